@@ -1,0 +1,79 @@
+"""Every name a user can give, with one line each and where it lives; torch is imported only when one is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for: `target` is "module:attribute" below the package."""
+
+    target: str
+    about: str
+
+    def load(self) -> Any:
+        """Import the module and hand out the attribute.
+
+        >>> Entry("errors:UsageError", "the error").load().__name__
+        'UsageError'
+        """
+        module, _, attribute = self.target.partition(":")
+        return getattr(import_module(f"odedm.{module}"), attribute)
+
+
+METHODS = {
+    "er": Entry("methods.er:ER", "Experience replay: one cross-entropy over the stream batch and a replay draw."),
+    "der": Entry("methods.der:DER", "Dark experience replay: keeps the logits of stored rows where they were."),
+    "derpp": Entry("methods.derpp:DERpp", "DER++: DER plus cross-entropy on a second, independent replay draw."),
+}
+
+MEMORIES = {
+    "reservoir": Entry("memory.reservoir:Reservoir", "A uniform sample of the whole stream."),
+    "odedm": Entry("memory.dual:DualMemory", "The reservoir and a long-term memory of prototypes in one budget."),
+}
+
+DATASETS = {
+    "fashion-mini": Entry("stream.datasets:fashion_mini", "Fashion-MNIST subset, 300 + 100 a class, 28×28 (embedded)."),
+    "digits": Entry("stream.datasets:digits", "scikit-learn's 8×8 digits, 10 classes (extra `digits`)."),
+    "blobs": Entry("stream.synthetic:blobs", "Gaussian blobs in 16 dimensions, 10 classes (synthetic)."),
+    "shapes": Entry("stream.synthetic:shapes", "Noisy 12×12 colour patterns, 6 classes (synthetic)."),
+}
+
+DISTANCES = {
+    "sinkhorn": Entry("consolidate.distance:Sinkhorn", "Entropic optimal transport between feature histograms."),
+    "l2": Entry("consolidate.distance:L2", "Euclidean distance."),
+    "l1": Entry("consolidate.distance:L1", "Sum of absolute differences."),
+    "mmd": Entry("consolidate.distance:MMD", "Maximum mean discrepancy with a Gaussian kernel."),
+}
+
+NETS = {
+    "mlp": Entry("nets:MLP", "Two hidden layers, for vectors."),
+    "cnn": Entry("nets:SmallCNN", "Three convolutions with BatchNorm, for small images."),
+    "resnet18": Entry("nets:ResNet18", "ResNet-18 with the CIFAR stem, width 64."),
+}
+
+SETTINGS = {
+    "standard": "All training rows.",
+    "imbalanced": "Even-numbered classes lose the rows at even positions, so they keep half.",
+    "imbalanced-all": "Every class loses the rows at even positions (the paper's other reading; stays balanced).",
+    "long-tail": "Class i keeps a share that falls geometrically to 1/factor (--factor).",
+}
+
+REPLAYS = {
+    "auxiliary": "Draws from short-term as ever, plus one cross-entropy term on a long-term draw.",
+    "union": "Draws from short-term and long-term rows alike, no further term.",
+    "both": "Union draws plus the auxiliary term.",
+}
+
+CLASS_ORDERS = {
+    "natural": "Classes arrive in the order of their labels.",
+    "seed": "Classes arrive in an order drawn from the seed.",
+}
+
+SPACES = {
+    "features": "The network's penultimate layer, in evaluation mode.",
+    "pixels": "The raw image.",
+}

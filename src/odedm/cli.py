@@ -1,0 +1,410 @@
+"""The command line: parses words into an experiment, calls, prints; nothing else."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from odedm import catalogue
+from odedm.errors import UsageError, choose
+from odedm.files import writable_folder
+from odedm.run.experiment import ODEDM, Experiment, Reservoir
+from odedm.run.lanes import Job, run_jobs
+from odedm.run.results import Result, find
+from odedm.terminal import Board
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+app = typer.Typer(
+    name="odedm",
+    help="Online continual learning with a bounded memory: rehearsal methods with and without ODEDM.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+out, err = Console(), Console(stderr=True)
+
+INTERRUPTED, REFUSED = 130, 2
+
+
+def guarded(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn what users can cause into one sentence and an exit code; a traceback is for our own defects."""
+
+    @functools.wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except UsageError as error:
+            _say_error(str(error))
+        except OSError as error:
+            where = f" ('{error.filename}')" if error.filename else ""
+            _say_error(f"The system refused: {error.strerror or error}{where}.")
+        except KeyboardInterrupt:
+            err.print("[yellow]Interrupted.[/] Finished runs are kept whole; unfinished ones left nothing behind.")
+            raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(REFUSED)
+
+    return wrapper
+
+
+def _say_error(sentence: str) -> None:
+    err.print("[bold red]Error:[/]", end=" ")
+    err.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace runs that are there already.")]
+Lanes = Annotated[int | None, typer.Option(min=1, help="Runs side by side.", show_default="one per core")]
+
+
+@app.command()
+@guarded
+def demo(
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
+    out_folder: Out = Path("runs/demo"),
+    lanes: Lanes = None,
+) -> None:
+    """DER and DER++ with and without ODEDM on embedded images: a table and a report in minutes."""
+    from odedm.study.recipes import demo as recipe
+
+    writable_folder(out_folder)
+    jobs = [Job(plan, out_folder / plan.slug() / f"seed-{plan.seed}") for plan in recipe(seeds)]
+    rows = jobs[0].experiment.memory.capacity
+    err.print(f"{len(jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
+    _run(jobs, lanes=lanes, overwrite=True, quiet=False)
+    _report([job.folder for job in jobs], out_folder / "report.html")
+
+
+@app.command()
+@guarded
+def run(
+    data: Annotated[str, typer.Option(help="Data set.", rich_help_panel="Stream")] = "fashion-mini",
+    tasks: Annotated[
+        int | None, typer.Option(help="Number of tasks.", rich_help_panel="Stream", show_default="the data set's")
+    ] = None,
+    setting: Annotated[
+        str, typer.Option(help=f"{' | '.join(catalogue.SETTINGS)}.", rich_help_panel="Stream")
+    ] = "standard",
+    factor: Annotated[
+        float | None,
+        typer.Option(help="Imbalance of 'long-tail'.", rich_help_panel="Stream", show_default="10"),
+    ] = None,
+    class_order: Annotated[
+        str, typer.Option(help=f"{' | '.join(catalogue.CLASS_ORDERS)}.", rich_help_panel="Stream")
+    ] = "natural",
+    method: Annotated[str, typer.Option(help=f"{' | '.join(catalogue.METHODS)}.", rich_help_panel="Method")] = "derpp",
+    net: Annotated[str, typer.Option(help=f"auto | {' | '.join(catalogue.NETS)}.", rich_help_panel="Method")] = "auto",
+    batch: Annotated[int, typer.Option(help="Stream rows per step.", rich_help_panel="Method")] = 32,
+    draw: Annotated[
+        int | None, typer.Option(help="Replayed rows per draw.", rich_help_panel="Method", show_default="batch")
+    ] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate.", rich_help_panel="Method", show_default="the method's")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A hyper-parameter of the method, again and again.",
+            rich_help_panel="Method",
+        ),
+    ] = None,
+    memory: Annotated[str, typer.Option(help=f"{' | '.join(catalogue.MEMORIES)}.", rich_help_panel="Memory")] = "odedm",
+    capacity: Annotated[int, typer.Option(help="Rows in all, λ.", rich_help_panel="Memory")] = 100,
+    rho: Annotated[
+        float | None,
+        typer.Option(help="Long-term share of λ.", rich_help_panel="ODEDM", show_default="0.25 unless k is given"),
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", help="Prototypes per class.", rich_help_panel="ODEDM", show_default="by rho")
+    ] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option(help=f"{' | '.join(catalogue.REPLAYS)}.", rich_help_panel="ODEDM", show_default="auxiliary"),
+    ] = None,
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="Weight of the auxiliary term.", rich_help_panel="ODEDM", show_default="1"),
+    ] = None,
+    distance: Annotated[
+        str | None,
+        typer.Option(help=f"{' | '.join(catalogue.DISTANCES)}.", rich_help_panel="ODEDM", show_default="sinkhorn"),
+    ] = None,
+    dac: Annotated[
+        str | None,
+        typer.Option(
+            "--dac",
+            metavar="K,DEPTH",
+            help="Divide and conquer before k-means.",
+            rich_help_panel="ODEDM",
+            show_default="3,4",
+        ),
+    ] = None,
+    no_dac: Annotated[bool, typer.Option("--no-dac", help="Use all candidates.", rich_help_panel="ODEDM")] = False,
+    space: Annotated[
+        str | None,
+        typer.Option(help=f"{' | '.join(catalogue.SPACES)}.", rich_help_panel="ODEDM", show_default="features"),
+    ] = None,
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="task|N",
+            help="All rows of the task, or N per class inside λ.",
+            rich_help_panel="ODEDM",
+            show_default="task",
+        ),
+    ] = None,
+    rows_per_prototype: Annotated[
+        int | None, typer.Option(help="Rows kept per prototype.", rich_help_panel="ODEDM", show_default="1")
+    ] = None,
+    mixup: Annotated[
+        bool, typer.Option("--mixup", help="Keep cluster means instead of rows (ablation).", rich_help_panel="ODEDM")
+    ] = False,
+    screen: Annotated[
+        int | None,
+        typer.Option(help="Converge only this many pairs per prototype.", rich_help_panel="ODEDM", show_default="all"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="First seed.", rich_help_panel="Run")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.", rich_help_panel="Run")] = 1,
+    device: Annotated[str, typer.Option(help="auto | cpu | cuda.", rich_help_panel="Run")] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads of each run.", rich_help_panel="Run")] = 1,
+    lanes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs side by side.", rich_help_panel="Run", show_default="one per core"),
+    ] = None,
+    out_folder: Annotated[Path, typer.Option("--out", help="Folder for results.", rich_help_panel="Run")] = Path(
+        "runs"
+    ),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace runs that are there already.", rich_help_panel="Run")
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the results as JSON, and nothing else, on stdout.", rich_help_panel="Run"),
+    ] = False,
+) -> None:
+    """Train a method with a memory on a stream, for one seed or many."""
+    choose("data set", data, catalogue.DATASETS)
+    choose("memory", memory, catalogue.MEMORIES)
+    wishes = {
+        "rho": rho, "k": k, "replay": replay, "gamma": gamma, "distance": distance, "dac": dac,
+        "no-dac": no_dac or None, "space": space, "candidates": candidates,
+        "rows-per-prototype": rows_per_prototype, "mixup": mixup or None, "screen": screen,
+    }  # fmt: skip
+    plan = Experiment(
+        _memory(memory, capacity, {name: value for name, value in wishes.items() if value is not None}),
+        method=method,
+        options=_options(lr, set_ or []),
+        data=data,
+        tasks=tasks,
+        setting=setting,
+        factor=factor,
+        class_order=class_order,
+        net=net,
+        batch=batch,
+        draw=draw,
+        seed=seed,
+        device=device,
+        threads=threads,
+    )
+    folder = out_folder / plan.slug()
+    plans = [plan.with_seed(each) for each in range(seed, seed + seeds)]
+    jobs = [Job(each, folder / f"seed-{each.seed}") for each in plans]
+    _check(jobs, out_folder, overwrite=overwrite)
+    results = _run(jobs, lanes=lanes, overwrite=overwrite, quiet=as_json)
+    if as_json:
+        rows = [{"folder": str(job.folder), **result.to_dict()} for job, result in zip(jobs, results, strict=True)]
+        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+        return
+    _print_table([job.folder for job in jobs])
+    out.print(f"Results: {folder}", highlight=False, soft_wrap=True)
+    out.print(f"Report:  odedm report {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+@guarded
+def report(
+    paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
+    out_file: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+) -> None:
+    """Compare runs: a table here and one self-contained HTML page."""
+    if markdown and csv:
+        raise UsageError("--markdown and --csv exclude each other; give one.")
+    writable_folder(out_file.parent)
+    _report(find(paths), out_file, "markdown" if markdown else "csv" if csv else "rich")
+
+
+LISTS: dict[str, dict[str, Any]] = {
+    "methods": catalogue.METHODS,
+    "memories": catalogue.MEMORIES,
+    "data": catalogue.DATASETS,
+    "distances": catalogue.DISTANCES,
+    "nets": catalogue.NETS,
+    "settings": catalogue.SETTINGS,
+    "replays": catalogue.REPLAYS,
+    "spaces": catalogue.SPACES,
+    "class-orders": catalogue.CLASS_ORDERS,
+}
+
+
+@app.command("list")
+@guarded
+def list_(
+    what: Annotated[str | None, typer.Argument(help=f"{' | '.join(LISTS)}.", show_default="all of them")] = None,
+) -> None:
+    """Show the names that the other commands take, with one line each."""
+    chosen = {what: choose("list", what, LISTS)} if what else LISTS
+    for title, names in chosen.items():
+        table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+        for name, entry in names.items():
+            table.add_row(f"[bold]{name}[/]", entry if isinstance(entry, str) else entry.about)
+        out.print(table)
+
+
+@app.command()
+@guarded
+def show(
+    path: Annotated[Path, typer.Argument(help="A run's folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Show one run: its configuration, its accuracy matrices, its memory."""
+    folders = find([path])
+    if len(folders) > 1:
+        raise UsageError(f"'{path}' holds {len(folders)} runs; give one, e.g. '{folders[0]}', or use `odedm report`.")
+    result = Result.load(folders[0] / "result.json")
+    if as_json:
+        sys.stdout.write(json.dumps(result.to_dict(), indent=1) + "\n")
+        return
+    _print_run(result)
+
+
+def _options(lr: float | None, pairs: Sequence[str]) -> dict[str, Any]:
+    options: dict[str, Any] = {} if lr is None else {"lr": lr}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise UsageError(f"--set takes NAME=VALUE, e.g. --set alpha=0.2; '{pair}' was given.")
+        if name in options:
+            raise UsageError(f"The hyper-parameter '{name}' was given twice; give it once.")
+        options[name] = value
+    return options
+
+
+def _memory(name: str, capacity: int, wishes: dict[str, Any]) -> Reservoir | ODEDM:
+    if name == "reservoir":
+        if wishes:
+            names = ", ".join(f"--{each}" for each in wishes)
+            raise UsageError(f"{names} belong to the odedm memory, not to the reservoir. Leave out, or --memory odedm.")
+        return Reservoir(capacity)
+    if "dac" in wishes and wishes.pop("no-dac", False):
+        raise UsageError("--dac and --no-dac exclude each other; give one.")
+    if wishes.pop("no-dac", False):
+        wishes["dac"] = None
+    elif "dac" in wishes:
+        wishes["dac"] = _dac(wishes["dac"])
+    if "candidates" in wishes and wishes["candidates"] != "task":
+        wishes["candidates"] = _number("--candidates takes 'task' or a number of rows per class", wishes["candidates"])
+    if "rho" not in wishes and "k" not in wishes:
+        wishes["rho"] = 0.25
+    if "rho" in wishes and "k" in wishes:
+        raise UsageError("--rho and --k both set the size of the long-term memory; give one.")
+    return ODEDM(capacity, **{each.replace("-", "_"): value for each, value in wishes.items()})
+
+
+def _dac(text: str) -> tuple[int, int]:
+    clusters, _, depth = text.partition(",")
+    what = "--dac takes K,DEPTH, two whole numbers such as 3,4"
+    return _number(what, clusters, text), _number(what, depth, text)
+
+
+def _number(what: str, text: str, given: str | None = None) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{what}; '{given or text}' was given.") from None
+
+
+def _check(jobs: Sequence[Job], folder: Path, *, overwrite: bool) -> None:
+    """Find out what cannot work before the first minute is spent: impossible plans, folders that are taken."""
+    from odedm.run.loop import load_data
+    from odedm.run.resolve import resolve, resolve_device
+    from odedm.run.save import check_free
+
+    plan = jobs[0].experiment
+    resolve_device(plan.device)
+    resolve(plan, load_data(plan.data))
+    for job in jobs:
+        check_free(job.folder, overwrite=overwrite)
+    writable_folder(folder)
+
+
+def _run(jobs: Sequence[Job], *, lanes: int | None, overwrite: bool, quiet: bool) -> list[Result]:
+    with Board(jobs, err, quiet=quiet) as board:
+        return run_jobs(jobs, board, lanes=lanes, overwrite=overwrite)
+
+
+def _print_table(folders: Sequence[Path], form: str = "rich") -> None:
+    from odedm.report import tables
+
+    table = tables.summarise(tables.load(folders))
+    if form == "rich":
+        out.print(tables.to_rich(table))
+    else:
+        sys.stdout.write(tables.to_markdown(table) if form == "markdown" else tables.to_csv(table))
+    for sentence in tables.verdicts(table) if form == "rich" else ():
+        out.print(sentence, highlight=False)
+
+
+def _report(folders: Sequence[Path], page: Path, form: str = "rich") -> None:
+    from odedm.report.page import write_page
+
+    _print_table(folders, form)
+    write_page(folders, page)
+    err.print(f"Report: {page}", highlight=False, soft_wrap=True)
+
+
+def _print_run(result: Result) -> None:
+    plan = result.experiment
+    out.print(
+        f"[bold]{plan['method']['name']}[/] with [bold]{plan['memory']['name']}[/] on {plan['data']}, "
+        f"seed {plan['seed']}: ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, "
+        f"Task-IL {result.task_il_last:.2f} %, forgetting {result.forgetting:.2f}",
+        highlight=False,
+    )
+    for title, matrix in (("Class-IL", result.class_il), ("Task-IL", result.task_il)):
+        table = Table(
+            "after task", *[f"task {j + 1}" for j in range(len(matrix))], "mean", title=f"{title} accuracy, %"
+        )
+        for i, row in enumerate(matrix):
+            table.add_row(
+                str(i + 1),
+                *[f"{each:.1f}" for each in row],
+                *[""] * (len(matrix) - 1 - i),
+                f"{sum(row) / len(row):.1f}",
+            )
+        out.print(table)
+    table = Table("class", "short-term rows", "long-term rows", title="Memory at the end")
+    for name, short, long in zip(plan["classes"], result.census[-1]["short"], result.census[-1]["long"], strict=True):
+        table.add_row(str(name), str(short), str(long))
+    out.print(table)
+    for title, part in (("Experiment", plan), ("Seconds", result.seconds), ("Provenance", result.provenance)):
+        out.print(f"[bold]{title}[/]")
+        out.print_json(data=part)
+
+
+def main() -> None:
+    """Entry point of the `odedm` command."""
+    app()

@@ -1,0 +1,50 @@
+"""Seconds by phase of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+def _nothing() -> None:
+    pass
+
+
+class Clock:
+    """Adds up wall seconds under names; phases may nest, and a second counts for the innermost phase alone.
+
+    `settle` is called at each border: on a device that works asynchronously it must wait for the work.
+
+    >>> clock = Clock()
+    >>> with clock("outer"):
+    ...     with clock("inner"):
+    ...         pass
+    >>> sorted(clock.seconds)
+    ['inner', 'outer']
+    """
+
+    def __init__(self, settle: Callable[[], None] = _nothing) -> None:
+        self.seconds: dict[str, float] = {}
+        self._settle = settle
+        self._running: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Count the seconds of the block under `phase`."""
+        self._switch()
+        self._running.append(phase)
+        try:
+            yield
+        finally:
+            self._switch()
+            self._running.pop()
+
+    def _switch(self) -> None:
+        self._settle()
+        now = time.perf_counter()
+        if self._running:
+            phase = self._running[-1]
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._since
+        self._since = now

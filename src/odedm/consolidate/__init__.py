@@ -1,0 +1,1 @@
+"""What is worth keeping for good: budget, k-means, distances, divide-and-conquer, selection."""

@@ -1,0 +1,77 @@
+"""How many prototypes a class gets, and whether all of them fit into the memory."""
+
+from __future__ import annotations
+
+import math
+
+from odedm.errors import UsageError
+
+
+def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1) -> int:
+    """How many prototypes each class pins when its task ends: F_k(ρ), halves rounded up.
+
+    ρ (`rho`) is the share of the memory's λ (`capacity`) rows that the long-term part holds in the end, n
+    (`tasks`) the tasks of the stream and |C_i| (`classes`) the classes of one task. The last task is never
+    consolidated, hence n − 1. Halves go up because Python's `round` would give 12 where the paper has 13.
+
+    >>> [prototypes_per_class(rho, 200, tasks=5, classes=2) for rho in (0.25, 0.50, 0.75)]
+    [6, 13, 19]
+    """
+    if not 0.0 < rho <= 1.0:
+        raise UsageError(
+            f"rho is the long-term share of the memory: it must lie in (0, 1], {rho} was given. "
+            "For a memory without a long-term part use the plain reservoir."
+        )
+    slots = _slots(tasks, classes, rows_per_prototype)
+    # the half's own float error must not turn 12.5 into 12: 0.3 * 50 is a hair below 15
+    k = math.floor(rho * capacity / slots + 0.5 + 1e-9)
+    if k < 1:
+        least_rho = math.ceil(0.5 * slots / capacity * 1e4) / 1e4 if capacity > 0 else math.inf
+        least_capacity = math.ceil(0.5 * slots / rho - 1e-9)
+        larger = f"rho of at least {least_rho:g}, or a " if least_rho <= 1 else ""
+        raise UsageError(
+            f"rho={rho:g} of {capacity} rows, shared by {tasks - 1} consolidated tasks of {classes} classes with "
+            f"{rows_per_prototype} row(s) per prototype, rounds to 0 prototypes per class. "
+            f"One prototype per class needs a {larger}capacity of at least {least_capacity} rows."
+        )
+    return k
+
+
+def check_budget(
+    k: int, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1, reserved: int = 0
+) -> None:
+    """Refuse `k` prototypes per class that cannot all be pinned in `capacity` rows, `reserved` of which are taken.
+
+    >>> check_budget(6, 200, tasks=5, classes=2)
+    >>> check_budget(26, 200, tasks=5, classes=2)
+    Traceback (most recent call last):
+    ...
+    odedm.errors.UsageError: 26 prototypes per class need 208 pinned rows (4 consolidated tasks of 2 classes, 1 row(s) \
+per prototype), but the memory holds 200. The largest k that fits is 25.
+    """
+    if k < 0 or reserved < 0:
+        raise UsageError(f"k and reserved must be 0 or more; k={k}, reserved={reserved} were given.")
+    if tasks == 1:
+        return  # a single task is never consolidated, so nothing is pinned
+    slots = _slots(tasks, classes, rows_per_prototype)
+    free = max(0, capacity - reserved)
+    if k * slots > free:
+        taken = f" of which {reserved} are reserved" if reserved else ""
+        raise UsageError(
+            f"{k} prototypes per class need {k * slots} pinned rows ({tasks - 1} consolidated tasks of {classes} "
+            f"classes, {rows_per_prototype} row(s) per prototype), but the memory holds {capacity}{taken}. "
+            f"The largest k that fits is {free // slots}."
+        )
+
+
+def _slots(tasks: int, classes: int, rows_per_prototype: int) -> int:
+    """Pinned rows that one prototype per class amounts to over a whole stream."""
+    for name, value in (("tasks", tasks), ("classes", classes), ("rows_per_prototype", rows_per_prototype)):
+        if value < 1:
+            raise UsageError(f"{name} must be 1 or more; {value} was given.")
+    if tasks == 1:
+        raise UsageError(
+            "With a single task nothing is ever consolidated: prototypes are pinned when a task ends and another "
+            "follows. Use a plain reservoir, or split the stream into 2 tasks or more."
+        )
+    return (tasks - 1) * classes * rows_per_prototype

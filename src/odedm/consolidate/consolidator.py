@@ -1,0 +1,125 @@
+"""What happens to a finished task's rows: reduce, centre, select, annotate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from odedm.clock import Clock
+from odedm.consolidate.dac import Dac
+from odedm.consolidate.distance import Distance, Sinkhorn
+from odedm.consolidate.kmeans import kmeans
+from odedm.consolidate.select import nearest_distinct
+from odedm.errors import UsageError, unknown
+from odedm.rows import Probe, Rows, take
+
+SPACES = ("features", "pixels")
+Space = Literal["features", "pixels"]
+
+
+@dataclass(frozen=True)
+class Consolidator:
+    """Chooses, for each class, the rows of `k` prototypes (`rows_per_prototype` each, λ_sub) to be kept for good.
+
+    `space` is where rows are points: the current network's features, or raw pixels. `dac` narrows a class's rows
+    first (None: not at all). `mixup` stores the mean image of each cluster instead of a real row.
+
+    >>> class Identity:
+    ...     def embed(self, image): return image
+    ...     def annotate(self, rows): return {"logits": rows["image"] * 2}
+    >>> rows = {"image": torch.tensor([[1.0, 0], [0.9, 0], [0, 1.0]]), "label": torch.tensor([7, 7, 7])}
+    >>> chosen = Consolidator(2, dac=None)(rows, [7], Identity(), rng=torch.Generator().manual_seed(0), clock=Clock())
+    >>> sorted(chosen), len(chosen["label"]), sorted(chosen["prototype"].tolist())
+    (['image', 'label', 'logits', 'prototype'], 2, [0, 1])
+    """
+
+    k: int
+    distance: Distance = field(default_factory=Sinkhorn)
+    dac: Dac | None = field(default_factory=lambda: Dac(3, 4))
+    rows_per_prototype: int = 1
+    space: Space = "features"
+    mixup: bool = False
+
+    def __post_init__(self) -> None:
+        if self.space not in SPACES:
+            raise unknown("space", self.space, SPACES)
+        if self.k < 1 or self.rows_per_prototype < 1:
+            raise UsageError(
+                f"A consolidator needs k and rows_per_prototype of 1 or more; {self.k} and {self.rows_per_prototype} "
+                "were given. For a memory without a long-term part use the plain reservoir."
+            )
+        if self.mixup and self.rows_per_prototype > 1:
+            raise UsageError(
+                f"With mixup each cluster has one mean image, so rows_per_prototype must be 1; "
+                f"{self.rows_per_prototype} was given."
+            )
+
+    def __call__(self, rows: Rows, classes: Sequence[int], probe: Probe, *, rng: torch.Generator, clock: Clock) -> Rows:
+        """The chosen rows, class by class in the order of `classes`, with all columns of `rows` and their fields.
+
+        `rows` has at least "image" [n, ...] and "label" [n]. Added are "prototype" [m] (0 … k−1 within its class)
+        and what `probe.annotate` says of the chosen rows. `rng` is a CPU generator. A class with fewer rows than
+        asked for gives all it has.
+        """
+        members = [(rows["label"] == c).nonzero().flatten() for c in classes]
+        wanted = torch.cat(members) if members else rows["label"].new_zeros(0, dtype=torch.int64)
+        parts: list[Rows] = []
+        with clock("embed"):
+            points = self._embed(rows["image"][wanted], probe)
+        # pixels have places between which mass can move; the entries of a vector have none
+        places = self.space == "pixels" and rows["image"].dim() > 2
+        image_shape = tuple(rows["image"].shape[1:]) if places else None
+        for member, x in zip(members, points.split([len(member) for member in members]), strict=True):
+            if len(member) == 0:
+                continue
+            with clock("reduce"):
+                keep = torch.arange(len(x), device=x.device)
+                if self.dac is not None:
+                    keep = self.dac.reduce(x, smallest=self.k * self.rows_per_prototype, rng=rng)
+            with clock("centre"):
+                clusters = kmeans(x[keep], self.k, rng=rng)
+            with clock("select"):
+                # the network may live on another device than the rows
+                home = member.device
+                if self.mixup:
+                    parts.append(_means(take(rows, member[keep.to(home)]), clusters.label.to(home)))
+                    continue
+                fitted = self.distance.prepare(x, image_shape)
+                chosen = nearest_distinct(fitted.pairs(x[keep], clusters.centroid), self.rows_per_prototype)
+                part = take(rows, member[keep[chosen.row].to(home)])
+                parts.append(part | {"prototype": chosen.centroid.to(home)})
+        if not parts:
+            empty = rows["label"].new_zeros(0, dtype=torch.int64)
+            parts.append(take(rows, empty) | {"prototype": empty})
+        result = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        with clock("embed"):
+            return result | probe.annotate(result)
+
+    def _embed(self, image: Tensor, probe: Probe) -> Tensor:
+        """The rows as float points [n, d]; all classes at once, so the network runs over large batches."""
+        if self.space == "pixels" or len(image) == 0:
+            return image.flatten(1).float()
+        points = probe.embed(image).detach().flatten(1).float()
+        if not bool(points.isfinite().all()):
+            bad = int((~points.isfinite()).any(1).sum())
+            raise UsageError(
+                f"The network's features of {bad} of {len(points)} rows hold a NaN or an infinity: it has diverged, "
+                "so no prototypes can be chosen by it. Lower the learning rate, or choose them by space='pixels'."
+            )
+        return points
+
+
+def _means(rows: Rows, label: Tensor) -> Rows:
+    """One row per cluster (`label` [n]): the mean image, index −1 as it is no row of the stream, the rest a member's."""
+    image = rows["image"]
+    member = torch.stack([(label == c).nonzero()[0, 0] for c in range(int(label.max()) + 1)])
+    means = torch.stack([image[label == c].to(torch.float64).mean(0) for c in range(len(member))])
+    result = take(rows, member)
+    result["image"] = (means if image.is_floating_point() else means.round()).to(image.dtype)
+    if "index" in result:
+        result["index"] = torch.full_like(result["index"], -1)
+    return result | {"prototype": torch.arange(len(member), device=member.device)}

@@ -1,0 +1,134 @@
+"""Choose rows that stand for a whole set: reduce, centre, take the nearest distinct rows."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, TypeVar, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from odedm.consolidate.dac import Dac
+from odedm.consolidate.distance import DISTANCES, Distance
+from odedm.consolidate.kmeans import kmeans
+from odedm.errors import UsageError, choose
+from odedm.randomness import generator
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class Chosen(NamedTuple):
+    """Rows [m] in the order of their centroids, and the centroid of each [m], both int64."""
+
+    row: Tensor
+    centroid: Tensor
+
+
+def nearest_distinct(cost: Tensor, per: int = 1) -> Chosen:
+    """Each centroid in turn takes its `per` nearest rows that no other has taken, by `cost` [n, k].
+
+    Equal costs: the lower row. When the rows run out the last centroids get fewer, or none.
+
+    >>> nearest_distinct(torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]]))
+    Chosen(row=tensor([0, 2]), centroid=tensor([0, 1]))
+    """
+    if cost.dim() != 2 or per < 1:
+        raise UsageError(f"Costs must be [n, k] and per 1 or more; {list(cost.shape)} and {per} were given.")
+    # numpy, since only there an argmin among equals is promised to be the first
+    table = np.ascontiguousarray(cost.T.cpu().numpy())
+    free = np.arange(table.shape[1])
+    rows: list[int] = []
+    centroids: list[int] = []
+    for centroid, column in enumerate(table):
+        for _ in range(min(per, len(free))):
+            place = int(column[free].argmin())
+            rows.append(int(free[place]))
+            centroids.append(centroid)
+            free = np.delete(free, place)
+    device = cost.device
+    return Chosen(
+        torch.tensor(rows, dtype=torch.int64, device=device), torch.tensor(centroids, dtype=torch.int64, device=device)
+    )
+
+
+@overload
+def select(
+    x: Tensor,
+    *,
+    k: int,
+    distance: str | Distance = ...,
+    dac: Dac | tuple[int, int] | None = ...,
+    rows_per_prototype: int = ...,
+    seed: int = ...,
+    image_shape: tuple[int, ...] | None = ...,
+) -> Tensor: ...
+@overload
+def select(
+    x: NDArray[Scalar],
+    *,
+    k: int,
+    distance: str | Distance = ...,
+    dac: Dac | tuple[int, int] | None = ...,
+    rows_per_prototype: int = ...,
+    seed: int = ...,
+    image_shape: tuple[int, ...] | None = ...,
+) -> NDArray[np.int64]: ...
+def select(
+    x: Tensor | NDArray[Scalar],
+    *,
+    k: int,
+    distance: str | Distance = "sinkhorn",
+    dac: Dac | tuple[int, int] | None = None,
+    rows_per_prototype: int = 1,
+    seed: int = 0,
+    image_shape: tuple[int, ...] | None = None,
+) -> Tensor | NDArray[np.int64]:
+    """Indices of distinct rows of `x` [n, ...] that stand for all of them: k prototypes, `rows_per_prototype` each.
+
+    `x` is a numpy array or a tensor of any real type; rows are flattened. `distance` is a name or an object,
+    `dac` a pair (clusters, depth), which uses the same distance, or a `Dac`. `image_shape` says that rows are
+    images, so that "sinkhorn" moves mass between pixels. The result is of the kind that was given, ordered by
+    prototype, and the same for the same seed. Fewer rows than asked for: all of them.
+
+    >>> import numpy as np
+    >>> select(np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.1], [1.0, 0.0], [1.0, 0.2]]), k=2, distance="l2").tolist()
+    [2, 0]
+    """
+    points = _points(x, image_shape)
+    for name, value in (("k", k), ("rows_per_prototype", rows_per_prototype)):
+        if value < 1:
+            raise UsageError(f"{name} must be 1 or more; {value} was given.")
+    measure = choose("distance", distance, DISTANCES) if isinstance(distance, str) else distance
+    reducer = Dac(dac[0], dac[1], measure) if isinstance(dac, tuple) else dac
+    rng = generator(seed, "select")
+    fitted = measure.prepare(points, image_shape)
+    keep = torch.arange(len(points), device=points.device)
+    if reducer is not None:
+        keep = reducer.reduce(points, smallest=k * rows_per_prototype, rng=rng)
+    centroid = kmeans(points[keep], k, rng=rng).centroid
+    chosen = keep[nearest_distinct(fitted.pairs(points[keep], centroid), rows_per_prototype).row]
+    return chosen if isinstance(x, Tensor) else chosen.numpy()
+
+
+def _points(x: Tensor | NDArray[Scalar], image_shape: tuple[int, ...] | None) -> Tensor:
+    """The rows as finite float points [n, d]."""
+    if not isinstance(x, Tensor | np.ndarray):
+        raise UsageError(f"x must be a numpy array or a tensor [n, ...]; {type(x).__name__} was given.")
+    if not isinstance(x, Tensor):
+        if x.dtype.kind not in "biuf":
+            raise UsageError(f"x must hold real numbers; an array of type {x.dtype} was given.")
+        x = torch.from_numpy(np.ascontiguousarray(x).astype(np.float64 if x.dtype == np.float64 else np.float32))
+    if x.dim() < 2 or x.is_complex():
+        raise UsageError(f"x must be real with shape [n, d] or [n, ...]; {x.dtype} {list(x.shape)} was given.")
+    if x.numel() == 0:
+        raise UsageError(f"x has nothing to choose from: its shape is {list(x.shape)}, at least 1 row is needed.")
+    if image_shape is not None and math.prod(image_shape) != math.prod(x.shape[1:]):
+        raise UsageError(f"image_shape {image_shape} does not hold the {math.prod(x.shape[1:])} values of a row of x.")
+    points = x.detach().flatten(1)
+    points = points if points.dtype == torch.float64 else points.float()
+    if not bool(points.isfinite().all()):
+        bad = int((~points.isfinite()).any(1).nonzero()[0])
+        raise UsageError(f"x must be finite; row {bad} holds a NaN or an infinity. Remove or repair such rows.")
+    return points

@@ -1,0 +1,43 @@
+"""What every memory promises."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from odedm.rows import Part, Probe, Rows, Task
+
+
+class Memory(Protocol):
+    """At most `capacity` rows, written once per stream batch, read by uniform draws without replacement."""
+
+    capacity: int
+
+    def size(self, part: Part = Part.ALL) -> int:
+        """How many rows a part holds: a host number, never read from the device."""
+        ...
+
+    def begin_task(self, task: Task) -> None:
+        """A task starts."""
+        ...
+
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+        """See one stream batch, raw images and the method's fields, after the update it led to."""
+        ...
+
+    def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
+        """min(n, size) distinct rows of a part, uniformly at random."""
+        ...
+
+    def rows(self, part: Part = Part.ALL) -> Rows:
+        """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
+        ...
+
+    def census(self, classes: int) -> dict[str, list[int]]:
+        """Rows per class in the short-term and in the long-term part."""
+        ...
+
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+        """A task is over; its rows can be read from it one last time."""
+        ...

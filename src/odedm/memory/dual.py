@@ -1,0 +1,112 @@
+"""The dual memory: a host memory for the short term, and pinned prototypes of finished tasks for the long term."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from odedm.clock import Clock
+from odedm.consolidate.consolidator import Consolidator
+from odedm.errors import UsageError
+from odedm.memory.base import Memory
+from odedm.rows import EMPTY, Field, Part, Probe, Rows, Store, Task, count
+
+
+class Host(Memory, Protocol):
+    """A memory that can keep rows for good."""
+
+    def pin(self, rows: Rows) -> None:
+        """Keep rows for good, in the place of short-term ones."""
+        ...
+
+
+class DualMemory:
+    """ODEDM: when a task ends its prototypes are pinned into the host, which shrinks by as many rows.
+
+    Without a consolidator nothing is ever pinned: the host alone, by the same code path.
+
+    `candidates=None` chooses among all rows of the finished task, a second store beyond the capacity while the task
+    lasts. Otherwise the choice is among `candidates`, whose rows count: host and candidates share the capacity.
+    """
+
+    def __init__(
+        self, host: Host, consolidator: Consolidator | None, *, clock: Clock, candidates: Candidates | None = None
+    ) -> None:
+        self.host, self.consolidator, self.clock, self.candidates = host, consolidator, clock, candidates
+        self.capacity = host.capacity + (candidates.capacity if candidates else 0)
+
+    def size(self, part: Part = Part.ALL) -> int:
+        """How many rows a part holds; candidates belong to neither."""
+        return self.host.size(part)
+
+    def begin_task(self, task: Task) -> None:
+        """Collect candidates for this task's classes."""
+        self.host.begin_task(task)
+        if self.candidates:
+            self.candidates.begin(task.classes)
+
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+        """Hand a stream batch to the host, and to the candidates where they are bounded."""
+        self.host.add(rows, probe, rng=rng)
+        if self.candidates:
+            self.candidates.see(rows, rng=rng)
+
+    def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
+        """min(n, size) distinct rows of a part, uniformly at random."""
+        return self.host.sample(n, part=part, rng=rng)
+
+    def rows(self, part: Part = Part.ALL) -> Rows:
+        """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
+        return self.host.rows(part)
+
+    def census(self, classes: int) -> dict[str, list[int]]:
+        """Rows per class in the short-term and in the long-term part."""
+        return self.host.census(classes)
+
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+        """Pin the prototypes of every class of the finished task, unless it was the last one."""
+        if not task.last and self.consolidator is not None:
+            rows = self.candidates.rows() if self.candidates else task.rows
+            chosen = self.consolidator(rows, task.classes, probe, rng=rng, clock=self.clock)
+            if count(chosen):
+                self.host.pin(chosen)
+        self.host.end_task(task, probe, rng=rng)
+
+
+class Candidates:
+    """A reservoir of fixed size for each class of the running task: the strictly online choice of prototypes.
+
+    >>> seen = Candidates(per_class=2, classes=2, fields=[Field("label", dtype=torch.int64)])
+    >>> seen.begin((4, 5))
+    >>> seen.see({"label": torch.tensor([4, 4, 4, 5])}, rng=torch.Generator().manual_seed(0))
+    >>> sorted(seen.rows()["label"].tolist())
+    [4, 4, 5]
+    """
+
+    def __init__(
+        self, per_class: int, classes: int, fields: Sequence[Field], device: torch.device | str = "cpu"
+    ) -> None:
+        if per_class < 1:
+            raise UsageError(f"Bounded candidates need at least 1 row per class; {per_class} was given.")
+        self.capacity = per_class * classes
+        self.names = [field.name for field in fields]
+        self.store = Store(self.capacity, fields, device)
+        self.classes = torch.zeros(classes, dtype=torch.int64, device=device)
+
+    def begin(self, classes: Sequence[int]) -> None:
+        """Forget the last task's rows and watch these classes."""
+        self.store.clear()
+        self.classes.copy_(torch.tensor(classes))
+
+    def see(self, rows: Rows, *, rng: torch.Generator) -> None:
+        """Offer rows to the compartment of their class."""
+        label = rows["label"]
+        key = torch.rand(len(label), dtype=torch.float64, generator=rng, device=label.device)
+        own = key.expand(len(self.classes), -1).where(label == self.classes[:, None], EMPTY)
+        self.store.offer({name: rows[name] for name in self.names}, own, groups=len(self.classes))
+
+    def rows(self) -> Rows:
+        """Every candidate, class by class."""
+        return self.store.read((self.store.key >= 0).nonzero().flatten())

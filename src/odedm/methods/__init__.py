@@ -1,0 +1,1 @@
+"""How to learn from a batch and a replay."""

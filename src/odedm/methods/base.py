@@ -1,0 +1,143 @@
+"""What every method promises, and the update they all share."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.errors import UsageError, unknown
+from odedm.nets import Net, evaluating
+from odedm.rows import Field, Rows, Task
+
+
+class Replay(Protocol):
+    """Where a method's replay comes from; false while there is nothing to replay."""
+
+    gamma: float
+
+    def __bool__(self) -> bool: ...
+
+    def __call__(self, n: int) -> Rows:
+        """Up to n stored rows with a fresh training view as `input`; each call is an independent draw."""
+        ...
+
+    def auxiliary(self) -> Rows | None:
+        """The long-term draw of the auxiliary term, or None where there is none."""
+        ...
+
+
+@dataclass(kw_only=True, eq=False)
+class Method(ABC):
+    """A way to learn: its keywords are its configuration, its `step` one update on one stream batch.
+
+    A batch holds `input` (a training view), `label`, `image` (raw), `task` and `index`. What `step` returns is
+    stored beside the raw rows: the columns that `fields` declares.
+    """
+
+    net: Net
+    draw: int
+    lr: float = 0.03
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    optimiser: torch.optim.Optimizer = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.optimiser = self.fresh_optimiser()
+
+    def fields(self) -> tuple[Field, ...]:
+        """The columns that `step` and `annotate` return."""
+        return ()
+
+    def begin_task(self, task: Task) -> None:  # noqa: ARG002
+        """A task starts: training mode and a new optimiser, so momentum never crosses a border."""
+        self.net.train()
+        self.optimiser = self.fresh_optimiser()
+
+    @abstractmethod
+    def step(self, batch: Rows, replay: Replay) -> Rows:
+        """Update the network once on a stream batch and return the declared fields of its rows."""
+
+    def annotate(self, rows: Rows) -> Rows:  # noqa: ARG002
+        """The declared fields for rows that did not come through `step`, from `input` in evaluation mode."""
+        return {}
+
+    def end_task(self, task: Task, replay: Replay) -> None:
+        """A task is over."""
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Features [n, d] of inputs [n, ...] in evaluation mode."""
+        with evaluating(self.net):
+            return self.net.features(x)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Scores [n, C] of inputs [n, ...] in evaluation mode."""
+        with evaluating(self.net):
+            scores: Tensor = self.net(x)
+            return scores
+
+    def descend(self, loss: Tensor, replay: Replay | None = None) -> None:
+        """One optimiser step on the loss, plus the auxiliary long-term term of the method's main update."""
+        past = replay.auxiliary() if replay is not None else None
+        if replay is not None and past is not None:
+            loss = loss + replay.gamma * F.cross_entropy(self.net(past["input"]), past["label"])
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+
+    def fresh_optimiser(self) -> torch.optim.Optimizer:
+        """Plain SGD by this method's rates."""
+        return torch.optim.SGD(
+            self.net.parameters(), lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
+        )
+
+
+RESERVED = ("net", "draw", "optimiser")
+"""Keywords of a method that the run sets, not the user."""
+
+
+def hyperparameters(method: type[Method]) -> dict[str, Any]:
+    """A method's own keywords and their defaults.
+
+    >>> from odedm.methods.derpp import DERpp
+    >>> hyperparameters(DERpp)["beta"]
+    0.5
+    """
+    return {each.name: each.default for each in dataclasses.fields(method) if each.name not in RESERVED}
+
+
+def configure(name: str, method: type[Method], given: dict[str, Any]) -> dict[str, Any]:
+    """All hyper-parameters of a method, the given ones checked and in their declared type.
+
+    >>> from odedm.methods.er import ER
+    >>> configure("er", ER, {"lr": "0.5"})["lr"]
+    0.5
+    """
+    values = hyperparameters(method)
+    for key, value in given.items():
+        if key not in values:
+            raise unknown(f"hyper-parameter of {name}", key, values)
+        values[key] = _cast(f"{name}'s {key}", value, type(values[key]))
+    for key in ("lr", "momentum", "weight_decay"):
+        if values[key] < 0:
+            raise UsageError(f"{name}'s {key} must be 0 or more; {values[key]} was given.")
+    return values
+
+
+def _cast(what: str, value: Any, kind: type) -> Any:
+    words = {"true": True, "false": False}
+    try:
+        if kind is bool:
+            return value if isinstance(value, bool) else words[str(value).lower()]
+        cast = kind(value)
+        if kind is float and not torch.isfinite(torch.tensor(cast)):
+            raise ValueError
+    except (ValueError, TypeError, KeyError):
+        legal = "true or false" if kind is bool else f"a finite {kind.__name__}" if kind is float else kind.__name__
+        raise UsageError(f"{what} must be {legal}; {value!r} was given.") from None
+    return cast

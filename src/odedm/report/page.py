@@ -1,0 +1,197 @@
+"""The report as one HTML file that needs nothing else: no network, no other file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from odedm.errors import UsageError
+from odedm.files import write_text
+from odedm.report import figures
+from odedm.report.statistics import Paired, chance_of_two_errors
+from odedm.report.tables import (
+    COMPARED,
+    METHODS,
+    METRICS,
+    Group,
+    Table,
+    clean,
+    load,
+    measured,
+    number,
+    summarise,
+    verdict,
+    verdicts,
+)
+
+SHOWN = 6
+"""How many comparisons stand at the top; the others are folded."""
+
+
+PROVENANCE = (
+    "odedm",
+    "torch",
+    "numpy",
+    "python",
+    "device",
+    "precision",
+    "commit",
+    "data_checksum",
+    "platform",
+    "finished",
+)
+
+
+def write_page(folders: Sequence[Path], out: Path) -> Path:
+    """Write the report on every run at or below `folders` to the file `out`, whole or not at all."""
+    if out.is_dir():
+        raise UsageError(f"'{out}' is a folder. Give the file to write, e.g. {out / 'report.html'}.")
+    text = render(summarise(load(folders)))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_text(out, text)
+    except OSError as error:
+        raise UsageError(f"Cannot write the report '{out}': {error.strerror or error}.") from error
+    return out
+
+
+def render(table: Table) -> str:
+    """The page as text; the same runs give the same bytes."""
+    here = files(__package__)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"measured": measured, "number": number, "marked": _marked, "svg": Markup, "clean": clean}
+    script = here.joinpath("sort.js").read_text(encoding="utf-8")
+    page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
+    return page.render(**_content(table), script=Markup(script), script_hash=_hash(script))
+
+
+def _content(table: Table) -> dict[str, Any]:
+    groups = table.groups
+    lead = [(verdict(row, "acc_last"), _tone(row.differences["acc_last"])) for row in table.compared]
+    other = [(verdict(row, "task_il_last"), _tone(row.differences["task_il_last"])) for row in table.compared]
+    said = {text for text, _ in (*lead, *other)}
+    remarks = [text for text in verdicts(table) if text not in said]
+    fewest = min((row.differences["acc_last"].estimate.n for row in table.compared), default=0)
+    few = len(lead) <= SHOWN // 2
+    return {
+        "table": table,
+        "groups": groups,
+        "metrics": METRICS,
+        "compared": COMPARED if table.compared else (),
+        "title": _title(table),
+        "facts": _facts(table),
+        "lead": [item for pair in zip(lead, other, strict=True) for item in pair] if few else lead[:SHOWN],
+        "folded": [] if few else [*lead[SHOWN:], *other],
+        "fewest": fewest,
+        "chance": chance_of_two_errors(fewest) if fewest > 1 else None,
+        "remarks": remarks,
+        "curves": figures.forgetting_curves(groups),
+        "differences": figures.difference_plot(table),
+        "matrices": figures.accuracy_matrices(groups),
+        "colour_bar": figures.colour_bar(),
+        "by_class": figures.memory_by_class(groups),
+        "growth": figures.memory_growth(groups),
+        "pictures": figures.long_term_pictures(groups),
+        "seconds": figures.seconds_by_phase(groups),
+        "machines": sorted({clean(run.result.provenance.get("device", "unknown")) for g in groups for run in g.runs}),
+        "configuration": [(group.label, _configuration(group)) for group in groups],
+        "provenance": _provenance(groups),
+        "several_seeds": any(len(group.runs) > 1 for group in groups),
+        "shuffled": any(not group.one_order for group in groups),
+    }
+
+
+def _title(table: Table) -> str:
+    """What was tried, on what.
+
+    Only the data sets and methods; the facts under the title say the rest.
+    """
+    data = _listed(sorted({clean(group.settings.get("data", "unknown data")) for group in table.groups}))
+    names = list(dict.fromkeys(str(group.settings.get("method.name", "?")) for group in table.groups))
+    methods = _listed([METHODS.get(name, clean(name, 24)) for name in names]) if len(names) <= 4 else "Methods"
+    with_without = " with and without ODEDM" if any(row.group.memory == "odedm" for row in table.compared) else ""
+    return f"{methods}{with_without} on {data}"
+
+
+def _facts(table: Table) -> list[str]:
+    """The few numbers that say how large the experiment was."""
+    groups = table.groups
+    facts = []
+    for values, word in (
+        ({group.tasks for group in groups}, "task"),
+        ({len(group.classes) for group in groups}, "class"),
+        ({len(group.runs) for group in groups}, "seed"),
+    ):
+        low, high = min(values), max(values)
+        plural = {"task": "tasks", "class": "classes", "seed": "seeds"}[word]
+        facts.append(f"{low} {word}" if high == 1 else f"{low if low == high else f'{low} to {high}'} {plural}")
+    facts[-1] += " per group" if len(groups) > 1 else ""
+    for key, form in (("memory.capacity", "λ = {}"), ("setting", "{} setting"), ("net", "{} network")):
+        own = {clean(group.settings[key]) for group in groups if key in group.settings}
+        if len(own) == 1:
+            facts.append(form.format(own.pop()))
+    runs = sum(len(group.runs) for group in groups)
+    facts.append(f"{runs} run{'s' if runs != 1 else ''} in all")
+    return facts
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as in a sentence.
+
+    >>> _listed(["a"]), _listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _tone(pair: Paired) -> str:
+    if not pair.clear:
+        return "open"
+    return "up" if pair.estimate.mean > 0 else "down"
+
+
+def _configuration(group: Group) -> list[tuple[str, str]]:
+    hidden = {"class names"}
+    pairs = [
+        (key, clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200))
+        for key, value in group.settings.items()
+        if key not in hidden
+    ]
+    return [(clean(key), value) for key, value in [*pairs, ("classes", clean(", ".join(group.classes), 2000))]]
+
+
+def _provenance(groups: Sequence[Group]) -> list[dict[str, str]]:
+    return [
+        {
+            "label": group.label,
+            "seed": str(run.seed),
+            "folder": clean(run.folder.resolve().name, 80),
+            **{key: clean(run.result.provenance.get(key) or "", 80) for key in PROVENANCE},
+        }
+        for group in groups
+        for run in group.runs
+    ]
+
+
+def _marked(text: str) -> Markup:
+    """Escaped text with ACC_5 set as a subscript.
+
+    >>> str(_marked("<b> ACC_10"))
+    '&lt;b&gt; ACC<sub>10</sub>'
+    """
+    return Markup(re.sub(r"\bACC_(\d+|T)\b", r"ACC<sub>\1</sub>", html.escape(text)))
+
+
+def _hash(script: str) -> str:
+    """The script's name in the content security policy, which forbids every other one."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,147 @@
+"""Rows with named columns, and the store that keeps the rows with the largest keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from odedm.errors import UsageError
+
+Rows = dict[str, Tensor]
+"""Columns by name that share their first dimension."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column to be stored: its name, the shape of one entry, its type."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+
+
+class Part(Enum):
+    """Which rows of a memory are meant."""
+
+    ALL = "all"
+    SHORT = "short"
+    LONG = "long"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a stream: its place, its classes, and its training rows in the order they arrive."""
+
+    index: int
+    total: int
+    classes: tuple[int, ...]
+    rows: Rows
+
+    @property
+    def last(self) -> bool:
+        """Whether no task follows."""
+        return self.index == self.total - 1
+
+    def __len__(self) -> int:
+        return len(self.rows["label"])
+
+
+class Probe(Protocol):
+    """All that a memory may ask of the learner, with the network in evaluation mode and without gradients."""
+
+    def embed(self, image: Tensor) -> Tensor:
+        """Features [n, d] of raw images [n, ...] by the current network."""
+        ...
+
+    def annotate(self, rows: Rows) -> Rows:
+        """The method's own fields (e.g. logits) for rows that carry raw images."""
+        ...
+
+
+def take(rows: Rows, index: Tensor) -> Rows:
+    """The rows at `index` [n], column by column.
+
+    >>> take({"label": torch.tensor([5, 6, 7])}, torch.tensor([2, 0]))
+    {'label': tensor([7, 5])}
+    """
+    return {name: column[index] for name, column in rows.items()}
+
+
+def count(rows: Rows) -> int:
+    """How many rows the columns hold.
+
+    >>> count({"label": torch.zeros(3)})
+    3
+    """
+    return len(next(iter(rows.values())))
+
+
+EMPTY, PINNED = -torch.inf, torch.inf
+
+
+class Store:
+    """A fixed number of slots, each with one value per column and a key; the largest keys stay.
+
+    A key of -inf marks an empty slot, a number in [0, 1) a short-term row, +inf a pinned one. When every
+    short-term key is an independent uniform number, keeping the largest keys is exactly reservoir sampling,
+    and overwriting the smallest ones (`pin`) leaves a uniform sample of the stream at the smaller capacity.
+    Everything happens in place with shapes that depend on sizes alone, so a captured step can hold it.
+
+    >>> store = Store(2, [Field("label", dtype=torch.int64)])
+    >>> store.offer({"label": torch.tensor([7, 8, 9])}, torch.tensor([0.2, 0.9, 0.5], dtype=torch.float64))
+    >>> sorted(store.columns["label"].tolist())
+    [8, 9]
+    """
+
+    def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
+        if capacity < 0:
+            raise UsageError(f"A memory's capacity must be 0 or more rows; {capacity} was given.")
+        self.capacity = capacity
+        self.columns: Rows = {
+            field.name: torch.zeros((capacity, *field.shape), dtype=field.dtype, device=device) for field in fields
+        }
+        # float64: in float32 the largest keys of a stream of 10^7 rows begin to tie, and ties favour residents
+        self.key = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
+
+    def offer(self, rows: Rows, key: Tensor, *, groups: int = 1) -> None:
+        """Keep the largest keys among what is stored and what is offered.
+
+        `key` is [n], or [groups, n] when the slots are `groups` equal compartments that each keep their own
+        largest keys. The i-th best newcomer displaces the i-th worst resident exactly when its key is larger.
+        """
+        size = self.capacity // groups
+        most = min(key.shape[-1], size)
+        if most == 0:
+            return
+        newcomer, best = key.view(groups, -1).topk(most)
+        resident, worst = self.key.view(groups, size).topk(most, largest=False)
+        slot = (worst + torch.arange(groups, device=key.device)[:, None] * size).flatten()
+        wins = (newcomer > resident).flatten()
+        self.write(slot, take(rows, best.flatten()), wins)
+        self.key[slot] = torch.maximum(newcomer, resident).flatten()
+
+    def pin(self, rows: Rows) -> None:
+        """Store `rows` for good: empty slots go first, then short-term rows by smallest key."""
+        amount = count(rows)
+        slot = self.key.topk(amount, largest=False).indices
+        self.write(slot, rows, torch.ones(amount, dtype=torch.bool, device=self.key.device))
+        self.key[slot] = PINNED
+
+    def write(self, slot: Tensor, rows: Rows, wins: Tensor) -> None:
+        """Put row i into `slot[i]` where `wins[i]`; the slots [n] are distinct."""
+        for name, column in self.columns.items():
+            keep = wins.view(-1, *[1] * (column.dim() - 1))
+            column[slot] = torch.where(keep, rows[name].to(column.dtype), column[slot])
+
+    def read(self, slot: Tensor) -> Rows:
+        """A copy of the rows at `slot` [n]."""
+        return take(self.columns, slot)
+
+    def clear(self) -> None:
+        """Mark every slot empty."""
+        self.key.fill_(EMPTY)

@@ -1,0 +1,1 @@
+"""Where stream, method and memory meet."""

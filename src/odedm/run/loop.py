@@ -1,0 +1,247 @@
+"""The loop: builds stream, network, method and memory from an experiment, and runs it to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from odedm.catalogue import DATASETS, METHODS
+from odedm.clock import Clock
+from odedm.errors import choose
+from odedm.memory.base import Memory
+from odedm.memory.dual import Candidates, DualMemory
+from odedm.memory.reservoir import Reservoir
+from odedm.methods.base import Method
+from odedm.nets import build, evaluating
+from odedm.randomness import generator
+from odedm.rows import Field, Rows, Task
+from odedm.run import experiment as config
+from odedm.run.evaluate import evaluate, in_chunks
+from odedm.run.experiment import ODEDM, Experiment
+from odedm.run.provenance import provenance
+from odedm.run.replay import MemoryReplay
+from odedm.run.resolve import consolidator, resolve, resolve_device
+from odedm.run.results import Result
+from odedm.stream.augment import Transform
+from odedm.stream.datasets import Dataset
+from odedm.stream.tasks import Stream, split
+
+Watch = Callable[[int, int, int], None]
+"""Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
+
+
+@dataclass(frozen=True)
+class LearnerProbe:
+    """What a memory may ask of the learner, over raw images and in bounded memory."""
+
+    method: Method
+    transform: Transform
+
+    def embed(self, image: Tensor) -> Tensor:
+        """Features [n, d] of raw images."""
+        return in_chunks(lambda part: self.method.embed(self.transform.normalise(part)), image)
+
+    def annotate(self, rows: Rows) -> Rows:
+        """The method's declared fields for rows with raw images."""
+        with evaluating(self.method.net):
+            return self.method.annotate({**rows, "input": self.transform.normalise(rows["image"])})
+
+    def predict(self, image: Tensor) -> Tensor:
+        """Scores [n, C] of raw images."""
+        return in_chunks(lambda part: self.method.predict(self.transform.normalise(part)), image)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: its figures, the trained method and the memory as it ended."""
+
+    result: Result
+    method: Method
+    memory: Memory
+    probe: LearnerProbe
+
+    def predict(self, x: Any) -> np.ndarray[Any, Any]:
+        """The class number in arrival order for each raw row of x, in the shape the data set stores them."""
+        scores = self.probe.predict(torch.as_tensor(x, device=self.probe.transform.shift.device))
+        return scores.argmax(1).cpu().numpy()
+
+
+def train(
+    data: str | Dataset = "fashion-mini",
+    *,
+    memory: config.Reservoir | ODEDM,
+    method: str = "derpp",
+    options: Mapping[str, Any] | None = None,
+    tasks: int | None = None,
+    setting: str = "standard",
+    factor: float | None = None,
+    class_order: str = "natural",
+    net: str = "auto",
+    batch: int = 32,
+    seed: int = 0,
+    device: str = "auto",
+) -> Outcome:
+    """Train one method with one memory on one stream, from plain arguments.
+
+    >>> outcome = train("blobs", memory=config.Reservoir(capacity=20), method="er")
+    >>> len(outcome.result.acc)
+    5
+    """
+    given = None if isinstance(data, str) else data
+    plan = Experiment(
+        memory,
+        method=method,
+        options=dict(options or {}),
+        data=data if isinstance(data, str) else data.name,
+        tasks=tasks,
+        setting=setting,
+        factor=factor,
+        class_order=class_order,
+        net=net,
+        batch=batch,
+        seed=seed,
+        device=device,
+    )
+    return Run(plan, given).finish()
+
+
+class Run:
+    """Everything one experiment needs, built and checked; `finish` trains it to its end."""
+
+    def __init__(self, experiment: Experiment, data: Dataset | None = None) -> None:
+        self.device = resolve_device(experiment.device)
+        self.data = data or load_data(experiment.data)
+        self.experiment = resolve(experiment, self.data)
+        plan = self.experiment
+        self.clock = Clock(partial(torch.cuda.synchronize, self.device) if self.device.type == "cuda" else lambda: None)
+        self.rng = partial(generator, plan.seed, device=self.device)
+        self.stream = split(
+            self.data,
+            tasks=plan.tasks,
+            setting=plan.setting,
+            factor=plan.factor or 1.0,
+            class_order=plan.class_order,
+            seed=plan.seed,
+            device=self.device,
+        )
+        draw = plan.draw or plan.batch
+        network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed).to(self.device)
+        self.method: Method = METHODS[plan.method].load()(net=network, draw=draw, **plan.options)
+        self.probe = LearnerProbe(self.method, self.stream.transform)
+        self.memory = self._memory()
+        reading, gamma = (plan.memory.replay, plan.memory.gamma) if isinstance(plan.memory, ODEDM) else ("union", 0.0)
+        self.replay = MemoryReplay(
+            self.memory, self.stream.transform, reading=reading, draw=draw, gamma=gamma, rng=self.rng
+        )
+
+    def _memory(self) -> Memory:
+        plan = self.experiment.memory
+        raw = (
+            Field("image", self.data.shape, self.data.image.dtype),
+            Field("label", dtype=torch.int64),
+            Field("task", dtype=torch.int64),
+            Field("index", dtype=torch.int64),
+        )
+        fields = (*raw, *self.method.fields())
+        if not isinstance(plan, ODEDM):
+            return Reservoir(plan.capacity, fields, self.device)
+        per_task = self.stream.classes_per_task
+        candidates = (
+            Candidates(plan.candidates, per_task, raw, self.device) if isinstance(plan.candidates, int) else None
+        )
+        host = Reservoir(plan.capacity - (candidates.capacity if candidates else 0), fields, self.device)
+        return DualMemory(host, consolidator(plan), clock=self.clock, candidates=candidates)
+
+    def finish(self, watch: Watch = lambda *_: None) -> Outcome:
+        """Train on every task in turn and evaluate after each."""
+        with threads(self.experiment.threads):
+            return self._finish(watch)
+
+    def _finish(self, watch: Watch) -> Outcome:
+        class_il, task_il, census = [], [], []
+        total, done = sum(len(task) for task in self.stream.tasks), 0
+        keys, views = self.rng("memory"), self.rng("stream views")
+        prototypes = generator(self.experiment.seed, "consolidation")  # on the CPU: one seed, one choice anywhere
+        for task in self.stream.tasks:
+            self.method.begin_task(task)
+            self.memory.begin_task(task)
+            with self.clock("train"):
+                for batch in batches(task, self.experiment.batch):
+                    self._step(batch, keys, views)
+                    done += len(batch["label"])
+                    watch(task.index, done, total)
+            with self.clock("consolidate"):
+                self.memory.end_task(task, self.probe, rng=prototypes)
+                self.method.end_task(task, self.replay)
+            with self.clock("evaluate"):
+                accuracies = self._evaluate(task.index)
+            class_il.append(accuracies[0])
+            task_il.append(accuracies[1])
+            census.append(self.memory.census(self.data.classes))
+        result = Result.measure(
+            experiment=describe(self.experiment, self.stream, self.device),
+            class_il=class_il,
+            task_il=task_il,
+            seconds=self.clock.seconds,
+            census=census,
+            provenance=provenance(self.device, self.data.checksum),
+        )
+        return Outcome(result, self.method, self.memory, self.probe)
+
+    def _step(self, batch: Rows, keys: torch.Generator, views: torch.Generator) -> None:
+        self.replay.begin_step()
+        view = self.stream.transform.augment(batch["image"], views)
+        stored = self.method.step({**batch, "input": view}, self.replay)
+        self.memory.add({**batch, **stored}, self.probe, rng=keys)
+
+    def _evaluate(self, task: int) -> tuple[list[float], list[float]]:
+        return evaluate(
+            self.probe.predict,
+            self.stream.tests[: task + 1],
+            classes_per_task=self.stream.classes_per_task,
+            columns=self.experiment.columns,
+        )
+
+
+def load_data(name: str) -> Dataset:
+    """A data set by its name."""
+    data: Dataset = choose("data set", name, DATASETS).load()()
+    return data
+
+
+def batches(task: Task, size: int) -> Iterator[Rows]:
+    """A task's rows in arrival order, `size` at a time; the last batch may be smaller."""
+    for start in range(0, len(task), size):
+        yield {name: column[start : start + size] for name, column in task.rows.items()}
+
+
+def describe(plan: Experiment, stream: Stream, device: torch.device) -> dict[str, Any]:
+    """The experiment as it goes into the result: resolved, with the class names in arrival order."""
+    plain = plan.describe()
+    memory = plain["memory"]
+    plain |= {
+        "method": {"name": plan.method, **plain.pop("options")},
+        "replay": memory.pop("replay", None),
+        "gamma": memory.pop("gamma", None),
+        "classes": list(stream.class_names),
+        "device": device.type,
+    }
+    return plain
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Compute with this many CPU threads inside the block: sums depend on it, so it is part of the experiment."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

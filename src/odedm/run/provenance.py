@@ -1,0 +1,71 @@
+"""Where a result comes from: versions, device, commit."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+
+@cache
+def code_version() -> str:
+    """The package's version."""
+    try:
+        return version("odedm")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@cache
+def commit() -> str | None:
+    """The git commit of the code that runs, with a + where files were changed; None outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        root = Path(_git(here, "rev-parse", "--show-toplevel"))
+        if not (root / "src" / "odedm").is_dir():  # some other project that merely contains an installed copy
+            return None
+        mark = _git(here, "rev-parse", "HEAD")
+        return mark + ("+" if _git(here, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+@cache
+def processor() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def provenance(device: torch.device, checksum: str) -> dict[str, Any]:
+    """Everything two results must agree on to be compared bit for bit, and when this one was finished."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    return {
+        "odedm": code_version(),
+        "commit": commit(),
+        "torch": str(torch.__version__),
+        "numpy": str(numpy.__version__),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": name,
+        "precision": "float32",
+        "data_checksum": checksum,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,90 @@
+"""From what was asked for to what will be run: defaults filled in, impossible wishes refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from odedm.catalogue import DISTANCES, METHODS
+from odedm.consolidate.budget import check_budget, prototypes_per_class
+from odedm.consolidate.consolidator import Consolidator
+from odedm.consolidate.dac import Dac
+from odedm.errors import UsageError
+from odedm.methods.base import configure
+from odedm.nets import pick
+from odedm.run.experiment import ODEDM, Experiment
+from odedm.stream.datasets import Dataset
+from odedm.stream.tasks import check_split
+
+
+def resolve(plan: Experiment, data: Dataset) -> Experiment:
+    """The experiment with every default filled in and every impossible wish refused."""
+    tasks = data.tasks if plan.tasks is None else plan.tasks
+    check_split(data.classes, tasks)
+    options = configure(plan.method, METHODS[plan.method].load(), dict(plan.options))
+    memory = plan.memory
+    if isinstance(memory, ODEDM):
+        memory = resolve_odedm(memory, tasks=tasks, classes=data.classes // tasks)
+    factor = (10.0 if plan.factor is None else plan.factor) if plan.setting == "long-tail" else None
+    return replace(
+        plan,
+        tasks=tasks,
+        options=options,
+        memory=memory,
+        factor=factor,
+        net=pick(plan.net, data.shape),
+        draw=plan.draw or plan.batch,
+    )
+
+
+def resolve_odedm(plan: ODEDM, *, tasks: int, classes: int) -> ODEDM:
+    """The same memory with k worked out from rho, if its pins fit into the capacity."""
+    k = plan.k
+    if k is None:
+        k = 0
+        if plan.rho and tasks > 1 and plan.capacity:
+            k = prototypes_per_class(
+                plan.rho, plan.capacity, tasks=tasks, classes=classes, rows_per_prototype=plan.rows_per_prototype
+            )
+    reserved = plan.candidates * classes if isinstance(plan.candidates, int) else 0
+    if reserved > plan.capacity:
+        raise UsageError(
+            f"{plan.candidates} candidates for each of {classes} classes need {reserved} rows, "
+            f"but the memory has {plan.capacity}. Lower candidates or raise the capacity."
+        )
+    if k and tasks > 1:
+        check_budget(
+            k,
+            plan.capacity,
+            tasks=tasks,
+            classes=classes,
+            rows_per_prototype=plan.rows_per_prototype,
+            reserved=reserved,
+        )
+    resolved = replace(plan, k=k)
+    consolidator(resolved)  # refuses what cannot be chosen by, before anything runs
+    return resolved
+
+
+def consolidator(plan: ODEDM) -> Consolidator | None:
+    """How this memory chooses prototypes, or None where it keeps none."""
+    if not plan.k:
+        return None
+    kind = DISTANCES[plan.distance].load()
+    return Consolidator(
+        k=plan.k,
+        distance=kind(screen=plan.screen) if plan.screen else kind(),
+        dac=Dac(*plan.dac) if plan.dac else None,
+        rows_per_prototype=plan.rows_per_prototype,
+        space=plan.space,
+        mixup=plan.mixup,
+    )
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device a name stands for; `auto` takes a GPU where there is one."""
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise UsageError("The device 'cuda' was asked for, but torch sees no GPU here. Use --device cpu or auto.")
+    return torch.device("cuda" if name != "cpu" and available else "cpu")

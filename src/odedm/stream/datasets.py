@@ -1,0 +1,213 @@
+"""Data sets: images or vectors with labels, a training and a test part, and how to look at them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from odedm.errors import UsageError
+from odedm.randomness import generator
+from odedm.stream.augment import Transform
+
+FASHION = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+    "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows of one data set: images [n, c, h, w] (uint8 or float32) or vectors [n, d], labels 0..C-1."""
+
+    name: str
+    image: Tensor
+    label: Tensor
+    test_image: Tensor
+    test_label: Tensor
+    class_names: tuple[str, ...]
+    transform: Transform
+    tasks: int
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one image or vector."""
+        return tuple(self.image.shape[1:])
+
+    @cached_property
+    def checksum(self) -> str:
+        """A fingerprint of every training and test row, for a result's provenance."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.image, self.label, self.test_image, self.test_label):
+            digest.update(f"{tuple(part.shape)}{part.dtype}".encode())
+            digest.update(part.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def standardise(image: Tensor, *, pad: int = 0, flip: bool = False) -> Transform:
+    """The transform that gives every channel of the training images (or every feature) mean 0 and deviation 1."""
+    unit = 255.0 if image.dtype == torch.uint8 else 1.0
+    value = image.double() / unit
+    over = (0, 2, 3) if image.dim() == 4 else (0,)
+    mean, deviation = value.mean(over), value.std(over, correction=0)
+    deviation = torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation))
+    return constants(mean, deviation, unit, pad=pad, flip=flip, image=image.dim() == 4)
+
+
+def constants(
+    mean: Tensor, deviation: Tensor, unit: float, *, pad: int = 0, flip: bool = False, image: bool = True
+) -> Transform:
+    """A transform from published channel means and deviations of images whose largest value is `unit`."""
+    shape = (-1, 1, 1) if image else (-1,)
+    shift, scale = (mean * unit).float().view(shape), (1 / (deviation * unit)).float().view(shape)
+    return Transform(shift, scale, pad, flip)
+
+
+def fashion_mini() -> Dataset:
+    """The embedded subset of Fashion-MNIST: 300 training and 100 test images of each of 10 classes."""
+    folder = resources.files("odedm.stream").joinpath("embedded")
+    parts = []
+    for split in ("train", "test"):
+        with folder.joinpath(f"fashion-mini-{split}.npz").open("rb") as file, np.load(file) as arrays:
+            parts += [torch.from_numpy(arrays["image"])[:, None], torch.from_numpy(arrays["label"]).long()]
+    image, label, test_image, test_label = parts
+    transform = standardise(image, pad=2, flip=True)
+    return Dataset("fashion-mini", image, label, test_image, test_label, FASHION, transform, tasks=5)
+
+
+def digits() -> Dataset:
+    """scikit-learn's 1 797 handwritten digits, 8×8, one fifth of each class held out for testing."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise UsageError("The data set 'digits' needs scikit-learn: pip install 'odedm[digits]'.") from error
+    image, label = load_digits(return_X_y=True)
+    square = (image.reshape(-1, 1, 8, 8) * 15).astype(np.uint8)
+    return from_arrays(square, label, tasks=5, name="digits")
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    *,
+    tasks: int,
+    test: tuple[Any, Any] | None = None,
+    test_share: float = 0.2,
+    class_names: Sequence[str] | None = None,
+    pad: int = 0,
+    flip: bool = False,
+    name: str = "arrays",
+    seed: int = 0,
+) -> Dataset:
+    """A data set from your own arrays.
+
+    `x` is [n, d] for vectors, [n, h, w], [n, c, h, w] or [n, h, w, c] for images; uint8 images are stored as they
+    are, everything else as float32. `y` [n] holds one label per row: integers or strings, numbered in sorted order.
+    Without `test=(x, y)` a seeded share of every class is held out. `pad` and `flip` ask for random crops and
+    mirror images in training.
+
+    >>> data = from_arrays(np.eye(8).repeat(5, 0), np.arange(8).repeat(5), tasks=4)
+    >>> data.classes, len(data.image), len(data.test_image)
+    (8, 32, 8)
+    """
+    image, label = _images(x, "x"), _labels(y, "y")
+    if len(image) != len(label):
+        raise UsageError(f"x has {len(image)} rows but y has {len(label)} labels; give one label per row.")
+    names = np.unique(label)
+    if class_names is not None and len(class_names) != len(names):
+        raise UsageError(f"{len(class_names)} class names were given for {len(names)} classes; give one for each.")
+    number = torch.from_numpy(np.searchsorted(names, label))
+    if test is None:
+        keep, held = _hold_out(number, names, test_share, seed)
+        image, number, test_image, test_number = image[keep], number[keep], image[held], number[held]
+    else:
+        test_image, test_number = _test_part(test, names, image)
+    if (pad or flip) and image.dim() != 4:
+        raise UsageError("pad and flip are for images; x holds vectors. Leave both out.")
+    shown = tuple(class_names) if class_names is not None else tuple(str(each) for each in names)
+    transform = standardise(image, pad=pad, flip=flip)
+    return Dataset(name, image, number, test_image, test_number, shown, transform, tasks)
+
+
+def _images(x: Any, what: str) -> Tensor:
+    array = np.asarray(x)
+    if array.dtype.kind not in "buif":
+        raise UsageError(f"{what} must hold numbers; it holds {array.dtype}. Convert it to uint8 or float32.")
+    if array.ndim not in (2, 3, 4) or array.shape[0] == 0:
+        raise UsageError(
+            f"{what} must be [n, d], [n, h, w], [n, c, h, w] or [n, h, w, c] with n > 0; its shape is {array.shape}."
+        )
+    if array.dtype != np.uint8:
+        with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
+            array = array.astype(np.float32)
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
+        if bad.any():
+            raise UsageError(
+                f"{what} has NaN or infinite values in {int(bad.sum())} of {len(array)} rows, first in row "
+                f"{int(bad.argmax())}; remove or replace them."
+            )
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
+        array = array.transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.array(array, order="C"))
+
+
+def _labels(y: Any, what: str) -> np.ndarray[Any, Any]:
+    label = np.asarray(y)
+    if label.ndim != 1:
+        raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
+    if label.dtype.kind == "f":
+        if not np.array_equal(label, np.floor(label)):  # NaN differs from itself, so it is caught here too
+            raise UsageError(f"{what} must hold integers or strings; it holds fractions or NaN.")
+        label = label.astype(np.int64)
+    if label.dtype.kind not in "iubU":
+        raise UsageError(f"{what} must hold integers or strings; it holds {label.dtype}.")
+    return label
+
+
+def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: int) -> tuple[Tensor, Tensor]:
+    if not 0 < share < 1:
+        raise UsageError(f"test_share must lie between 0 and 1; {share} was given. Or give test=(x, y).")
+    rng = generator(seed, "hold out")
+    keep, held = [], []
+    for each in range(len(names)):
+        rows = (number == each).nonzero().flatten()
+        if len(rows) < 2:
+            raise UsageError(
+                f"Class '{names[each]}' has a single row, so none can be held out for testing; give test=(x, y)."
+            )
+        rows = rows[torch.randperm(len(rows), generator=rng)]
+        cut = min(max(1, round(share * len(rows))), len(rows) - 1)
+        held.append(rows[:cut])
+        keep.append(rows[cut:])
+    return torch.cat(keep).sort().values, torch.cat(held).sort().values
+
+
+def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor) -> tuple[Tensor, Tensor]:
+    test_image, test_label = _images(test[0], "The test x"), _labels(test[1], "The test y")
+    if len(test_image) != len(test_label):
+        raise UsageError(f"The test x has {len(test_image)} rows but the test y {len(test_label)} labels.")
+    if test_image.shape[1:] != image.shape[1:] or test_image.dtype != image.dtype:
+        raise UsageError(
+            f"The test rows are {tuple(test_image.shape[1:])} of {test_image.dtype}, the training rows "
+            f"{tuple(image.shape[1:])} of {image.dtype}; they must agree."
+        )
+    strange = sorted(set(test_label.tolist()) - set(names.tolist()))
+    missing = sorted(set(names.tolist()) - set(test_label.tolist()))
+    if strange or missing:
+        which = f"has labels that training lacks: {strange[:5]}" if strange else f"lacks the labels {missing[:5]}"
+        raise UsageError(f"The test y {which}; both parts must hold the same classes.")
+    return test_image, torch.from_numpy(np.searchsorted(names, test_label))

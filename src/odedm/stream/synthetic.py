@@ -1,0 +1,36 @@
+"""Made-up data for tests and first tries: vectors in blobs, images of noisy colour patterns."""
+
+from __future__ import annotations
+
+import torch
+
+from odedm.randomness import generator
+from odedm.stream.datasets import Dataset, from_arrays
+
+
+def blobs(*, classes: int = 10, tasks: int = 5, per_class: int = 60, dimensions: int = 16, seed: int = 0) -> Dataset:
+    """Gaussian blobs around well separated centres: [n, d] float vectors.
+
+    >>> blobs(per_class=10).shape
+    (16,)
+    """
+    rng = generator(seed, "blobs")
+    centre = 3.0 * torch.randn(classes, 1, dimensions, generator=rng)
+    x = (centre + torch.randn(classes, per_class, dimensions, generator=rng)).flatten(0, 1)
+    y = torch.arange(classes).repeat_interleave(per_class)
+    return from_arrays(x.numpy(), y.numpy(), tasks=tasks, name="blobs", seed=seed)
+
+
+def shapes(*, classes: int = 6, tasks: int = 3, per_class: int = 40, side: int = 12, seed: int = 0) -> Dataset:
+    """One smooth colour pattern per class under noise: [n, 3, side, side] uint8 images.
+
+    >>> shapes(per_class=10).image.dtype
+    torch.uint8
+    """
+    rng = generator(seed, "shapes")
+    coarse = torch.rand(classes, 3, 3, 3, generator=rng)
+    pattern = torch.nn.functional.interpolate(coarse, size=side, mode="bilinear")[:, None]
+    noise = 0.15 * torch.randn(classes, per_class, 3, side, side, generator=rng)
+    x = ((pattern + noise).clamp(0, 1) * 255).to(torch.uint8).flatten(0, 1)
+    y = torch.arange(classes).repeat_interleave(per_class)
+    return from_arrays(x.numpy(), y.numpy(), tasks=tasks, name="shapes", seed=seed, pad=1)

@@ -1,0 +1,37 @@
+"""Fixtures that every test may use: one thread, small nets without BatchNorm, a probe that answers simply."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("odedm", deadline=None, max_examples=40, derandomize=True)
+settings.load_profile("odedm")
+
+os.environ.setdefault("COLUMNS", "120")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class FlatProbe:
+    """Embeds an image as its own pixels and annotates rows with logits that tell which row they belong to."""
+
+    def embed(self, image):
+        return image.flatten(1).double()
+
+    def annotate(self, rows):
+        return {"logits": rows["index"].float()[:, None].expand(-1, 3).clone()}
+
+
+@pytest.fixture
+def probe():
+    return FlatProbe()

@@ -1,0 +1,138 @@
+"""Divide-and-conquer against a slow recursive oracle, and its invariants."""
+
+import numpy as np
+import pytest
+import torch
+from clouds import blobs, rng
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odedm.consolidate.dac import Dac, closest_subset
+from odedm.consolidate.distance import DISTANCES, L2
+from odedm.errors import UsageError
+
+
+def spread_start(x, k, _):
+    """Starting centroids that do not depend on the order of the rows."""
+    order = x.sum(1).argsort()
+    return x[order[torch.linspace(0, len(x) - 1, k).long()]]
+
+
+def slow_kmeans(points, k):
+    order = np.argsort(points.sum(1), kind="stable")
+    centre = points[order[np.linspace(0, len(points) - 1, k).astype(int)]]
+    for _ in range(100):
+        label = np.array([np.argmin([((p - c) ** 2).sum() for c in centre]) for p in points])
+        moved = np.array([points[label == c].mean(0) if (label == c).any() else centre[c] for c in range(k)])
+        if np.array_equal(moved, centre):
+            break
+        centre = moved
+    return label
+
+
+def oracle(points, index, k, smallest, depth):
+    """The recursive definition, for the mean Euclidean distance between clouds."""
+    if depth == 0 or len(index) <= k:
+        return sorted(index)
+    label = slow_kmeans(points[index], k)
+    parts = [[i for i, c in zip(index, label, strict=True) if c == cluster] for cluster in range(k)]
+    parts = [part for part in parts if part]
+    best = None
+    for bits in range(2 ** len(parts)):
+        chosen = [part for c, part in enumerate(parts) if bits >> c & 1]
+        merged = [i for part in chosen for i in part]
+        if len(chosen) < 2 or len(merged) < smallest:
+            continue
+        total = 0.0
+        for p in range(len(chosen)):
+            for q in range(p):
+                gaps = [np.sqrt(((points[i] - points[j]) ** 2).sum()) for i in chosen[p] for j in chosen[q]]
+                total += sum(gaps) / len(gaps)
+        if best is None or total < best[0] - 1e-12:
+            best = (total, merged)
+    return sorted(index) if best is None else oracle(points, sorted(best[1]), k, smallest, depth - 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("clusters", "depth", "smallest"), [(3, 1, 2), (3, 3, 5), (4, 2, 25), (5, 3, 38), (2, 4, 3)])
+def test_equals_the_recursive_oracle(seed, clusters, depth, smallest):
+    x = blobs(40, d=3, modes=6, seed=seed, dtype=torch.float64)
+    got = Dac(clusters, depth, L2()).reduce(x, smallest=smallest, rng=rng(), start=spread_start)
+    assert got.tolist() == oracle(x.numpy(), list(range(40)), clusters, smallest, depth)
+
+
+@pytest.mark.parametrize("distance", list(DISTANCES.values()), ids=list(DISTANCES))
+@pytest.mark.parametrize("smallest", [1, 10, 59, 60, 200])
+def test_a_large_enough_subset_in_ascending_order(distance, smallest):
+    x = blobs(60, modes=5)
+    keep = Dac(4, 3, distance).reduce(x, smallest=smallest, rng=rng())
+    assert len(keep) >= min(smallest, 60)
+    assert keep.tolist() == sorted(set(keep.tolist()))
+    assert int(keep[0]) >= 0
+    assert int(keep[-1]) < 60
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(1, 30),
+    clusters=st.integers(2, 5),
+    depth=st.integers(0, 4),
+    smallest=st.integers(1, 40),
+    copies=st.integers(1, 4),
+)
+def test_any_points_with_copies(n, clusters, depth, smallest, copies):
+    x = blobs(n, d=2, seed=n).repeat(copies, 1)
+    keep = Dac(clusters, depth).reduce(x, smallest=smallest, rng=rng())
+    assert min(smallest, len(x)) <= len(keep) <= len(x)
+    assert len(keep.unique()) == len(keep)
+
+
+def test_it_does_reduce():
+    x = blobs(200, modes=5)
+    assert len(Dac(5, 3).reduce(x, smallest=5, rng=rng())) < 100
+
+
+def test_depth_zero_and_few_rows_are_the_identity():
+    x = blobs(20)
+    assert Dac(3, 0).reduce(x, smallest=2, rng=rng()).tolist() == list(range(20))
+    assert Dac(5, 4).reduce(x[:5], smallest=2, rng=rng()).tolist() == list(range(5))
+
+
+def test_equal_points_stay_together():
+    assert Dac(3, 4).reduce(torch.ones(9, 2), smallest=2, rng=rng()).tolist() == list(range(9))
+
+
+@pytest.mark.parametrize("distance", list(DISTANCES.values()), ids=list(DISTANCES))
+def test_order_of_rows_does_not_matter_given_the_start(distance):
+    x = blobs(80, modes=6, dtype=torch.float64)
+    order = torch.randperm(80, generator=rng(3))
+    dac = Dac(4, 2, distance)
+    one = dac.reduce(x, smallest=8, rng=rng(), start=spread_start)
+    two = dac.reduce(x[order], smallest=8, rng=rng(), start=spread_start)
+    assert sorted(order[two].tolist()) == one.tolist()
+
+
+def test_same_seed_same_rows():
+    x = torch.rand(300, 4, generator=rng(1))
+    one, same = (Dac(5, 3).reduce(x, smallest=6, rng=rng(2)) for _ in range(2))
+    assert torch.equal(one, same)
+
+
+def test_subsets_by_hand():
+    far = [[0.0, 9.0, 1.0, 4.0], [9.0, 0.0, 9.0, 9.0], [1.0, 9.0, 0.0, 3.0], [4.0, 9.0, 3.0, 0.0]]
+    assert closest_subset(far, [5, 5, 5, 5], 1) == (0, 2)
+    assert closest_subset(far, [5, 5, 5, 5], 11) == (0, 2, 3)
+    assert closest_subset(far, [5, 5, 5, 5], 20) == (0, 1, 2, 3)
+    assert closest_subset(far, [5, 5, 5, 5], 21) == ()
+    assert closest_subset([[0.0]], [9], 1) == ()
+
+
+def test_ties_go_to_fewer_and_lower():
+    level = [[0.0] * 3 for _ in range(3)]
+    assert closest_subset(level, [4, 4, 4], 1) == (0, 1)
+
+
+@pytest.mark.parametrize(("clusters", "depth"), [(1, 2), (13, 2), (3, -1)])
+def test_refusals(clusters, depth):
+    with pytest.raises(UsageError, match="was given"):
+        Dac(clusters, depth)

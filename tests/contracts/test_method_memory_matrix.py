@@ -1,0 +1,112 @@
+"""Every method with every memory, every replay reading and every setting: it runs, keeps its promises, beats chance."""
+
+import itertools
+
+import pytest
+
+from odedm import ODEDM, Experiment, Part, Reservoir, Run, blobs, shapes
+from odedm.catalogue import DISTANCES, MEMORIES, METHODS, REPLAYS
+
+BLOBS = blobs(per_class=30)
+CAPACITY = 30
+
+ODEDMS = {
+    "task": {},
+    "bounded": {"candidates": 5},
+    "pixels": {"space": "pixels"},
+    "mixup": {"mixup": True},
+    "no DAC": {"dac": None},
+}
+
+
+def finish(memory, data=BLOBS, **options):
+    run = Run(Experiment(memory, data=data.name, device="cpu", **options), data)
+    return run, run.finish()
+
+
+def check_promises(run, outcome):
+    memory, result = outcome.memory, outcome.result
+    assert memory.size() <= memory.capacity
+    long = memory.rows(Part.LONG)
+    assert (long["prototype"] >= 0).all()
+    assert (memory.rows(Part.SHORT)["prototype"] == -1).all()
+    for class_row, task_row in zip(result.class_il, result.task_il, strict=True):
+        assert all(t >= c for c, t in zip(class_row, task_row, strict=True))
+    assert outcome.method.net.training
+    real = memory.rows()
+    real = {name: column[real["index"] >= 0] for name, column in real.items()}  # mean images are no rows of the data
+    assert run.data.image[real["index"]].equal(real["image"]), "stored rows are raw rows of the stream"
+    order = [run.stream.class_names.index(run.data.class_names[i]) for i in run.data.label[real["index"]].tolist()]
+    assert real["label"].tolist() == order
+
+
+@pytest.mark.parametrize("setting", ["standard", "imbalanced"])
+@pytest.mark.parametrize("memory", ["reservoir", *REPLAYS])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_with_every_memory_and_reading(method, memory, setting):
+    plan = Reservoir(CAPACITY) if memory == "reservoir" else ODEDM(CAPACITY, k=2, replay=memory)
+    run, outcome = finish(plan, method=method, setting=setting, batch=8, class_order="seed")
+    check_promises(run, outcome)
+    assert outcome.result.acc_last > 15, "chance is 10 per cent"
+    if memory != "reservoir":
+        assert [sum(part["long"]) for part in outcome.result.census] == [4, 8, 12, 16, 16]
+        assert set(outcome.result.census[-1]["long"]) == {0, 2}, "balanced over the classes of finished tasks"
+
+
+@pytest.mark.parametrize("variant", ODEDMS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_with_every_kind_of_long_term_memory(method, variant):
+    run, outcome = finish(ODEDM(CAPACITY, k=2, **ODEDMS[variant]), method=method, batch=16)
+    check_promises(run, outcome)
+    assert outcome.memory.size(Part.LONG) == 16
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("space", ["features", "pixels"])
+def test_every_distance_in_every_space_on_images(distance, space):
+    run, outcome = finish(ODEDM(20, k=2, distance=distance, space=space), shapes(per_class=20), batch=16)
+    check_promises(run, outcome)
+    assert outcome.memory.size(Part.LONG) == 8
+
+
+@pytest.mark.parametrize("capacity", [0, 1, 3, 500])
+@pytest.mark.parametrize("method", METHODS)
+def test_capacities_from_nothing_to_more_than_the_stream(method, capacity):
+    run, outcome = finish(Reservoir(capacity), method=method, batch=16)
+    check_promises(run, outcome)
+    assert outcome.memory.size() == min(capacity, len(BLOBS.image))
+    run, outcome = finish(ODEDM(capacity, k=0), method=method, batch=16)
+    check_promises(run, outcome)
+
+
+@pytest.mark.parametrize(("method", "reading"), list(itertools.product(METHODS, REPLAYS)))
+def test_a_dual_memory_without_prototypes_is_the_reservoir_bit_for_bit(method, reading):
+    _, plain = finish(Reservoir(CAPACITY), method=method, batch=16)
+    _, dual = finish(ODEDM(CAPACITY, k=0, replay=reading), method=method, batch=16)
+    assert same_weights(plain, dual)
+    assert all(plain.memory.rows()[name].equal(column) for name, column in dual.memory.rows().items())
+    assert plain.result.class_il == dual.result.class_il
+
+
+def test_a_long_term_share_of_one_leaves_no_short_term_rows():
+    _, outcome = finish(ODEDM(24, rho=1.0), method="derpp", batch=16)
+    assert outcome.memory.size(Part.SHORT) == 0
+    assert outcome.memory.size(Part.LONG) == 24
+    assert [sum(part["short"]) for part in outcome.result.census] == [18, 12, 6, 0, 0]
+
+
+def test_bounded_candidates_count_inside_the_capacity():
+    run, outcome = finish(ODEDM(CAPACITY, k=2, candidates=5), batch=16)
+    assert run.memory.capacity == CAPACITY
+    assert run.memory.candidates.capacity == 10
+    assert outcome.memory.size() == CAPACITY - 10
+
+
+def same_weights(first, second):
+    a, b = first.method.net.state_dict(), second.method.net.state_dict()
+    return all(a[name].equal(b[name]) for name in a)
+
+
+def test_the_tables_name_every_kind_once():
+    assert set(MEMORIES) == {"reservoir", "odedm"}
+    assert all(METHODS[name].load().__doc__ for name in METHODS)

@@ -1,0 +1,100 @@
+"""Folders of fabricated runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from odedm.run.results import MEMORY_FILE, Result
+
+Fabricate = Callable[..., Path]
+FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
+
+
+def matrix(tasks: int, last: float) -> list[list[float]]:
+    """Every task at `last` after the last one, at 90 before."""
+    return [[last if i == tasks - 1 else 90.0] * (i + 1) for i in range(tasks)]
+
+
+@pytest.fixture
+def fabricate(tmp_path: Path) -> Fabricate:
+    """Write a run folder: `fabricate("derpp", "odedm", seed=0, acc=50.0)`."""
+
+    def write(
+        method: str = "derpp",
+        memory: str = "odedm",
+        *,
+        seed: int = 0,
+        acc: float = 50.0,
+        task_il: float = 90.0,
+        tasks: int = 5,
+        classes: list[str] | None = None,
+        capacity: int = 20,
+        channels: int = 1,
+        saved: str | None = "image",
+        root: str = "runs",
+        name: str | None = None,
+        over: dict[str, Any] | None = None,
+        knobs: dict[str, Any] | None = None,
+        provenance: dict[str, Any] | None = None,
+    ) -> Path:
+        names = FASHION[: 2 * tasks] if classes is None else classes
+        folder = (
+            tmp_path
+            / root
+            / (name or f"{method}-{memory}-{capacity}-{seed}-{len(list(tmp_path.rglob('result.json')))}")
+        )
+        folder.mkdir(parents=True)
+        each = len(names) // tasks
+        census = []
+        for task in range(tasks):
+            seen = each * (task + 1)
+            long = [
+                int(memory == "odedm" and label < min(seen, each * max(tasks - 1, 1))) for label in range(len(names))
+            ]
+            short = [2 if label < seen else 0 for label in range(len(names))]
+            census.append({"short": short, "long": long})
+        own: dict[str, Any] = {"name": memory, "capacity": capacity}
+        if memory == "odedm":
+            own |= {"k": 3, "rho": 0.25, "distance": "sinkhorn", "dac": [3, 4], "mixup": False}
+        experiment = {
+            "data": "fashion-mini",
+            "setting": "standard",
+            "tasks": tasks,
+            "classes": names,
+            "method": {"name": method, "lr": 0.03, "alpha": 0.1},
+            "memory": own | (knobs or {}),
+            "replay": "auxiliary" if memory == "odedm" else None,
+            "gamma": 1.0,
+            "batch": 32,
+            "net": "cnn",
+            "seed": seed,
+            "device": "cpu",
+            "threads": 1,
+        } | (over or {})
+        Result.measure(
+            experiment=experiment,
+            class_il=matrix(tasks, acc),
+            task_il=matrix(tasks, task_il),
+            seconds={"train": 3.0, "evaluate": 1.0} | ({"select": 0.5} if memory == "odedm" else {}),
+            census=census,
+            provenance=provenance or {"odedm": "0.1.0", "device": "a processor", "finished": "2025-01-01T00:00:00"},
+        ).save(folder)
+        if saved is not None:
+            label = np.repeat(np.arange(len(names)), 3)
+            prototype = np.tile(np.array([-1, 0, 1]), len(names))
+            random = np.random.default_rng(seed)
+            if saved == "image":
+                image = random.integers(0, 255, (len(label), channels, 8, 8)).astype(np.uint8)
+            else:
+                image = random.normal(size=(len(label), 16)).astype(np.float32)
+            columns = {"image": image, "label": label, "task": label // max(each, 1), "prototype": prototype}
+            save_file({**columns, "index": np.arange(len(label))}, folder / MEMORY_FILE)
+        return folder
+
+    return write

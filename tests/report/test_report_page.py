@@ -1,0 +1,263 @@
+"""The page and its figures: complete, self-contained, escaped, the same every time, sound at the edges."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odedm.errors import UsageError
+from odedm.report import figures, page, tables
+from odedm.run.results import MEMORY_FILE
+
+Fabricate = Any
+VOID = {"meta", "link", "br"}
+
+
+class Outline(HTMLParser):
+    """Collects ids, elements and what they ask for, and checks that tags close in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.tags: list[str] = []
+        self.asked: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        self._look(attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._look(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def _look(self, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in {"src", "href", "xlink:href", "action", "poster", "srcset"}:
+                self.asked.append(value or "")
+
+
+def outline(text: str) -> Outline:
+    reader = Outline()
+    reader.feed(text)
+    assert reader.open == []
+    return reader
+
+
+def written(tmp_path: Path, *folders: Path) -> str:
+    return page.write_page(folders, tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def full(fabricate: Fabricate) -> list[Path]:
+    return [
+        fabricate(method, memory, seed=seed, acc=30.0 + seed + 10 * (memory == "odedm"))
+        for method in ("der", "derpp")
+        for memory in ("reservoir", "odedm")
+        for seed in range(3)
+    ]
+
+
+def test_page_says_what_was_found_and_shows_every_figure(fabricate: Fabricate, tmp_path: Path) -> None:
+    text = written(tmp_path, *full(fabricate))
+    assert "ODEDM changed DER by +10.0 ± 0.0 points of ACC<sub>5</sub> over 3 seeds (better in 3 of 3)." in text
+    for name in ("differences", "curves", "matrices", "classes", "growth", "pictures", "seconds"):
+        assert f'id="f-{name}"' in text
+    assert text.count("<figure") == text.count("<figcaption") == 7
+    assert len(text) < 3_000_000
+
+
+def test_page_is_sound_html_with_unique_ids(fabricate: Fabricate, tmp_path: Path) -> None:
+    reader = outline(written(tmp_path, *full(fabricate)))
+    assert len(reader.ids) == len(set(reader.ids))
+    assert {"main", "header", "table", "figure", "details", "svg"} <= set(reader.tags)
+
+
+def test_every_svg_has_a_name(fabricate: Fabricate, tmp_path: Path) -> None:
+    text = written(tmp_path, *full(fabricate))
+    heads = re.findall(r"<svg[^>]*>", text)
+    assert heads
+    assert all('role="img"' in head and re.search(r'aria-label="[^"]+', head) for head in heads)
+
+
+def test_page_asks_for_nothing(fabricate: Fabricate, tmp_path: Path) -> None:
+    text = written(tmp_path, *full(fabricate))
+    bare = re.sub(r'xmlns(:\w+)?="[^"]*"', "", text)
+    assert not re.search(r"https?://", bare)
+    assert "@import" not in bare
+    assert all(link.startswith(("data:", "#")) for link in outline(text).asked)
+    assert not re.search(r"url\((?!#)", bare)
+    assert "default-src 'none'" in text
+
+
+def test_page_is_the_same_every_time(fabricate: Fabricate, tmp_path: Path) -> None:
+    folders = full(fabricate)
+    first = page.write_page(folders, tmp_path / "a.html").read_bytes()
+    second = page.write_page(list(reversed(folders)), tmp_path / "b.html").read_bytes()
+    assert first == second
+
+
+def test_hostile_names_come_out_escaped(fabricate: Fabricate, tmp_path: Path) -> None:
+    evil = '<script>alert("x")</script>'
+    broken = '"><img src=x onerror=alert(1)>'
+    names = [evil, broken, "$\\frac{", "]]>-->", "日本", "a\x00b", "</svg></figure>", "&amp;", "{{ 7*7 }}", "x" * 500]
+    folders = [
+        fabricate(
+            "der" if memory == "odedm" else evil,
+            memory,
+            classes=names,
+            over={"data": evil, "net": broken, "setting": evil},
+            provenance={"device": evil, "commit": broken},
+            name=f"<b>{memory}",
+        )
+        for memory in ("odedm", "reservoir")
+    ]
+    text = written(tmp_path, *folders)
+    reader = outline(text)
+    assert reader.tags.count("script") == 1
+    assert "img" not in reader.tags
+    assert "b" not in reader.tags
+    assert "&lt;script&gt;" in text
+    assert "\x00" not in text
+    assert "{{ 7*7 }}" in text
+
+
+@pytest.mark.parametrize("memory", ["odedm", "reservoir"])
+def test_one_run_one_task(fabricate: Fabricate, tmp_path: Path, memory: str) -> None:
+    text = written(tmp_path, fabricate(memory=memory, tasks=1))
+    assert "1 task" in text
+    assert "Nothing to compare" in text
+    assert "with one seed there is no band" in text
+    assert ('id="f-pictures"' in text) == (memory == "odedm")
+
+
+def test_a_hundred_classes(fabricate: Fabricate, tmp_path: Path) -> None:
+    names = [f"class {label}" for label in range(100)]
+    folders = [fabricate(memory=memory, tasks=20, classes=names, channels=3) for memory in ("odedm", "reservoir")]
+    text = written(tmp_path, *folders)
+    assert len(text) < 3_000_000
+    (matrix,) = figures.accuracy_matrices(tables.summarise(tables.load(folders[:1])).groups)
+    assert ">90</text>" not in matrix.svg
+
+
+def test_long_streams_become_pictures_not_paths(fabricate: Fabricate) -> None:
+    names = [str(label) for label in range(60)]
+    groups = tables.summarise(tables.load([fabricate(tasks=60, classes=names, saved=None)])).groups
+    (matrix,) = figures.accuracy_matrices(groups)
+    assert "<image" in matrix.svg
+    assert len(matrix.svg) < 30_000
+
+
+def test_vectors_have_no_pictures(fabricate: Fabricate, tmp_path: Path) -> None:
+    assert "vectors, not images" in written(tmp_path, fabricate(saved="vector"))
+
+
+def test_missing_memory_is_said(fabricate: Fabricate, tmp_path: Path) -> None:
+    assert "was not saved" in written(tmp_path, fabricate(saved=None))
+
+
+def test_broken_memory_is_said(fabricate: Fabricate, tmp_path: Path) -> None:
+    folder = fabricate()
+    (folder / MEMORY_FILE).write_bytes(b"nonsense")
+    assert "cannot be read" in written(tmp_path, folder)
+
+
+def test_the_first_seed_with_a_memory_gives_the_pictures(fabricate: Fabricate) -> None:
+    folders = [fabricate(seed=0, saved=None), fabricate(seed=1, channels=3), fabricate(seed=2)]
+    (panel,) = figures.long_term_pictures(tables.summarise(tables.load(folders)).groups)
+    assert panel.title == "DER++ · ODEDM, seed 1"
+    assert panel.svg.count("<image") == 5  # one mosaic per task
+    assert "2 of Trouser" in panel.svg
+
+
+def test_different_numbers_of_tasks(fabricate: Fabricate, tmp_path: Path) -> None:
+    text = written(tmp_path, fabricate(tasks=5), fabricate(tasks=2), fabricate(memory="reservoir", tasks=2))
+    assert "ACC<sub>T</sub>" in text
+    assert "2 to 5 tasks" in text
+
+
+def test_classes_shuffled_by_seed_are_matched_by_name(fabricate: Fabricate, tmp_path: Path) -> None:
+    forwards, backwards = ["a", "b", "c", "d"], ["d", "c", "b", "a"]
+    folders = [
+        fabricate(seed=0, tasks=2, classes=forwards, saved=None),
+        fabricate(seed=1, tasks=2, classes=backwards, saved=None),
+    ]
+    (group,) = tables.summarise(tables.load(folders)).groups
+    _, long = figures._final_census(group)
+    assert long.tolist() == [0.5, 0.5, 0.5, 0.5]  # each class is pinned in one of the two seeds
+    assert "not bracketed by task" in written(tmp_path, *folders)
+
+
+def test_runs_without_a_census(fabricate: Fabricate) -> None:
+    import json
+
+    file = fabricate(saved=None) / "result.json"
+    data = json.loads(file.read_text())
+    data["census"] = []
+    del data["experiment"]["classes"]
+    file.write_text(json.dumps(data))
+    text = page.render(tables.summarise(tables.load([file.parent])))
+    assert "did not record" in text
+
+
+def test_many_groups_without_partners_share_one_panel_until_colours_run_out(fabricate: Fabricate) -> None:
+    names = list(tables.METHODS)
+    groups = tables.summarise(tables.load([fabricate(name, "reservoir", saved=None) for name in names])).groups
+    assert len(figures.forgetting_curves(groups[:4])) == 1
+    assert len(figures.forgetting_curves(groups)) == len(names)
+
+
+def test_many_variants_of_one_family_are_split_and_keep_their_baseline(fabricate: Fabricate) -> None:
+    folders = [fabricate(saved=None, knobs={"k": k}) for k in range(1, 9)]
+    groups = tables.summarise(tables.load([fabricate(memory="reservoir", saved=None), *folders])).groups
+    panels = figures.forgetting_curves(groups)
+    assert [panel.title for panel in panels] == ["DER++", "DER++"]
+    assert all("reservoir" in panel.svg for panel in panels)
+    drawn = {k for k in range(1, 9) if any(f">ODEDM · k={k}<" in panel.svg for panel in panels)}
+    assert drawn == set(range(1, 9))
+
+
+def test_readme_figure(fabricate: Fabricate, tmp_path: Path) -> None:
+    folders = full(fabricate)
+    out = figures.readme_figure(folders, tmp_path / "new" / "hero.png")
+    again = figures.readme_figure(folders, tmp_path / "again.png")
+    content = out.read_bytes()
+    assert content == again.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(content[16:20], "big") == 1200
+    figures.readme_figure([fabricate(memory="reservoir", root="alone")], tmp_path / "alone.png")
+
+
+def test_no_global_state_is_left_behind(fabricate: Fabricate, tmp_path: Path) -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    written(tmp_path, fabricate())
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_missing_matplotlib_names_the_extra(
+    fabricate: Fabricate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fabricate()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r"pip install 'odedm\[plot\]'"):
+        page.write_page([folder], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+    assert tables.to_markdown(tables.summarise(tables.load([folder])))
+
+
+def test_a_folder_is_not_a_file_to_write(fabricate: Fabricate, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder"):
+        page.write_page([fabricate()], tmp_path)

@@ -1,0 +1,223 @@
+"""Grouping, labels, verdicts and the three renderings of the table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from odedm.errors import UsageError
+from odedm.report import tables
+from odedm.run.results import FILE
+
+Fabricate = Any
+
+
+def summary(*folders: Path) -> tables.Table:
+    return tables.summarise(tables.load(folders))
+
+
+def test_runs_that_differ_by_seed_device_and_threads_form_one_group(fabricate: Fabricate) -> None:
+    table = summary(
+        fabricate(seed=0), fabricate(seed=1, over={"device": "cuda", "threads": 8}), fabricate(seed=2, acc=56.0)
+    )
+    (row,) = table.rows
+    assert [run.seed for run in row.group.runs] == [0, 1, 2]
+    assert row.values["acc_last"].mean == pytest.approx(52.0)
+    assert row.values["acc_last"].error == pytest.approx(2.0)
+    assert row.values["seconds"].mean == pytest.approx(4.5)
+
+
+def test_same_seed_twice_is_an_error_that_names_both_folders(fabricate: Fabricate) -> None:
+    first, second = fabricate(seed=3, name="one"), fabricate(seed=3, name="two")
+    with pytest.raises(UsageError, match=r"Seed 3 .*one.*two"):
+        summary(first, second)
+
+
+def test_the_same_folder_given_twice_counts_once(fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fabricate()
+    monkeypatch.chdir(folder.parent)
+    assert len(tables.load([folder, Path(folder.name), folder.parent, folder / FILE])) == 1
+
+
+def test_labels_name_only_what_differs(fabricate: Fabricate) -> None:
+    assert [g.label for g in summary(fabricate(memory="reservoir"), fabricate()).groups] == [
+        "DER++ · reservoir",
+        "DER++ · ODEDM",
+    ]
+    more = summary(
+        fabricate(memory="reservoir", capacity=200, root="more"),
+        fabricate(capacity=200, root="more"),
+        fabricate(capacity=500, root="more"),
+        fabricate(capacity=500, root="more", knobs={"k": 5}),
+        fabricate(capacity=500, root="more", knobs={"k": 5, "dac": None}),
+        fabricate("er", "reservoir", capacity=500, root="more", over={"method": {"name": "er", "lr": 0.1}}),
+    )
+    assert [group.label for group in more.groups] == [
+        "ER · reservoir · λ=500",
+        "DER++ · reservoir · λ=200",
+        "DER++ · ODEDM · λ=200",
+        "DER++ · ODEDM · λ=500 · k=3",
+        "DER++ · ODEDM · λ=500 · k=5 · DAC 3×4",
+        "DER++ · ODEDM · λ=500 · k=5 · no DAC",
+    ]
+    assert len({group.label for group in more.groups}) == len(more.groups)
+
+
+def test_every_method_has_its_display_name(fabricate: Fabricate) -> None:
+    names = ["er", "der", "derpp", "refresh", "fdr", "icarl", "puridiver", "vrmcl", "pocl", "mine"]
+    table = summary(*(fabricate(name, "reservoir") for name in reversed(names)))
+    assert [group.family for group in table.groups] == [
+        "ER", "DER", "DER++", "DER++refresh", "FDR", "iCaRL", "PuriDivER", "VR-MCL", "POCL", "mine",
+    ]  # fmt: skip
+
+
+def test_partner_is_equal_in_everything_but_memory_and_replay(fabricate: Fabricate) -> None:
+    table = summary(
+        fabricate(memory="reservoir", capacity=100, acc=40.0),
+        fabricate(memory="reservoir", capacity=200, acc=45.0),
+        fabricate(capacity=200, acc=50.0, over={"gamma": 0.5}),
+        fabricate(capacity=300, acc=50.0),
+        fabricate(capacity=200, acc=60.0, over={"net": "resnet18"}),
+    )
+    changes = {row.group.label: row.differences["acc_last"].estimate.mean for row in table.compared}
+    assert list(changes.values()) == pytest.approx([5.0])
+
+
+def test_difference_is_paired_by_seed(fabricate: Fabricate) -> None:
+    folders = [fabricate(memory="reservoir", seed=seed, acc=acc) for seed, acc in ((0, 20.0), (1, 40.0), (2, 60.0))]
+    folders += [fabricate(seed=seed, acc=acc) for seed, acc in ((2, 63.0), (1, 42.0), (0, 21.0), (9, 0.0))]
+    (row,) = summary(*folders).compared
+    change = row.differences["acc_last"]
+    assert change.by_seed == pytest.approx({0: 1.0, 1: 2.0, 2: 3.0})
+    assert change.estimate.error == pytest.approx(3.0**-0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ([12.0, 13.0], "ODEDM changed DER++ by +12.5 ± 0.5 points of ACC_5 over 2 seeds (better in 2 of 2)."),
+        (
+            [3.0, -2.0],
+            "ODEDM changed DER++ by +0.5 ± 2.5 points of ACC_5 over 2 seeds (better in 1 of 2): "
+            "not distinguishable from zero at this number of seeds.",
+        ),
+        ([-4.0, -5.0], "ODEDM changed DER++ by −4.5 ± 0.5 points of ACC_5 over 2 seeds (better in 0 of 2)."),
+        ([8.0], "ODEDM changed DER++ by +8.0 points of ACC_5 on one seed, which cannot tell a change from chance."),
+    ],
+)
+def test_verdicts(fabricate: Fabricate, changes: list[float], sentence: str) -> None:
+    folders = [fabricate(memory="reservoir", seed=seed, acc=40.0) for seed in range(len(changes))]
+    folders += [fabricate(seed=seed, acc=40.0 + change) for seed, change in enumerate(changes)]
+    said = tables.verdicts(summary(*folders))
+    assert said[0] == sentence
+    assert "Task-IL" in said[1]
+
+
+def test_verdicts_without_a_comparison_say_why(fabricate: Fabricate) -> None:
+    assert tables.verdicts(summary(fabricate()))[0].startswith("Nothing to compare")
+    apart = summary(fabricate(seed=5, root="b"), fabricate(memory="reservoir", seed=6, root="b"))
+    assert "no seed in common" in tables.verdicts(apart)[0]
+
+
+def test_verdicts_name_the_variants(fabricate: Fabricate) -> None:
+    table = summary(
+        fabricate(memory="reservoir"),
+        fabricate(acc=60.0),
+        fabricate(acc=70.0, knobs={"k": 5}),
+        fabricate(memory="reservoir", capacity=99),
+    )
+    assert tables.verdicts(table)[2].startswith("ODEDM (k=5) changed DER++ (λ=20) by +20.0 points")
+
+
+def pair_of_groups(fabricate: Fabricate) -> tables.Table:
+    folders = [fabricate(memory="reservoir", seed=seed, acc=30.0 + seed) for seed in range(3)]
+    return summary(*folders, *(fabricate(seed=seed, acc=40.0 + 2 * seed) for seed in range(3)))
+
+
+def test_markdown_can_be_read_back(fabricate: Fabricate) -> None:
+    table = pair_of_groups(fabricate)
+    lines = tables.to_markdown(table).splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert {len(row) for row in rows} == {10}
+    read = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+    assert [row["Runs"] for row in read] == ["DER++ · reservoir", "DER++ · ODEDM"]
+    assert read[1]["ACC_5"] == "42.0 ± 1.2"
+    assert read[1]["Change in ACC_5"] == "+11.0 ± 0.6"
+    assert read[0]["Change in ACC_5"] == ""
+
+
+def test_csv_can_be_read_back_in_full_precision(fabricate: Fabricate) -> None:
+    table = pair_of_groups(fabricate)
+    read = list(csv.DictReader(io.StringIO(tables.to_csv(table))))
+    for line, row in zip(read, table.rows, strict=True):
+        assert line["label"] == row.group.label
+        assert line["seeds"] == "0 1 2"
+        for metric in tables.METRICS:
+            assert float(line[metric.key]) == row.values[metric.key].mean
+            assert float(line[f"{metric.key}_error"]) == row.values[metric.key].error
+    assert float(read[1]["acc_last_change"]) == table.rows[1].differences["acc_last"].estimate.mean
+    assert read[0]["acc_last_change"] == ""
+
+
+def test_terminal_table_fits_a_hundred_columns(fabricate: Fabricate) -> None:
+    folders = [fabricate("refresh", "reservoir", seed=seed, capacity=5120) for seed in range(2)]
+    folders += [fabricate("refresh", seed=seed, capacity=5120, acc=40.5 + 9 * seed) for seed in range(2)]
+    folders += [fabricate("puridiver", capacity=200, knobs={"k": 5}), fabricate("puridiver", capacity=200)]
+    console = Console(width=100, file=io.StringIO(), color_system=None)
+    console.print(tables.to_rich(summary(*folders)))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(len(line) for line in text.splitlines()) <= 100
+    for word in ("DER++refresh · ODEDM · λ=5120", "Task-IL", "ACC_5", "±", "Change"):
+        assert word in text
+    assert "…" not in text
+
+
+def test_hostile_names_stay_text(fabricate: Fabricate) -> None:
+    table = summary(fabricate("[red]a|b\x1b[31m\n<script>", "reservoir"))
+    console = Console(width=100, file=io.StringIO(), color_system=None)
+    console.print(tables.to_rich(table))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "[red]a|b" in shown.replace("\n", "")
+    assert "\x1b" not in shown
+    assert len(tables.to_markdown(table).splitlines()) == 3
+    assert "<script>" not in tables.to_markdown(table)
+
+
+def test_tables_of_different_lengths_say_acc_t(fabricate: Fabricate) -> None:
+    table = summary(fabricate(tasks=5), fabricate(tasks=2))
+    assert table.last == "ACC_T"
+    assert [group.label for group in table.groups] == ["DER++ · ODEDM · tasks=2", "DER++ · ODEDM · tasks=5"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("class_il", [[1.0], [2.0]], "class_il"),
+        ("class_il", "none", "class_il"),
+        ("acc", [], "accuracies"),
+        ("acc_last", float("nan"), "summary number"),
+        ("seconds", {"train": "long"}, "seconds"),
+        ("census", [3], "census"),
+        ("provenance", 3, "provenance"),
+        ("experiment", {"seed": "zero"}, "seed"),
+        ("experiment", [], "experiment"),
+        ("forgetting_rate", [1.0], "forgetting_rate"),
+    ],
+)
+def test_broken_results_are_refused_by_name(fabricate: Fabricate, key: str, value: object, what: str) -> None:
+    file = fabricate() / FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(UsageError, match=what) as error:
+        tables.load([file.parent])
+    assert str(file) in str(error.value)
+
+
+def test_no_runs_is_an_error() -> None:
+    with pytest.raises(UsageError, match="no runs"):
+        tables.summarise([])

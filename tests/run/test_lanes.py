@@ -1,0 +1,151 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from odedm import ODEDM, Experiment, Reservoir, UsageError, train
+from odedm.files import writable_folder, write_text
+from odedm.run.lanes import Job, run_jobs
+from odedm.run.results import Result, find
+from odedm.run.save import check_free, save_run
+
+
+class Silent:
+    def __init__(self):
+        self.reported, self.done = set(), []
+
+    def progress(self, job, done, total):
+        assert 0 < done <= total
+        self.reported.add(job)
+
+    def finished(self, job, result):
+        self.done.append(job)
+
+
+def plan(seed, memory=None, **options):
+    return Experiment(memory or ODEDM(30, k=2), data="blobs", batch=16, seed=seed, device="cpu", **options)
+
+
+def same(first, second):
+    """Equal but for times."""
+    a, b = first.to_dict(), second.to_dict()
+    for each in (a, b):
+        each.pop("seconds")
+        each["provenance"].pop("finished")
+    return a == b
+
+
+def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
+    jobs = [Job(plan(seed), tmp_path / "many" / f"seed-{seed}") for seed in range(3)]
+    watcher = Silent()
+    beside = run_jobs(jobs, watcher, lanes=2)
+    assert sorted(watcher.done) == [0, 1, 2] == sorted(watcher.reported)
+    for seed, result in enumerate(beside):
+        alone = run_jobs([Job(plan(seed), tmp_path / "alone" / str(seed))], Silent(), lanes=1)[0]
+        assert same(result, alone)
+        assert (tmp_path / "many" / f"seed-{seed}" / "memory.safetensors").read_bytes() == (
+            tmp_path / "alone" / str(seed) / "memory.safetensors"
+        ).read_bytes()
+    assert [Result.load(folder / "result.json") for folder in find([tmp_path / "many"])] == beside
+
+
+def test_a_failing_run_says_why_and_ends_the_others(tmp_path):
+    jobs = [Job(plan(0), tmp_path / "a"), Job(plan(0, options={"lr": 1e30}), tmp_path / "b")]
+    with pytest.raises(UsageError, match="diverged"):
+        run_jobs(jobs, Silent(), lanes=2)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
+    outcome = train("blobs", memory=Reservoir(10))
+    folder = save_run(outcome, tmp_path / "run")
+    assert sorted(path.name for path in folder.iterdir()) == ["memory.safetensors", "result.json"]
+    with pytest.raises(UsageError, match="holds a run already"):
+        save_run(outcome, folder)
+    before = (folder / "result.json").read_bytes()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "save", fail)
+        with pytest.raises(OSError, match="No space"):
+            save_run(outcome, folder, overwrite=True)
+    assert (folder / "result.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"], "nothing half-written stays"
+    save_run(outcome, folder, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_only_runs_are_overwritten(tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="not a run's folder"):
+        check_free(precious, overwrite=True)
+    check_free(tmp_path / "new", overwrite=False)
+
+
+def test_files_are_written_whole(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_text(path, "old")
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        write_text(path, "new")
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_folders_that_cannot_be_written_are_named(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(UsageError, match="Cannot write into the folder"):
+        writable_folder(blocked / "below")
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("lanes", ["1", "2"])
+def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
+    out = tmp_path / "runs"
+    words = ["run", "--method", "er", "--memory", "reservoir", "--seeds", "50", "--lanes", lanes, "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "odedm", *words], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not list(out.rglob("result.json")):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Interrupted." in errors
+    assert "Traceback" not in errors
+    finished = list(out.rglob("result.json"))
+    assert 1 <= len(finished) < 50
+    for path in finished:
+        json.loads(path.read_text())
+    assert not list(out.rglob(".*")), "no temporary files stay"
+    while _alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _alive(process.pid)
+
+
+def _alive(group):
+    """Processes of the group that are more than an entry waiting for its parent to look."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(own) == group and state != "Z":
+            found.append(stat)
+    return found

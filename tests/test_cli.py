@@ -1,0 +1,235 @@
+"""The command line as people use it: good words work, bad words end in one sentence and leave nothing behind."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from odedm.cli import app
+from odedm.run.results import Result
+
+TINY = ["--data", "blobs", "--batch", "32", "--capacity", "30"]
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def plain(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    for memory in ("reservoir", "odedm"):
+        done = call("run", *TINY, "--memory", memory, "--seeds", 2, "--lanes", 1, "--out", out)
+        assert done.exit_code == 0, done.output
+    return out
+
+
+def test_run_prints_a_table_and_says_where_the_results_are(tmp_path):
+    done = call("run", *TINY, "--out", tmp_path)
+    assert done.exit_code == 0
+    assert "DER++" in done.stdout
+    folder = re.search(r"Results: (.+)", done.stdout)[1]
+    assert json.loads((tmp_path / folder / "seed-0" / "result.json").read_text())["schema"] == "odedm.result/1"
+
+
+def test_json_is_alone_on_stdout(tmp_path):
+    words = [sys.executable, "-m", "odedm", "run", *TINY, "--seeds", "2", "--json", "--out", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    results = json.loads(done.stdout)
+    assert [each["experiment"]["seed"] for each in results] == [0, 1]
+    assert all("acc_last" in each and "folder" in each for each in results)
+    assert done.stderr == ""
+
+
+def test_every_option_reaches_the_result(tmp_path):
+    words = ["--method", "der", "--set", "alpha=0.7", "--lr", "0.05", "--k", "2", "--replay", "both", "--gamma", "0.5"]
+    words += ["--distance", "l2", "--dac", "4,2", "--space", "pixels", "--candidates", "4", "--rows-per-prototype", "1"]
+    words += ["--setting", "long-tail", "--factor", "3", "--class-order", "seed", "--tasks", "2", "--draw", "5"]
+    words += ["--seed", "7", "--device", "cpu", "--threads", "2", "--net", "mlp"]
+    done = call("run", "--data", "blobs", "--batch", 16, "--capacity", 60, *words, "--json", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    plan = json.loads(done.stdout)[0]["experiment"]
+    assert plan["method"] == {"name": "der", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0, "alpha": 0.7}
+    assert plan["memory"] == {
+        "name": "odedm", "capacity": 60, "rho": None, "k": 2, "distance": "l2", "dac": [4, 2], "space": "pixels",
+        "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None,
+    }  # fmt: skip
+    wanted = {
+        "replay": "both", "gamma": 0.5, "setting": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,
+        "batch": 16, "draw": 5, "seed": 7, "device": "cpu", "threads": 2, "net": "mlp", "data": "blobs",
+    }  # fmt: skip
+    assert {name: plan[name] for name in wanted} == wanted
+
+
+BAD = {
+    "method": (["--method", "derp"], "did you mean 'derpp'"),
+    "data": (["--data", "fashion-mimi"], "did you mean 'fashion-mini'"),
+    "memory": (["--memory", "oded"], "did you mean 'odedm'"),
+    "distance": (["--distance", "sinkorn"], "did you mean 'sinkhorn'"),
+    "setting": (["--setting", "imbalance"], "did you mean 'imbalanced'"),
+    "device": (["--device", "gpu"], "Known: auto, cpu, cuda"),
+    "net": (["--net", "resnet"], "did you mean 'resnet18'"),
+    "capacity": (["--capacity", "-1"], "capacity must be 0 or more; -1"),
+    "capacity as word": (["--capacity", "many"], "Invalid value for '--capacity'"),
+    "rho": (["--rho", "1.5"], "between 0 and 1; 1.5"),
+    "rho NaN": (["--rho", "nan"], "between 0 and 1; nan"),
+    "rho and k": (["--rho", "0.5", "--k", "3"], "give one"),
+    "rho too small": (["--rho", "0.01"], "rho"),
+    "k too large": (["--k", "50"], "30"),
+    "k below zero": (["--k", "-2"], "0 or more; -2"),
+    "tasks": (["--tasks", "3"], "10 classes do not split into 3 tasks"),
+    "batch": (["--batch", "0"], "batch must be 1 or more; 0"),
+    "seeds": (["--seeds", "0"], "Invalid value for '--seeds'"),
+    "seed": (["--seed", "-1"], "seed must be 0 or more; -1"),
+    "lr": (["--lr", "-0.1"], "lr must be 0 or more"),
+    "lr NaN": (["--lr", "nan"], "finite float"),
+    "dac": (["--dac", "3"], "--dac takes K,DEPTH"),
+    "dac words": (["--dac", "a,b"], "'a,b' was given"),
+    "dac too small": (["--dac", "1,2"], "1"),
+    "dac and no-dac": (["--dac", "3,2", "--no-dac"], "exclude each other"),
+    "candidates": (["--candidates", "all"], "'task' or a number"),
+    "candidates too many": (["--candidates", "40"], "need 80 rows"),
+    "set without value": (["--set", "alpha"], "NAME=VALUE"),
+    "set foreign": (["--method", "er", "--set", "alpha=1"], "Unknown hyper-parameter of er 'alpha'"),
+    "set twice": (["--lr", "0.1", "--set", "lr=0.2"], "given twice"),
+    "factor without long tail": (["--factor", "10"], "belongs to the setting 'long-tail'"),
+    "rho for a reservoir": (["--memory", "reservoir", "--rho", "0.5"], "--rho belong to the odedm memory"),
+    "dac for a reservoir": (["--memory", "reservoir", "--no-dac"], "--no-dac belong to the odedm memory"),
+    "replay for a reservoir": (["--memory", "reservoir", "--replay", "union"], "belong to the odedm memory"),
+    "screen without sinkhorn": (["--distance", "l1", "--screen", "9"], "for the sinkhorn distance"),
+    "cnn for vectors": (["--net", "cnn"], "is for images"),
+    "unknown option": (["--nonsense"], "No such option"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_words_end_in_one_sentence_and_leave_nothing(case, tmp_path):
+    words, sentence = BAD[case]
+    done = call("run", *TINY, *words, "--out", tmp_path / "out")
+    said = " ".join(plain(done.stderr).split())
+    assert done.exit_code == 2, done.output
+    assert sentence in said
+    assert "Traceback" not in done.output
+    assert done.stdout == ""
+    assert not list(tmp_path.rglob("*.json"))
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_divergence_ends_in_a_sentence(tmp_path):
+    done = call("run", *TINY, "--lr", "1e30", "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "training diverged" in plain(done.stderr)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_an_existing_run_is_kept_unless_told_otherwise(tmp_path):
+    words = ["run", *TINY, "--memory", "reservoir", "--out", tmp_path]
+    assert call(*words).exit_code == 0
+    again = call(*words)
+    assert again.exit_code == 2
+    assert "holds a run already" in plain(again.stderr)
+    assert call(*words, "--overwrite").exit_code == 0
+    assert call(*words, "--seed", 1).exit_code == 0, "another seed is another run"
+
+
+@pytest.mark.parametrize("below", ["file", "file/below"])
+def test_a_folder_that_cannot_be_written_is_refused_before_training(below, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    done = call("run", *TINY, "--out", tmp_path / below)
+    assert done.exit_code == 2
+    assert "Cannot write into the folder" in plain(done.stderr) or "not a run's folder" in plain(done.stderr)
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    done = call("run", *TINY, "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "Permission denied" in plain(done.stderr)
+
+
+def test_report_compares_runs_in_a_page_and_a_table(runs, tmp_path):
+    page = tmp_path / "report.html"
+    done = call("report", runs, "--out", page)
+    assert done.exit_code == 0, done.output
+    assert "ODEDM" in done.stdout
+    assert "<svg" in page.read_text()
+    assert str(page) in plain(done.stderr).replace("\n", "")
+    assert call("report", runs, "--out", page, "--markdown").stdout.startswith("|")
+    assert "," in call("report", runs, "--out", page, "--csv").stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["report", "nowhere"], "There is no 'nowhere'"),
+        (["report", "."], "No finished run"),
+        (["show", "nowhere"], "There is no 'nowhere'"),
+        (["list", "method"], "did you mean 'methods'"),
+        (["rum"], "No such command"),
+    ],
+)
+def test_other_commands_refuse_bad_words(words, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call(*words)
+    assert done.exit_code == 2
+    assert sentence in " ".join(plain(done.stderr).split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_result_is_named_in_the_report(runs, tmp_path):
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "result.json").write_text("{")
+    done = call("report", bad, "--out", tmp_path / "report.html")
+    assert done.exit_code == 2
+    assert "Cannot read the result" in plain(done.stderr)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_show_one_run(runs):
+    folder = next(runs.rglob("seed-0"))
+    done = call("show", folder)
+    assert done.exit_code == 0
+    assert "Class-IL accuracy" in done.stdout
+    assert "long-term rows" in done.stdout
+    shown = json.loads(call("show", folder, "--json").stdout)
+    assert shown == Result.load(folder / "result.json").to_dict()
+    assert call("show", runs).exit_code == 2
+
+
+def test_list_shows_every_name():
+    done = call("list")
+    for name in ("er", "der", "derpp", "reservoir", "odedm", "fashion-mini", "sinkhorn", "long-tail", "auxiliary"):
+        assert name in done.stdout
+    assert "derpp" in call("list", "methods").stdout
+
+
+def test_help_is_quick_and_grouped():
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "odedm", "run", "--help"], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - start < 3
+    for panel in ("Stream", "Method", "Memory", "ODEDM", "Run"):
+        assert f"─ {panel} ─" in done.stdout
+
+
+@pytest.mark.slow
+def test_demo_from_nothing_to_the_page(tmp_path):
+    out = tmp_path / "demo"
+    done = call("demo", "--seeds", 2, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "DER++" in done.stdout
+    page = (out / "report.html").read_text()
+    assert "<svg" in page
+    assert len(list(out.rglob("result.json"))) == 8
+    assert call("demo", "--seeds", 1, "--out", out).exit_code == 0, "the demo may be run again"
