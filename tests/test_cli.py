@@ -61,7 +61,7 @@ def test_every_option_reaches_the_result(tmp_path):
     assert plan["method"] == {"name": "der", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0, "alpha": 0.7}
     assert plan["memory"] == {
         "name": "odedm", "capacity": 60, "rho": None, "k": 2, "distance": "l2", "dac": [4, 2], "space": "pixels",
-        "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None,
+        "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short": "native",
     }  # fmt: skip
     wanted = {
         "replay": "both", "gamma": 0.5, "setting": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,
@@ -102,9 +102,9 @@ BAD = {
     "set foreign": (["--method", "er", "--set", "alpha=1"], "Unknown hyper-parameter of er 'alpha'"),
     "set twice": (["--lr", "0.1", "--set", "lr=0.2"], "given twice"),
     "factor without long tail": (["--factor", "10"], "belongs to the setting 'long-tail'"),
-    "rho for a reservoir": (["--memory", "reservoir", "--rho", "0.5"], "--rho belong to the odedm memory"),
-    "dac for a reservoir": (["--memory", "reservoir", "--no-dac"], "--no-dac belong to the odedm memory"),
-    "replay for a reservoir": (["--memory", "reservoir", "--replay", "union"], "belong to the odedm memory"),
+    "rho for a reservoir": (["--memory", "reservoir", "--rho", "0.5"], "--rho: for the odedm memory alone"),
+    "dac for a reservoir": (["--memory", "reservoir", "--no-dac"], "--no-dac: for the odedm memory alone"),
+    "replay for a reservoir": (["--memory", "reservoir", "--replay", "union"], "for the odedm memory alone"),
     "screen without sinkhorn": (["--distance", "l1", "--screen", "9"], "for the sinkhorn distance"),
     "cnn for vectors": (["--net", "cnn"], "is for images"),
     "unknown option": (["--nonsense"], "No such option"),
@@ -127,7 +127,8 @@ def test_bad_words_end_in_one_sentence_and_leave_nothing(case, tmp_path):
 def test_divergence_ends_in_a_sentence(tmp_path):
     done = call("run", *TINY, "--lr", "1e30", "--out", tmp_path)
     assert done.exit_code == 2
-    assert "training diverged" in plain(done.stderr)
+    assert "diverged" in plain(done.stderr)
+    assert "Lower the learning rate" in plain(done.stderr)
     assert not list(tmp_path.rglob("*.json"))
 
 

@@ -32,7 +32,7 @@ ALLOWED = {
     "__init__": BASE | {"run", "stream", "consolidate"},
 }
 LIGHT = {"torch", "numpy", "safetensors", "typer", "rich", "jinja2", "markupsafe"}  # markupsafe is half of jinja2
-OPTIONAL = {"sklearn": {"stream/datasets.py"}, "matplotlib": {"report/figures.py"}, "PIL": {"report/figures.py"}}
+OPTIONAL = {"sklearn": {"stream/datasets.py"}, "matplotlib": {"report/figures/style.py"}}
 
 
 def imports(path):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from odedm.consolidate.select import select
     from odedm.errors import UsageError
     from odedm.rows import Field, Part, Rows, Store, Task
-    from odedm.run.experiment import ODEDM, Experiment, Reservoir
+    from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
     from odedm.run.loop import Outcome, Run, train
     from odedm.run.results import Result
     from odedm.stream.datasets import Dataset, from_arrays
@@ -33,6 +33,7 @@ _HOMES = {
     "Task": "rows",
     "ODEDM": "run.experiment",
     "Experiment": "run.experiment",
+    "Native": "run.experiment",
     "Reservoir": "run.experiment",
     "Outcome": "run.loop",
     "Run": "run.loop",
@@ -51,6 +52,7 @@ __all__ = [
     "Dataset",
     "Experiment",
     "Field",
+    "Native",
     "Outcome",
     "Part",
     "Reservoir",

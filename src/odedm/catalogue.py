@@ -28,12 +28,27 @@ METHODS = {
     "er": Entry("methods.er:ER", "Experience replay: one cross-entropy over the stream batch and a replay draw."),
     "der": Entry("methods.der:DER", "Dark experience replay: keeps the logits of stored rows where they were."),
     "derpp": Entry("methods.derpp:DERpp", "DER++: DER plus cross-entropy on a second, independent replay draw."),
+    "refresh": Entry("methods.refresh:Refresh", "DER++refresh: DER++ after a small step of unlearning."),
+    "fdr": Entry("methods.fdr:FDR", "Function distance: keeps the predictions on stored rows where they were."),
+    "icarl": Entry("methods.icarl:ICarl", "iCaRL: distillation, herded exemplars, nearest mean of exemplars."),
+    "puridiver": Entry("methods.puridiver:PuriDivER", "PuriDivER: pure and diverse rows, for noisy labels."),
+    "vrmcl": Entry("methods.vrmcl:VRMCL", "VR-MCL: meta-learning with a variance-reduced hypergradient."),
+    "pocl": Entry("methods.pocl:POCL", "POCL: hypergradients of past tasks in Pareto balance."),
 }
 
 MEMORIES = {
     "reservoir": Entry("memory.reservoir:Reservoir", "A uniform sample of the whole stream."),
+    "native": Entry("memory.base:Memory", "The memory policy that the method was published with."),
     "odedm": Entry("memory.dual:DualMemory", "The reservoir and a long-term memory of prototypes in one budget."),
 }
+
+POLICIES = {
+    "reservoir": Entry("memory.reservoir:Reservoir", "A uniform sample of the whole stream."),
+    "task-quota": Entry("memory.quota:TaskQuota", "As many rows of every task, chosen when it ends (FDR)."),
+    "herded": Entry("memory.herding:HerdedQuota", "As many exemplars of every class, chosen by herding (iCaRL)."),
+    "purity": Entry("memory.purity:Purity", "Rows with small loss, unlike each other (PuriDivER)."),
+}
+"""How short-term rows are chosen; a method's `native` is one of these."""
 
 DATASETS = {
     "fashion-mini": Entry("stream.datasets:fashion_mini", "Fashion-MNIST subset, 300 + 100 a class, 28×28 (embedded)."),

@@ -16,7 +16,7 @@ from rich.table import Table
 from odedm import catalogue
 from odedm.errors import UsageError, choose
 from odedm.files import writable_folder
-from odedm.run.experiment import ODEDM, Experiment, Reservoir
+from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
 from odedm.run.lanes import Job, run_jobs
 from odedm.run.results import Result, find
 from odedm.terminal import Board
@@ -171,6 +171,10 @@ def run(
     mixup: Annotated[
         bool, typer.Option("--mixup", help="Keep cluster means instead of rows (ablation).", rich_help_panel="ODEDM")
     ] = False,
+    short: Annotated[
+        str | None,
+        typer.Option(help="Short-term policy: native | reservoir.", rich_help_panel="ODEDM", show_default="native"),
+    ] = None,
     screen: Annotated[
         int | None,
         typer.Option(help="Converge only this many pairs per prototype.", rich_help_panel="ODEDM", show_default="all"),
@@ -200,7 +204,7 @@ def run(
     wishes = {
         "rho": rho, "k": k, "replay": replay, "gamma": gamma, "distance": distance, "dac": dac,
         "no-dac": no_dac or None, "space": space, "candidates": candidates,
-        "rows-per-prototype": rows_per_prototype, "mixup": mixup or None, "screen": screen,
+        "rows-per-prototype": rows_per_prototype, "mixup": mixup or None, "screen": screen, "short": short,
     }  # fmt: skip
     plan = Experiment(
         _memory(memory, capacity, {name: value for name, value in wishes.items() if value is not None}),
@@ -303,12 +307,12 @@ def _options(lr: float | None, pairs: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _memory(name: str, capacity: int, wishes: dict[str, Any]) -> Reservoir | ODEDM:
-    if name == "reservoir":
+def _memory(name: str, capacity: int, wishes: dict[str, Any]) -> Reservoir | Native | ODEDM:
+    if name != "odedm":
         if wishes:
             names = ", ".join(f"--{each}" for each in wishes)
-            raise UsageError(f"{names} belong to the odedm memory, not to the reservoir. Leave out, or --memory odedm.")
-        return Reservoir(capacity)
+            raise UsageError(f"{names}: for the odedm memory alone, not for '{name}'. Leave out, or --memory odedm.")
+        return Reservoir(capacity) if name == "reservoir" else Native(capacity)
     if "dac" in wishes and wishes.pop("no-dac", False):
         raise UsageError("--dac and --no-dac exclude each other; give one.")
     if wishes.pop("no-dac", False):
@@ -357,14 +361,15 @@ def _run(jobs: Sequence[Job], *, lanes: int | None, overwrite: bool, quiet: bool
 
 
 def _print_table(folders: Sequence[Path], form: str = "rich") -> None:
-    from odedm.report import tables
+    from odedm.report import summary, tables
+    from odedm.report.runs import load
 
-    table = tables.summarise(tables.load(folders))
+    table = summary.summarise(load(folders))
     if form == "rich":
         out.print(tables.to_rich(table))
     else:
         sys.stdout.write(tables.to_markdown(table) if form == "markdown" else tables.to_csv(table))
-    for sentence in tables.verdicts(table) if form == "rich" else ():
+    for sentence in summary.verdicts(table) if form == "rich" else ():
         out.print(sentence, highlight=False)
 
 

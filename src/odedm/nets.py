@@ -21,7 +21,9 @@ class Net(nn.Module, ABC):
     All C outputs exist from the start: logits of classes that are still to come are part of what is stored.
     """
 
-    head: nn.Linear
+    classes: int
+    head: nn.Module
+    """A linear layer, unless a method has put its own in its place."""
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
@@ -31,6 +33,10 @@ class Net(nn.Module, ABC):
         """Logits [n, C] of inputs [n, ...]."""
         logits: Tensor = self.head(self.features(x))
         return logits
+
+    def head_weight(self) -> Tensor:
+        """What each class looks for in the features: the weights [C, d] of the head's linear layer."""
+        return next(module.weight for module in self.head.modules() if isinstance(module, nn.Linear))
 
 
 class MLP(Net):
@@ -42,6 +48,7 @@ class MLP(Net):
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int = 64) -> None:
         super().__init__()
+        self.classes = classes
         self.hidden = nn.Sequential(
             nn.Flatten(), nn.Linear(torch.Size(shape).numel(), width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
         )
@@ -62,6 +69,7 @@ class SmallCNN(Net):
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int = 16) -> None:
         super().__init__()
+        self.classes = classes
         channels = _channels(shape, "cnn")
         self.conv1, self.norm1 = _conv(channels, width), nn.BatchNorm2d(width)
         self.conv2, self.norm2 = _conv(width, 2 * width, stride=2), nn.BatchNorm2d(2 * width)
@@ -85,6 +93,7 @@ class ResNet18(Net):
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int = 64) -> None:
         super().__init__()
+        self.classes = classes
         self.stem, self.norm = _conv(_channels(shape, "resnet18"), width), nn.BatchNorm2d(width)
         blocks: list[nn.Module] = []
         before = width

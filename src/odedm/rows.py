@@ -62,6 +62,18 @@ class Probe(Protocol):
         """The method's own fields (e.g. logits) for rows that carry raw images."""
         ...
 
+    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Features [n, d] and cross-entropies [n] of rows with raw images and labels, from one forward."""
+        ...
+
+    def class_weights(self) -> Tensor:
+        """The head's weights [C, d]: what each class looks for in the features."""
+        ...
+
+    def training_loss(self) -> Tensor:
+        """The loss of the last update, a 0-d tensor."""
+        ...
+
 
 def take(rows: Rows, index: Tensor) -> Rows:
     """The rows at `index` [n], column by column.
@@ -69,7 +81,7 @@ def take(rows: Rows, index: Tensor) -> Rows:
     >>> take({"label": torch.tensor([5, 6, 7])}, torch.tensor([2, 0]))
     {'label': tensor([7, 5])}
     """
-    return {name: column[index] for name, column in rows.items()}
+    return {name: column.index_select(0, index) for name, column in rows.items()}
 
 
 def count(rows: Rows) -> int:
@@ -79,6 +91,17 @@ def count(rows: Rows) -> int:
     3
     """
     return len(next(iter(rows.values())))
+
+
+def words(column: Tensor) -> Tensor:
+    """The same memory as rows of 64-bit words, where it divides: on a CPU, rows of bytes are copied one by one.
+
+    >>> words(torch.zeros(2, 4, 4, dtype=torch.uint8)).shape
+    torch.Size([2, 2])
+    """
+    if not column.is_cpu or column.dim() == 1 or column.shape[1:].numel() * column.element_size() % 8:
+        return column
+    return column.contiguous().flatten(1).view(torch.int64)
 
 
 EMPTY, PINNED = -torch.inf, torch.inf
@@ -105,6 +128,7 @@ class Store:
         self.columns: Rows = {
             field.name: torch.zeros((capacity, *field.shape), dtype=field.dtype, device=device) for field in fields
         }
+        self._words = {name: words(column) for name, column in self.columns.items()}
         # float64: in float32 the largest keys of a stream of 10^7 rows begin to tie, and ties favour residents
         self.key = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
 
@@ -120,23 +144,37 @@ class Store:
             return
         newcomer, best = key.view(groups, -1).topk(most)
         resident, worst = self.key.view(groups, size).topk(most, largest=False)
-        slot = (worst + torch.arange(groups, device=key.device)[:, None] * size).flatten()
-        wins = (newcomer > resident).flatten()
-        self.write(slot, take(rows, best.flatten()), wins)
-        self.key[slot] = torch.maximum(newcomer, resident).flatten()
+        if groups > 1:
+            worst = worst + torch.arange(groups, device=key.device)[:, None] * size
+        wins = (newcomer > resident).view(-1)
+        slot, best, key = worst.view(-1), best.view(-1), torch.maximum(newcomer, resident).view(-1)
+        if slot.is_cpu and not wins.all():  # there a look at the winners stalls nothing, and most may have lost
+            winner = wins.nonzero().view(-1)
+            slot, best, key = slot[winner], best[winner], key[winner]
+        self.write(slot, take(rows, best), None if slot.is_cpu else wins)
+        self.key.index_copy_(0, slot, key)
+
+    def contenders(self, key: Tensor) -> Tensor | None:
+        """The offered rows [m] whose key [n] could win a slot, or None where finding out would stall the device."""
+        if not key.is_cpu or self.capacity == 0:
+            return None
+        return (key > self.key.min()).nonzero().view(-1)
 
     def pin(self, rows: Rows) -> None:
         """Store `rows` for good: empty slots go first, then short-term rows by smallest key."""
         amount = count(rows)
         slot = self.key.topk(amount, largest=False).indices
-        self.write(slot, rows, torch.ones(amount, dtype=torch.bool, device=self.key.device))
-        self.key[slot] = PINNED
+        self.write(slot, rows)
+        self.key.index_fill_(0, slot, PINNED)
 
-    def write(self, slot: Tensor, rows: Rows, wins: Tensor) -> None:
-        """Put row i into `slot[i]` where `wins[i]`; the slots [n] are distinct."""
+    def write(self, slot: Tensor, rows: Rows, wins: Tensor | None = None) -> None:
+        """Put row i into `slot[i]`, where `wins[i]` if that is given; the slots [n] are distinct."""
         for name, column in self.columns.items():
-            keep = wins.view(-1, *[1] * (column.dim() - 1))
-            column[slot] = torch.where(keep, rows[name].to(column.dtype), column[slot])
+            value = rows[name].to(column.dtype)
+            if wins is not None:
+                keep = wins.view(-1, *[1] * (column.dim() - 1))
+                value = torch.where(keep, value, column.index_select(0, slot))
+            self._words[name].index_copy_(0, slot, words(value))
 
     def read(self, slot: Tensor) -> Rows:
         """A copy of the rows at `slot` [n]."""

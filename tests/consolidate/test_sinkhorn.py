@@ -158,6 +158,24 @@ class TestHistograms:
         torch.testing.assert_close(grouped.cost, together.cost, rtol=1e-6, atol=1e-9)
         torch.testing.assert_close(chunked.cost, together.cost, rtol=1e-6, atol=1e-9)
 
+    @pytest.mark.parametrize("k", [30, 70])
+    def test_the_number_of_threads_changes_nothing(self, k, monkeypatch):
+        s, q, cost = histograms(40, 32, 4).float(), histograms(k, 32, 3).float(), ground(32, dtype=torch.float32)
+        monkeypatch.setattr(sinkhorn, "CHUNK_BYTES", {"cpu": 32 * 4 * 100})
+        alone = sinkhorn.histograms(s, q, DenseKernel.relative(cost, 0.1))
+        torch.set_num_threads(3)
+        shared = sinkhorn.histograms(s, q, DenseKernel.relative(cost, 0.1))
+        assert torch.get_num_threads() == 3
+        assert torch.equal(alone.cost, shared.cost)
+        assert alone.iterations == shared.iterations
+
+    def test_an_error_on_a_thread_comes_through(self, monkeypatch):
+        torch.set_num_threads(2)
+        monkeypatch.setattr(sinkhorn, "_solve", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            sinkhorn.histograms(histograms(3, 8, 1), histograms(70, 8, 1), DenseKernel.relative(ground(8), 0.1))
+        assert torch.get_num_threads() == 2
+
     def test_half_precision_at_first_does_not_show(self, monkeypatch):
         s, q, cost = histograms(9, 64, 2).float(), histograms(8, 64, 1).float(), ground(64, dtype=torch.float32)
         monkeypatch.setattr(kernels, "half_is_fast", lambda device: True)

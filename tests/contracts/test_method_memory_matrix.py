@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from odedm import ODEDM, Experiment, Part, Reservoir, Run, blobs, shapes
+from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, blobs, shapes
 from odedm.catalogue import DISTANCES, MEMORIES, METHODS, REPLAYS
 
 BLOBS = blobs(per_class=30)
@@ -80,8 +80,8 @@ def test_capacities_from_nothing_to_more_than_the_stream(method, capacity):
 
 
 @pytest.mark.parametrize(("method", "reading"), list(itertools.product(METHODS, REPLAYS)))
-def test_a_dual_memory_without_prototypes_is_the_reservoir_bit_for_bit(method, reading):
-    _, plain = finish(Reservoir(CAPACITY), method=method, batch=16)
+def test_a_dual_memory_without_prototypes_is_its_short_term_policy_bit_for_bit(method, reading):
+    _, plain = finish(Native(CAPACITY), method=method, batch=16)
     _, dual = finish(ODEDM(CAPACITY, k=0, replay=reading), method=method, batch=16)
     assert same_weights(plain, dual)
     assert all(plain.memory.rows()[name].equal(column) for name, column in dual.memory.rows().items())
@@ -108,5 +108,5 @@ def same_weights(first, second):
 
 
 def test_the_tables_name_every_kind_once():
-    assert set(MEMORIES) == {"reservoir", "odedm"}
+    assert set(MEMORIES) == {"reservoir", "native", "odedm"}
     assert all(METHODS[name].load().__doc__ for name in METHODS)

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from odedm.errors import UsageError
-from odedm.report import figures, page, tables
+from odedm.report import figures, page
+from odedm.report.figures.census import final_census
+from odedm.report.labels import METHODS
+from odedm.report.runs import load
+from odedm.report.summary import summarise
+from odedm.report.tables import to_markdown
 from odedm.run.results import MEMORY_FILE
 
 Fabricate = Any
@@ -72,6 +77,7 @@ def full(fabricate: Fabricate) -> list[Path]:
 def test_page_says_what_was_found_and_shows_every_figure(fabricate: Fabricate, tmp_path: Path) -> None:
     text = written(tmp_path, *full(fabricate))
     assert "ODEDM changed DER by +10.0 ± 0.0 points of ACC<sub>5</sub> over 3 seeds (better in 3 of 3)." in text
+    assert text.count("By chance alone, a mean over 3 seeds") == 1
     for name in ("differences", "curves", "matrices", "classes", "growth", "pictures", "seconds"):
         assert f'id="f-{name}"' in text
     assert text.count("<figure") == text.count("<figcaption") == 7
@@ -147,13 +153,13 @@ def test_a_hundred_classes(fabricate: Fabricate, tmp_path: Path) -> None:
     folders = [fabricate(memory=memory, tasks=20, classes=names, channels=3) for memory in ("odedm", "reservoir")]
     text = written(tmp_path, *folders)
     assert len(text) < 3_000_000
-    (matrix,) = figures.accuracy_matrices(tables.summarise(tables.load(folders[:1])).groups)
+    (matrix,) = figures.accuracy_matrices(summarise(load(folders[:1])).groups)
     assert ">90</text>" not in matrix.svg
 
 
 def test_long_streams_become_pictures_not_paths(fabricate: Fabricate) -> None:
     names = [str(label) for label in range(60)]
-    groups = tables.summarise(tables.load([fabricate(tasks=60, classes=names, saved=None)])).groups
+    groups = summarise(load([fabricate(tasks=60, classes=names, saved=None)])).groups
     (matrix,) = figures.accuracy_matrices(groups)
     assert "<image" in matrix.svg
     assert len(matrix.svg) < 30_000
@@ -175,7 +181,7 @@ def test_broken_memory_is_said(fabricate: Fabricate, tmp_path: Path) -> None:
 
 def test_the_first_seed_with_a_memory_gives_the_pictures(fabricate: Fabricate) -> None:
     folders = [fabricate(seed=0, saved=None), fabricate(seed=1, channels=3), fabricate(seed=2)]
-    (panel,) = figures.long_term_pictures(tables.summarise(tables.load(folders)).groups)
+    (panel,) = figures.long_term_pictures(summarise(load(folders)).groups)
     assert panel.title == "DER++ · ODEDM, seed 1"
     assert panel.svg.count("<image") == 5  # one mosaic per task
     assert "2 of Trouser" in panel.svg
@@ -193,8 +199,8 @@ def test_classes_shuffled_by_seed_are_matched_by_name(fabricate: Fabricate, tmp_
         fabricate(seed=0, tasks=2, classes=forwards, saved=None),
         fabricate(seed=1, tasks=2, classes=backwards, saved=None),
     ]
-    (group,) = tables.summarise(tables.load(folders)).groups
-    _, long = figures._final_census(group)
+    (group,) = summarise(load(folders)).groups
+    _, long = final_census(group)
     assert long.tolist() == [0.5, 0.5, 0.5, 0.5]  # each class is pinned in one of the two seeds
     assert "not bracketed by task" in written(tmp_path, *folders)
 
@@ -207,20 +213,20 @@ def test_runs_without_a_census(fabricate: Fabricate) -> None:
     data["census"] = []
     del data["experiment"]["classes"]
     file.write_text(json.dumps(data))
-    text = page.render(tables.summarise(tables.load([file.parent])))
+    text = page.render(summarise(load([file.parent])))
     assert "did not record" in text
 
 
 def test_many_groups_without_partners_share_one_panel_until_colours_run_out(fabricate: Fabricate) -> None:
-    names = list(tables.METHODS)
-    groups = tables.summarise(tables.load([fabricate(name, "reservoir", saved=None) for name in names])).groups
+    names = list(METHODS)
+    groups = summarise(load([fabricate(name, "reservoir", saved=None) for name in names])).groups
     assert len(figures.forgetting_curves(groups[:4])) == 1
     assert len(figures.forgetting_curves(groups)) == len(names)
 
 
 def test_many_variants_of_one_family_are_split_and_keep_their_baseline(fabricate: Fabricate) -> None:
     folders = [fabricate(saved=None, knobs={"k": k}) for k in range(1, 9)]
-    groups = tables.summarise(tables.load([fabricate(memory="reservoir", saved=None), *folders])).groups
+    groups = summarise(load([fabricate(memory="reservoir", saved=None), *folders])).groups
     panels = figures.forgetting_curves(groups)
     assert [panel.title for panel in panels] == ["DER++", "DER++"]
     assert all("reservoir" in panel.svg for panel in panels)
@@ -255,7 +261,7 @@ def test_missing_matplotlib_names_the_extra(
     with pytest.raises(UsageError, match=r"pip install 'odedm\[plot\]'"):
         page.write_page([folder], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-    assert tables.to_markdown(tables.summarise(tables.load([folder])))
+    assert to_markdown(summarise(load([folder])))
 
 
 def test_a_folder_is_not_a_file_to_write(fabricate: Fabricate, tmp_path: Path) -> None:

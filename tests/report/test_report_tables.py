@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ from rich.console import Console
 
 from odedm.errors import UsageError
 from odedm.report import tables
+from odedm.report.runs import load
+from odedm.report.summary import ACC_LAST, METRICS, Table, summarise, verdicts
+from odedm.report.wording import number
 from odedm.run.results import FILE
 
 Fabricate = Any
 
 
-def summary(*folders: Path) -> tables.Table:
-    return tables.summarise(tables.load(folders))
+def summary(*folders: Path) -> Table:
+    return summarise(load(folders))
 
 
 def test_runs_that_differ_by_seed_device_and_threads_form_one_group(fabricate: Fabricate) -> None:
@@ -42,7 +46,7 @@ def test_same_seed_twice_is_an_error_that_names_both_folders(fabricate: Fabricat
 def test_the_same_folder_given_twice_counts_once(fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fabricate()
     monkeypatch.chdir(folder.parent)
-    assert len(tables.load([folder, Path(folder.name), folder.parent, folder / FILE])) == 1
+    assert len(load([folder, Path(folder.name), folder.parent, folder / FILE])) == 1
 
 
 def test_labels_name_only_what_differs(fabricate: Fabricate) -> None:
@@ -72,7 +76,7 @@ def test_labels_name_only_what_differs(fabricate: Fabricate) -> None:
 def test_every_method_has_its_display_name(fabricate: Fabricate) -> None:
     names = ["er", "der", "derpp", "refresh", "fdr", "icarl", "puridiver", "vrmcl", "pocl", "mine"]
     table = summary(*(fabricate(name, "reservoir") for name in reversed(names)))
-    assert [group.family for group in table.groups] == [
+    assert [group.names.family for group in table.groups] == [
         "ER", "DER", "DER++", "DER++refresh", "FDR", "iCaRL", "PuriDivER", "VR-MCL", "POCL", "mine",
     ]  # fmt: skip
 
@@ -114,15 +118,28 @@ def test_difference_is_paired_by_seed(fabricate: Fabricate) -> None:
 def test_verdicts(fabricate: Fabricate, changes: list[float], sentence: str) -> None:
     folders = [fabricate(memory="reservoir", seed=seed, acc=40.0) for seed in range(len(changes))]
     folders += [fabricate(seed=seed, acc=40.0 + change) for seed, change in enumerate(changes)]
-    said = tables.verdicts(summary(*folders))
+    said = verdicts(summary(*folders))
     assert said[0] == sentence
     assert "Task-IL" in said[1]
+    assert len(said) == 2 + (len(changes) > 1)
+
+
+def test_verdicts_end_with_what_chance_does_at_this_number_of_seeds(fabricate: Fabricate) -> None:
+    def doubts(*seeds: int) -> list[str]:
+        root = f"seeds {len(seeds)}"
+        folders = [
+            fabricate(memory=memory, seed=seed, root=root) for memory in ("odedm", "reservoir") for seed in seeds
+        ]
+        return [sentence for sentence in verdicts(summary(*folders)) if "chance alone" in sentence]
+
+    assert doubts(0, 1, 2, 3, 4) == ["By chance alone, a mean over 5 seeds passes two standard errors 12 times in 100."]
+    assert doubts(0) == []  # the verdict itself says that one seed tells nothing
 
 
 def test_verdicts_without_a_comparison_say_why(fabricate: Fabricate) -> None:
-    assert tables.verdicts(summary(fabricate()))[0].startswith("Nothing to compare")
+    assert verdicts(summary(fabricate()))[0].startswith("Nothing to compare")
     apart = summary(fabricate(seed=5, root="b"), fabricate(memory="reservoir", seed=6, root="b"))
-    assert "no seed in common" in tables.verdicts(apart)[0]
+    assert "no seed in common" in verdicts(apart)[0]
 
 
 def test_verdicts_name_the_variants(fabricate: Fabricate) -> None:
@@ -132,10 +149,10 @@ def test_verdicts_name_the_variants(fabricate: Fabricate) -> None:
         fabricate(acc=70.0, knobs={"k": 5}),
         fabricate(memory="reservoir", capacity=99),
     )
-    assert tables.verdicts(table)[2].startswith("ODEDM (k=5) changed DER++ (λ=20) by +20.0 points")
+    assert verdicts(table)[2].startswith("ODEDM (k=5) changed DER++ (λ=20) by +20.0 points")
 
 
-def pair_of_groups(fabricate: Fabricate) -> tables.Table:
+def pair_of_groups(fabricate: Fabricate) -> Table:
     folders = [fabricate(memory="reservoir", seed=seed, acc=30.0 + seed) for seed in range(3)]
     return summary(*folders, *(fabricate(seed=seed, acc=40.0 + 2 * seed) for seed in range(3)))
 
@@ -158,31 +175,49 @@ def test_csv_can_be_read_back_in_full_precision(fabricate: Fabricate) -> None:
     for line, row in zip(read, table.rows, strict=True):
         assert line["label"] == row.group.label
         assert line["seeds"] == "0 1 2"
-        for metric in tables.METRICS:
+        for metric in METRICS:
             assert float(line[metric.key]) == row.values[metric.key].mean
             assert float(line[f"{metric.key}_error"]) == row.values[metric.key].error
     assert float(read[1]["acc_last_change"]) == table.rows[1].differences["acc_last"].estimate.mean
     assert read[0]["acc_last_change"] == ""
 
 
-def test_terminal_table_fits_a_hundred_columns(fabricate: Fabricate) -> None:
-    folders = [fabricate("refresh", "reservoir", seed=seed, capacity=5120) for seed in range(2)]
-    folders += [fabricate("refresh", seed=seed, capacity=5120, acc=40.5 + 9 * seed) for seed in range(2)]
+def printed(table: Table, width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(tables.to_rich(table))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_terminal_table_loses_nothing(fabricate: Fabricate, width: int) -> None:
+    folders = [fabricate("refresh", "reservoir", seed=seed, capacity=5120, acc=31.0 + 40 * seed) for seed in range(2)]
+    folders += [fabricate("refresh", seed=seed, capacity=5120, acc=100.0, task_il=70.0 + seed) for seed in range(2)]
     folders += [fabricate("puridiver", capacity=200, knobs={"k": 5}), fabricate("puridiver", capacity=200)]
-    console = Console(width=100, file=io.StringIO(), color_system=None)
-    console.print(tables.to_rich(summary(*folders)))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert max(len(line) for line in text.splitlines()) <= 100
-    for word in ("DER++refresh · ODEDM · λ=5120", "Task-IL", "ACC_5", "±", "Change"):
-        assert word in text
+    table = summary(*folders)
+    text = printed(table, width)
+    assert max(len(line) for line in text.splitlines()) <= width
     assert "…" not in text
+    for word in ("Runs", "Seeds", "ACC_5", "mean", "Task-IL", "Forget", "Change", "DER++refresh", "λ=5120"):
+        assert word in text
+    shown = set(re.findall(r"[+−]?[0-9]+\.[0-9]", text))
+    for row in table.rows:
+        means = [row.values[key] for key in ("acc_last", "acc_mean", "task_il_last", "forgetting")]
+        assert {number(value.mean) for value in means} <= shown
+        assert {number(value.error) for value in means if value.error is not None} <= shown
+        assert {number(pair.estimate.mean, sign=True) for pair in row.differences.values()} <= shown
+        assert {number(pair.estimate.error or 0.0) for pair in row.differences.values()} <= shown
+
+
+def test_terminal_table_takes_one_line_per_group_where_it_fits(fabricate: Fabricate) -> None:
+    table = pair_of_groups(fabricate)
+    assert "42.0 ± 1.2" in printed(table, 100)
+    assert len(printed(table, 100).splitlines()) == 3 + 2
+    assert len(printed(table, 80).splitlines()) == 3 + 2 * 2
 
 
 def test_hostile_names_stay_text(fabricate: Fabricate) -> None:
     table = summary(fabricate("[red]a|b\x1b[31m\n<script>", "reservoir"))
-    console = Console(width=100, file=io.StringIO(), color_system=None)
-    console.print(tables.to_rich(table))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    shown = printed(table, 100)
     assert "[red]a|b" in shown.replace("\n", "")
     assert "\x1b" not in shown
     assert len(tables.to_markdown(table).splitlines()) == 3
@@ -191,7 +226,7 @@ def test_hostile_names_stay_text(fabricate: Fabricate) -> None:
 
 def test_tables_of_different_lengths_say_acc_t(fabricate: Fabricate) -> None:
     table = summary(fabricate(tasks=5), fabricate(tasks=2))
-    assert table.last == "ACC_T"
+    assert table.title(ACC_LAST) == "ACC_T"
     assert [group.label for group in table.groups] == ["DER++ · ODEDM · tasks=2", "DER++ · ODEDM · tasks=5"]
 
 
@@ -214,10 +249,10 @@ def test_broken_results_are_refused_by_name(fabricate: Fabricate, key: str, valu
     file = fabricate() / FILE
     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
     with pytest.raises(UsageError, match=what) as error:
-        tables.load([file.parent])
+        load([file.parent])
     assert str(file) in str(error.value)
 
 
 def test_no_runs_is_an_error() -> None:
     with pytest.raises(UsageError, match="no runs"):
-        tables.summarise([])
+        summarise([])

@@ -178,12 +178,3 @@ def test_impossible_wishes_end_in_one_clear_sentence(case):
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(UsageError, match="no GPU here"):
         train("blobs", memory=Reservoir(5), device="cuda")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("data", ["blobs", "shapes"])
-def test_a_gpu_runs_the_same_experiment(data):
-    outcome = train(data, memory=ODEDM(30, k=2), device="cuda", batch=16)
-    assert outcome.result.acc_last > 15
-    assert outcome.memory.rows()["image"].is_cuda

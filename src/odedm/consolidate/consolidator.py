@@ -114,7 +114,7 @@ class Consolidator:
 
 
 def _means(rows: Rows, label: Tensor) -> Rows:
-    """One row per cluster (`label` [n]): the mean image, index −1 as it is no row of the stream, the rest a member's."""
+    """One row per cluster of `label` [n]: its mean image, index −1 as none of the stream, the rest a member's."""
     image = rows["image"]
     member = torch.stack([(label == c).nonzero()[0, 0] for c in range(int(label.max()) + 1)])
     means = torch.stack([image[label == c].to(torch.float64).mean(0) for c in range(len(member))])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -21,7 +23,7 @@ COARSE = 5
 GROUP = 64
 """Targets from which on a source's pairs are solved together on its own non-zero bins."""
 
-CHUNK_BYTES = {"cpu": 1 << 22, "cuda": 1 << 28}
+CHUNK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 28}
 """Size of one [pairs, bins] array: cache on a processor, launch overhead on a GPU."""
 
 
@@ -105,24 +107,52 @@ def histograms(
     [[0.0, 1.0], [1.0, 0.0]]
     """
     n, k = len(source), len(target)
-    cost, error = source.new_empty(n, k), source.new_empty(n, k)
-    most = 0
-    if k >= GROUP and source.device.type == "cpu" and kernel.restrict(source[0].nonzero().flatten()) is not None:
-        for row in range(n):
-            # a source's zero bins send nothing, whatever the target: half the work for ReLU features, exactly
-            support = source[row].nonzero().flatten()
-            part = kernel.restrict(support)
-            solved = _solve(source[row, support][None], target, part or kernel, tolerance, iterations)
-            cost[row], error[row] = solved.cost, solved.marginal_error
-            most = max(most, solved.iterations)
+    cost, error = source.new_empty(n * k), source.new_empty(n * k)
+    pairs = torch.arange(n * k, device=source.device)
+    most: list[int] = []
+
+    def together(pair: Tensor) -> None:
+        keep(pair, _solve(source[pair // k], target[pair % k], kernel, tolerance, iterations))
+
+    def by_source(pair: Tensor) -> None:
+        # a source's zero bins send nothing, whatever the target: half the work for ReLU features, exactly
+        row = source[pair[0] // k]
+        support = row.nonzero().flatten()
+        keep(pair, _solve(row[support][None], target, kernel.restrict(support) or kernel, tolerance, iterations))
+
+    def keep(pair: Tensor, solved: Transport) -> None:
+        cost[pair], error[pair] = solved.cost, solved.marginal_error
+        most.append(solved.iterations)
+
+    if k >= GROUP and source.device.type == "cpu" and kernel.restrict(pairs[:1]) is not None:
+        _share(by_source, pairs.split(k))
     else:
         chunk = CHUNK_BYTES.get(source.device.type, 1 << 24) // (target.shape[1] * target.element_size()) + 1
-        flat_cost, flat_error = cost.view(-1), error.view(-1)
-        for pair in torch.arange(n * k, device=source.device).split(chunk):
-            solved = _solve(source[pair // k], target[pair % k], kernel, tolerance, iterations)
-            flat_cost[pair], flat_error[pair] = solved.cost, solved.marginal_error
-            most = max(most, solved.iterations)
-    return _repair(source, target, kernel, Transport(cost, error, most), tolerance, iterations)
+        _share(together, pairs.split(chunk))
+    solved = Transport(cost.view(n, k), error.view(n, k), max(most))
+    return _repair(source, target, kernel, solved, tolerance, iterations)
+
+
+def _share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
+    """Do the parts on all of torch's threads, one part per thread instead of all threads on one part.
+
+    The products are too small to be shared: threads would mostly wait for each other, on a busy machine for long.
+    """
+    threads = torch.get_num_threads()
+    if parts[0].device.type != "cpu" or threads == 1 or len(parts) == 1:
+        for part in parts:
+            work(part)
+        return
+
+    def alone(part: Tensor) -> None:
+        torch.set_num_threads(1)  # holds for the calling thread
+        work(part)
+
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(alone, parts))
+    finally:
+        torch.set_num_threads(threads)  # also what threads started later begin with
 
 
 def _solve(a: Tensor, b: Tensor, kernel: Kernel, tolerance: float, iterations: int) -> Transport:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from torch.nn import functional as F
 
 from odedm.errors import UsageError, unknown
 from odedm.nets import Net, evaluating
+from odedm.randomness import generator
 from odedm.rows import Field, Rows, Task
 
 
@@ -31,6 +34,22 @@ class Replay(Protocol):
         """The long-term draw of the auxiliary term, or None where there is none."""
         ...
 
+    def rows(self) -> Rows:
+        """Every stored row, raw."""
+        ...
+
+    def plain(self, image: Tensor) -> Tensor:
+        """Inputs [n, ...] of raw images as they are."""
+        ...
+
+    def weak(self, image: Tensor) -> Tensor:
+        """Inputs [n, ...] of a fresh training view: crop and mirror image."""
+        ...
+
+    def strong(self, image: Tensor) -> Tensor:
+        """Inputs [n, ...] of a fresh view under the strong augmentation."""
+        ...
+
 
 @dataclass(kw_only=True, eq=False)
 class Method(ABC):
@@ -40,15 +59,23 @@ class Method(ABC):
     stored beside the raw rows: the columns that `fields` declares.
     """
 
+    native: ClassVar[str] = "reservoir"
+    """The memory policy the method was published with: a name in the catalogue's POLICIES."""
+    mixes_memory: ClassVar[bool] = False
+    """Whether stored rows are shuffled into the task's own rows when it begins (no replay draws then)."""
+
     net: Net
     draw: int
+    rng: Callable[[str], torch.Generator] = field(default_factory=lambda: partial(generator, 0), repr=False)
     lr: float = 0.03
     momentum: float = 0.0
     weight_decay: float = 0.0
     optimiser: torch.optim.Optimizer = field(init=False, repr=False)
+    last_loss: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.optimiser = self.fresh_optimiser()
+        self.last_loss = torch.zeros(())
 
     def fields(self) -> tuple[Field, ...]:
         """The columns that `step` and `annotate` return."""
@@ -81,11 +108,16 @@ class Method(ABC):
             scores: Tensor = self.net(x)
             return scores
 
+    def class_weights(self) -> Tensor:
+        """The head's weights [C, d]."""
+        return self.net.head_weight()
+
     def descend(self, loss: Tensor, replay: Replay | None = None) -> None:
         """One optimiser step on the loss, plus the auxiliary long-term term of the method's main update."""
         past = replay.auxiliary() if replay is not None else None
         if replay is not None and past is not None:
             loss = loss + replay.gamma * F.cross_entropy(self.net(past["input"]), past["label"])
+        self.last_loss = loss.detach()
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
@@ -97,7 +129,7 @@ class Method(ABC):
         )
 
 
-RESERVED = ("net", "draw", "optimiser")
+RESERVED = ("net", "draw", "rng", "optimiser", "last_loss")
 """Keywords of a method that the run sets, not the user."""
 
 
@@ -108,7 +140,7 @@ def hyperparameters(method: type[Method]) -> dict[str, Any]:
     >>> hyperparameters(DERpp)["beta"]
     0.5
     """
-    return {each.name: each.default for each in dataclasses.fields(method) if each.name not in RESERVED}
+    return {each.name: each.default for each in dataclasses.fields(method) if each.init and each.name not in RESERVED}
 
 
 def configure(name: str, method: type[Method], given: dict[str, Any]) -> dict[str, Any]:

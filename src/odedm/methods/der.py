@@ -22,7 +22,7 @@ class DER(Method):
 
     def fields(self) -> tuple[Field, ...]:
         """Logits of all C classes."""
-        return (Field("logits", (self.net.head.out_features,)),)
+        return (Field("logits", (self.net.classes,)),)
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """CE(h(x), y) + α · mean (h(x') - z')²."""

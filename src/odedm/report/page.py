@@ -18,26 +18,15 @@ from markupsafe import Markup
 from odedm.errors import UsageError
 from odedm.files import write_text
 from odedm.report import figures
-from odedm.report.statistics import Paired, chance_of_two_errors
-from odedm.report.tables import (
-    COMPARED,
-    METHODS,
-    METRICS,
-    Group,
-    Table,
-    clean,
-    load,
-    measured,
-    number,
-    summarise,
-    verdict,
-    verdicts,
-)
+from odedm.report.groups import Group
+from odedm.report.labels import method_name
+from odedm.report.runs import load
+from odedm.report.statistics import Paired
+from odedm.report.summary import ACC_LAST, METRICS, TASK_IL, Metric, Row, Table, doubt, gaps, summarise, verdict
+from odedm.report.wording import clean, number
 
 SHOWN = 6
 """How many comparisons stand at the top; the others are folded."""
-
-
 PROVENANCE = (
     "odedm",
     "torch",
@@ -69,7 +58,7 @@ def render(table: Table) -> str:
     """The page as text; the same runs give the same bytes."""
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"measured": measured, "number": number, "marked": _marked, "svg": Markup, "clean": clean}
+    environment.filters |= {"number": number, "marked": _marked, "svg": Markup, "clean": clean}
     script = here.joinpath("sort.js").read_text(encoding="utf-8")
     page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
     return page.render(**_content(table), script=Markup(script), script_hash=_hash(script))
@@ -77,24 +66,18 @@ def render(table: Table) -> str:
 
 def _content(table: Table) -> dict[str, Any]:
     groups = table.groups
-    lead = [(verdict(row, "acc_last"), _tone(row.differences["acc_last"])) for row in table.compared]
-    other = [(verdict(row, "task_il_last"), _tone(row.differences["task_il_last"])) for row in table.compared]
-    said = {text for text, _ in (*lead, *other)}
-    remarks = [text for text in verdicts(table) if text not in said]
-    fewest = min((row.differences["acc_last"].estimate.n for row in table.compared), default=0)
-    few = len(lead) <= SHOWN // 2
+    lead, folded = _findings(table)
     return {
         "table": table,
         "groups": groups,
         "metrics": METRICS,
-        "compared": COMPARED if table.compared else (),
+        "acc_last": table.title(ACC_LAST),
         "title": _title(table),
         "facts": _facts(table),
-        "lead": [item for pair in zip(lead, other, strict=True) for item in pair] if few else lead[:SHOWN],
-        "folded": [] if few else [*lead[SHOWN:], *other],
-        "fewest": fewest,
-        "chance": chance_of_two_errors(fewest) if fewest > 1 else None,
-        "remarks": remarks,
+        "lead": lead,
+        "folded": folded,
+        "gaps": gaps(table),
+        "doubt": doubt(table),
         "curves": figures.forgetting_curves(groups),
         "differences": figures.difference_plot(table),
         "matrices": figures.accuracy_matrices(groups),
@@ -111,14 +94,27 @@ def _content(table: Table) -> dict[str, Any]:
     }
 
 
+def _findings(table: Table) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """What was found, each with its tone: what stands at the top, and what is folded."""
+    final = [_finding(row, ACC_LAST) for row in table.compared]
+    task_il = [_finding(row, TASK_IL) for row in table.compared]
+    if len(final) + len(task_il) <= SHOWN:
+        return [found for pair in zip(final, task_il, strict=True) for found in pair], []
+    return final[:SHOWN], [*final[SHOWN:], *task_il]
+
+
+def _finding(row: Row, metric: Metric) -> tuple[str, str]:
+    return verdict(row, metric), _tone(row.differences[metric.key])
+
+
 def _title(table: Table) -> str:
     """What was tried, on what.
 
     Only the data sets and methods; the facts under the title say the rest.
     """
     data = _listed(sorted({clean(group.settings.get("data", "unknown data")) for group in table.groups}))
-    names = list(dict.fromkeys(str(group.settings.get("method.name", "?")) for group in table.groups))
-    methods = _listed([METHODS.get(name, clean(name, 24)) for name in names]) if len(names) <= 4 else "Methods"
+    names = list(dict.fromkeys(method_name(group.settings) for group in table.groups))
+    methods = _listed(names) if len(names) <= 4 else "Methods"
     with_without = " with and without ODEDM" if any(row.group.memory == "odedm" for row in table.compared) else ""
     return f"{methods}{with_without} on {data}"
 
@@ -127,14 +123,13 @@ def _facts(table: Table) -> list[str]:
     """The few numbers that say how large the experiment was."""
     groups = table.groups
     facts = []
-    for values, word in (
-        ({group.tasks for group in groups}, "task"),
-        ({len(group.classes) for group in groups}, "class"),
-        ({len(group.runs) for group in groups}, "seed"),
+    for values, one, many in (
+        ([group.tasks for group in groups], "task", "tasks"),
+        ([len(group.classes) for group in groups], "class", "classes"),
+        ([len(group.runs) for group in groups], "seed", "seeds"),
     ):
         low, high = min(values), max(values)
-        plural = {"task": "tasks", "class": "classes", "seed": "seeds"}[word]
-        facts.append(f"{low} {word}" if high == 1 else f"{low if low == high else f'{low} to {high}'} {plural}")
+        facts.append(f"{low} {one}" if high == 1 else f"{low if low == high else f'{low} to {high}'} {many}")
     facts[-1] += " per group" if len(groups) > 1 else ""
     for key, form in (("memory.capacity", "λ = {}"), ("setting", "{} setting"), ("net", "{} network")):
         own = {clean(group.settings[key]) for group in groups if key in group.settings}
@@ -161,13 +156,12 @@ def _tone(pair: Paired) -> str:
 
 
 def _configuration(group: Group) -> list[tuple[str, str]]:
-    hidden = {"class names"}
     pairs = [
-        (key, clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200))
+        (clean(key), clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200))
         for key, value in group.settings.items()
-        if key not in hidden
+        if key != "class names"
     ]
-    return [(clean(key), value) for key, value in [*pairs, ("classes", clean(", ".join(group.classes), 2000))]]
+    return [*pairs, ("classes", clean(", ".join(group.classes), 2000))]
 
 
 def _provenance(groups: Sequence[Group]) -> list[dict[str, str]]:

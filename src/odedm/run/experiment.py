@@ -27,12 +27,25 @@ class Reservoir:
 
 
 @dataclass(frozen=True)
+class Native:
+    """`capacity` rows (λ) under the policy that the method was published with; for most methods the reservoir."""
+
+    capacity: int
+
+    name = "native"
+
+    def __post_init__(self) -> None:
+        _at_least("The memory's capacity", self.capacity, 0)
+
+
+@dataclass(frozen=True)
 class ODEDM:
     """The dual memory: `capacity` rows (λ), of which a share `rho` (ρ), or `k` rows per class, ends up long-term.
 
     Where both are given k counts and rho is its label; k=0 or rho=0 pins nothing: a plain reservoir by the same code
     path. `dac=(K, depth)` or None; `candidates` is "task" (all rows of the finished task, as in the paper) or a number
-    of rows per class that counts inside λ.
+    of rows per class that counts inside λ. `short` says which policy fills the short-term part: the method's own
+    ("native") or "reservoir".
     """
 
     capacity: int
@@ -47,6 +60,7 @@ class ODEDM:
     rows_per_prototype: int = 1
     mixup: bool = False
     screen: int | None = None
+    short: str = "native"
 
     name = "odedm"
 
@@ -61,6 +75,7 @@ class ODEDM:
         choose("replay reading", self.replay, REPLAYS)
         choose("distance", self.distance, DISTANCES)
         choose("space", self.space, SPACES)
+        choose("short-term policy", self.short, {"native": None, "reservoir": None})
         if isinstance(self.candidates, str) and self.candidates != "task":
             raise UsageError(f"candidates must be 'task' or a number of rows per class; {self.candidates!r} was given.")
         if isinstance(self.candidates, int):
@@ -78,7 +93,7 @@ class ODEDM:
 class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows."""
 
-    memory: Reservoir | ODEDM
+    memory: Reservoir | Native | ODEDM
     method: str = "derpp"
     options: Mapping[str, Any] = field(default_factory=dict)
     data: str = "fashion-mini"

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from odedm.catalogue import DATASETS, METHODS
+from odedm.catalogue import DATASETS, METHODS, POLICIES
 from odedm.clock import Clock
 from odedm.errors import choose
 from odedm.memory.base import Memory
-from odedm.memory.dual import Candidates, DualMemory
-from odedm.memory.reservoir import Reservoir
+from odedm.memory.dual import Candidates, DualMemory, Host
 from odedm.methods.base import Method
 from odedm.nets import build, evaluating
 from odedm.randomness import generator
-from odedm.rows import Field, Rows, Task
+from odedm.rows import Field, Rows, Task, count, take
 from odedm.run import experiment as config
-from odedm.run.evaluate import evaluate, in_chunks
-from odedm.run.experiment import ODEDM, Experiment
+from odedm.run.evaluate import BATCH, evaluate, in_chunks
+from odedm.run.experiment import ODEDM, Experiment, Native
 from odedm.run.provenance import provenance
 from odedm.run.replay import MemoryReplay
 from odedm.run.resolve import consolidator, resolve, resolve_device
@@ -50,8 +50,26 @@ class LearnerProbe:
 
     def annotate(self, rows: Rows) -> Rows:
         """The method's declared fields for rows with raw images."""
+        parts = []
         with evaluating(self.method.net):
-            return self.method.annotate({**rows, "input": self.transform.normalise(rows["image"])})
+            for start in range(0, max(1, count(rows)), BATCH):
+                part = {name: column[start : start + BATCH] for name, column in rows.items()}
+                parts.append(self.method.annotate({**part, "input": self.transform.normalise(part["image"])}))
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Features [n, d] and cross-entropies [n] of the head on them."""
+        features = self.embed(rows["image"])
+        with evaluating(self.method.net):
+            return features, F.cross_entropy(self.method.net.head(features), rows["label"], reduction="none")
+
+    def class_weights(self) -> Tensor:
+        """The head's weights [C, d]."""
+        return self.method.class_weights().detach()
+
+    def training_loss(self) -> Tensor:
+        """The loss of the last update."""
+        return self.method.last_loss
 
     def predict(self, image: Tensor) -> Tensor:
         """Scores [n, C] of raw images."""
@@ -76,7 +94,7 @@ class Outcome:
 def train(
     data: str | Dataset = "fashion-mini",
     *,
-    memory: config.Reservoir | ODEDM,
+    memory: config.Reservoir | Native | ODEDM,
     method: str = "derpp",
     options: Mapping[str, Any] | None = None,
     tasks: int | None = None,
@@ -133,7 +151,7 @@ class Run:
         )
         draw = plan.draw or plan.batch
         network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed).to(self.device)
-        self.method: Method = METHODS[plan.method].load()(net=network, draw=draw, **plan.options)
+        self.method: Method = METHODS[plan.method].load()(net=network, draw=draw, rng=self.rng, **plan.options)
         self.probe = LearnerProbe(self.method, self.stream.transform)
         self.memory = self._memory()
         reading, gamma = (plan.memory.replay, plan.memory.gamma) if isinstance(plan.memory, ODEDM) else ("union", 0.0)
@@ -150,13 +168,16 @@ class Run:
             Field("index", dtype=torch.int64),
         )
         fields = (*raw, *self.method.fields())
+        own = isinstance(plan, Native) or (isinstance(plan, ODEDM) and plan.short == "native")
+        policy = POLICIES[self.method.native if own else "reservoir"].load()
         if not isinstance(plan, ODEDM):
-            return Reservoir(plan.capacity, fields, self.device)
+            memory: Memory = policy(plan.capacity, fields, self.device)
+            return memory
         per_task = self.stream.classes_per_task
         candidates = (
             Candidates(plan.candidates, per_task, raw, self.device) if isinstance(plan.candidates, int) else None
         )
-        host = Reservoir(plan.capacity - (candidates.capacity if candidates else 0), fields, self.device)
+        host: Host = policy(plan.capacity - (candidates.capacity if candidates else 0), fields, self.device)
         return DualMemory(host, consolidator(plan), clock=self.clock, candidates=candidates)
 
     def finish(self, watch: Watch = lambda *_: None) -> Outcome:
@@ -168,17 +189,19 @@ class Run:
         class_il, task_il, census = [], [], []
         total, done = sum(len(task) for task in self.stream.tasks), 0
         keys, views = self.rng("memory"), self.rng("stream views")
+        shuffle = generator(self.experiment.seed, "mixing")
         prototypes = generator(self.experiment.seed, "consolidation")  # on the CPU: one seed, one choice anywhere
         for task in self.stream.tasks:
             self.method.begin_task(task)
             self.memory.begin_task(task)
             with self.clock("train"):
-                for batch in batches(task, self.experiment.batch):
-                    self._step(batch, keys, views)
-                    done += len(batch["label"])
+                for batch, new in self._batches(task, shuffle):
+                    self._step(batch, new, keys, views)
+                    done += new
                     watch(task.index, done, total)
             with self.clock("consolidate"):
                 self.memory.end_task(task, self.probe, rng=prototypes)
+            with self.clock("end task"):
                 self.method.end_task(task, self.replay)
             with self.clock("evaluate"):
                 accuracies = self._evaluate(task.index)
@@ -195,11 +218,22 @@ class Run:
         )
         return Outcome(result, self.method, self.memory, self.probe)
 
-    def _step(self, batch: Rows, keys: torch.Generator, views: torch.Generator) -> None:
+    def _batches(self, task: Task, shuffle: torch.Generator) -> Iterator[tuple[Rows, int]]:
+        """The task's batches in arrival order, each with how many of its rows are new: they come first in it."""
+        if not self.method.mixes_memory or self.memory.size() == 0:
+            yield from batches(task, self.experiment.batch)
+            return
+        stored = self.replay.mixture()
+        both = {name: torch.cat([column, stored[name]]) for name, column in task.rows.items()}
+        yield from mixed(both, len(task), self.experiment.batch, shuffle)
+
+    def _step(self, batch: Rows, new: int, keys: torch.Generator, views: torch.Generator) -> None:
         self.replay.begin_step()
         view = self.stream.transform.augment(batch["image"], views)
-        stored = self.method.step({**batch, "input": view}, self.replay)
-        self.memory.add({**batch, **stored}, self.probe, rng=keys)
+        fields = self.method.step({**batch, "input": view}, self.replay)
+        if new:
+            rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
+            self.memory.add(rows, self.probe, rng=keys)
 
     def _evaluate(self, task: int) -> tuple[list[float], list[float]]:
         return evaluate(
@@ -216,10 +250,27 @@ def load_data(name: str) -> Dataset:
     return data
 
 
-def batches(task: Task, size: int) -> Iterator[Rows]:
-    """A task's rows in arrival order, `size` at a time; the last batch may be smaller."""
+def batches(task: Task, size: int) -> Iterator[tuple[Rows, int]]:
+    """A task's rows in arrival order, `size` at a time, all of them new; the last batch may be smaller."""
     for start in range(0, len(task), size):
-        yield {name: column[start : start + size] for name, column in task.rows.items()}
+        rows = {name: column[start : start + size] for name, column in task.rows.items()}
+        yield rows, count(rows)
+
+
+def mixed(rows: Rows, new: int, size: int, rng: torch.Generator) -> Iterator[tuple[Rows, int]]:
+    """All rows once in random order, `size` at a time; the first `new` rows are new, and so come first in a batch.
+
+    The order is drawn on the CPU: how many rows of a batch are new is then known without asking the device.
+
+    >>> rows = {"label": torch.arange(6)}
+    >>> parts = [(part["label"].tolist(), new) for part, new in mixed(rows, 4, 4, torch.Generator().manual_seed(0))]
+    >>> [sorted(labels[:new]) for labels, new in parts], sorted(sum((labels for labels, _ in parts), []))
+    ([[0, 2, 3], [1]], [0, 1, 2, 3, 4, 5])
+    """
+    for part in torch.randperm(count(rows), generator=rng).split(size):
+        fresh = part[part < new]
+        order = torch.cat([fresh, part[part >= new]]).to(rows["label"].device)
+        yield take(rows, order), len(fresh)
 
 
 def describe(plan: Experiment, stream: Stream, device: torch.device) -> dict[str, Any]:

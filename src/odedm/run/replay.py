@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from odedm.memory.base import Memory
 from odedm.rows import Part, Rows
@@ -45,15 +46,37 @@ class MemoryReplay:
     def __call__(self, n: int) -> Rows:
         """Up to n rows for the method's own terms."""
         self._calls += 1
+        return self._read(n, self._part(), f"draw {self._calls}")
+
+    def mixture(self) -> Rows:
+        """Every raw row that the method's own terms may read: what is shuffled into a task where a method asks so."""
+        return self.memory.rows(self._part())
+
+    def _part(self) -> Part:
         # with rho=1 the short-term part ends up empty: the method's own terms then read the long-term rows
-        part = self._source if self.memory.size(self._source) else Part.ALL
-        return self._read(n, part, f"draw {self._calls}")
+        return self._source if self.memory.size(self._source) else Part.ALL
 
     def auxiliary(self) -> Rows | None:
         """As many long-term rows as a replay draw, or None where there are none or the reading has no such term."""
         if not self._has_auxiliary or self.memory.size(Part.LONG) == 0:
             return None
         return self._read(self.draw, Part.LONG, "auxiliary draw")
+
+    def rows(self) -> Rows:
+        """Every stored row, raw."""
+        return self.memory.rows()
+
+    def plain(self, image: Tensor) -> Tensor:
+        """Inputs of raw images as they are."""
+        return self.transform.normalise(image)
+
+    def weak(self, image: Tensor) -> Tensor:
+        """Inputs of a fresh training view."""
+        return self.transform.augment(image, self._generator("weak views"))
+
+    def strong(self, image: Tensor) -> Tensor:
+        """Inputs of a fresh view under the strong augmentation."""
+        return self.transform.strengthen(image, self._generator("strong views"))
 
     def _read(self, n: int, part: Part, purpose: str) -> Rows:
         rows = self.memory.sample(n, part=part, rng=self._generator(f"{purpose}: rows"))

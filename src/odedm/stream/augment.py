@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.stream.autoaugment import autoaugment
+
 
 @dataclass(frozen=True)
 class Transform:
@@ -34,6 +36,17 @@ class Transform:
         if self.pad or self.flip:
             image = crop_and_flip(image, self.pad, self.flip, rng)
         return self.normalise(image)
+
+    def strengthen(self, image: Tensor, rng: torch.Generator) -> Tensor:
+        """Inputs [n, ...] of a strong view: crop and mirror image, then AutoAugment's CIFAR-10 policy.
+
+        The policy is defined on grey or colour images of whole numbers; other rows get a training view.
+        """
+        if image.dtype != torch.uint8 or image.dim() != 4 or image.shape[1] not in (1, 3):
+            return self.augment(image, rng)
+        if self.pad or self.flip:
+            image = crop_and_flip(image, self.pad, self.flip, rng)
+        return self.normalise(autoaugment(image, rng))
 
 
 def crop_and_flip(image: Tensor, pad: int, flip: bool, rng: torch.Generator) -> Tensor:

@@ -1,0 +1,141 @@
+"""Herding: exemplars whose running mean stays near the mean of their class, equally many of every class."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.memory.keyed import KeyedMemory
+from odedm.rows import EMPTY, Field, Part, Probe, Rows, Task, count, take
+
+GOLDEN = (5**0.5 - 1) / 2
+LARGEST = torch.finfo(torch.float64).max
+
+log = logging.getLogger(__name__)
+
+
+def herd(features: Tensor, m: int) -> Tensor:
+    """Row numbers [min(m, n)] of the features [n, d] in herding order.
+
+    The j-th pick is the row that, added to the picks before it, brings their mean closest to the mean μ of all n:
+    i* = argmin over unused i of ‖μ − (S + φ_i) / (j + 1)‖. So the first is the row nearest to μ, fewer picks are a
+    prefix of more, and n picks have the mean μ. Ties go to the lower row.
+
+    >>> herd(torch.tensor([[0.0], [1.0], [5.0]]), 3).tolist()
+    [1, 2, 0]
+    """
+    # around μ the distance is ‖S + x_i‖ / (j + 1), and its square has no cancellation left where S is small
+    x = features.to(torch.float64)
+    x = x - x.mean(0)
+    square = x.square().sum(1)
+    total = x.new_zeros(x.shape[1])
+    used = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    chosen = torch.empty(min(m, len(x)), dtype=torch.int64, device=x.device)
+    for j in range(len(chosen)):
+        distance = square + 2 * (x @ total)  # up to ‖S‖², the same for every row
+        # a used row stays behind even those whose distance overflows or is not a number
+        distance = distance.nan_to_num(nan=LARGEST, posinf=LARGEST).masked_fill(used, torch.inf)
+        pick = distance.argmin(keepdim=True)
+        chosen[j : j + 1] = pick
+        used.index_fill_(0, pick, True)  # no host value to wait for, unlike an assignment
+        total += x[pick].squeeze(0)
+    return chosen
+
+
+def ranks(label: Tensor) -> Tensor:
+    """How many rows of the same label [n] come before each row.
+
+    >>> ranks(torch.tensor([4, 4, 0, 4, 0])).tolist()
+    [0, 1, 0, 2, 1]
+    """
+    by_class = label.argsort(stable=True)
+    grouped = label[by_class]
+    rank = torch.empty_like(label)
+    rank[by_class] = torch.arange(len(label), device=label.device) - torch.searchsorted(grouped, grouped)
+    return rank
+
+
+def priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:
+    """Keys [n] in (0, 1/2] for exemplars of classes `label` [n] that were picked `rank`-th [n] by herding.
+
+    Early picks are worth more than late ones, whatever their class. At the same rank a class that has no long-term
+    row (`pinned`, the labels of those) comes first, and then a lot decides that is fixed for each class: multiples of
+    the golden ratio, which leave classes from all over the stream where not all can stay.
+
+    >>> key = priority(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]), pinned=torch.tensor([0]))
+    >>> key.argsort(descending=True).tolist()
+    [2, 0, 3, 1]
+    """
+    lot = ((label + 1).to(torch.float64) * GOLDEN).frac()
+    later = (torch.isin(label, pinned) + lot) / 2
+    return 1 / (2 + rank + later)
+
+
+@final
+class HerdedQuota(KeyedMemory):
+    """As many exemplars of every class seen so far, chosen by herding when a task ends (iCaRL).
+
+    The quota of a class is ⌊short-term capacity / classes seen⌋; old classes keep their first picks, and rows of a
+    class stay in herding order. Where that is less than one row, the first pick of as many classes stays as fit,
+    those without long-term rows before others. Herding reads all rows of the finished task, a second store beyond the
+    capacity while the task lasts.
+
+    >>> class Pixels:
+    ...     def embed(self, image): return image
+    ...     def annotate(self, rows): return {}
+    >>> rows = {"image": torch.eye(4), "label": torch.tensor([0, 0, 1, 1])}
+    >>> memory = HerdedQuota(3, [Field("image", (4,)), Field("label", dtype=torch.int64)])
+    >>> memory.end_task(Task(0, 1, (0, 1), rows), Pixels(), rng=torch.Generator())
+    >>> memory.rows()["label"].tolist()
+    [0, 1]
+    """
+
+    def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
+        super().__init__(capacity, fields, device)
+        self._told = False
+
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+        """Nothing is stored while a task lasts: exemplars are chosen from all of it."""
+
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:  # noqa: ARG002
+        """Cut old classes to the new quota and herd as many rows of each class of the task."""
+        if self.short_capacity == 0:
+            return
+        classes = max(task.classes) + 1  # labels are numbered by arrival
+        quota = self.short_capacity // classes
+        if quota == 0:
+            self._tell(classes)
+        most = max(quota, 1)
+        new = self._herded(task, most, probe)
+        old = self.rows(Part.SHORT)
+        old = take(old, (~torch.isin(old["label"], new["label"])).nonzero().flatten())
+        rows = {name: torch.cat([old[name], column.to(old[name].dtype)]) for name, column in new.items()}
+        rank = ranks(rows["label"])
+        key = priority(rows["label"], rank, self.rows(Part.LONG)["label"])
+        room = min(int((rank < most).sum()), self.short_capacity)
+        keep = key.where(rank < most, EMPTY).topk(room).indices.sort().values
+        self.replace_short(take(rows, keep), key[keep])
+
+    def _herded(self, task: Task, most: int, probe: Probe) -> Rows:
+        """Up to `most` rows of each class of the task with all fields, class by class in herding order."""
+        feature = F.normalize(probe.embed(task.rows["image"]).flatten(1).to(torch.float64))
+        label = task.rows["label"]
+        members = [(label == each).nonzero().flatten() for each in task.classes]
+        # the network may live on another device than the rows
+        picks = [herd(feature[member.to(feature.device)], most).to(member.device) for member in members]
+        rows = take(task.rows, torch.cat([member[pick] for member, pick in zip(members, picks, strict=True)]))
+        return rows | probe.annotate(rows) if count(rows) else rows
+
+    def _tell(self, classes: int) -> None:
+        if not self._told:
+            log.info(
+                "%d short-term rows cannot hold an exemplar of each of %d classes: some go without.",
+                self.short_capacity,
+                classes,
+            )
+            self._told = True

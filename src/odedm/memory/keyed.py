@@ -1,0 +1,116 @@
+"""What all our memories share: a store of rows by key, its two parts, draws from them, and pins."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from odedm.errors import UsageError
+from odedm.rows import EMPTY, Field, Part, Probe, Rows, Store, Task, count, take
+
+PROTOTYPE = Field("prototype", dtype=torch.int64)
+ORDER = Field("order", dtype=torch.int64)
+LATER = 2**62
+"""Behind every row number: where rows of other parts sort."""
+
+
+class KeyedMemory(ABC):
+    """A store whose short-term rows a policy chooses and whose long-term rows are pinned.
+
+    `fields` are the columns of a row. Two more are kept: `prototype`, which prototype of its class a pinned row
+    stands for (-1 in the short-term part), and `order`, by which `rows` sorts. A policy says with `key`, a number in
+    [0, 1), which short-term rows make room first when others are pinned: the smallest.
+    """
+
+    def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
+        self.capacity = capacity
+        self.store = Store(capacity, [*fields, PROTOTYPE, ORDER], device)
+        # a device number, advanced in place: a captured step must not hold on to a host value
+        self.arrived = torch.zeros((), dtype=torch.int64, device=device)
+        self._short = 0
+        self._long = 0
+
+    @abstractmethod
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+        """See one stream batch."""
+
+    @abstractmethod
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+        """A task is over."""
+
+    def begin_task(self, task: Task) -> None:
+        """Nothing changes when a task begins."""
+
+    @property
+    def short_capacity(self) -> int:
+        """How many short-term rows there is room for."""
+        return self.capacity - self._long
+
+    def size(self, part: Part = Part.ALL) -> int:
+        """How many rows a part holds."""
+        return {Part.SHORT: self._short, Part.LONG: self._long, Part.ALL: self._short + self._long}[part]
+
+    def offer_short(self, rows: Rows, key: Tensor) -> None:
+        """Let rows [n] with keys [n] compete for the short-term part: the largest keys stay."""
+        amount, device = count(rows), self.store.key.device
+        contender = self.store.contenders(key)
+        if contender is None:
+            order = self.arrived + torch.arange(amount, device=device)
+        else:
+            rows, key, order = take(rows, contender), key.index_select(0, contender), self.arrived + contender
+        if len(order):
+            unpinned = torch.full((len(order),), -1, device=device)
+            self.store.offer({**rows, "prototype": unpinned, "order": order}, key)
+        self.arrived += amount
+        self._short = min(self._short + amount, self.short_capacity)
+
+    def replace_short(self, rows: Rows, key: Tensor) -> None:
+        """Make `rows` [n] with keys [n] in [0, 1) the whole short-term part, in this order."""
+        if count(rows) > self.short_capacity:
+            raise ValueError(f"{count(rows)} rows do not fit into a short-term part of {self.short_capacity}.")
+        self.store.key.copy_(self.store.key.where(self.store.key > 1, EMPTY))
+        self._short = 0
+        self.offer_short(rows, key)
+
+    def pin(self, rows: Rows) -> None:
+        """Keep rows for good, in the place of empty slots and then of the short-term rows with the smallest keys."""
+        amount = count(rows)
+        if amount > self.short_capacity:
+            raise UsageError(
+                f"{amount} rows cannot be pinned: {self._long} of {self.capacity} rows are pinned already. "
+                "Lower k or rho, or raise the capacity."
+            )
+        order = torch.arange(self._long, self._long + amount, device=self.store.key.device)
+        self.store.pin({**rows, "order": order})
+        self._long += amount
+        self._short = min(self._short, self.short_capacity)
+
+    def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
+        """min(n, size) distinct rows of a part, uniformly at random."""
+        noise = torch.rand(self.capacity, generator=rng, device=self.store.key.device)
+        if self.size(part) < self.capacity:
+            noise.masked_fill_(~self._belongs(part), -1.0)
+        return self.store.read(noise.topk(min(n, self.size(part))).indices)
+
+    def rows(self, part: Part = Part.ALL) -> Rows:
+        """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
+        order = self.store.columns["order"]
+        order = order + self._belongs(Part.LONG) * (LATER // 2)
+        rank = order.where(self._belongs(part), LATER)
+        return self.store.read(rank.argsort()[: self.size(part)])
+
+    def census(self, classes: int) -> dict[str, list[int]]:
+        """Rows per class in the short-term and in the long-term part."""
+        return {
+            part.value: torch.bincount(self.rows(part)["label"], minlength=classes).tolist()
+            for part in (Part.SHORT, Part.LONG)
+        }
+
+    def _belongs(self, part: Part) -> Tensor:
+        key = self.store.key
+        if part is Part.LONG:
+            return key > 1
+        return key >= 0 if part is Part.ALL else (key >= 0) & (key < 1)

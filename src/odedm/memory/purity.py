@@ -1,0 +1,147 @@
+"""The purity memory: the most frequent class loses the row that looks most mislabelled or least needed (PuriDivER)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.errors import UsageError
+from odedm.memory.keyed import LATER, KeyedMemory
+from odedm.rows import EMPTY, Field, Probe, Rows, Task, count
+
+TINY = 1e-6
+"""A spread this small beside the values themselves is rounding, not a difference."""
+
+
+@final
+class Purity(KeyedMemory):
+    """Keeps all rows while there is room; then, row by row, the largest class loses its highest score.
+
+    The score of a row within its class is (1-α)·z(loss) + α·z(similarity): a large loss speaks for a wrong label, a
+    large mean cosine to the class's other rows for one too many. α = α₀ · min(1, 1/ℓ̄) with the training loss ℓ̄: while
+    the network is unsure, purity counts more. Pinned rows are neither scored nor counted, and pins displace
+    short-term rows uniformly at random.
+
+    Scores come from one look at the network per stream batch, at the short-term rows and the batch together.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        fields: Sequence[Field],
+        device: torch.device | str = "cpu",
+        *,
+        alpha: float = 0.5,
+    ) -> None:
+        if not 0 <= alpha <= 1:
+            raise UsageError(f"alpha weighs diversity against purity, between 0 and 1; {alpha} was given.")
+        super().__init__(capacity, fields, device)
+        self.alpha = alpha
+
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+        """Take a stream batch in, and let as many rows go as there is no room for."""
+        amount, device = count(rows), self.store.key.device
+        short, room = self._short, self.short_capacity
+        if room == 0:
+            return
+        key = torch.rand(short + amount, dtype=torch.float64, generator=rng, device=device)
+        if short + amount > room:
+            key = self._choose(rows, key, short + amount - room, probe, rng)
+        # fresh keys for residents too: which rows a later pin displaces must not depend on how long they are here
+        self.store.key[self._slots()] = key[:short]
+        self.offer_short(rows, key[short:])
+
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+        """Nothing changes at a border."""
+
+    def _choose(self, rows: Rows, key: Tensor, excess: int, probe: Probe, rng: torch.Generator) -> Tensor:
+        """The keys of stored and new rows, EMPTY for the `excess` ones that go."""
+        stored = self.store.read(self._slots())
+        every = {name: torch.cat([stored[name], rows[name]]) for name in ("image", "label")}
+        weight, (features, losses) = probe.class_weights(), probe.appraise(every)
+        keep = survivors(
+            every["label"],
+            losses,
+            relevant_directions(features, every["label"], weight),
+            alpha=trade_off(self.alpha, probe.training_loss().to(key.device)),
+            classes=len(weight),
+            excess=excess,
+            rng=rng,
+        )
+        return key.where(keep, EMPTY)
+
+    def _slots(self) -> Tensor:
+        """The slots of all short-term rows, by arrival."""
+        key, order = self.store.key, self.store.columns["order"]
+        return order.where((key >= 0) & (key < 1), LATER).argsort()[: self._short]
+
+
+def trade_off(alpha: float, loss: Tensor) -> Tensor:
+    """α₀ · min(1, 1/ℓ̄) of a training loss, 0-d.
+
+    >>> trade_off(0.5, torch.tensor(2.0)).item(), trade_off(0.5, torch.tensor(0.0)).item()
+    (0.25, 0.5)
+    """
+    return alpha * loss.double().reciprocal().clamp(max=1.0)
+
+
+def relevant_directions(features: Tensor, label: Tensor, weight: Tensor) -> Tensor:
+    """Unit features [n, d], reduced to the dimensions for which a row's class has more than the mean weight.
+
+    `weight` is [C, d]. A class without such dimensions uses all of them; features that are zero there stay zero.
+    """
+    relevant = weight > weight.mean(0)
+    relevant |= ~relevant.any(1, keepdim=True)
+    return F.normalize(features.double() * relevant[label], dim=1)
+
+
+def survivors(
+    label: Tensor,
+    loss: Tensor,
+    direction: Tensor,
+    *,
+    alpha: Tensor,
+    classes: int,
+    excess: int,
+    rng: torch.Generator,
+) -> Tensor:
+    """Which rows [n] are still there after `excess` of them went, one at a time.
+
+    `label` and `loss` are [n], `direction` [n, d] holds unit vectors. Each time the most frequent class loses the row
+    of the highest score, the oldest of equal ones; among equally frequent classes chance decides. The sums of cosines
+    within a class are computed once and lose one column with each row. Nothing is read back from the device.
+    """
+    loss = loss.double()
+    here = torch.ones_like(label, dtype=torch.bool)
+    member = label[:, None] == torch.arange(classes, device=label.device)
+    counts = member.sum(0)
+    # a product, not an indexed addition: that one adds in any order on a GPU
+    cosines = (direction * (member.double().T @ direction)[label]).sum(1)
+    # float64: added to a count, noise in [0, 1) decides between equals and never reaches the next count
+    for noise in torch.rand(excess, classes, dtype=torch.float64, generator=rng, device=label.device):
+        largest = (counts + noise).argmax(keepdim=True)
+        own = here & (label == largest)
+        score = (1 - alpha) * z_score(loss, own) + alpha * z_score(cosines / counts[largest], own)
+        gone = score.where(own, -torch.inf).argmax(keepdim=True)
+        here.index_fill_(0, gone, False)
+        counts.index_add_(0, largest, -torch.ones_like(largest))
+        cosines = cosines - (direction @ direction[gone].squeeze(0)).where(own, 0.0)
+    return here
+
+
+def z_score(value: Tensor, own: Tensor) -> Tensor:
+    """Values [n] standardised over those marked in `own` [n]; all zero where these do not differ.
+
+    >>> z_score(torch.tensor([1.0, 3.0, 99.0]), torch.tensor([True, True, False]))[:2].tolist()
+    [-1.0, 1.0]
+    """
+    amount = own.sum()
+    mean = value.where(own, 0.0).sum() / amount
+    centred = (value - mean).where(own, 0.0)
+    deviation = (centred.square().sum() / amount).sqrt()
+    differs = deviation > TINY * value.where(own, 0.0).abs().amax()
+    return torch.where(differs, centred / deviation, 0.0)

@@ -1,0 +1,81 @@
+"""The task quota: as many rows of every finished task, chosen when it ends."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from odedm.memory.keyed import KeyedMemory
+from odedm.rows import Part, Probe, Rows, Task, take
+
+
+@final
+class TaskQuota(KeyedMemory):
+    """⌊capacity / (t + 1)⌋ rows of each of the tasks 0..t, exactly balanced; empty until the first task ends.
+
+    A task gives a random choice of its rows, ranked. As quotas shrink the lowest ranks leave, so what is kept of a
+    task is always a prefix of what was kept before. Pinned rows count against the capacity and lie outside the
+    quotas; pins displace the lowest ranks, task by task in turn.
+    The rows are read when the task is over: a second visit, which the strictly online setting does not allow.
+
+    >>> from odedm.rows import Field
+    >>> class NoFields:
+    ...     def annotate(self, rows):
+    ...         return {}
+    >>> memory = TaskQuota(5, [Field("label", dtype=torch.int64), Field("task", dtype=torch.int64)])
+    >>> for t in range(2):
+    ...     label = torch.full((9,), t)
+    ...     memory.end_task(Task(t, 2, (t,), {"label": label, "task": label}), NoFields(), rng=torch.Generator())
+    >>> memory.rows()["task"].tolist()
+    [0, 0, 1, 1]
+    """
+
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+        """Nothing is kept while a task lasts."""
+
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+        """Cut the rows of old tasks down to the new quota and fill up with rows of the finished one."""
+        device, quota = self.store.key.device, quotas(self.short_capacity, task.index + 1)
+        old = self.rows(Part.SHORT)
+        within = ranks(old["task"]) < torch.tensor(quota, device=device)[old["task"]]
+        old = take(old, within.nonzero().flatten())
+        order = torch.randperm(len(task), generator=rng)[: quota[-1]]  # on the CPU: one seed, one choice anywhere
+        new = take(task.rows, order.to(device))
+        new |= probe.annotate(new)
+        rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
+        self.replace_short(rows, priorities(ranks(rows["task"])))
+
+
+def quotas(capacity: int, tasks: int) -> list[int]:
+    """How many rows each of the tasks 0..t may keep: all the same number; a remainder stays unused.
+
+    With fewer slots than tasks that number is 0, and the newest tasks keep one row each instead.
+
+    >>> quotas(200, 3), quotas(2, 4), quotas(0, 2)
+    ([66, 66, 66], [0, 0, 1, 1], [0, 0])
+    """
+    if capacity < tasks:
+        return [0] * (tasks - capacity) + [1] * capacity
+    return [capacity // tasks] * tasks
+
+
+def ranks(task: Tensor) -> Tensor:
+    """The place [n] of each row among the rows of its task, for task numbers [n] in rising order.
+
+    >>> ranks(torch.tensor([0, 0, 0, 2, 2])).tolist()
+    [0, 1, 2, 0, 1]
+    """
+    size = torch.bincount(task)
+    return torch.arange(len(task), device=task.device) - (size.cumsum(0) - size)[task]
+
+
+def priorities(rank: Tensor) -> Tensor:
+    """Keys [n] in (0, 1), all different: the first of each task have the largest, and of equal ranks the newer task's.
+
+    >>> priorities(torch.tensor([0, 1, 0])).argsort(descending=True).tolist()
+    [2, 0, 1]
+    """
+    place = rank.flip(0).argsort(stable=True).argsort().flip(0)
+    return 1 - (place + 1).double() / (len(rank) + 1)

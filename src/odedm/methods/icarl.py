@@ -1,0 +1,165 @@
+"""iCaRL: distillation while a class is old, and the nearest mean of exemplars in place of the linear head."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector
+
+from odedm.errors import UsageError, choose
+from odedm.methods.base import Method, Replay
+from odedm.nets import Net
+from odedm.rows import Rows, Task, take
+
+CHUNK = 512
+"""Stored images embedded at once: bounds what the class means need."""
+
+
+@dataclass(kw_only=True, eq=False)
+class ICarl(Method):
+    """Binary cross-entropy per class: towards the label for new classes, towards last task's network for old ones.
+
+    Stored rows are mixed into the task's own, so a step makes no draws. `l2` is λ in λ Σ ‖θ‖², a gradient of 2λθ. The
+    mean over columns divides by their number K: `bce_columns="all"` counts the classes still to come as negatives,
+    `"seen"` leaves them out, for which the learning rate wants the factor K / C. Prediction is by the nearest mean of
+    stored features, `"normalised"` to length one or `"raw"`; with `flip` an image counts together with its mirror
+    image. While nothing is stored the linear head predicts.
+    """
+
+    native: ClassVar[str] = "herded"
+    mixes_memory: ClassVar[bool] = True
+
+    lr: float = 0.1
+    l2: float = 1e-5
+    bce_columns: str = "all"
+    features: str = "normalised"
+    flip: bool = True
+    old: int = field(init=False, repr=False, default=0)
+    """Classes of earlier tasks: the first columns."""
+    seen: int = field(init=False, repr=False, default=0)
+    teacher: Net | None = field(init=False, repr=False, default=None)
+    """The network as the last task left it: frozen, in evaluation mode, and no module of the network."""
+    exemplars: Replay | None = field(init=False, repr=False, default=None)
+    means: tuple[Tensor, Tensor] | None = field(init=False, repr=False, default=None)
+    """What `class_means` gave for the current weights; None after a step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("bce_columns", self.bce_columns, {"all": None, "seen": None})
+        choose("features", self.features, {"normalised": None, "raw": None})
+        if self.l2 < 0:
+            raise UsageError(f"icarl's l2 must be 0 or more; {self.l2} was given.")
+        self.seen = self.net.classes
+
+    def begin_task(self, task: Task) -> None:
+        """Which columns are old and which are seen: labels are numbered by arrival."""
+        super().begin_task(task)
+        self.old, self.seen = min(task.classes), max(task.classes) + 1
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:
+        """Mean BCE(h(x), Q) over rows and K columns + λ Σ ‖θ‖²; Q is the teacher's in old columns, else one-hot."""
+        self.exemplars, self.means = replay, None
+        logits = self.net(batch["input"])
+        columns = logits.shape[1] if self.bce_columns == "all" else self.seen
+        target = targets(batch["label"], self._recall(batch["input"], logits), columns)
+        loss = F.binary_cross_entropy_with_logits(logits[:, :columns], target)
+        self.descend(loss + self.l2 * parameters_to_vector(self.net.parameters()).square().sum(), replay)
+        return {}
+
+    def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
+        """The network becomes the next task's teacher, and the class means are measured with it."""
+        self.teacher = copy.deepcopy(self.net).requires_grad_(False).eval()
+        self.exemplars, self.means = replay, self._measure(replay)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Scores [n, C] of inputs [n, ...]: minus the squared distance to each class mean."""
+        if self.means is None and self.exemplars:
+            self.means = self._measure(self.exemplars)
+        if self.means is None:
+            return super().predict(x)
+        return nearness(self._points(x), *self.means)
+
+    def _recall(self, x: Tensor, logits: Tensor) -> Tensor:
+        """The teacher's probabilities [n, old] of the old classes, on the same training view."""
+        if self.teacher is None:
+            return logits.new_zeros(len(logits), 0)
+        with torch.no_grad():
+            past: Tensor = self.teacher(x)
+            return past[:, : self.old].sigmoid()
+
+    def _points(self, x: Tensor) -> Tensor:
+        """Where inputs [n, ...] lie [n, d] among the class means."""
+        feature = self.embed(x)
+        return F.normalize(feature) if self.features == "normalised" else feature
+
+    def _measure(self, replay: Replay) -> tuple[Tensor, Tensor] | None:
+        """The means over all stored rows, short-term and long-term, each once; None where nothing is stored."""
+        if not replay:
+            return None
+        rows = replay.rows()
+        rows = take(rows, distinct(rows["index"]))
+        # only images have a mirror image; a mean over both views is the mean of the two views' means
+        views = [rows["image"], rows["image"].flip(-1)] if self.flip and rows["image"].dim() == 4 else [rows["image"]]
+        points = torch.stack(
+            [torch.cat([self._points(replay.plain(part)) for part in view.split(CHUNK)]) for view in views]
+        )
+        mean, known = class_means(points.mean(0), rows["label"], self.net.classes)
+        return (F.normalize(mean) if self.features == "normalised" else mean), known
+
+
+def targets(label: Tensor, past: Tensor, columns: int) -> Tensor:
+    """What each output should be [n, columns]: `past` [n, old] for old classes, then label [n] as one-hot.
+
+    An old row's own column is the teacher's probability and not 1.
+
+    >>> targets(torch.tensor([0, 2]), torch.tensor([[0.75], [0.25]]), 3)
+    tensor([[0.7500, 0.0000, 0.0000],
+            [0.2500, 0.0000, 1.0000]])
+    """
+    new = label[:, None] == torch.arange(past.shape[1], columns, device=label.device)
+    return torch.cat([past, new.to(past.dtype)], 1)
+
+
+def distinct(index: Tensor) -> Tensor:
+    """Positions [m] of the rows that are the first of their index [n]; an index below 0 is no row of the stream.
+
+    >>> distinct(torch.tensor([4, 7, -1, 4, -1])).tolist()
+    [0, 1, 2, 4]
+    """
+    order = index.argsort(stable=True)
+    value = index[order]
+    repeated = torch.zeros_like(value, dtype=torch.bool)
+    repeated[1:] = (value[1:] == value[:-1]) & (value[1:] >= 0)
+    return order[~repeated].sort().values
+
+
+def class_means(points: Tensor, label: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """The mean [C, d] of the points [n, d] of each class, and whether the class has any [C]; 0 where not.
+
+    >>> class_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), 2)
+    (tensor([[0.],
+            [2.]]), tensor([False,  True]))
+    """
+    # a product, not a scattered sum: the same bits on every run of a GPU
+    member = (torch.arange(classes, device=label.device)[:, None] == label).to(torch.float64)
+    amount = member.sum(1)
+    mean = member @ points.to(torch.float64) / amount.clamp(min=1)[:, None]
+    return mean.to(points.dtype), amount > 0
+
+
+def nearness(points: Tensor, mean: Tensor, known: Tensor) -> Tensor:
+    """Scores [n, C]: −‖x − μ‖² for points [n, d] and class means [C, d], −inf for a class that is not `known` [C].
+
+    A class without exemplars is never the nearest, and takes no other class with it.
+
+    >>> nearness(torch.tensor([[1.0]]), torch.tensor([[0.0], [3.0]]), torch.tensor([False, True])).tolist()
+    [[-inf, -4.0]]
+    """
+    # differences themselves: the expanded square loses digits, the more so in TF32
+    distance = torch.cdist(points, mean, compute_mode="donot_use_mm_for_euclid_dist")
+    return (-distance.square()).masked_fill(~known, -torch.inf)

@@ -1,0 +1,187 @@
+"""POCL: the hypergradients of past tasks in Pareto balance, beside that of the current one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.errors import choose
+from odedm.methods.base import Method, Replay
+from odedm.methods.functional import NetFunction, Objective, at_least, class_range, hypergradient, with_memory
+from odedm.rows import Rows, Task, count, take
+
+SLICES = {
+    "head": "The weights of the head.",
+    "released": "The last 3210 weights of the net (the release: the head of another network).",
+}
+GROUPS = {
+    "present": "Past tasks in the draw, and always the current one.",
+    "released": "Tasks in the draw; the others keep the vector they had last (the release).",
+}
+RELEASED_SLICE = 3210
+STAY, GO = 0.85, 0.15
+"""How much of the old weights stays where the nearest point to 0 is an end of the segment: never all, never nothing."""
+
+
+@dataclass(kw_only=True, eq=False)
+class POCL(Method):
+    """One virtual step per task on its own rows, judged on one common query set; the verdicts are weighed.
+
+    h_i = ∇_θ L_q(θ - η_in ∇L_i(θ)) for every task i in the draw. The past ones are mixed by weights on the simplex
+    that move once per batch towards the mixture of least norm, the current one is added: θ ← θ - η (Σ w_i h_i + h_t).
+    The first task is plain SGD; `warmup` batches of every later one bring its rows into the memory first.
+    """
+
+    inner_rate: float = 0.03
+    inner_clamp: float = 2.0
+    slot_clamp: float = 10.0
+    pool: int = 300
+    warmup: int = 6
+    warmup_update: bool = True
+    second_order: bool = True
+    cumulative: bool = False
+    slice: str = "head"
+    groups: str = "present"
+    pos_split: bool = False
+
+    function: NetFunction = field(init=False, repr=False)
+    judged: Tensor = field(init=False, repr=False)
+    slots: Tensor = field(init=False, repr=False)
+    balance: Tensor = field(init=False, repr=False)
+    batches: int = field(init=False, repr=False, default=0)
+    heads: list[tuple[int, int]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("pocl", 1, pool=self.pool)
+        at_least("pocl", 0, warmup=self.warmup, inner_clamp=self.inner_clamp, slot_clamp=self.slot_clamp)
+        choose("slice of pocl", self.slice, SLICES)
+        choose("groups of pocl", self.groups, GROUPS)
+        self.function = NetFunction(self.net)
+        weights = self.function.weights()
+        every = torch.arange(len(weights), device=weights.device)
+        self.judged = self.function.head() if self.slice == "head" else every[-RELEASED_SLICE:]
+        self.slots = torch.zeros_like(weights)[None]
+        self.balance = weights[:0]
+        self.heads = [(0, self.net.classes)]
+
+    def begin_task(self, task: Task) -> None:
+        """A slot for the new task, equal weights for those before it."""
+        super().begin_task(task)
+        self.batches = 0
+        self.heads = [*self.heads[: task.index], class_range(task)]
+        self.slots = torch.cat([self.slots[: task.index], torch.zeros_like(self.slots[:1])])
+        self.balance = self.slots.new_full((task.index,), 1 / max(task.index, 1))
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:
+        """SGD in the first task, then a few batches of warm-up, then the balanced step."""
+        batches, self.batches = self.batches, self.batches + 1
+        if len(self.heads) == 1:
+            self.descend(F.cross_entropy(self.net(batch["input"]), batch["label"]))
+        elif batches < self.warmup:
+            self.warm_up(batch, replay)
+        else:
+            self.balanced_step(batch, replay)
+        return {}
+
+    def warm_up(self, batch: Rows, replay: Replay) -> None:
+        """A step of experience replay; without `warmup_update` only the running statistics move."""
+        if not self.warmup_update:
+            with torch.no_grad():
+                self.last_loss = F.cross_entropy(self.net(batch["input"]), batch["label"])
+            return
+        x, y = batch["input"], batch["label"]
+        if replay:
+            past = replay(self.draw)
+            x, y = torch.cat([x, past["input"]]), torch.cat([y, past["label"]])
+        self.descend(F.cross_entropy(self.net(x), y), replay)
+
+    def balanced_step(self, batch: Rows, replay: Replay) -> None:
+        """Fill the slots of the tasks in the draw and follow d = Σ_{i<t} w_i G_i + G_t."""
+        rows = with_memory(batch, replay, self.pool)
+        query, groups = self.query(rows), self.groups_of(rows, count(batch))
+        if self.groups == "present" or 0 in groups:
+            self.function.refresh(query.input)
+        weights, total, losses = self.function.weights(), torch.zeros_like(self.slots[0]), []
+        for task, index in groups.items():
+            verdict = hypergradient(
+                self.function,
+                weights,
+                self.inner_rate,
+                [self.support(task, take(rows, index))],
+                query,
+                clip=self.inner_clamp,
+                second_order=self.second_order,
+            )
+            total = total + verdict.by_weights if self.cumulative else verdict.by_weights
+            self.slots[task] = total.clamp(-self.slot_clamp, self.slot_clamp)
+            losses.append(verdict.loss)
+        now = len(self.heads) - 1
+        past = list(range(now)) if self.groups == "released" else [task for task in groups if task < now]
+        self.function.follow(self.optimiser, self.mixture(past) + self.slots[now])
+        if losses:
+            self.last_loss = torch.stack(losses).mean()
+
+    def groups_of(self, rows: Rows, current: int) -> dict[int, Tensor]:
+        """Row numbers [n_i] of every task that is to be heard, oldest first; the first `current` rows are the batch.
+
+        The sizes go to the host, once per step: each group is a forward of its own, for BatchNorm must see it alone.
+        """
+        tasks = torch.arange(len(self.heads), device=rows["task"].device)
+        sizes = (rows["task"] == tasks[:, None]).sum(1).tolist()
+        groups = dict(enumerate(rows["task"].argsort(stable=True).split(sizes)))
+        if self.groups == "released" and sizes[-1] == current:
+            del groups[len(self.heads) - 1]
+        return {task: index for task, index in groups.items() if len(index)}
+
+    def support(self, task: int, rows: Rows) -> Objective:
+        """The mean loss of one task's rows among its own classes."""
+        return Objective(rows["input"], rows["label"], rows["share"] / rows["share"].sum(), *self.heads[task])
+
+    def query(self, rows: Rows) -> Objective:
+        """The mean loss of batch and memory among all classes.
+
+        With `pos_split` rows beyond the first `pool` weigh one half and compete among the classes seen so far.
+        """
+        weight, high = rows["share"] / rows["share"].sum(), torch.full_like(rows["label"], self.net.classes)
+        if self.pos_split:
+            high[self.pool :] = self.heads[-1][1]
+            weight[self.pool :] *= 0.5
+        return Objective(rows["input"], rows["label"], weight, 0, high[:, None])
+
+    def mixture(self, past: list[int]) -> Tensor:
+        """Σ w_i G_i [P] over the given past tasks, after one move of their weights; the others keep theirs."""
+        if not past:
+            return torch.zeros_like(self.slots[0])
+        slots = self.slots[past]
+        mass = self.balance[past].sum()
+        share = torch.where(mass > 0, self.balance[past] / mass, 1 / len(past))
+        if len(past) > 1:
+            share = towards_least_norm(slots[:, self.judged], share)
+        self.balance[past] = mass * share
+        return share @ slots
+
+
+def towards_least_norm(vectors: Tensor, share: Tensor) -> Tensor:
+    """One move of the weights [n] of vectors [n, d] towards the mixture of least norm.
+
+    The mixture u and the vector v that agrees least with it span a segment; its point nearest to 0 is
+    τ u + (1 - τ) v, and w ← τ w + (1 - τ) e_v. At an end of the segment τ is .85 or .15, so no weight is ever lost.
+
+    >>> p = torch.tensor([3.0, 4.0])
+    >>> towards_least_norm(torch.stack([p, -p]), torch.tensor([0.9, 0.1]))
+    tensor([0.5000, 0.5000])
+    """
+    mixture = share @ vectors
+    least = F.cosine_similarity(vectors, mixture[None]).argmin()
+    chosen = (torch.arange(len(vectors), device=vectors.device) == least).to(vectors.dtype)
+    vector = chosen @ vectors
+    uu, uv, vv = mixture @ mixture, mixture @ vector, vector @ vector
+    inside = (vv - uv) / (uu + vv - 2 * uv).clamp(min=torch.finfo(vectors.dtype).tiny)
+    stay = torch.where(uv >= uu, STAY, torch.where(uv >= vv, GO, inside))
+    stay = torch.where(stay.isfinite(), stay, 1.0).clamp(0.0, 1.0)  # vectors that overflow say nothing: no move
+    moved = stay * share + (1 - stay) * chosen
+    return moved / moved.sum()

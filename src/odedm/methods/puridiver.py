@@ -1,0 +1,208 @@
+"""PuriDivER: training from noisy labels on pure and diverse rows, with an optional fit to the memory between tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from odedm.errors import UsageError, choose
+from odedm.methods.base import Method, Replay
+from odedm.methods.cutmix import cutmix, mixed_cross_entropy
+from odedm.methods.fitting import (
+    Split,
+    combined_loss,
+    companion_size,
+    corrected_loss,
+    endless,
+    restarting_rate,
+    shuffled,
+    split,
+)
+from odedm.nets import Net
+from odedm.rows import Rows, Task, count
+
+CHUNK = 256
+"""Rows judged at a time: keeps memory bounded."""
+
+
+@dataclass(kw_only=True, eq=False)
+class PuriDivER(Method):
+    """Cross-entropy under CutMix over the unaugmented stream batch and, from the second task on, a strong replay view.
+
+    Which rows are kept is the memory's affair: the policy "purity". `fit=True` fits the network to the whole memory
+    when a task ends, for `fit_epochs` epochs; after `warmup` of them rows are split into clean, ambiguous and
+    incorrect ones with a loss each. `online_lr` is the rate on the stream, 0 for the same as `lr`.
+    """
+
+    native: ClassVar[str] = "purity"
+
+    lr: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    online_lr: float = 0.0
+    cutmix: float = 0.5
+    fit: bool = False
+    fit_epochs: int = 255
+    warmup: int = 10
+    split_roles: str = "released"
+    posterior: str = "clean"
+    replaying: bool = field(init=False, default=False, repr=False)
+    boxes: torch.Generator = field(init=False, repr=False)
+    order: torch.Generator = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check(self)
+        rebuild(self.net, self.rng("initialisation").initial_seed())
+        self.boxes, self.order = self.rng("cutmix"), self.rng("fitting")
+        super().__post_init__()
+        self.last_loss = self.last_loss.to(self.net.head_weight().device)
+
+    def fresh_optimiser(self) -> torch.optim.Optimizer:
+        """SGD with Nesterov momentum at the stream's rate."""
+        return torch.optim.SGD(
+            self.net.parameters(),
+            lr=self.online_lr or self.lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            nesterov=self.momentum > 0,
+            fused=True,
+        )
+
+    def begin_task(self, task: Task) -> None:
+        """Replay starts with the second task."""
+        super().begin_task(task)
+        self.replaying = task.index > 0
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:
+        """CE under CutMix over the stream as it is and a strong view of a replay draw."""
+        x, y = replay.plain(batch["image"]), batch["label"]
+        if self.replaying and replay:
+            past = replay(self.draw)
+            x, y = torch.cat([x, replay.strong(past["image"])]), torch.cat([y, past["label"]])
+        if len(y) > 1:  # one row alone has no batch statistics for the head
+            loss = self.mixed_loss(x, y)
+            self.descend(loss, replay)
+            self.last_loss = loss.detach()  # the memory weighs by the method's own loss, with or without a further term
+        return {}
+
+    def mixed_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy of inputs [n, ...] with labels [n] under CutMix."""
+        x, other, share = cutmix(x, y, self.cutmix, self.boxes)
+        return mixed_cross_entropy(self.net(x), y, other, share)
+
+    def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
+        """Fit the network to every stored row, if asked to."""
+        if not self.fit or not replay:
+            return
+        rows = replay.rows()
+        if count(rows) < 2:
+            return
+        with training(self.net):
+            for epoch in range(self.fit_epochs):
+                for group in self.optimiser.param_groups:
+                    group["lr"] = restarting_rate(epoch, self.lr)
+                kinds = self.split(rows, replay) if epoch >= self.warmup else None
+                if kinds is None:
+                    self.base_epoch(rows, replay)
+                else:
+                    self.semi_supervised_epoch(rows, kinds, replay)
+
+    def base_epoch(self, rows: Rows, replay: Replay) -> None:
+        """One pass over the memory under strong views and CutMix, every label believed."""
+        for part in shuffled(torch.arange(count(rows), device=rows["label"].device), self.draw, self.order):
+            if len(part) > 1:
+                self.descend(self.mixed_loss(replay.strong(rows["image"][part]), rows["label"][part]))
+
+    def split(self, rows: Rows, replay: Replay) -> Split | None:
+        """Which rows look clean, ambiguous and incorrect to the network as it is; None where a kind is too small."""
+        logits = torch.cat([self.predict(replay.plain(part)) for part in rows["image"].split(CHUNK)])
+        loss = F.cross_entropy(logits, rows["label"], reduction="none")
+        doubt = 1 - logits.softmax(1).amax(1)
+        return split(loss, doubt, roles=self.split_roles, posterior=self.posterior, rng=self.order)
+
+    def semi_supervised_epoch(self, rows: Rows, kinds: Split, replay: Replay) -> None:
+        """One pass over the clean rows, each batch with its share of the two other kinds, in one forward."""
+        many = len(kinds.clean)
+        companions = [
+            endless(kind, companion_size(self.draw, len(kind), many), self.order)
+            for kind in (kinds.incorrect, kinds.ambiguous)
+        ]
+        for clean in shuffled(kinds.clean, self.draw, self.order):
+            incorrect, ambiguous = (next(each) for each in companions)
+            self.descend(self.three_losses(rows, clean, ambiguous, incorrect, kinds.trust, replay))
+
+    def three_losses(
+        self, rows: Rows, clean: Tensor, ambiguous: Tensor, incorrect: Tensor, trust: Tensor, replay: Replay
+    ) -> Tensor:
+        """(n_G·L_G + n_R·L_R + n_U·L_U) / n: labels, corrected labels, and views that must agree."""
+        image, label = rows["image"], rows["label"]
+        x, other, share = cutmix(replay.strong(image[clean]), label[clean], self.cutmix, self.boxes)
+        views = [view(image[kind]) for kind in (incorrect, ambiguous) for view in (replay.weak, replay.strong)]
+        sizes = [len(part) for part in (*views, x)]
+        weak_r, strong_r, weak_u, strong_u, logits = self.net(torch.cat([*views, x])).split(sizes)
+        losses = [
+            mixed_cross_entropy(logits, label[clean], other, share),
+            corrected_loss(strong_r, weak_r, label[incorrect], trust[incorrect]),
+            F.mse_loss(weak_u, strong_u),
+        ]
+        return combined_loss(losses, [len(clean), len(incorrect), len(ambiguous)])
+
+
+@final
+class HeadNorm(nn.BatchNorm1d):
+    """BatchNorm over logits that judges a single row by the running statistics: it has none of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Standardised logits [n, C]."""
+        if len(x) > 1:
+            return super().forward(x)
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
+def rebuild(net: Net, seed: int) -> None:
+    """Give a net PuriDivER's head and start: a linear layer without bias before a BatchNorm, convolutions by Kaiming.
+
+    Convolutions are drawn normal by their outputs (fan-out, ReLU) on the CPU, so the seed alone decides them; the
+    linear weights stay as the net came with them.
+    """
+    host = torch.Generator().manual_seed(seed)
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            fresh = torch.empty(module.weight.shape, dtype=module.weight.dtype)
+            nn.init.kaiming_normal_(fresh, mode="fan_out", nonlinearity="relu", generator=host)
+            module.weight.data.copy_(fresh)
+        elif isinstance(module, nn.BatchNorm2d):
+            module.eps = 1e-6
+            module.reset_parameters()
+    linear = next(module for module in net.head.modules() if isinstance(module, nn.Linear))
+    linear.register_parameter("bias", None)
+    weight = linear.weight
+    net.head = nn.Sequential(linear, HeadNorm(net.classes, eps=1e-6, device=weight.device, dtype=weight.dtype))
+
+
+def check(method: PuriDivER) -> None:
+    """Refuse keywords that mean nothing."""
+    choose("split_roles of puridiver", method.split_roles, {"released": None, "swapped": None})
+    choose("posterior of puridiver", method.posterior, {"clean": None, "released": None})
+    for name in ("online_lr", "fit_epochs", "warmup"):
+        if getattr(method, name) < 0:
+            raise UsageError(f"puridiver's {name} must be 0 or more; {getattr(method, name)} was given.")
+    if not 0 <= method.cutmix <= 1:
+        raise UsageError(f"puridiver's cutmix is a probability between 0 and 1; {method.cutmix} was given.")
+
+
+@contextmanager
+def training(net: nn.Module) -> Iterator[None]:
+    """Training mode inside the block; the mode of before after it."""
+    before = net.training
+    net.train()
+    try:
+        yield
+    finally:
+        net.train(before)

@@ -1,0 +1,219 @@
+"""DER++refresh: DER++ after a small step of unlearning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
+
+from odedm.errors import UsageError, choose
+from odedm.methods.base import Method, Replay
+from odedm.methods.derpp import rehearse
+from odedm.rows import Field, Rows, Task, count, take
+
+Weights = dict[str, Tensor]
+"""One tensor for every parameter of a network, by its name."""
+Tensors = tuple[Tensor, ...]
+
+MODES = {"train": "BatchNorm over the places of one image.", "eval": "BatchNorm by its running statistics."}
+ENTRIES = {"cpu": 2**25, "cuda": 2**29}
+"""How many numbers the gradients of single rows may hold at once: a cache likes few of them, a GPU many.
+
+The pass needs two to three times as much: about 5 GB on a GPU."""
+CHUNK = 64
+"""The most rows whose gradients are taken at once."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Refresh(Method):
+    """Before every update by DER++, each weight tensor moves a relative length δ up the stream's cross-entropy.
+
+    The move is damped where the diagonal Fisher information F of past tasks is large, and has noise σ of its own
+    generator. The gradient for it comes from a pass that leaves the network's BatchNorm statistics and the optimiser
+    untouched. F is estimated when a task ends, row by row: a second visit to the task's rows, which the strictly
+    online setting does not allow. Nobody reads it after the last task, nor where δ, κ or `unlearn_steps` is 0: no pass.
+    """
+
+    weight_decay: float = 1e-4
+    alpha: float = 0.1
+    beta: float = 0.5
+    delta: float = 1e-5
+    kappa: float = 1e-3
+    sigma: float = 1e-3
+    tau: float = 1e-5
+    epsilon: float = 1e-20
+    unlearn_steps: int = 1
+    fisher_samples: int = 0
+    fisher_mode: str = "train"
+    fisher: Weights = field(init=False, repr=False)
+    noise: torch.Generator = field(init=False, repr=False)
+    choice: torch.Generator = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("Fisher mode", self.fisher_mode, MODES)
+        for name in ("delta", "kappa", "sigma", "tau", "unlearn_steps", "fisher_samples"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"refresh's {name} must be 0 or more; {getattr(self, name)} was given.")
+        if self.epsilon <= 0:
+            raise UsageError(
+                f"refresh's epsilon must be above 0: it keeps a division defined; {self.epsilon} was given."
+            )
+        self.fisher = {name: torch.zeros_like(weight) for name, weight in weights(self.net).items()}
+        self.noise, self.choice = self.rng("refresh noise"), self.rng("fisher rows")
+
+    def fields(self) -> tuple[Field, ...]:
+        """Logits of all C classes."""
+        return (Field("logits", (self.net.classes,)),)
+
+    def begin_task(self, task: Task) -> None:
+        """Refuse a network that cannot take single rows now, not when the task is over."""
+        super().begin_task(task)
+        if self.reads_fisher and self.fisher_mode == "train" and len(task):
+            check_single_rows(self.net, task.rows["image"])
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:
+        """θ ← θ + δ (u + σ ξ) / (1 + κ F), then the update of DER++."""
+        for _ in range(self.unlearn_steps):
+            self.unlearn(batch)
+        logits, loss = rehearse(self.net, batch, replay, draw=self.draw, alpha=self.alpha, beta=self.beta)
+        self.descend(loss, replay)
+        return {"logits": logits.detach()}
+
+    def unlearn(self, batch: Rows) -> None:
+        """One move: u, as long as the weight itself, points up the stream's loss; ξ is standard normal noise."""
+        own = weights(self.net)
+        gradient = stream_gradient(self.net, own, batch["input"], batch["label"])
+        with torch.no_grad():  # all tensors at once: one by one a GPU would need nearly as long as for the gradient
+            move = ascent(tuple(own.values()), gradient, self.epsilon)
+            noise = [
+                torch.randn(each.shape, generator=self.noise, device=each.device, dtype=each.dtype) for each in move
+            ]
+            torch._foreach_add_(move, noise, alpha=self.sigma)
+            damping = torch._foreach_add(torch._foreach_mul(list(self.fisher.values()), self.kappa), 1.0)
+            torch._foreach_div_(move, damping)
+            torch._foreach_add_(list(own.values()), move, alpha=self.delta)
+
+    def annotate(self, rows: Rows) -> Rows:
+        """Logits by the current network in evaluation mode, for rows that are pinned at a task's end."""
+        return {"logits": self.predict(rows["input"])}
+
+    def end_task(self, task: Task, replay: Replay) -> None:
+        """F ← τ F + the Fisher information on the finished task, over all its rows or `fisher_samples` of them."""
+        if task.last or not self.reads_fisher or not len(task):
+            return
+        rows = task.rows
+        if 0 < self.fisher_samples < len(task):
+            order = torch.randperm(len(task), generator=self.choice, device=self.choice.device)
+            rows = take(rows, order[: self.fisher_samples])
+        parts = zip(*(rows[name].split(rows_at_once(self.fisher)) for name in ("image", "label")), strict=True)
+        views = ((replay.weak(image), label) for image, label in parts)
+        new = fisher_information(self.net, views, total=count(rows), training=self.fisher_mode == "train")
+        for name, fisher in self.fisher.items():
+            fisher.mul_(self.tau).add_(new[name])  # in place: a captured step holds on to the tensor
+
+    @property
+    def reads_fisher(self) -> bool:
+        """Whether F has any effect on the moves."""
+        return self.delta > 0 and self.kappa > 0 and self.unlearn_steps > 0
+
+
+def weights(net: nn.Module) -> Weights:
+    """The trainable parameters by name, each once even where modules share it."""
+    return {name: weight for name, weight in net.named_parameters() if weight.requires_grad}
+
+
+def stream_gradient(net: nn.Module, own: Weights, x: Tensor, label: Tensor) -> Tensors:
+    """The gradient of the mean cross-entropy on inputs x [B, ...], by a pass that changes nothing in the network.
+
+    The pass works on copies of the buffers, so BatchNorm's running statistics do not see it.
+    """
+    buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    loss = F.cross_entropy(functional_call(net, buffers, (x,)), label)
+    return torch.autograd.grad(loss, list(own.values()), allow_unused=True, materialize_grads=True)
+
+
+def ascent(own: Tensors, gradient: Tensors, epsilon: float) -> Tensors:
+    """For every tensor a step in its gradient's direction, as long as the tensor itself: ‖θ‖ g / (‖g‖ + ε).
+
+    >>> ascent((torch.tensor([3.0, 4.0]),), (torch.tensor([0.0, 1e-3]),), 1e-20)
+    (tensor([0., 5.]),)
+    """
+    steepness = torch._foreach_add(torch._foreach_norm(gradient), epsilon)
+    return torch._foreach_mul(gradient, torch._foreach_div(torch._foreach_norm(own), steepness))
+
+
+def fisher_information(
+    net: nn.Module, parts: Iterable[tuple[Tensor, Tensor]], *, total: int, training: bool
+) -> Weights:
+    """The diagonal Fisher information: the mean over rows of p(y|x) · (∂ log p(y|x) / ∂θ)².
+
+    `parts` are inputs [n, ...] and labels [n] of `total` rows in all. Every row is a batch of its own: with `training`,
+    BatchNorm works over the places of one image. The network is the same after it as before.
+    """
+    own = {name: weight.detach() for name, weight in weights(net).items()}
+
+    def likelihood(at: Weights, x: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        log_p = -F.cross_entropy(functional_call(net, at, (x[None],)), label[None])
+        return log_p, log_p
+
+    per_row = vmap(grad(likelihood, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+    fisher = {name: torch.zeros_like(weight) for name, weight in own.items()}
+    with statistics_kept(net, training=training):
+        for x, label in parts:
+            gradient, log_p = per_row(own, x, label)
+            for name, each in gradient.items():
+                p = log_p.exp().view(-1, *[1] * (each.dim() - 1))
+                fisher[name] += (p * each.square()).sum(0) / total
+    return fisher
+
+
+def rows_at_once(fisher: Weights) -> int:
+    """How many rows may have their gradients taken together, so that memory stays bounded.
+
+    >>> rows_at_once({"weight": torch.zeros(2**20)}), rows_at_once({"weight": torch.zeros(10)})
+    (32, 64)
+    """
+    some = next(iter(fisher.values()))
+    size = sum(weight.numel() for weight in fisher.values())
+    return max(1, min(CHUNK, ENTRIES.get(some.device.type, ENTRIES["cpu"]) // size))
+
+
+@contextmanager
+def statistics_kept(net: nn.Module, *, training: bool) -> Iterator[None]:
+    """The network in one mode inside the block, with running statistics that nobody writes; all as before after it.
+
+    Training mode without tracking: BatchNorm uses its batch and writes nothing, which `vmap` could not do in place.
+    """
+    before = net.training
+    tracking = [module for module in net.modules() if training and getattr(module, "track_running_stats", False)]
+    net.train(training)
+    try:
+        for module in tracking:
+            vars(module)["track_running_stats"] = False
+        yield
+    finally:
+        for module in tracking:
+            vars(module)["track_running_stats"] = True
+        net.train(before)
+
+
+def check_single_rows(net: nn.Module, image: Tensor) -> None:
+    """Refuse a network whose BatchNorm cannot work on one of the images [n, ...] alone."""
+    one = image[:1].to(next(net.parameters()).dtype)
+    try:
+        with statistics_kept(net, training=True), torch.no_grad():
+            net(one)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UsageError(
+            f"refresh passes single rows of shape {tuple(image.shape[1:])} through the network in training mode, where "
+            "BatchNorm needs more than one place for every channel, and here it has one. "
+            "Use --set fisher_mode=eval, a smaller network (--net), or larger images."
+        ) from None

@@ -1,0 +1,125 @@
+"""VR-MCL: meta continual learning with a variance-reduced hypergradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from odedm.errors import choose
+from odedm.methods.base import Method, Replay
+from odedm.methods.functional import (
+    Hypergradient,
+    NetFunction,
+    Objective,
+    at_least,
+    class_range,
+    hypergradient,
+    rescale,
+    with_memory,
+)
+from odedm.rows import Rows, Task, count
+
+SPLITS = {
+    "origin": "Rows of the stream batch compete as current ones, rows of the memory as past ones.",
+    "position": "The first `draw` rows of the query compete as current ones, wherever they come from (the release).",
+}
+
+
+@dataclass(kw_only=True, eq=False)
+class VRMCL(Method):
+    """One step of meta-learning per batch, its gradient averaged over time at the price of a second evaluation.
+
+    Inner steps adapt the weights to chunks of the batch at learned rates A, one per weight; the meta loss ℳ(θ, A) is
+    the mean loss of batch and memory after each of them. v ← ∇ℳ(θ) + ρ (v - ∇ℳ(θ⁻)), the STORM estimator with the
+    same rows at the last iterate θ⁻, gives the update θ ← θ - β v; `lr` is β and `storm` is ρ.
+    """
+
+    lr: float = 0.35
+    inner_rate: float = 0.1
+    rate_lr: float = 0.25
+    storm: float = 0.15
+    clip: float = 1.0
+    chunk: int = 8
+    second_order: bool = True
+    meta_updates: int = 1
+    bn_refreshes: int = 1
+    clamp_rates: bool = False
+    split: str = "origin"
+
+    function: NetFunction = field(init=False, repr=False)
+    previous: Tensor = field(init=False, repr=False)
+    rates: Tensor = field(init=False, repr=False)
+    velocity: Tensor | None = field(init=False, repr=False, default=None)
+    order: torch.Generator = field(init=False, repr=False)
+    heads: list[tuple[int, int]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("vrmcl", 1, chunk=self.chunk, meta_updates=self.meta_updates)
+        at_least("vrmcl", 0, bn_refreshes=self.bn_refreshes, storm=self.storm, clip=self.clip)
+        choose("split of vrmcl", self.split, SPLITS)
+        self.function = NetFunction(self.net)
+        self.previous = self.function.weights()
+        self.rates = torch.full_like(self.previous, self.inner_rate)
+        self.order = self.rng("order of inner chunks")
+        self.heads = [(0, self.net.classes)]
+
+    def begin_task(self, task: Task) -> None:
+        """The first step of a task finds no older iterate; v and A go on."""
+        super().begin_task(task)
+        self.heads = [*self.heads[: task.index], class_range(task)]
+        self.previous.copy_(self.function.weights())
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:
+        """First v ← g + ρ (v - g⁻) and A ← A - η_A h, then θ ← θ - β v."""
+        for _ in range(self.meta_updates):
+            chunks, query = self.chunks(batch), self.query(with_memory(batch, replay, self.draw), count(batch))
+            self.function.refresh(query.input, self.bn_refreshes)
+            weights = self.function.weights()
+            now = self.look_ahead(weights, chunks, query)
+            then = self.look_ahead(self.previous, chunks, query)
+            gradient, old = rescale(now.by_weights, self.clip), rescale(then.by_weights, self.clip)
+            by_rates = rescale(rescale(now.by_rates, self.clip) + then.by_rates, self.clip)
+            velocity = old if self.velocity is None else self.velocity
+            self.velocity = velocity.sub_(old).mul_(self.storm).add_(gradient)
+            self.previous.copy_(weights)
+            self.rates.sub_(self.rate_lr * by_rates)
+            if self.clamp_rates:
+                self.rates.clamp_(min=0.0)
+            self.function.follow(self.optimiser, self.velocity)
+            self.last_loss = now.loss
+        return {}
+
+    def look_ahead(self, weights: Tensor, chunks: list[Objective], query: Objective) -> Hypergradient:
+        """ℳ and its gradients at weights [P]."""
+        return hypergradient(
+            self.function, weights, self.rates, chunks, query, clip=self.clip, second_order=self.second_order
+        )
+
+    def chunks(self, batch: Rows) -> list[Objective]:
+        """The batch in random order, `chunk` rows at a time, each among the classes of its own task only."""
+        x, y = batch["input"], batch["label"]
+        low, high = self.heads[-1]
+        shuffled = torch.rand(len(y), generator=self.order, device=y.device).argsort()
+        return [
+            Objective(x[index], y[index], x.new_full((len(index),), 1 / len(index)), low, high)
+            for index in shuffled.split(self.chunk)
+        ]
+
+    def query(self, rows: Rows, current: int) -> Objective:
+        """Current rows against current and future classes, memory rows at half weight against all seen ones.
+
+        So new classes take nothing from old ones directly; what tells them apart is the memory.
+        """
+        if self.split == "position":
+            current = min(self.draw, count(rows))
+            low = torch.tensor(self.heads, device=rows["task"].device)[rows["task"], 0]
+        else:
+            low = torch.full_like(rows["task"], self.heads[-1][0])
+        high = torch.full_like(low, self.net.classes)
+        low[current:], high[current:] = 0, self.heads[-1][1]
+        weight = rows["share"] / rows["share"].sum()
+        weight[current:] *= 0.5
+        return Objective(rows["input"], rows["label"], weight, low[:, None], high[:, None])

@@ -1,0 +1,65 @@
+"""One picture that shows what the library does, for the top of a README."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from odedm.errors import UsageError
+from odedm.files import write_bytes
+from odedm.report.figures.class_axis import left_margin
+from odedm.report.figures.curves import ceiling, draw_curves
+from odedm.report.figures.pictures import PIXELS, Grid, draw_grid, read_grid
+from odedm.report.figures.style import Figure, png
+from odedm.report.groups import BASELINE, Group
+from odedm.report.runs import load
+from odedm.report.summary import summarise
+from odedm.report.wording import clean
+
+WIDTH, HEIGHT = 600.0, 300.0
+SMALL, NORMAL, HEADING = 8.5, 9.5, 10.5
+
+
+def readme_figure(folders: Sequence[Path], out_png: Path) -> Path:
+    """Forgetting curves of the first comparison beside its long-term pictures, on white, 1200 pixels wide."""
+    table = summarise(load(folders))
+    row = (table.compared or table.rows)[0]
+    members = [group for group in (row.partner, row.group) if group is not None]
+    found = "none" if row.group.memory == BASELINE else read_grid(row.group, PIXELS, classes=10, columns=6)
+
+    def paint(figure: Figure) -> None:
+        room = WIDTH if isinstance(found, str) else _add_pictures(figure, found)
+        _add_curves(figure, members, room)
+
+    content = png(WIDTH, HEIGHT, paint, size=NORMAL, scale=2.0)
+    try:
+        out_png.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(out_png, content)
+    except OSError as error:
+        raise UsageError(f"Cannot write the figure '{out_png}': {error.strerror or error}.") from error
+    return out_png
+
+
+def _add_pictures(figure: Figure, grid: Grid) -> float:
+    """Put the pictures at the right edge and say how wide the rest is."""
+    step = min((HEIGHT - 54) / grid.rows, 190 / grid.columns)
+    wide, tall = grid.columns * step, grid.rows * step
+    margin = left_margin(grid.names, step, SMALL)
+    start = WIDTH - wide - 10
+    axes = figure.add_axes((start / WIDTH, (HEIGHT - 38 - tall) / HEIGHT, wide / WIDTH, tall / HEIGHT))
+    draw_grid(axes, grid=grid, step=step, interpolation="nearest", size=SMALL)
+    _add_heading(figure, start - margin + 8, "Kept in long-term memory")
+    return start - margin - 16
+
+
+def _add_curves(figure: Figure, groups: Sequence[Group], room: float) -> None:
+    names = [clean(group.label, 44) for group in groups]
+    columns = 2 if max(map(len, names)) <= 18 else 1
+    above = 46 + 14 * (len(names) if columns == 1 else 1)
+    axes = figure.add_axes((46 / WIDTH, 40 / HEIGHT, (room - 58) / WIDTH, (HEIGHT - 40 - above) / HEIGHT))
+    draw_curves(axes, groups=groups, names=names, top=ceiling(groups), columns=columns)
+    _add_heading(figure, 14, "Forgetting rate over tasks")
+
+
+def _add_heading(figure: Figure, x: float, text: str) -> None:
+    figure.text(x / WIDTH, 1 - 20 / HEIGHT, text, weight="bold", size=HEADING, va="center")

@@ -1,0 +1,208 @@
+"""One look for every figure, and the only file that needs matplotlib: axes go in, SVG or PNG comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from odedm.errors import UsageError
+from odedm.report.wording import clean
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
+
+Array = NDArray[Any]
+Axes: TypeAlias = "matplotlib.axes.Axes"
+Figure: TypeAlias = "matplotlib.figure.Figure"
+
+# Okabe and Ito's colours without the yellow, which white paper swallows. The page redefines each for dark screens.
+INK, MUTED, RULE, CARD, BAND = "#1d2127", "#5d6571", "#dcdad4", "#fffffe", "#f4f2ed"
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+PLAIN = "#6b7280"
+SHORT, LONG = "#b4bac4", "#0072b3"
+PHASES = ("#0072b4", "#9aa1ac", "#e69f01", "#009e74", "#cc79a8", "#56b4ea", "#d55e01", "#5d6572")
+VARIABLES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    RULE: "--rule",
+    CARD: "--card",
+    BAND: "--band",
+    PLAIN: "--plain",
+    SHORT: "--short",
+    LONG: "--long",
+    **{colour: f"--s{place}" for place, colour in enumerate(SERIES)},
+    **{colour: f"--p{place}" for place, colour in enumerate(PHASES)},
+}
+COLOUR_MAP = "cividis"
+TEXT = 11.0
+WIDTH = 360.0
+"""Of most panels: letters of ten pixels on a phone. Wider panels scroll there rather than shrink further."""
+RC: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "text.color": INK,
+    "text.parse_math": False,  # a name from a file may hold a dollar sign
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.facecolor": "none",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 3.0,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "odedm",
+    "svg.image_inline": True,
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a figure: its title, the SVG, or in its place a note that says why there is none."""
+
+    title: str
+    svg: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Size and margins of a panel in CSS pixels, and how far the page may enlarge it."""
+
+    width: float
+    height: float
+    left: float = 52.0
+    right: float = 14.0
+    top: float = 12.0
+    bottom: float = 44.0
+    scale: float = 1.25
+
+
+def svg(frame: Frame, alt: str, paint: Callable[[Axes], None]) -> str:
+    """Paint one pair of axes and give it back as SVG to put inside a page."""
+    with _new_figure(frame.width, frame.height) as figure:
+        axes = figure.add_axes(
+            (
+                frame.left / frame.width,
+                frame.bottom / frame.height,
+                (frame.width - frame.left - frame.right) / frame.width,
+                (frame.height - frame.top - frame.bottom) / frame.height,
+            )
+        )
+        paint(axes)
+        content = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # the same runs give the same bytes
+        figure.savefig(content, format="svg", metadata=nothing)
+    return _tidy(content.getvalue(), alt, frame)
+
+
+def png(width: float, height: float, paint: Callable[[Figure], None], *, size: float, scale: float) -> bytes:
+    """Paint a whole figure on white and give it back as PNG, `scale` pixels to the point."""
+    with _new_figure(width, height, size) as figure:
+        paint(figure)
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=72 * scale, metadata={"Software": None}, facecolor="white")
+    return content.getvalue()
+
+
+@contextmanager
+def _new_figure(width: float, height: float, size: float = TEXT) -> Iterator[Figure]:
+    """A figure in this style, a point to the pixel, without touching pyplot or the caller's settings."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError("Figures need matplotlib, which is not installed: pip install 'odedm[plot]'.") from error
+    with matplotlib.rc_context({**RC, "font.size": size, "legend.fontsize": size}), warnings.catch_warnings():
+        # The browser has the glyphs that the measuring font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield Figure(figsize=(width / 72, height / 72), dpi=72)
+
+
+def _tidy(drawn: str, alt: str, frame: Frame) -> str:
+    """Make a standalone SVG fit to stand inside HTML: own ids, the page's colours, a name for who cannot see it."""
+    body = re.sub(r"<!--.*?-->", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
+    mark = "f" + hashlib.sha256((alt + body).encode()).hexdigest()[:8]
+
+    def inside(match: re.Match[str]) -> str:
+        tag = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{mark}-", match.group())
+        return re.sub(r"#[0-9a-f]{6}\b", lambda m: _variable(m.group()), tag)
+
+    body = re.sub(r"<[^>]*>", inside, body)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
+        f'aria-label="{html.escape(alt)}" viewBox="0 0 {frame.width:g} {frame.height:g}" '
+        f'style="width: {frame.width * frame.scale:g}px; min-width: {0.9 * frame.width:g}px">'
+    )
+    body = re.sub(r"\s*\n\s*", "\n", body)
+    return re.sub(r"^<svg[^>]*>", lambda _: head, body, count=1)
+
+
+def _variable(colour: str) -> str:
+    """A colour the page may redefine.
+
+    >>> _variable("#1d2127"), _variable("#123456")
+    ('var(--ink, #1d2127)', '#123456')
+    """
+    return f"var({VARIABLES[colour]}, {colour})" if colour in VARIABLES else colour
+
+
+def colour_of(share: float) -> Sequence[float]:
+    """The colour of an accuracy from 0 to 1 as red, green, blue and opacity; inside `svg` and `png` only."""
+    import matplotlib
+
+    return tuple(matplotlib.colormaps[COLOUR_MAP](share))
+
+
+def legend(axes: Axes, *, columns: int) -> None:
+    """The key to the lines or bars, above the axes."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=columns,
+        borderaxespad=0.2,
+        borderpad=0.0,
+        handlelength=2.4,
+        columnspacing=1.6,
+        labelspacing=0.3,
+    )
+
+
+def write_over(axes: Axes, y: float, label: str) -> None:
+    """A label at the left edge, on the card's own colour so that no line runs through it."""
+    ground = {"facecolor": CARD, "edgecolor": "none", "pad": 1.5}
+    beside = axes.get_yaxis_transform()
+    axes.text(0.0, y, clean(label, 54), transform=beside, va="center", bbox=ground, zorder=6)
+
+
+def task_ticks(n: int, most: int) -> list[int]:
+    """Task numbers to write under an axis, from 1 to n.
+
+    >>> task_ticks(5, 12), task_ticks(100, 6)
+    ([1, 2, 3, 4, 5], [1, 20, 40, 60, 80, 100])
+    """
+    if n <= most:
+        return list(range(1, n + 1))
+    step = next(step for step in (2, 5, 10, 20, 50, 100, 200, 500, n) if n / step <= most)
+    return [1, *range(step, n + 1, step)]

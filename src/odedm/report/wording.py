@@ -1,0 +1,46 @@
+"""How names and numbers from files are written for people."""
+
+from __future__ import annotations
+
+import json
+
+from odedm.report.statistics import Estimate
+
+
+def clean(value: object, limit: int = 60) -> str:
+    r"""A name from a file as one printable line of bounded length.
+
+    >>> clean("T-shirt/top"), clean("a\x1b[31m\n"), clean("abcdef", 4)
+    ('T-shirt/top', 'a�[31m�', 'abc…')
+    """
+    text = "".join(character if character.isprintable() else "�" for character in str(value))
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def number(value: float, digits: int = 1, *, sign: bool = False) -> str:
+    """A number to read, with a real minus and no negative zero.
+
+    >>> number(-3.14), number(-0.01), number(2, sign=True), number(0.04, sign=True)
+    ('−3.1', '0.0', '+2.0', '0.0')
+    """
+    text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+    return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"
+
+
+def measured(value: Estimate, *, sign: bool = False) -> str:
+    """A mean with its standard error, or alone with one seed.
+
+    >>> measured(Estimate(12.34, 1.16, 5), sign=True), measured(Estimate(12.34, None, 1))
+    ('+12.3 ± 1.2', '12.3')
+    """
+    text = number(value.mean, sign=sign)
+    return text if value.error is None else f"{text} ± {number(value.error)}"
+
+
+def canonical(value: object) -> str:
+    """Settings as one text, equal for equal settings whatever their order.
+
+    >>> canonical({"b": [1, None], "a": "ρ"})
+    '{"a": "ρ", "b": [1, null]}'
+    """
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

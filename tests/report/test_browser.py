@@ -1,0 +1,81 @@
+"""The page in a real browser, where there is one: its script runs under its own security policy and sorts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odedm.report.page import write_page
+
+Fabricate = Any
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not on the PATH")
+QUIET = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --virtual-time-budget=3000 --dump-dom"
+)
+
+
+@pytest.fixture
+def report(fabricate: Fabricate, tmp_path: Path) -> Path:
+    """A page with three groups whose accuracy is not in the order of their names."""
+    methods = {"er": 30.0, "der": 50.0, "derpp": 40.0}
+    return write_page([fabricate(name, "reservoir", acc=acc) for name, acc in methods.items()], tmp_path / "page.html")
+
+
+def shown(page: Path, tmp_path: Path) -> str:
+    """The document as the browser has it after the scripts ran."""
+    command = [str(CHROMIUM), *QUIET.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def clicking(page: Path, column: int, times: int) -> Path:
+    """A copy of the page that clicks a heading of the first table by itself, which the page's own policy forbids."""
+    text, found = re.subn(r"script-src '[^']*'", "script-src 'unsafe-inline'", page.read_text(encoding="utf-8"))
+    assert found == 1
+    heading = f'document.querySelectorAll("table")[0].tHead.rows[0].cells[{column}]'
+    clicks = f'{heading}.querySelector("button").click();' * times
+    copy = page.with_name("clicking.html")
+    copy.write_text(text.replace("</body>", f"<script>{clicks}</script></body>"), encoding="utf-8")
+    return copy
+
+
+def first_table(text: str) -> tuple[list[str], list[str]]:
+    """The sort directions that its headings show, and the names of its rows from top to bottom."""
+    table = text[text.index("<table") : text.index("</table>")]
+    return re.findall(r'aria-sort="(\w+)"', table), re.findall(r'<th scope="row" data-value="([^"]+)"', table)
+
+
+def test_the_script_runs_under_the_policy_of_the_page(report: Path, tmp_path: Path) -> None:
+    assert '<button type="button"' not in report.read_text(encoding="utf-8")
+    text = shown(report, tmp_path)
+    headings = len(re.findall(r"<th scope=\"col\"", text))
+    assert headings > 20
+    assert text.count('<button type="button"') == headings
+    assert first_table(text) == ([], ["ER · reservoir", "DER · reservoir", "DER++ · reservoir"])
+
+
+@pytest.mark.parametrize(
+    ("column", "times", "direction", "order"),
+    [
+        (2, 1, "descending", ["DER · reservoir", "DER++ · reservoir", "ER · reservoir"]),
+        (2, 2, "ascending", ["ER · reservoir", "DER++ · reservoir", "DER · reservoir"]),
+        (0, 1, "descending", ["ER · reservoir", "DER++ · reservoir", "DER · reservoir"]),
+    ],
+)
+def test_a_click_on_a_heading_sorts(
+    report: Path, tmp_path: Path, column: int, times: int, direction: str, order: list[str]
+) -> None:
+    assert first_table(shown(clicking(report, column, times), tmp_path)) == ([direction], order)
+
+
+def test_the_policy_stops_every_other_script(report: Path, tmp_path: Path) -> None:
+    page = report.with_name("attacked.html")
+    attack = '<script>document.title = "taken over";</script></body>'
+    page.write_text(report.read_text(encoding="utf-8").replace("</body>", attack), encoding="utf-8")
+    assert "<title>taken over" not in shown(page, tmp_path)

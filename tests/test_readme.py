@@ -1,0 +1,30 @@
+"""The README's Python runs as it stands, and its words and the code agree."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("page", ["README.md"])
+def test_python_in_the_readme_runs(page, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, page, "exec"), {})
+    assert "ODEDM" in capsys.readouterr().out
+
+
+def test_links_and_pictures_exist():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} points to {target}"
+
+
+def test_every_method_has_its_page():
+    from odedm.catalogue import METHODS
+
+    missing = [name for name in METHODS if not (ROOT / "docs" / "methods" / f"{name}.md").is_file()]
+    assert not missing
