@@ -10,6 +10,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from odedm import UsageError
 from odedm.cli import app
 from odedm.run.results import Result
 
@@ -62,6 +63,7 @@ def test_every_option_reaches_the_result(tmp_path):
     assert plan["memory"] == {
         "name": "odedm", "capacity": 60, "rho": None, "k": 2, "distance": "l2", "dac": [4, 2], "space": "pixels",
         "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short": "native",
+        "epsilon": None, "pair_epsilon": None, "ground": None,
     }  # fmt: skip
     wanted = {
         "replay": "both", "gamma": 0.5, "setting": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,
@@ -81,7 +83,7 @@ BAD = {
     "capacity": (["--capacity", "-1"], "capacity must be 0 or more; -1"),
     "capacity as word": (["--capacity", "many"], "Invalid value for '--capacity'"),
     "rho": (["--rho", "1.5"], "between 0 and 1; 1.5"),
-    "rho NaN": (["--rho", "nan"], "between 0 and 1; nan"),
+    "rho NaN": (["--rho", "nan"], "rho must be a finite number; nan"),
     "rho and k": (["--rho", "0.5", "--k", "3"], "give one"),
     "rho too small": (["--rho", "0.01"], "rho"),
     "k too large": (["--k", "50"], "30"),
@@ -89,6 +91,11 @@ BAD = {
     "tasks": (["--tasks", "3"], "10 classes do not split into 3 tasks"),
     "batch": (["--batch", "0"], "batch must be 1 or more; 0"),
     "seeds": (["--seeds", "0"], "Invalid value for '--seeds'"),
+    "too many seeds": (["--seeds", "100000000"], "Invalid value for '--seeds'"),
+    "threads": (["--threads", "100000"], "the cores of this machine"),
+    "capacity beyond the machine": (["--capacity", "100000000000"], "GiB"),
+    "fewer candidates than prototypes": (["--candidates", "1", "--k", "3"], "cannot give 3 prototypes"),
+    "columns": (["--columns", "some"], "Known: seen, all"),
     "seed": (["--seed", "-1"], "seed must be 0 or more; -1"),
     "lr": (["--lr", "-0.1"], "lr must be 0 or more"),
     "lr NaN": (["--lr", "nan"], "finite float"),
@@ -196,6 +203,74 @@ def test_a_damaged_result_is_named_in_the_report(runs, tmp_path):
     assert done.exit_code == 2
     assert "Cannot read the result" in plain(done.stderr)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_one_experiment_has_one_folder_however_it_is_spelled(tmp_path):
+    words = ["run", *TINY, "--memory", "reservoir", "--method", "er", "--out", tmp_path]
+    assert call(*words).exit_code == 0
+    for more in (["--lr", "0.1"], ["--tasks", "5"], ["--set", "lr=0.1"], ["--device", "cpu"], ["--draw", "32"]):
+        assert "holds a run already" in plain(call(*words, *more).stderr), more
+
+
+def test_one_diverging_seed_does_not_end_the_others(tmp_path, monkeypatch):
+    from odedm.run import loop
+
+    original = loop.Run.finish
+
+    def finish(self, watch):
+        if self.experiment.seed == 1:
+            raise UsageError("training diverged")
+        return original(self, watch)
+
+    monkeypatch.setattr(loop.Run, "finish", finish)
+    done = call("run", *TINY, "--seeds", 3, "--lanes", 1, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "1 of 3 runs failed" in plain(done.stderr)
+    assert "seed-1" in plain(done.stderr)
+    assert sorted(path.parent.name for path in tmp_path.rglob("result.json")) == ["seed-0", "seed-2"]
+
+
+HOSTILE = {
+    "missing names": lambda result: result["experiment"].pop("classes"),
+    "markup": lambda result: result["experiment"].update(data="[/nope]"),
+    "escapes": lambda result: result["experiment"].update(data="\x1b[2J\x1b]0;pwned\x07"),
+    "short census": lambda result: result["census"][-1].update(short=[1]),
+    "no method": lambda result: result["experiment"].pop("method"),
+    "empty matrix": lambda result: result.update(class_il=[]),
+    "null seconds": lambda result: result.update(seconds=None),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_show_and_report_survive_damaged_results(case, runs, tmp_path):
+    result = json.loads(next(runs.rglob("result.json")).read_text())
+    HOSTILE[case](result)
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    for words in (["show", tmp_path], ["report", tmp_path, "--out", tmp_path / "page.html"]):
+        done = call(*words)
+        assert done.exit_code in (0, 2), done.output
+        assert done.exception is None or isinstance(done.exception, SystemExit)
+        assert "\x1b]0;" not in done.output
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"schema": ' + "9" * 5000 + "}"])
+def test_absurd_json_is_refused(text, tmp_path):
+    (tmp_path / "result.json").write_text(text)
+    assert call("show", tmp_path).exit_code == 2
+
+
+def test_what_a_killed_process_left_is_not_read(runs, tmp_path):
+    folder = next(runs.rglob("seed-0"))
+    for name in ("seed-0", ".seed-0.123.abc"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text((folder / "result.json").read_text())
+    assert call("report", tmp_path, "--out", tmp_path / "page.html").exit_code == 0
+
+
+def test_a_terminal_that_knows_no_greek_is_served(runs):
+    words = [sys.executable, "-m", "odedm", "report", str(runs), "--out", str(runs / "page.html")]
+    done = subprocess.run(words, capture_output=True, check=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert b"ODEDM" in done.stdout
 
 
 def test_show_one_run(runs):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
+import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from odedm import catalogue
 from odedm.errors import UsageError, choose
@@ -35,6 +39,7 @@ app = typer.Typer(
 out, err = Console(), Console(stderr=True)
 
 INTERRUPTED, REFUSED = 130, 2
+MOST_SEEDS = 10_000
 
 
 def guarded(command: Callable[P, R]) -> Callable[P, R]:
@@ -50,6 +55,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             where = f" ('{error.filename}')" if error.filename else ""
             _say_error(f"The system refused: {error.strerror or error}{where}.")
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not interrupt the cleaning up
             err.print("[yellow]Interrupted.[/] Finished runs are kept whole; unfinished ones left nothing behind.")
             raise typer.Exit(INTERRUPTED) from None
         raise typer.Exit(REFUSED)
@@ -70,7 +76,7 @@ Lanes = Annotated[int | None, typer.Option(min=1, help="Runs side by side.", sho
 @app.command()
 @guarded
 def demo(
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="How many seeds.")] = 5,
     out_folder: Out = Path("runs/demo"),
     lanes: Lanes = None,
 ) -> None:
@@ -78,7 +84,7 @@ def demo(
     from odedm.study.recipes import demo as recipe
 
     writable_folder(out_folder)
-    jobs = [Job(plan, out_folder / plan.slug() / f"seed-{plan.seed}") for plan in recipe(seeds)]
+    jobs = _jobs(recipe(seeds), out_folder)
     rows = jobs[0].experiment.memory.capacity
     err.print(f"{len(jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
     _run(jobs, lanes=lanes, overwrite=True, quiet=False)
@@ -120,6 +126,9 @@ def run(
             rich_help_panel="Method",
         ),
     ] = None,
+    columns: Annotated[
+        str, typer.Option(help="Class-IL among classes: seen | all.", rich_help_panel="Method")
+    ] = "seen",
     memory: Annotated[str, typer.Option(help=f"{' | '.join(catalogue.MEMORIES)}.", rich_help_panel="Memory")] = "odedm",
     capacity: Annotated[int, typer.Option(help="Rows in all, λ.", rich_help_panel="Memory")] = 100,
     rho: Annotated[
@@ -180,7 +189,7 @@ def run(
         typer.Option(help="Converge only this many pairs per prototype.", rich_help_panel="ODEDM", show_default="all"),
     ] = None,
     seed: Annotated[int, typer.Option(help="First seed.", rich_help_panel="Run")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.", rich_help_panel="Run")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="How many seeds.", rich_help_panel="Run")] = 1,
     device: Annotated[str, typer.Option(help="auto | cpu | cuda.", rich_help_panel="Run")] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads of each run.", rich_help_panel="Run")] = 1,
     lanes: Annotated[
@@ -218,22 +227,22 @@ def run(
         net=net,
         batch=batch,
         draw=draw,
+        columns=columns,
         seed=seed,
         device=device,
         threads=threads,
     )
-    folder = out_folder / plan.slug()
-    plans = [plan.with_seed(each) for each in range(seed, seed + seeds)]
-    jobs = [Job(each, folder / f"seed-{each.seed}") for each in plans]
-    _check(jobs, out_folder, overwrite=overwrite)
+    jobs = _jobs([plan.with_seed(each) for each in range(seed, seed + seeds)], out_folder)
+    _check_free(jobs, out_folder, overwrite=overwrite)
+    folder = jobs[0].folder.parent
     results = _run(jobs, lanes=lanes, overwrite=overwrite, quiet=as_json)
     if as_json:
         rows = [{"folder": str(job.folder), **result.to_dict()} for job, result in zip(jobs, results, strict=True)]
         sys.stdout.write(json.dumps(rows, indent=1) + "\n")
         return
     _print_table([job.folder for job in jobs])
-    out.print(f"Results: {folder}", highlight=False, soft_wrap=True)
-    out.print(f"Report:  odedm report {folder}", highlight=False, soft_wrap=True)
+    out.print(f"Results: {folder}", markup=False, highlight=False, soft_wrap=True)
+    out.print(f"Report:  odedm report {shlex.quote(str(folder))}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -248,6 +257,8 @@ def report(
     if markdown and csv:
         raise UsageError("--markdown and --csv exclude each other; give one.")
     writable_folder(out_file.parent)
+    if out_file.is_dir():
+        raise UsageError(f"'{out_file}' is a folder; --out takes the page's file name, e.g. report.html.")
     _report(find(paths), out_file, "markdown" if markdown else "csv" if csv else "rich")
 
 
@@ -288,7 +299,9 @@ def show(
     folders = find([path])
     if len(folders) > 1:
         raise UsageError(f"'{path}' holds {len(folders)} runs; give one, e.g. '{folders[0]}', or use `odedm report`.")
-    result = Result.load(folders[0] / "result.json")
+    from odedm.report.runs import load
+
+    result = load(folders)[0].result
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict(), indent=1) + "\n")
         return
@@ -341,15 +354,20 @@ def _number(what: str, text: str, given: str | None = None) -> int:
         raise UsageError(f"{what}; '{given or text}' was given.") from None
 
 
-def _check(jobs: Sequence[Job], folder: Path, *, overwrite: bool) -> None:
-    """Find out what cannot work before the first minute is spent: impossible plans, folders that are taken."""
+def _jobs(plans: Sequence[Experiment], folder: Path) -> list[Job]:
+    """Each plan with every default filled in, so that one experiment has one folder however it was spelled."""
     from odedm.run.loop import load_data
-    from odedm.run.resolve import resolve, resolve_device
+    from odedm.run.resolve import resolve
+
+    data = {name: load_data(name) for name in {plan.data for plan in plans}}
+    resolved = [resolve(plan, data[plan.data]) for plan in plans]
+    return [Job(plan, folder / plan.slug() / f"seed-{plan.seed}") for plan in resolved]
+
+
+def _check_free(jobs: Sequence[Job], folder: Path, *, overwrite: bool) -> None:
+    """Find out that a folder is taken or closed before the first minute is spent."""
     from odedm.run.save import check_free
 
-    plan = jobs[0].experiment
-    resolve_device(plan.device)
-    resolve(plan, load_data(plan.data))
     for job in jobs:
         check_free(job.folder, overwrite=overwrite)
     writable_folder(folder)
@@ -369,8 +387,8 @@ def _print_table(folders: Sequence[Path], form: str = "rich") -> None:
         out.print(tables.to_rich(table))
     else:
         sys.stdout.write(tables.to_markdown(table) if form == "markdown" else tables.to_csv(table))
-    for sentence in summary.verdicts(table) if form == "rich" else ():
-        out.print(sentence, highlight=False)
+    for sentence in summary.verdicts(table) if form == "rich" and len(table.rows) > 1 else ():
+        out.print(sentence, markup=False, highlight=False)
 
 
 def _report(folders: Sequence[Path], page: Path, form: str = "rich") -> None:
@@ -378,15 +396,21 @@ def _report(folders: Sequence[Path], page: Path, form: str = "rich") -> None:
 
     _print_table(folders, form)
     write_page(folders, page)
-    err.print(f"Report: {page}", highlight=False, soft_wrap=True)
+    err.print(f"Report: {page}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_run(result: Result) -> None:
     plan = result.experiment
+    from odedm.report.wording import clean
+
+    kinds = (plan.get(part) or {} for part in ("method", "memory"))
+    method, memory = (clean(each.get("name", "?")) for each in kinds)
+    data = clean(plan.get("data", "?"))
     out.print(
-        f"[bold]{plan['method']['name']}[/] with [bold]{plan['memory']['name']}[/] on {plan['data']}, "
-        f"seed {plan['seed']}: ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, "
+        f"{method} with {memory} on {data}, "
+        f"seed {plan.get('seed')}: ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, "
         f"Task-IL {result.task_il_last:.2f} %, forgetting {result.forgetting:.2f}",
+        markup=False,
         highlight=False,
     )
     for title, matrix in (("Class-IL", result.class_il), ("Task-IL", result.task_il)):
@@ -402,8 +426,9 @@ def _print_run(result: Result) -> None:
             )
         out.print(table)
     table = Table("class", "short-term rows", "long-term rows", title="Memory at the end")
-    for name, short, long in zip(plan["classes"], result.census[-1]["short"], result.census[-1]["long"], strict=True):
-        table.add_row(str(name), str(short), str(long))
+    last = result.census[-1] if result.census else {}
+    for name, short, long in zip(plan.get("classes", []), last.get("short", []), last.get("long", []), strict=False):
+        table.add_row(Text(clean(name)), str(short), str(long))
     out.print(table)
     for title, part in (("Experiment", plan), ("Seconds", result.seconds), ("Provenance", result.provenance)):
         out.print(f"[bold]{title}[/]")
@@ -412,4 +437,7 @@ def _print_run(result: Result) -> None:
 
 def main() -> None:
     """Entry point of the `odedm` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no λ shows a ? in its place
     app()

@@ -35,22 +35,30 @@ def write_text(path: Path, content: str) -> None:
 @contextmanager
 def staged_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place when the block ends well, and vanishes otherwise."""
-    staging = Path(tempfile.mkdtemp(dir=writable_folder(folder.parent), prefix=f".{folder.name}."))
+    staging = Path(tempfile.mkdtemp(dir=writable_folder(folder.parent), prefix=_mark(folder, os.getpid())))
     try:
         yield staging
         staging.chmod(0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(staging, folder)
+        if folder.exists():  # moved aside first: at every moment there is a whole folder to be found
+            old = staging.with_name(staging.name + ".old")
+            os.replace(folder, old)
+            os.replace(staging, folder)
+            shutil.rmtree(old)
+        else:
+            os.replace(staging, folder)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
 
 
-def sweep_staging(folder: Path) -> None:
+def sweep_staging(folder: Path, process: int) -> None:
     """Remove what a killed process left of its work on `folder`."""
-    for left in folder.parent.glob(f".{folder.name}.*"):
+    for left in folder.parent.glob(_mark(folder, process) + "*"):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def _mark(folder: Path, process: int) -> str:
+    return f".{folder.name}.{process}."
 
 
 def writable_folder(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -99,7 +100,8 @@ def words(column: Tensor) -> Tensor:
     >>> words(torch.zeros(2, 4, 4, dtype=torch.uint8)).shape
     torch.Size([2, 2])
     """
-    if not column.is_cpu or column.dim() == 1 or column.shape[1:].numel() * column.element_size() % 8:
+    size = column.shape[1:].numel() * column.element_size()
+    if not column.is_cpu or column.dim() == 1 or size == 0 or size % 8:
         return column
     return column.contiguous().flatten(1).view(torch.int64)
 
@@ -125,12 +127,26 @@ class Store:
         if capacity < 0:
             raise UsageError(f"A memory's capacity must be 0 or more rows; {capacity} was given.")
         self.capacity = capacity
+        self._check_room(fields, torch.device(device))
         self.columns: Rows = {
             field.name: torch.zeros((capacity, *field.shape), dtype=field.dtype, device=device) for field in fields
         }
         self._words = {name: words(column) for name, column in self.columns.items()}
         # float64: in float32 the largest keys of a stream of 10^7 rows begin to tie, and ties favour residents
         self.key = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
+
+    def _check_room(self, fields: Sequence[Field], device: torch.device) -> None:
+        """Refuse what would not fit, instead of being killed for it later."""
+        per_row = 8 + sum(torch.Size(field.shape).numel() * field.dtype.itemsize for field in fields)
+        if device.type == "cuda":
+            room = torch.cuda.mem_get_info(device)[1]
+        else:
+            room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**63
+        if self.capacity * per_row > room:
+            raise UsageError(
+                f"A memory of {self.capacity} rows of {per_row} bytes needs {self.capacity * per_row / 2**30:.0f} GiB, "
+                f"and this machine has {room / 2**30:.0f}. Give a smaller capacity."
+            )
 
     def offer(self, rows: Rows, key: Tensor, *, groups: int = 1) -> None:
         """Keep the largest keys among what is stored and what is offered.

@@ -37,7 +37,8 @@ def stream_through(memory, probe, tasks, batch=5):
 def dual(capacity=30, k=2, candidates=None, **options):
     consolidator = Consolidator(k, distance=L2(), dac=None, **options)
     spare = candidates.capacity if candidates else 0
-    return DualMemory(Reservoir(capacity - spare, FIELDS), consolidator, clock=Clock(), candidates=candidates)
+    rng = torch.Generator().manual_seed(1)
+    return DualMemory(Reservoir(capacity - spare, FIELDS), consolidator, rng=rng, clock=Clock(), candidates=candidates)
 
 
 def test_long_term_grows_by_the_classes_of_each_task_but_the_last(probe):
@@ -88,13 +89,12 @@ def test_classes_with_fewer_rows_than_prototypes_pin_what_they_have(probe):
 def test_bounded_candidates_are_a_uniform_reservoir_per_class_and_restart_with_each_task(probe):
     counts = torch.zeros(24)
     for seed in range(400):
-        seen = Candidates(per_class=3, classes=2, fields=RAW)
+        seen = Candidates(per_class=3, classes=2, fields=RAW, rng=torch.Generator().manual_seed(seed))
         for index in (1, 0):
             each = task(index)
             seen.begin(each.classes)
-            rng = torch.Generator().manual_seed(seed)
             for start in range(0, 24, 5):
-                seen.see({name: column[start : start + 5] for name, column in each.rows.items()}, rng=rng)
+                seen.see({name: column[start : start + 5] for name, column in each.rows.items()})
         rows = seen.rows()
         assert torch.bincount(rows["label"]).tolist() == [3, 3]
         assert rows["image"].equal(each.rows["image"][rows["index"]])
@@ -103,9 +103,9 @@ def test_bounded_candidates_are_a_uniform_reservoir_per_class_and_restart_with_e
 
 
 def test_bounded_prototypes_come_from_the_candidates_inside_the_budget(probe):
-    candidates = Candidates(per_class=4, classes=2, fields=RAW)
+    candidates = Candidates(per_class=4, classes=2, fields=RAW, rng=torch.Generator())
     memory = dual(capacity=30, candidates=candidates)
     for _ in stream_through(memory, probe, [task(i) for i in range(3)]):
         assert memory.size() + int((candidates.store.key >= 0).sum()) <= 30
     with pytest.raises(UsageError, match="at least 1 row per class; 0"):
-        Candidates(per_class=0, classes=2, fields=RAW)
+        Candidates(per_class=0, classes=2, fields=RAW, rng=torch.Generator())

@@ -272,7 +272,7 @@ def test_short_rooms_go_to_classes_without_long_term_rows(probe):
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_with_prototypes_the_quota_follows_the_room_they_leave(k, probe):
     host = HerdedQuota(40, FIELDS)
-    memory = DualMemory(host, Consolidator(k, distance=L2(), dac=None), clock=Clock())
+    memory = DualMemory(host, Consolidator(k, distance=L2(), dac=None), rng=torch.Generator(), clock=Clock())
     tasks = [task(index, total=4) for index in range(4)]
     for each in tasks:
         memory.end_task(each, probe, rng=torch.Generator().manual_seed(1))

@@ -78,7 +78,7 @@ def test_inside_a_dual_memory_the_quota_is_of_what_the_pins_leave(probe_like, ca
     pinned = 2 * k * (len(sizes) - 1)
     capacity = max(capacity, pinned)
     host = TaskQuota(capacity, FIELDS)
-    memory = DualMemory(host, Consolidator(k, distance=L2(), dac=None), clock=Clock())
+    memory = DualMemory(host, Consolidator(k, distance=L2(), dac=None), rng=torch.Generator(), clock=Clock())
     rng, before, long = seeded(), [], []
     for t, size in enumerate(sizes):
         each = task(t, size, total=len(sizes))

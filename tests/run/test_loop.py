@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
-from odedm import ODEDM, Experiment, Reservoir, Run, UsageError, blobs, shapes, train
+import odedm
+from odedm import ODEDM, Experiment, Part, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.run.evaluate import evaluate
 from odedm.run.results import SCHEMA, Result
 
@@ -145,6 +147,72 @@ def test_predict_names_classes_of_raw_rows():
     assert right == pytest.approx(outcome.result.acc_last / 100)
 
 
+def test_predict_takes_rows_as_they_were_given():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (40, 8, 8, 3)).astype(np.uint8)
+    outcome = train(odedm.from_arrays(x, np.array(["b", "a"] * 20), tasks=2), memory=Reservoir(10))
+    assert set(outcome.predict_names(x)) <= {"a", "b"}
+    assert outcome.predict(x[:3]).shape == (3,)
+    vectors = train(odedm.from_arrays(rng.normal(size=(20, 3)), np.arange(20) % 2, tasks=2), memory=Reservoir(10))
+    assert vectors.predict(rng.normal(size=(4, 3))).shape == (4,)
+    for run, bad, sentence in [
+        (outcome, x[:, :4], "have the shape"),
+        (outcome, x.astype(float), "uint8"),
+        (vectors, np.zeros((2, 5)), "have the shape"),
+    ]:
+        with pytest.raises(UsageError, match=sentence):
+            run.predict(bad)
+
+
+def test_numpy_numbers_are_numbers():
+    memory = ODEDM(np.int64(30), k=np.int64(2), gamma=np.float32(1))
+    outcome = train("blobs", memory=memory, batch=np.int64(16), seed=np.int64(3), tasks=np.int64(5))
+    assert weights(outcome).equal(weights(outcome_of(3)))
+
+
+@pytest.mark.parametrize("around", ["no_grad", "inference_mode", "float64", "autocast", "threads"])
+def test_what_the_caller_has_set_changes_nothing(around):
+    expected = weights(outcome_of(1))
+    threads = torch.get_num_threads()
+    try:
+        if around == "no_grad":
+            with torch.no_grad():
+                outcome = outcome_of(1)
+        elif around == "inference_mode":
+            with torch.inference_mode():
+                outcome = outcome_of(1)
+        elif around == "autocast":
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                outcome = outcome_of(1)
+        elif around == "float64":
+            torch.set_default_dtype(torch.float64)
+            outcome = outcome_of(1)
+            assert torch.get_default_dtype() == torch.float64
+        else:
+            torch.set_num_threads(2)
+            outcome = outcome_of(1)
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_num_threads(threads)
+    assert weights(outcome).equal(expected)
+
+
+def test_bounded_candidates_shift_no_key_of_the_stream():
+    runs = [Run(Experiment(ODEDM(60, k=2, candidates=c), data="blobs")) for c in ("task", 4)]
+    for run in runs:
+        run.finish()
+    wide, narrow = (set(run.memory.rows(Part.SHORT)["index"].tolist()) for run in runs)
+    assert narrow < wide, "the smaller short-term part holds the largest keys of the same draw"
+
+
+def test_a_share_of_one_is_legal_at_any_capacity():
+    for capacity in (100, 203, 300):
+        outcome = train("blobs", memory=ODEDM(capacity, rho=1.0), tasks=5)
+        assert outcome.memory.size(Part.LONG) <= capacity
+        assert outcome.memory.size(Part.LONG) > capacity - 8
+
+
 IMPOSSIBLE = {
     "capacity": (lambda: Reservoir(-1), "capacity must be 0 or more; -1"),
     "rho above one": (lambda: ODEDM(10, rho=1.5), "between 0 and 1; 1.5"),
@@ -163,6 +231,18 @@ IMPOSSIBLE = {
     "batch": (lambda: train("blobs", memory=Reservoir(5), batch=0), "batch must be 1 or more; 0"),
     "tasks": (lambda: train("blobs", memory=Reservoir(5), tasks=3), "10 classes do not split into 3"),
     "net for images": (lambda: train("blobs", memory=Reservoir(5), net="cnn"), "is for images"),
+    "fraction for k": (lambda: ODEDM(10, k=1.5), "k must be a whole number"),
+    "fraction for capacity": (lambda: Reservoir(8.0), "capacity must be a whole number"),
+    "fraction of a candidate": (lambda: ODEDM(10, k=1, candidates=2.5), "'task' or a number of rows"),
+    "no candidates": (lambda: ODEDM(10, k=1, candidates=None), "'task' or a number of rows"),
+    "rho as a word": (lambda: ODEDM(10, rho="0.5"), "rho must be a finite number"),
+    "endless gamma": (lambda: ODEDM(10, k=1, gamma=float("inf")), "gamma must be a finite number"),
+    "half a dac": (lambda: ODEDM(10, k=1, dac=(3,)), "a pair"),
+    "memory as a word": (lambda: train("blobs", memory="odedm"), "must be a Reservoir, Native or ODEDM"),
+    "data as an array": (lambda: train(np.zeros(3), memory=Reservoir(5)), "a name or a Dataset"),
+    "no method": (lambda: train("blobs", memory=Reservoir(5), method=None), "method must be a name"),
+    "too many threads": (lambda: train("blobs", memory=Reservoir(5), threads=10**5), "cores of this machine"),
+    "endless memory": (lambda: train("blobs", memory=Reservoir(10**12)), "GiB"),
     "option": (lambda: train("blobs", memory=Reservoir(5), options={"alfa": 1}), "did you mean 'alpha'"),
 }
 

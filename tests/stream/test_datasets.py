@@ -84,10 +84,10 @@ BAD = {
     "too large for float32": (lambda: from_arrays(np.full((10, 2), 1e300), Y, tasks=2), "NaN or infinite"),
     "lengths": (lambda: from_arrays(np.zeros((10, 2)), Y[:5], tasks=2), "10 rows but y has 5"),
     "one dimension": (lambda: from_arrays(np.zeros(10), Y, tasks=2), r"its shape is \(10,\)"),
-    "no rows": (lambda: from_arrays(np.zeros((0, 2)), Y[:0], tasks=2), "n > 0"),
+    "no rows": (lambda: from_arrays(np.zeros((0, 2)), Y[:0], tasks=2), "with none of them 0"),
     "words as x": (lambda: from_arrays(np.full((10, 2), "a"), Y, tasks=2), "must hold numbers"),
-    "fractions as labels": (lambda: from_arrays(np.zeros((10, 2)), Y + 0.5, tasks=2), "fractions or NaN"),
-    "NaN as labels": (lambda: from_arrays(np.zeros((10, 2)), Y * np.nan, tasks=2), "fractions or NaN"),
+    "fractions as labels": (lambda: from_arrays(np.zeros((10, 2)), Y + 0.5, tasks=2), "fractions, NaN or"),
+    "NaN as labels": (lambda: from_arrays(np.zeros((10, 2)), Y * np.nan, tasks=2), "fractions, NaN or"),
     "matrix of labels": (lambda: from_arrays(np.zeros((10, 2)), np.zeros((10, 2)), tasks=2), "one label per row"),
     "objects as labels": (lambda: from_arrays(np.zeros((2, 2)), np.array([None, {}]), tasks=2), "integers or strings"),
     "single row of a class": (lambda: from_arrays(np.zeros((3, 2)), [0, 0, 1], tasks=2), "Class '1' has a single row"),
@@ -104,6 +104,18 @@ BAD = {
         lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, test=(np.zeros((2, 3)), [0, 1])),
         "they must agree",
     ),
+    "infinite labels": (lambda: from_arrays(np.zeros((10, 2)), np.where(Y, np.inf, 0), tasks=2), "numbers too large"),
+    "huge labels": (lambda: from_arrays(np.zeros((10, 2)), Y * 1e300, tasks=2), "numbers too large"),
+    "ragged": (lambda: from_arrays([[1, 2], [3]], [0, 1], tasks=2), "not an array"),
+    "no columns": (lambda: from_arrays(np.zeros((10, 0)), Y, tasks=2), "none of them 0"),
+    "half a test": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, test=(np.zeros((2, 2)),)), "a pair"),
+    "tasks": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=3), "do not split into 3"),
+    "fraction of a task": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=1.5), "whole number"),
+    "pad": (lambda: from_arrays(np.zeros((10, 4, 4)), Y, tasks=2, pad=-1), "0 or more pixels"),
+    "differences lost in float32": (
+        lambda: from_arrays(1e9 + np.arange(20.0).reshape(10, 2), Y, tasks=2),
+        "subtract the column's mean",
+    ),
     "class names": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, class_names=["a"]), "1 class names .* 2"),
     "flip of vectors": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, flip=True), "for images"),
 }
@@ -114,6 +126,32 @@ def test_bad_arrays_end_in_one_clear_sentence(case):
     call, sentence = BAD[case]
     with pytest.raises(UsageError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_features_of_any_scale_are_standardised(scale):
+    x = scale * np.random.default_rng(0).normal(size=(200, 3))
+    data = from_arrays(x, np.arange(200) % 2, tasks=2)
+    assert data.transform.normalise(data.image).std(0).sub(1).abs().max() < 1e-2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.tolist(),
+        torch.from_numpy,
+        lambda x: torch.from_numpy(x).requires_grad_(),
+        lambda x: torch.from_numpy(x).bfloat16(),
+        lambda x: x.astype(np.float16),
+        lambda x: x.astype(np.int64),
+        lambda x: x > 0,
+    ],
+)
+def test_rows_may_come_in_many_kinds(make):
+    x = 100 * np.random.default_rng(0).normal(size=(40, 3))
+    data = from_arrays(make(x), np.array(["a", "b"] * 20, dtype=object), tasks=2)
+    assert data.image.dtype == torch.float32
+    assert data.class_names == ("a", "b")
 
 
 def test_checksum_tells_data_apart():

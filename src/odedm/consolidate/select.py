@@ -90,7 +90,8 @@ def select(
     `x` is a numpy array or a tensor of any real type; rows are flattened. `distance` is a name or an object,
     `dac` a pair (clusters, depth), which uses the same distance, or a `Dac`. `image_shape` says that rows are
     images, so that "sinkhorn" moves mass between pixels. The result is of the kind that was given, ordered by
-    prototype, and the same for the same seed. Fewer rows than asked for: all of them.
+    prototype, and the same for the same seed. Fewer distinct rows than asked for: as many as there are. "sinkhorn"
+    reads rows as histograms, so rows that differ by a factor alone are the same to it; "l2" tells them apart.
 
     >>> import numpy as np
     >>> select(np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.1], [1.0, 0.0], [1.0, 0.2]]), k=2, distance="l2").tolist()
@@ -101,7 +102,7 @@ def select(
         if value < 1:
             raise UsageError(f"{name} must be 1 or more; {value} was given.")
     measure = choose("distance", distance, DISTANCES) if isinstance(distance, str) else distance
-    reducer = Dac(dac[0], dac[1], measure) if isinstance(dac, tuple) else dac
+    reducer = Dac(dac[0], dac[1], measure) if isinstance(dac, tuple | list) else dac
     rng = generator(seed, "select")
     fitted = measure.prepare(points, image_shape)
     keep = torch.arange(len(points), device=points.device)

@@ -65,6 +65,8 @@ class Sinkhorn:
         ground = self.ground
         if ground == "auto":
             ground = "profile" if image_shape is None else "grid"
+            if candidates.shape[1] == 1:  # a histogram over one dimension is always the same: compare the numbers
+                ground = "point"
         if ground == "grid" and (image_shape is None or len(image_shape) not in (2, 3)):
             raise UsageError(
                 f"The ground cost 'grid' needs rows that are images [height, width] or [channels, height, width]; "

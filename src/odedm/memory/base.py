@@ -39,5 +39,5 @@ class Memory(Protocol):
         ...
 
     def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
-        """A task is over; its rows can be read from it one last time."""
+        """A task is over; its rows can be read from it one last time. Unlike in `add`, `rng` is on the CPU."""
         ...

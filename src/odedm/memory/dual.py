@@ -32,9 +32,16 @@ class DualMemory:
     """
 
     def __init__(
-        self, host: Host, consolidator: Consolidator | None, *, clock: Clock, candidates: Candidates | None = None
+        self,
+        host: Host,
+        consolidator: Consolidator | None,
+        *,
+        rng: torch.Generator,
+        clock: Clock,
+        candidates: Candidates | None = None,
     ) -> None:
         self.host, self.consolidator, self.clock, self.candidates = host, consolidator, clock, candidates
+        self.rng = rng  # of its own, on the CPU: choosing prototypes must not shift what the host draws
         self.capacity = host.capacity + (candidates.capacity if candidates else 0)
 
     def size(self, part: Part = Part.ALL) -> int:
@@ -51,7 +58,7 @@ class DualMemory:
         """Hand a stream batch to the host, and to the candidates where they are bounded."""
         self.host.add(rows, probe, rng=rng)
         if self.candidates:
-            self.candidates.see(rows, rng=rng)
+            self.candidates.see(rows)
 
     def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
         """min(n, size) distinct rows of a part, uniformly at random."""
@@ -69,7 +76,7 @@ class DualMemory:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
         if not task.last and self.consolidator is not None:
             rows = self.candidates.rows() if self.candidates else task.rows
-            chosen = self.consolidator(rows, task.classes, probe, rng=rng, clock=self.clock)
+            chosen = self.consolidator(rows, task.classes, probe, rng=self.rng, clock=self.clock)
             if count(chosen):
                 self.host.pin(chosen)
         self.host.end_task(task, probe, rng=rng)
@@ -78,19 +85,25 @@ class DualMemory:
 class Candidates:
     """A reservoir of fixed size for each class of the running task: the strictly online choice of prototypes.
 
-    >>> seen = Candidates(per_class=2, classes=2, fields=[Field("label", dtype=torch.int64)])
+    >>> seen = Candidates(2, 2, [Field("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
     >>> seen.begin((4, 5))
-    >>> seen.see({"label": torch.tensor([4, 4, 4, 5])}, rng=torch.Generator().manual_seed(0))
+    >>> seen.see({"label": torch.tensor([4, 4, 4, 5])})
     >>> sorted(seen.rows()["label"].tolist())
     [4, 4, 5]
     """
 
     def __init__(
-        self, per_class: int, classes: int, fields: Sequence[Field], device: torch.device | str = "cpu"
+        self,
+        per_class: int,
+        classes: int,
+        fields: Sequence[Field],
+        device: torch.device | str = "cpu",
+        *,
+        rng: torch.Generator,
     ) -> None:
         if per_class < 1:
             raise UsageError(f"Bounded candidates need at least 1 row per class; {per_class} was given.")
-        self.capacity = per_class * classes
+        self.capacity, self.rng = per_class * classes, rng
         self.names = [field.name for field in fields]
         self.store = Store(self.capacity, fields, device)
         self.classes = torch.zeros(classes, dtype=torch.int64, device=device)
@@ -100,10 +113,10 @@ class Candidates:
         self.store.clear()
         self.classes.copy_(torch.tensor(classes))
 
-    def see(self, rows: Rows, *, rng: torch.Generator) -> None:
+    def see(self, rows: Rows) -> None:
         """Offer rows to the compartment of their class."""
         label = rows["label"]
-        key = torch.rand(len(label), dtype=torch.float64, generator=rng, device=label.device)
+        key = torch.rand(len(label), dtype=torch.float64, generator=self.rng, device=label.device)
         own = key.expand(len(self.classes), -1).where(label == self.classes[:, None], EMPTY)
         self.store.offer({name: rows[name] for name in self.names}, own, groups=len(self.classes))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -23,7 +25,7 @@ class Reservoir:
     name = "reservoir"
 
     def __post_init__(self) -> None:
-        _at_least("The memory's capacity", self.capacity, 0)
+        _whole(self, "capacity", 0)
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Native:
     name = "native"
 
     def __post_init__(self) -> None:
-        _at_least("The memory's capacity", self.capacity, 0)
+        _whole(self, "capacity", 0)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class ODEDM:
     Where both are given k counts and rho is its label; k=0 or rho=0 pins nothing: a plain reservoir by the same code
     path. `dac=(K, depth)` or None; `candidates` is "task" (all rows of the finished task, as in the paper) or a number
     of rows per class that counts inside λ. `short` says which policy fills the short-term part: the method's own
-    ("native") or "reservoir".
+    ("native") or "reservoir". `epsilon`, `pair_epsilon` and `ground` are those of the Sinkhorn distance.
     """
 
     capacity: int
@@ -61,32 +63,40 @@ class ODEDM:
     mixup: bool = False
     screen: int | None = None
     short: str = "native"
+    epsilon: float | None = None
+    pair_epsilon: float | None = None
+    ground: str | None = None
 
     name = "odedm"
 
     def __post_init__(self) -> None:
-        _at_least("The memory's capacity", self.capacity, 0)
+        _whole(self, "capacity", 0)
+        _number(self, "rho", optional=True)
         if self.rho is not None and not 0 <= self.rho <= 1:
             raise UsageError(f"rho is the long-term share of the memory, between 0 and 1; {self.rho} was given.")
-        if self.k is not None:
-            _at_least("k, the number of prototypes per class,", self.k, 0)
+        _whole(self, "k", 0, optional=True)
         if self.rho is None and self.k is None:
             raise UsageError("The odedm memory needs rho, its long-term share, or k, its rows per class; give one.")
         choose("replay reading", self.replay, REPLAYS)
         choose("distance", self.distance, DISTANCES)
         choose("space", self.space, SPACES)
         choose("short-term policy", self.short, {"native": None, "reservoir": None})
-        if isinstance(self.candidates, str) and self.candidates != "task":
-            raise UsageError(f"candidates must be 'task' or a number of rows per class; {self.candidates!r} was given.")
-        if isinstance(self.candidates, int):
-            _at_least("The number of candidates per class", self.candidates, 1)
-        _at_least("rows_per_prototype", self.rows_per_prototype, 1)
-        if not 0 <= self.gamma < float("inf"):
+        if self.candidates != "task":
+            _whole(self, "candidates", 1, legal="'task' or a number of rows per class, 1 or more")
+        _whole(self, "rows_per_prototype", 1)
+        _number(self, "gamma")
+        if self.gamma < 0:
             raise UsageError(f"gamma, the weight of the auxiliary term, must be 0 or more; {self.gamma} was given.")
-        if self.screen is not None:
-            _at_least("screen", self.screen, 1)
-            if self.distance != "sinkhorn":
-                raise UsageError(f"screen is for the sinkhorn distance, not for '{self.distance}'; leave it out.")
+        if self.dac is not None:
+            if not isinstance(self.dac, Sequence) or len(self.dac) != 2:
+                raise UsageError(f"dac must be a pair (clusters, depth) or None; {self.dac!r} was given.")
+            object.__setattr__(self, "dac", tuple(_as_whole("dac", each, 0, "two whole numbers") for each in self.dac))
+        for name in ("epsilon", "pair_epsilon", "ground", "screen"):
+            if getattr(self, name) is not None and self.distance != "sinkhorn":
+                raise UsageError(f"{name} is for the sinkhorn distance, not for '{self.distance}'; leave it out.")
+        _whole(self, "screen", 1, optional=True)
+        _number(self, "epsilon", optional=True)
+        _number(self, "pair_epsilon", optional=True)
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,9 @@ class Experiment:
     threads: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("data", "method", "setting", "class_order", "net", "device", "columns"):
+            if not isinstance(getattr(self, name), str):
+                raise UsageError(f"{name} must be a name; {getattr(self, name)!r} was given.")
         choose("method", self.method, METHODS)
         choose("setting", self.setting, SETTINGS)
         choose("class order", self.class_order, CLASS_ORDERS)
@@ -118,11 +131,16 @@ class Experiment:
         choose("evaluation columns", self.columns, {"seen": None, "all": None})
         if self.factor is not None and self.setting != "long-tail":
             raise UsageError(f"factor belongs to the setting 'long-tail'; the setting is '{self.setting}'.")
-        _at_least("batch", self.batch, 1)
-        _at_least("seed", self.seed, 0)
-        _at_least("threads", self.threads, 1)
-        if self.draw is not None:
-            _at_least("draw", self.draw, 1)
+        if not isinstance(self.memory, Reservoir | Native | ODEDM):
+            raise UsageError(
+                f"memory must be a Reservoir, Native or ODEDM, e.g. ODEDM(capacity=200, rho=0.25); "
+                f"{self.memory!r} was given."
+            )
+        for name, least in (("batch", 1), ("seed", 0), ("threads", 1)):
+            _whole(self, name, least)
+        for name in ("draw", "tasks"):
+            _whole(self, name, 1, optional=True)
+        _number(self, "factor", optional=True)
 
     def with_seed(self, seed: int) -> Experiment:
         """The same run from another seed."""
@@ -133,7 +151,9 @@ class Experiment:
         plain = asdict(self)
         plain["memory"] = {"name": self.memory.name, **asdict(self.memory)}
         plain["options"] = dict(self.options)
-        data: dict[str, Any] = json.loads(json.dumps(plain))  # tuples become lists here, not first in the file
+        data: dict[str, Any] = json.loads(
+            json.dumps(plain, default=str)
+        )  # tuples become lists here, not first in the file
         return data
 
     def slug(self) -> str:
@@ -142,11 +162,37 @@ class Experiment:
         >>> Experiment(Reservoir(100)).slug().rsplit("-", 1)[0]
         'fashion-mini-derpp-reservoir-100'
         """
-        same = json.dumps({**self.describe(), "seed": None}, sort_keys=True, default=str)
+        same = json.dumps({**self.describe(), "seed": None, "threads": None}, sort_keys=True)
         mark = hashlib.blake2b(same.encode(), digest_size=4).hexdigest()
         return f"{self.data}-{self.method}-{self.memory.name}-{self.memory.capacity}-{mark}"
 
 
-def _at_least(what: str, value: int, least: int) -> None:
-    if value < least:
-        raise UsageError(f"{what} must be {least} or more; {value} was given.")
+def _whole(plan: object, name: str, least: int, *, optional: bool = False, legal: str | None = None) -> None:
+    """Make a field a plain int (numpy's are welcome), or refuse it; None passes where the field is optional."""
+    value = getattr(plan, name)
+    if value is not None or not optional:
+        object.__setattr__(plan, name, _as_whole(name, value, least, legal or f"a whole number, {least} or more"))
+
+
+def _as_whole(name: str, value: Any, least: int, legal: str) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UsageError(f"{name} must be {legal}; {value!r} was given.") from None
+    if number < least:
+        raise UsageError(f"{name} must be {least} or more; {number} was given.")
+    return number
+
+
+def _number(plan: object, name: str, *, optional: bool = False) -> None:
+    """Make a field a plain, finite float, or refuse it."""
+    value = getattr(plan, name)
+    if value is None and optional:
+        return
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, str) or not math.isfinite(number):
+        raise UsageError(f"{name} must be a finite number; {value!r} was given.")
+    object.__setattr__(plan, name, number)

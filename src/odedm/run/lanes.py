@@ -8,8 +8,10 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,15 +48,27 @@ class Watcher(Protocol):
 def run_jobs(
     jobs: Sequence[Job], watcher: Watcher, *, lanes: int | None = None, overwrite: bool = False
 ) -> list[Result]:
-    """Run every job, several at once where cores allow, and return the results in the order of the jobs."""
-    lanes = lanes or choose_lanes(jobs)
-    if lanes == 1:
-        return [_run_here(number, job, watcher, overwrite) for number, job in enumerate(jobs)]
-    return _run_in_processes(jobs, watcher, min(lanes, len(jobs)), overwrite)
+    """Run every job, several at once where cores allow, and return the results in the order of the jobs.
+
+    A run that fails does not end the others; when all are through, an error names the failed ones.
+    """
+    lanes = min(lanes or choose_lanes(jobs), len(jobs))
+    outcomes = _run_here(jobs, watcher, overwrite) if lanes <= 1 else _run_in_processes(jobs, watcher, lanes, overwrite)
+    failed = [(job, each) for job, each in zip(jobs, outcomes, strict=True) if isinstance(each, UsageError)]
+    if failed:
+        raise UsageError(_failures(failed, len(jobs)))
+    return [each for each in outcomes if isinstance(each, Result)]
+
+
+def _failures(failed: Sequence[tuple[Job, UsageError]], total: int) -> str:
+    if total == 1:
+        return str(failed[0][1])
+    names = ", ".join(f"'{job.folder}'" for job, _ in failed[:5]) + (" and others" if len(failed) > 5 else "")
+    return f"{len(failed)} of {total} runs failed, the others are kept: {names}. The first said: {failed[0][1]}"
 
 
 def choose_lanes(jobs: Sequence[Job]) -> int:
-    """As many processes as there are cores for the threads each run asks for; one where a GPU may be used.
+    """As many processes as there are cores for the threads each run asks for; one where a GPU is used.
 
     >>> choose_lanes([])
     1
@@ -65,10 +79,18 @@ def choose_lanes(jobs: Sequence[Job]) -> int:
     return max(1, min(len(jobs), cores // max(job.experiment.threads for job in jobs)))
 
 
-def _run_here(number: int, job: Job, watcher: Watcher, overwrite: bool) -> Result:
-    result = _train(job, _throttled(lambda done, total: watcher.progress(number, done, total)), overwrite)
-    watcher.finished(number, result)
-    return result
+def _run_here(jobs: Sequence[Job], watcher: Watcher, overwrite: bool) -> list[Result | UsageError]:
+    outcomes: list[Result | UsageError] = []
+    for number, job in enumerate(jobs):
+        try:
+            report = _throttled(partial(watcher.progress, number))
+            result = _train(job, report, overwrite)
+        except UsageError as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(result)
+            watcher.finished(number, result)
+    return outcomes
 
 
 def _train(job: Job, report: Callable[[int, int], None], overwrite: bool) -> Result:
@@ -106,10 +128,10 @@ def _run_there(number: int, job: Job, overwrite: bool) -> Result:
     return _train(job, _throttled(lambda done, total: _reports.put((number, done, total))), overwrite)
 
 
-def _run_in_processes(jobs: Sequence[Job], watcher: Watcher, lanes: int, overwrite: bool) -> list[Result]:
+def _run_in_processes(jobs: Sequence[Job], watcher: Watcher, lanes: int, overwrite: bool) -> list[Result | UsageError]:
     context = get_context("spawn")  # a forked copy of a process that has used torch's threads can hang
     reports = context.Queue()
-    results: dict[int, Result] = {}
+    outcomes: dict[int, Result | UsageError] = {}
     with _pool(lanes, context, reports, jobs) as pool:
         running = {pool.submit(_run_there, number, job, overwrite): number for number, job in enumerate(jobs)}
         while running:
@@ -118,21 +140,19 @@ def _run_in_processes(jobs: Sequence[Job], watcher: Watcher, lanes: int, overwri
                 watcher.progress(number, seen, total)
             for future in done:
                 number = running.pop(future)
-                results[number] = _result_of(future, jobs[number])
-                watcher.finished(number, results[number])
-    return [results[number] for number in range(len(jobs))]
+                outcome = outcomes[number] = _outcome_of(future)
+                if isinstance(outcome, Result):
+                    watcher.finished(number, outcome)
+    return [outcomes[number] for number in range(len(jobs))]
 
 
-def _result_of(future: Future[Result], job: Job) -> Result:
-    from concurrent.futures.process import BrokenProcessPool
-
+def _outcome_of(future: Future[Result]) -> Result | UsageError:
     try:
         return future.result()
+    except UsageError as error:
+        return error
     except BrokenProcessPool:
-        raise UsageError(
-            f"A worker process died during the runs (at '{job.folder}' or beside it), perhaps for lack of memory. "
-            "Try fewer at once (--lanes 1)."
-        ) from None
+        return UsageError("A worker process died, perhaps for lack of memory. Try fewer runs at once (--lanes 1).")
 
 
 @contextmanager
@@ -148,8 +168,9 @@ def _pool(lanes: int, context: Any, reports: Any, jobs: Sequence[Job]) -> Iterat
             worker.terminate()
         for worker in workers:
             worker.join(5)
-        for job in jobs:
-            sweep_staging(job.folder)
+            for job in jobs:
+                sweep_staging(job.folder, worker.pid)
+        pool.shutdown(wait=True)  # its own thread must be gone before the interpreter's end, or it complains there
         raise
     pool.shutdown()
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from odedm.catalogue import DATASETS, METHODS, POLICIES
 from odedm.clock import Clock
-from odedm.errors import choose
+from odedm.errors import UsageError, choose
 from odedm.memory.base import Memory
 from odedm.memory.dual import Candidates, DualMemory, Host
 from odedm.methods.base import Method
@@ -27,10 +27,10 @@ from odedm.run.evaluate import BATCH, evaluate, in_chunks
 from odedm.run.experiment import ODEDM, Experiment, Native
 from odedm.run.provenance import provenance
 from odedm.run.replay import MemoryReplay
-from odedm.run.resolve import consolidator, resolve, resolve_device
+from odedm.run.resolve import consolidator, resolve
 from odedm.run.results import Result
 from odedm.stream.augment import Transform
-from odedm.stream.datasets import Dataset
+from odedm.stream.datasets import Dataset, rows_like
 from odedm.stream.tasks import Stream, split
 
 Watch = Callable[[int, int, int], None]
@@ -84,11 +84,17 @@ class Outcome:
     method: Method
     memory: Memory
     probe: LearnerProbe
+    data: Dataset
 
     def predict(self, x: Any) -> np.ndarray[Any, Any]:
-        """The class number in arrival order for each raw row of x, in the shape the data set stores them."""
-        scores = self.probe.predict(torch.as_tensor(x, device=self.probe.transform.shift.device))
-        return scores.argmax(1).cpu().numpy()
+        """The class number, in order of arrival, of each raw row of x, given as for `from_arrays`."""
+        rows = rows_like(self.data, x).to(self.probe.transform.shift.device)
+        return self.probe.predict(rows).argmax(1).cpu().numpy()
+
+    def predict_names(self, x: Any) -> list[str]:
+        """The class name of each raw row of x."""
+        names = self.result.experiment["classes"]
+        return [names[number] for number in self.predict(x)]
 
 
 def train(
@@ -103,8 +109,11 @@ def train(
     class_order: str = "natural",
     net: str = "auto",
     batch: int = 32,
+    draw: int | None = None,
+    columns: str = "seen",
     seed: int = 0,
     device: str = "auto",
+    threads: int = 1,
 ) -> Outcome:
     """Train one method with one memory on one stream, from plain arguments.
 
@@ -112,6 +121,8 @@ def train(
     >>> len(outcome.result.acc)
     5
     """
+    if not isinstance(data, str | Dataset):
+        raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
     given = None if isinstance(data, str) else data
     plan = Experiment(
         memory,
@@ -124,8 +135,11 @@ def train(
         class_order=class_order,
         net=net,
         batch=batch,
+        draw=draw,
+        columns=columns,
         seed=seed,
         device=device,
+        threads=threads,
     )
     return Run(plan, given).finish()
 
@@ -134,9 +148,13 @@ class Run:
     """Everything one experiment needs, built and checked; `finish` trains it to its end."""
 
     def __init__(self, experiment: Experiment, data: Dataset | None = None) -> None:
-        self.device = resolve_device(experiment.device)
         self.data = data or load_data(experiment.data)
         self.experiment = resolve(experiment, self.data)
+        self.device = torch.device(self.experiment.device)
+        with own_numerics(self.experiment.threads):
+            self._build()
+
+    def _build(self) -> None:
         plan = self.experiment
         self.clock = Clock(partial(torch.cuda.synchronize, self.device) if self.device.type == "cuda" else lambda: None)
         self.rng = partial(generator, plan.seed, device=self.device)
@@ -174,15 +192,16 @@ class Run:
             memory: Memory = policy(plan.capacity, fields, self.device)
             return memory
         per_task = self.stream.classes_per_task
-        candidates = (
-            Candidates(plan.candidates, per_task, raw, self.device) if isinstance(plan.candidates, int) else None
-        )
+        candidates = None
+        if isinstance(plan.candidates, int):
+            candidates = Candidates(plan.candidates, per_task, raw, self.device, rng=self.rng("candidates"))
         host: Host = policy(plan.capacity - (candidates.capacity if candidates else 0), fields, self.device)
-        return DualMemory(host, consolidator(plan), clock=self.clock, candidates=candidates)
+        rng = generator(self.experiment.seed, "consolidation")  # on the CPU: one seed, one choice anywhere
+        return DualMemory(host, consolidator(plan), rng=rng, clock=self.clock, candidates=candidates)
 
     def finish(self, watch: Watch = lambda *_: None) -> Outcome:
         """Train on every task in turn and evaluate after each."""
-        with threads(self.experiment.threads):
+        with own_numerics(self.experiment.threads):
             return self._finish(watch)
 
     def _finish(self, watch: Watch) -> Outcome:
@@ -190,7 +209,7 @@ class Run:
         total, done = sum(len(task) for task in self.stream.tasks), 0
         keys, views = self.rng("memory"), self.rng("stream views")
         shuffle = generator(self.experiment.seed, "mixing")
-        prototypes = generator(self.experiment.seed, "consolidation")  # on the CPU: one seed, one choice anywhere
+        borders = generator(self.experiment.seed, "memory borders")
         for task in self.stream.tasks:
             self.method.begin_task(task)
             self.memory.begin_task(task)
@@ -200,7 +219,7 @@ class Run:
                     done += new
                     watch(task.index, done, total)
             with self.clock("consolidate"):
-                self.memory.end_task(task, self.probe, rng=prototypes)
+                self.memory.end_task(task, self.probe, rng=borders)
             with self.clock("end task"):
                 self.method.end_task(task, self.replay)
             with self.clock("evaluate"):
@@ -216,7 +235,7 @@ class Run:
             census=census,
             provenance=provenance(self.device, self.data.checksum),
         )
-        return Outcome(result, self.method, self.memory, self.probe)
+        return Outcome(result, self.method, self.memory, self.probe, self.data)
 
     def _batches(self, task: Task, shuffle: torch.Generator) -> Iterator[tuple[Rows, int]]:
         """The task's batches in arrival order, each with how many of its rows are new: they come first in it."""
@@ -288,11 +307,23 @@ def describe(plan: Experiment, stream: Stream, device: torch.device) -> dict[str
 
 
 @contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Compute with this many CPU threads inside the block: sums depend on it, so it is part of the experiment."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
+def own_numerics(threads: int) -> Iterator[None]:
+    """Compute the same way whatever the caller has set: threads, gradients, precision, cuDNN's choice of algorithms.
+
+    All of it changes the last digits or more, so all of it is fixed here, and put back as it was afterwards.
+    """
+    before, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    torch.set_num_threads(threads)
+    torch.set_default_dtype(torch.float32)
     try:
-        yield
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.autocast("cpu", enabled=False),
+            torch.autocast("cuda", enabled=False),
+            torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True),
+        ):
+            yield
     finally:
+        torch.set_default_dtype(dtype)
         torch.set_num_threads(before)

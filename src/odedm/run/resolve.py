@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import torch
@@ -14,14 +15,16 @@ from odedm.errors import UsageError
 from odedm.methods.base import configure
 from odedm.nets import pick
 from odedm.run.experiment import ODEDM, Experiment
-from odedm.stream.datasets import Dataset
-from odedm.stream.tasks import check_split
+from odedm.stream.datasets import Dataset, check_split
 
 
 def resolve(plan: Experiment, data: Dataset) -> Experiment:
     """The experiment with every default filled in and every impossible wish refused."""
     tasks = data.tasks if plan.tasks is None else plan.tasks
     check_split(data.classes, tasks)
+    cores = os.cpu_count() or 1
+    if plan.threads > cores:
+        raise UsageError(f"threads must be {cores} or fewer, the cores of this machine; {plan.threads} was given.")
     options = configure(plan.method, METHODS[plan.method].load(), dict(plan.options))
     memory = plan.memory
     if isinstance(memory, ODEDM):
@@ -35,6 +38,7 @@ def resolve(plan: Experiment, data: Dataset) -> Experiment:
         factor=factor,
         net=pick(plan.net, data.shape),
         draw=plan.draw or plan.batch,
+        device=resolve_device(plan.device).type,
     )
 
 
@@ -47,7 +51,16 @@ def resolve_odedm(plan: ODEDM, *, tasks: int, classes: int) -> ODEDM:
             k = prototypes_per_class(
                 plan.rho, plan.capacity, tasks=tasks, classes=classes, rows_per_prototype=plan.rows_per_prototype
             )
-    reserved = plan.candidates * classes if isinstance(plan.candidates, int) else 0
+    bounded = plan.candidates if isinstance(plan.candidates, int) else None
+    reserved = bounded * classes if bounded else 0
+    if plan.k is None and k:  # rounding up must not turn a legal share, rho=1 above all, into one that does not fit
+        fits = (plan.capacity - reserved) // ((tasks - 1) * classes * plan.rows_per_prototype)
+        k = min(k, fits) or k
+    if bounded and bounded < k * plan.rows_per_prototype:
+        raise UsageError(
+            f"{bounded} candidates per class cannot give {k} prototypes of {plan.rows_per_prototype} rows each; "
+            f"give candidates={k * plan.rows_per_prototype} or more, or lower k or rho."
+        )
     if reserved > plan.capacity:
         raise UsageError(
             f"{plan.candidates} candidates for each of {classes} classes need {reserved} rows, "
@@ -71,10 +84,10 @@ def consolidator(plan: ODEDM) -> Consolidator | None:
     """How this memory chooses prototypes, or None where it keeps none."""
     if not plan.k:
         return None
-    kind = DISTANCES[plan.distance].load()
+    wishes = {name: getattr(plan, name) for name in ("screen", "epsilon", "pair_epsilon", "ground")}
     return Consolidator(
         k=plan.k,
-        distance=kind(screen=plan.screen) if plan.screen else kind(),
+        distance=DISTANCES[plan.distance].load()(**{name: each for name, each in wishes.items() if each is not None}),
         dac=Dac(*plan.dac) if plan.dac else None,
         rows_per_prototype=plan.rows_per_prototype,
         space=plan.space,

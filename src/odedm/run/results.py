@@ -115,8 +115,8 @@ class Result:
         """Read a `result.json`, or say what is wrong with it."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise UsageError(f"Cannot read the result '{path}': {error}.") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise UsageError(f"Cannot read the result '{path}': {error}.") from None
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             given = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise UsageError(f"'{path}' is not a result this version reads: its schema is {given!r}, not '{SCHEMA}'.")
@@ -133,7 +133,10 @@ def find(paths: Sequence[Path]) -> list[Path]:
         if not path.exists():
             raise UsageError(f"There is no '{path}'. Give the folder of a run, or a folder that holds runs.")
         start = path.parent if path.name == FILE else path
-        found.update(file.parent for file in start.rglob(FILE))
+        for file in start.rglob(FILE):
+            below = file.parent.relative_to(start).parts
+            if not any(part.startswith(".") for part in below):  # what a killed process left unfinished
+                found.add(file.parent)
     if not found:
         places = ", ".join(f"'{path}'" for path in paths)
         raise UsageError(f"No finished run at or below {places}: no {FILE} there. Make one with `odedm run`.")

@@ -16,6 +16,8 @@ STORED = ("image", "label", "task", "index", "prototype")
 
 def check_free(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that holds something already; with `overwrite` a finished run may be replaced, nothing else."""
+    if folder.is_symlink():
+        raise UsageError(f"'{folder}' is a link; runs are written into real folders. Give another --out.")
     if not folder.exists():
         return
     if overwrite and (folder / FILE).is_file():

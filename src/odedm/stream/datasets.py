@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,8 @@ class Dataset:
     class_names: tuple[str, ...]
     transform: Transform
     tasks: int
+    known_checksum: str | None = None
+    """The checksum where it is known already, as of a cache: hashing gigabytes before every run takes seconds."""
 
     @property
     def classes(self) -> int:
@@ -49,6 +52,8 @@ class Dataset:
     @cached_property
     def checksum(self) -> str:
         """A fingerprint of every training and test row, for a result's provenance."""
+        if self.known_checksum is not None:
+            return self.known_checksum
         digest = hashlib.blake2b(digest_size=16)
         for part in (self.image, self.label, self.test_image, self.test_label):
             digest.update(f"{tuple(part.shape)}{part.dtype}".encode())
@@ -59,11 +64,21 @@ class Dataset:
 def standardise(image: Tensor, *, pad: int = 0, flip: bool = False) -> Transform:
     """The transform that gives every channel of the training images (or every feature) mean 0 and deviation 1."""
     unit = 255.0 if image.dtype == torch.uint8 else 1.0
-    value = image.double() / unit
-    over = (0, 2, 3) if image.dim() == 4 else (0,)
-    mean, deviation = value.mean(over), value.std(over, correction=0)
-    deviation = torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation))
+    mean, deviation = (moment / unit for moment in _moments(image))
+    deviation = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
     return constants(mean, deviation, unit, pad=pad, flip=flip, image=image.dim() == 4)
+
+
+def _moments(image: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation [c] or [d] in float64, in chunks: a data set of bytes is too large to be copied as doubles."""
+    over = (0, 2, 3) if image.dim() == 4 else (0,)
+    number = image.numel() // image.shape[1]
+    mean = torch.stack([part.double().sum(over) for part in image.split(4096)]).sum(0) / number
+    wide = mean.view(-1, 1, 1) if image.dim() == 4 else mean
+    square = torch.stack([(part.double() - wide).square().sum(over) for part in image.split(4096)]).sum(0)
+    deviation = (square / number).sqrt()
+    # a column that is one number but for rounding counts as constant
+    return mean, deviation.where(deviation > 1e-12 * mean.abs(), 0.0)
 
 
 def constants(
@@ -122,10 +137,16 @@ def from_arrays(
     >>> data.classes, len(data.image), len(data.test_image)
     (8, 32, 8)
     """
+    if pad < 0:
+        raise UsageError(f"pad must be 0 or more pixels; {pad} was given.")
     image, label = _images(x, "x"), _labels(y, "y")
     if len(image) != len(label):
         raise UsageError(f"x has {len(image)} rows but y has {len(label)} labels; give one label per row.")
     names = np.unique(label)
+    try:
+        check_split(len(names), operator.index(tasks))
+    except TypeError:
+        raise UsageError(f"tasks must be a whole number; {tasks!r} was given.") from None
     if class_names is not None and len(class_names) != len(names):
         raise UsageError(f"{len(class_names)} class names were given for {len(names)} classes; give one for each.")
     number = torch.from_numpy(np.searchsorted(names, label))
@@ -138,18 +159,46 @@ def from_arrays(
         raise UsageError("pad and flip are for images; x holds vectors. Leave both out.")
     shown = tuple(class_names) if class_names is not None else tuple(str(each) for each in names)
     transform = standardise(image, pad=pad, flip=flip)
-    return Dataset(name, image, number, test_image, test_number, shown, transform, tasks)
+    return Dataset(name, image, number, test_image, test_number, shown, transform, int(tasks))
+
+
+def rows_like(data: Dataset, x: Any) -> Tensor:
+    """Rows [n, ...] given as for `from_arrays`, in the shape and type in which the data set stores them."""
+    rows = _images(x, "x")
+    if tuple(rows.shape[1:]) != data.shape:
+        raise UsageError(
+            f"Rows of this data set have the shape {data.shape}; the rows of x have {tuple(rows.shape[1:])}."
+        )
+    if data.image.dtype == torch.uint8 and rows.dtype != torch.uint8:
+        raise UsageError("This data set holds uint8 images from 0 to 255; x holds other numbers. Convert it to uint8.")
+    return rows.to(data.image.dtype)
+
+
+def check_split(classes: int, tasks: int) -> None:
+    """Refuse a number of tasks that does not divide the classes evenly.
+
+    >>> check_split(10, 3)
+    Traceback (most recent call last):
+    odedm.errors.UsageError: 10 classes do not split into 3 tasks of equally many; legal numbers of tasks: 1, 2, 5, 10.
+    """
+    if tasks < 1 or classes % tasks:
+        legal = ", ".join(str(each) for each in range(1, classes + 1) if classes % each == 0)
+        raise UsageError(
+            f"{classes} classes do not split into {tasks} tasks of equally many; legal numbers of tasks: {legal}."
+        )
 
 
 def _images(x: Any, what: str) -> Tensor:
-    array = np.asarray(x)
+    array = _array(x, what)
     if array.dtype.kind not in "buif":
         raise UsageError(f"{what} must hold numbers; it holds {array.dtype}. Convert it to uint8 or float32.")
-    if array.ndim not in (2, 3, 4) or array.shape[0] == 0:
+    if array.ndim not in (2, 3, 4) or array.size == 0:
         raise UsageError(
-            f"{what} must be [n, d], [n, h, w], [n, c, h, w] or [n, h, w, c] with n > 0; its shape is {array.shape}."
+            f"{what} must be [n, d], [n, h, w], [n, c, h, w] or [n, h, w, c] with none of them 0; "
+            f"its shape is {array.shape}."
         )
     if array.dtype != np.uint8:
+        exact = array
         with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
             array = array.astype(np.float32)
         bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
@@ -158,6 +207,8 @@ def _images(x: Any, what: str) -> Tensor:
                 f"{what} has NaN or infinite values in {int(bad.sum())} of {len(array)} rows, first in row "
                 f"{int(bad.argmax())}; remove or replace them."
             )
+        if array.ndim == 2 and exact.dtype.itemsize > 4:
+            _check_rounding(exact, array, what)
     if array.ndim == 3:
         array = array[:, None]
     elif array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
@@ -165,13 +216,37 @@ def _images(x: Any, what: str) -> Tensor:
     return torch.from_numpy(np.array(array, order="C"))
 
 
+def _array(x: Any, what: str) -> np.ndarray[Any, Any]:
+    if isinstance(x, Tensor):
+        x = x.detach().cpu()
+        x = x.float() if x.dtype == torch.bfloat16 else x
+    try:
+        return np.asarray(x)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{what} is not an array: {error}.") from None
+
+
+def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], what: str) -> None:
+    """Refuse columns whose differences would drown in float32, e.g. times in nanoseconds."""
+    lost = np.abs(exact - rounded.astype(np.float64)).max(0) > 0.01 * exact.std(0)
+    lost &= exact.std(0) > 0
+    if lost.any():
+        raise UsageError(
+            f"Column {int(lost.argmax())} of {what} has values so large beside their differences that float32 loses "
+            "these; subtract the column's mean first."
+        )
+
+
 def _labels(y: Any, what: str) -> np.ndarray[Any, Any]:
-    label = np.asarray(y)
+    label = _array(y, what)
+    if label.dtype.kind == "O":  # as pandas keeps columns of strings
+        kinds = {type(each) for each in label.flat}
+        label = label.astype(str) if kinds == {str} else label.astype(np.int64) if kinds == {int} else label
     if label.ndim != 1:
         raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
     if label.dtype.kind == "f":
-        if not np.array_equal(label, np.floor(label)):  # NaN differs from itself, so it is caught here too
-            raise UsageError(f"{what} must hold integers or strings; it holds fractions or NaN.")
+        if not (np.isfinite(label).all() and np.array_equal(label, np.floor(label)) and np.abs(label).max() < 2**53):
+            raise UsageError(f"{what} must hold integers or strings; it holds fractions, NaN or numbers too large.")
         label = label.astype(np.int64)
     if label.dtype.kind not in "iubU":
         raise UsageError(f"{what} must hold integers or strings; it holds {label.dtype}.")
@@ -197,6 +272,8 @@ def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: i
 
 
 def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor) -> tuple[Tensor, Tensor]:
+    if len(test) != 2:
+        raise UsageError(f"test must be a pair (x, y); {len(test)} values were given.")
     test_image, test_label = _images(test[0], "The test x"), _labels(test[1], "The test y")
     if len(test_image) != len(test_label):
         raise UsageError(f"The test x has {len(test_image)} rows but the test y {len(test_label)} labels.")

@@ -15,8 +15,8 @@ def blobs(*, classes: int = 10, tasks: int = 5, per_class: int = 60, dimensions:
     (16,)
     """
     rng = generator(seed, "blobs")
-    centre = 3.0 * torch.randn(classes, 1, dimensions, generator=rng)
-    x = (centre + torch.randn(classes, per_class, dimensions, generator=rng)).flatten(0, 1)
+    centre = 3.0 * torch.randn(classes, 1, dimensions, generator=rng, dtype=torch.float32)
+    x = (centre + torch.randn(classes, per_class, dimensions, generator=rng, dtype=torch.float32)).flatten(0, 1)
     y = torch.arange(classes).repeat_interleave(per_class)
     return from_arrays(x.numpy(), y.numpy(), tasks=tasks, name="blobs", seed=seed)
 
@@ -28,9 +28,9 @@ def shapes(*, classes: int = 6, tasks: int = 3, per_class: int = 40, side: int =
     torch.uint8
     """
     rng = generator(seed, "shapes")
-    coarse = torch.rand(classes, 3, 3, 3, generator=rng)
+    coarse = torch.rand(classes, 3, 3, 3, generator=rng, dtype=torch.float32)
     pattern = torch.nn.functional.interpolate(coarse, size=side, mode="bilinear")[:, None]
-    noise = 0.15 * torch.randn(classes, per_class, 3, side, side, generator=rng)
+    noise = 0.15 * torch.randn(classes, per_class, 3, side, side, generator=rng, dtype=torch.float32)
     x = ((pattern + noise).clamp(0, 1) * 255).to(torch.uint8).flatten(0, 1)
     y = torch.arange(classes).repeat_interleave(per_class)
     return from_arrays(x.numpy(), y.numpy(), tasks=tasks, name="shapes", seed=seed, pad=1)

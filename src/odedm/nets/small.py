@@ -1,0 +1,64 @@
+"""Small networks: two hidden layers for vectors, three convolutions for small images."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from odedm.nets.base import Net, channels, positive
+
+
+@final
+class MLP(Net):
+    """Two hidden layers with ReLU on flattened inputs.
+
+    >>> MLP((4,), 3)(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int = 64) -> None:
+        super().__init__()
+        positive("mlp", width=width)
+        self.classes = classes
+        self.hidden = nn.Sequential(
+            nn.Flatten(), nn.Linear(torch.Size(shape).numel(), width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+        )
+        self.head = nn.Linear(width, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Second hidden layer [n, width]."""
+        hidden: Tensor = self.hidden(x)
+        return hidden
+
+
+@final
+class SmallCNN(Net):
+    """Three 3×3 convolutions with BatchNorm, halving the image twice, then the average over places.
+
+    >>> SmallCNN((1, 28, 28), 10).features(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 64])
+    """
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int = 16) -> None:
+        super().__init__()
+        positive("cnn", width=width)
+        self.classes = classes
+        self.conv1, self.norm1 = conv(channels(shape, "cnn"), width), nn.BatchNorm2d(width)
+        self.conv2, self.norm2 = conv(width, 2 * width, stride=2), nn.BatchNorm2d(2 * width)
+        self.conv3, self.norm3 = conv(2 * width, 4 * width, stride=2), nn.BatchNorm2d(4 * width)
+        self.head = nn.Linear(4 * width, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The last convolution averaged over places [n, 4 · width]."""
+        x = F.relu(self.norm1(self.conv1(x)))
+        x = F.relu(self.norm2(self.conv2(x)))
+        x = F.relu(self.norm3(self.conv3(x)))
+        return x.mean((2, 3))
+
+
+def conv(before: int, after: int, stride: int = 1) -> nn.Conv2d:
+    """A 3×3 convolution that keeps the size at stride 1; no bias, for a BatchNorm follows."""
+    return nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
