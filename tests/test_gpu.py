@@ -33,11 +33,15 @@ def test_every_method_with_every_memory(method, memory):
     assert all(value.isfinite().all() for value in outcome.method.net.parameters())
 
 
+@pytest.mark.parametrize("make", [blobs, shapes])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_repeats(method):
-    plan = Experiment(ODEDM(40, k=2), method=method, data="blobs", device="cuda", batch=16)
-    first, second = (Run(plan, blobs()).finish() for _ in range(2))
+def test_a_run_repeats_bit_for_bit(method, make):
+    data = make()
+    plan = Experiment(ODEDM(40, k=2), method=method, data=data.name, device="cuda", batch=16)
+    first, second = (Run(plan, data).finish() for _ in range(2))
     assert first.result.class_il == second.result.class_il
+    for a, b in zip(first.method.net.parameters(), second.method.net.parameters(), strict=True):
+        assert a.equal(b)
 
 
 @pytest.mark.parametrize("dac", [None, (3, 2)])

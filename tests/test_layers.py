@@ -27,12 +27,14 @@ ALLOWED = {
     "study": BASE | {"run"},
     "report": BASE | {"run"},
     "terminal": BASE | {"run"},
-    "cli": BASE | {"run", "study", "report", "terminal"},
+    "cli": BASE | {"run", "study", "report", "terminal", "data_cli"},
+    "data_cli": BASE | {"stream"},
     "__main__": {"cli"},
     "__init__": BASE | {"run", "stream", "consolidate"},
 }
 LIGHT = {"torch", "numpy", "safetensors", "typer", "rich", "jinja2", "markupsafe"}  # markupsafe is half of jinja2
 OPTIONAL = {"sklearn": {"stream/datasets.py"}, "matplotlib": {"report/figures/style.py"}}
+OPTIONAL |= {"PIL": {"stream/pictures.py"}, "datasets": {"stream/hugging.py"}}
 
 
 def imports(path):

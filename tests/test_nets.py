@@ -457,3 +457,20 @@ def test_small_nets_take_any_image():
     assert MLP((3, 5, 7), 4)(torch.zeros(2, 3, 5, 7)).shape == (2, 4)
     assert SmallCNN((2, 5, 7), 4)(torch.zeros(2, 2, 5, 7)).shape == (2, 4)
     assert ViT((2, 5, 7), 4, **SMALL)(torch.zeros(2, 2, 5, 7)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["cnn", "resnet18-slim"])
+def test_a_single_row_whose_maps_have_shrunk_to_one_place_can_be_trained_on(name):
+    net = build(name, (1, 4, 4), 3, seed=0).train()
+    before = {key: value.clone() for key, value in net.state_dict().items() if "running" in key}
+    net(torch.randn(1, 1, 4, 4)).sum().backward()
+    assert all(weight.grad.isfinite().all() for weight in net.parameters())
+    assert set(before) <= set(net.state_dict())
+
+
+def test_building_a_net_leaves_every_generator_of_the_caller_alone():
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    build("mlp", (4,), 3, seed=0)
+    assert torch.get_rng_state().equal(state)
+    assert torch.initial_seed() == 7

@@ -1,6 +1,6 @@
 """Make the README's picture from the demo's runs.
 
-    odedm demo && python tools/make_picture.py
+odedm demo && python tools/make_picture.py
 """
 
 from __future__ import annotations

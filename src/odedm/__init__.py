@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
     from odedm.run.loop import Outcome, Run, train
     from odedm.run.results import Result
+    from odedm.stream.cache import open_data
     from odedm.stream.datasets import Dataset, from_arrays
     from odedm.stream.synthetic import blobs, shapes
     from odedm.stream.tasks import Stream, split
@@ -39,6 +40,7 @@ _HOMES = {
     "Run": "run.loop",
     "train": "run.loop",
     "Result": "run.results",
+    "open_data": "stream.cache",
     "Dataset": "stream.datasets",
     "from_arrays": "stream.datasets",
     "blobs": "stream.synthetic",
@@ -65,6 +67,7 @@ __all__ = [
     "UsageError",
     "blobs",
     "from_arrays",
+    "open_data",
     "prototypes_per_class",
     "select",
     "shapes",

@@ -68,6 +68,8 @@ NETS = {
     "mlp": Entry("nets:MLP", "Two hidden layers, for vectors."),
     "cnn": Entry("nets:SmallCNN", "Three convolutions with BatchNorm, for small images."),
     "resnet18": Entry("nets:ResNet18", "ResNet-18 with the CIFAR stem, width 64."),
+    "resnet18-slim": Entry("nets:slim_resnet18", "The same at width 20, a tenth of the weights."),
+    "vit": Entry("nets:ViT", "Vision transformer (ViT-Tiny/16), for large images; reads weights from a local file."),
 }
 
 SETTINGS = {

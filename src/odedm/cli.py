@@ -18,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from odedm import catalogue
+from odedm.data_cli import app as data_app
+from odedm.data_cli import settle
 from odedm.errors import UsageError, choose
 from odedm.files import writable_folder
 from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
@@ -36,6 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.add_typer(data_app, name="data")
 out, err = Console(), Console(stderr=True)
 
 INTERRUPTED, REFUSED = 130, 2
@@ -94,7 +97,12 @@ def demo(
 @app.command()
 @guarded
 def run(
-    data: Annotated[str, typer.Option(help="Data set.", rich_help_panel="Stream")] = "fashion-mini",
+    data: Annotated[
+        str, typer.Option(help="Data set: a name, or a path to pictures or arrays.", rich_help_panel="Stream")
+    ] = "fashion-mini",
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Make pictures of a folder N×N.", rich_help_panel="Stream")
+    ] = None,
     tasks: Annotated[
         int | None, typer.Option(help="Number of tasks.", rich_help_panel="Stream", show_default="the data set's")
     ] = None,
@@ -105,11 +113,23 @@ def run(
         float | None,
         typer.Option(help="Imbalance of 'long-tail'.", rich_help_panel="Stream", show_default="10"),
     ] = None,
+    blur: Annotated[
+        float, typer.Option(help="Share of every class that arrives in other tasks.", rich_help_panel="Stream")
+    ] = 0.0,
+    noise: Annotated[
+        float, typer.Option(help="Share of every class with a wrong label of its task.", rich_help_panel="Stream")
+    ] = 0.0,
     class_order: Annotated[
         str, typer.Option(help=f"{' | '.join(catalogue.CLASS_ORDERS)}.", rich_help_panel="Stream")
     ] = "natural",
     method: Annotated[str, typer.Option(help=f"{' | '.join(catalogue.METHODS)}.", rich_help_panel="Method")] = "derpp",
     net: Annotated[str, typer.Option(help=f"auto | {' | '.join(catalogue.NETS)}.", rich_help_panel="Method")] = "auto",
+    net_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="An option of the net, e.g. width=32, again and again.", rich_help_panel="Method"
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Stream rows per step.", rich_help_panel="Method")] = 32,
     draw: Annotated[
         int | None, typer.Option(help="Replayed rows per draw.", rich_help_panel="Method", show_default="batch")
@@ -208,7 +228,7 @@ def run(
     ] = False,
 ) -> None:
     """Train a method with a memory on a stream, for one seed or many."""
-    choose("data set", data, catalogue.DATASETS)
+    data = settle(data, size)
     choose("memory", memory, catalogue.MEMORIES)
     wishes = {
         "rho": rho, "k": k, "replay": replay, "gamma": gamma, "distance": distance, "dac": dac,
@@ -218,13 +238,16 @@ def run(
     plan = Experiment(
         _memory(memory, capacity, {name: value for name, value in wishes.items() if value is not None}),
         method=method,
-        options=_options(lr, set_ or []),
+        options=_pairs("--set", "hyper-parameter", "alpha=0.2", set_ or [], {} if lr is None else {"lr": lr}),
         data=data,
         tasks=tasks,
         setting=setting,
         factor=factor,
+        blur=blur,
+        noise=noise,
         class_order=class_order,
         net=net,
+        net_options=_pairs("--net-option", "net option", "width=32", net_option or [], {}),
         batch=batch,
         draw=draw,
         columns=columns,
@@ -308,14 +331,13 @@ def show(
     _print_run(result)
 
 
-def _options(lr: float | None, pairs: Sequence[str]) -> dict[str, Any]:
-    options: dict[str, Any] = {} if lr is None else {"lr": lr}
+def _pairs(flag: str, what: str, example: str, pairs: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or not name:
-            raise UsageError(f"--set takes NAME=VALUE, e.g. --set alpha=0.2; '{pair}' was given.")
+            raise UsageError(f"{flag} takes NAME=VALUE, e.g. {flag} {example}; '{pair}' was given.")
         if name in options:
-            raise UsageError(f"The hyper-parameter '{name}' was given twice; give it once.")
+            raise UsageError(f"The {what} '{name}' was given twice; give it once.")
         options[name] = value
     return options
 

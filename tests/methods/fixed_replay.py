@@ -22,7 +22,7 @@ class FixedReplay:
 
     def __call__(self, n):
         self.asked.append(n)
-        return take(self.past, torch.arange(min(n, count(self.past))))
+        return take(self.past, torch.arange(min(n, count(self.past)), device=self.past["label"].device))
 
     def auxiliary(self):
         return self.long

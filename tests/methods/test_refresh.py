@@ -19,6 +19,7 @@ from odedm.methods.refresh import (
     weights,
 )
 from odedm.nets import MLP, ResNet18
+from odedm.nets.base import Norm2d
 from odedm.stream.augment import Transform
 
 BLOBS, SHAPES = blobs(per_class=30), shapes(per_class=20)
@@ -387,7 +388,13 @@ def test_stream_gradient_is_the_gradient_and_changes_nothing():
 # -- what cannot be done ----------------------------------------------------------------------------------------------
 
 
-def test_maps_of_one_place_are_refused_before_training_and_fine_in_evaluation_mode():
+def test_maps_of_one_place_are_judged_by_running_statistics():
+    outcome = finish(Native(10), shapes(per_class=20, side=8), net="resnet18-slim")
+    assert all(value.isfinite().all() for value in outcome.method.net.parameters())
+
+
+def test_a_plain_batchnorm_on_maps_of_one_place_is_refused_before_training(monkeypatch):
+    monkeypatch.setattr(Norm2d, "forward", torch.nn.BatchNorm2d.forward)
     data = shapes(per_class=20, side=8)
     with pytest.raises(UsageError, match=r"single rows of shape \(3, 8, 8\).*fisher_mode=eval"):
         finish(Native(10), data, net="resnet18")

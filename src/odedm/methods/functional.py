@@ -76,8 +76,8 @@ class NetFunction:
 class Objective:
     """A weighted sum of cross-entropies, each among a range of classes of its own.
 
-    Row i competes among the classes `low` to `high` - 1, which hold its label: numbers for all rows alike, or
-    columns [n, 1]. `weight` is [n].
+    Row i competes among the classes `low` to `high` - 1: numbers for all rows alike, or columns [n, 1]. Its label is
+    always one of them, also where a stream with blurry borders brings a row of another task. `weight` is [n].
 
     >>> two = torch.tensor([[1.0, 1.0, 5.0]])
     >>> goal = Objective(two, torch.tensor([0]), weight=torch.ones(1), low=0, high=2)
@@ -94,7 +94,7 @@ class Objective:
     def loss(self, logits: Tensor) -> Tensor:
         """The sum for the logits [n, C] of the rows, 0-d."""
         column = torch.arange(logits.shape[1], device=logits.device)
-        outside = (column < self.low) | (column >= self.high)
+        outside = ((column < self.low) | (column >= self.high)) & (column != self.label[:, None])
         losses = F.cross_entropy(logits.masked_fill(outside, -torch.inf), self.label, reduction="none")
         return self.weight @ losses
 

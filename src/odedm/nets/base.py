@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from odedm.errors import UsageError
 
@@ -34,6 +35,19 @@ class Net(nn.Module, ABC):
     def head_weight(self) -> Tensor:
         """What each class looks for in the features: the weights [C, d] of the head's linear layer."""
         return next(module.weight for module in self.head.modules() if isinstance(module, nn.Linear))
+
+
+class Norm2d(nn.BatchNorm2d):
+    """BatchNorm for images that also takes a single value per channel: one row whose map has shrunk to 1×1.
+
+    Such a value has no spread to be judged by, so the running statistics judge it, as in evaluation.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Maps [n, c, h, w], normalised."""
+        if self.training and input.numel() == input.shape[1]:
+            return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return super().forward(input)
 
 
 @contextmanager

@@ -70,7 +70,8 @@ def build(
     name = pick(name, shape)
     values = configure(name, shape, classes, options or {})
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "init"))
+        # not torch.manual_seed, which would seed every GPU of the caller as well
+        torch.default_generator.manual_seed(derive(seed, "init"))
         net: Net = NETS[name].load()(shape, classes, **values)
     return net
 

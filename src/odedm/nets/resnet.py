@@ -7,7 +7,7 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm.nets.base import Net, channels, positive
+from odedm.nets.base import Net, Norm2d, channels, positive
 from odedm.nets.small import conv
 
 
@@ -23,7 +23,7 @@ class ResNet18(Net):
         super().__init__()
         positive("resnet18", width=width)
         self.classes = classes
-        self.stem, self.norm = conv(channels(shape, "resnet18"), width), nn.BatchNorm2d(width)
+        self.stem, self.norm = conv(channels(shape, "resnet18"), width), Norm2d(width)
         blocks: list[nn.Module] = []
         before = width
         for stage in range(4):
@@ -54,11 +54,11 @@ class BasicBlock(nn.Module):
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
-        self.conv1, self.norm1 = conv(before, after, stride), nn.BatchNorm2d(after)
-        self.conv2, self.norm2 = conv(after, after), nn.BatchNorm2d(after)
+        self.conv1, self.norm1 = conv(before, after, stride), Norm2d(after)
+        self.conv2, self.norm2 = conv(after, after), Norm2d(after)
         self.around: nn.Module = nn.Identity()
         if stride != 1 or before != after:
-            self.around = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+            self.around = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), Norm2d(after))
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps [n, after, h / stride, w / stride]."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm.nets.base import Net, channels, positive
+from odedm.nets.base import Net, Norm2d, channels, positive
 
 
 @final
@@ -46,9 +46,9 @@ class SmallCNN(Net):
         super().__init__()
         positive("cnn", width=width)
         self.classes = classes
-        self.conv1, self.norm1 = conv(channels(shape, "cnn"), width), nn.BatchNorm2d(width)
-        self.conv2, self.norm2 = conv(width, 2 * width, stride=2), nn.BatchNorm2d(2 * width)
-        self.conv3, self.norm3 = conv(2 * width, 4 * width, stride=2), nn.BatchNorm2d(4 * width)
+        self.conv1, self.norm1 = conv(channels(shape, "cnn"), width), Norm2d(width)
+        self.conv2, self.norm2 = conv(width, 2 * width, stride=2), Norm2d(2 * width)
+        self.conv3, self.norm3 = conv(2 * width, 4 * width, stride=2), Norm2d(4 * width)
         self.head = nn.Linear(4 * width, classes)
 
     def features(self, x: Tensor) -> Tensor:

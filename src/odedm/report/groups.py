@@ -12,7 +12,8 @@ from odedm.report.labels import METHODS, Label, Settings, belongs_to_memory, lab
 from odedm.report.runs import Run
 from odedm.report.wording import canonical
 
-BASELINE = "reservoir"
+BASELINES = ("native", "reservoir")
+"""Memories without a long-term part, the nearer partner of ODEDM first: it hosts the method's own policy."""
 
 # Device and threads set the pace and the rounding of a run, not what is tried, so seeds may be spread over machines.
 # The order of the classes may come from the seed; which classes there are is put back in by `_settings`.
@@ -110,7 +111,7 @@ def _place(settings: Settings) -> tuple[object, ...]:
         settings["tasks"],
         float(capacity) if isinstance(capacity, int | float) else math.inf,
         canonical({key: value for key, value in settings.items() if key.startswith("method.")}),
-        memory != BASELINE,
+        memory not in BASELINES,
         memory,
         canonical(settings),
     )

@@ -25,6 +25,8 @@ MEMORIES = {"odedm": "ODEDM"}
 LOUD = ("data", "setting", "memory.capacity")
 QUIET = (
     "tasks",
+    "blur",
+    "noise",
     "replay",
     "memory.k",
     "memory.rho",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from odedm.errors import UsageError
-from odedm.report.groups import BASELINE, Group, group
+from odedm.report.groups import BASELINES, Group, group
 from odedm.report.runs import Run
 from odedm.report.statistics import Estimate, Paired, chance_of_two_errors, estimate, paired
 from odedm.report.wording import measured, number
@@ -86,13 +86,15 @@ def summarise(runs: Sequence[Run]) -> Table:
     if not runs:
         raise UsageError("There are no runs to report: give the folder of at least one finished run.")
     groups = group(runs)
-    baselines = {each.same_but_memory: each for each in groups if each.memory == BASELINE}
+    baselines: dict[str, Group] = {}
+    for each in sorted((each for each in groups if each.memory in BASELINES), key=lambda g: BASELINES.index(g.memory)):
+        baselines.setdefault(each.same_but_memory, each)
     return Table(tuple(_row(each, baselines.get(each.same_but_memory)) for each in groups))
 
 
 def _row(group: Group, baseline: Group | None) -> Row:
     values = {metric.key: estimate(metric.by_seed(group).values()) for metric in METRICS}
-    if baseline is None or group.memory == BASELINE:
+    if baseline is None or group.memory in BASELINES:
         return Row(group, values, None, {})
     pairs = {metric.key: paired(metric.by_seed(group), metric.by_seed(baseline)) for metric in COMPARED}
     return Row(group, values, baseline, {key: pair for key, pair in pairs.items() if pair is not None})

@@ -110,8 +110,11 @@ class Experiment:
     tasks: int | None = None
     setting: str = "standard"
     factor: float | None = None
+    blur: float = 0.0
+    noise: float = 0.0
     class_order: str = "natural"
     net: str = "auto"
+    net_options: Mapping[str, Any] = field(default_factory=dict)
     batch: int = 32
     draw: int | None = None
     columns: str = "seen"
@@ -141,6 +144,8 @@ class Experiment:
         for name in ("draw", "tasks"):
             _whole(self, name, 1, optional=True)
         _number(self, "factor", optional=True)
+        for name in ("blur", "noise"):
+            _number(self, name)
 
     def with_seed(self, seed: int) -> Experiment:
         """The same run from another seed."""
@@ -150,7 +155,7 @@ class Experiment:
         """Plain data, ready for JSON."""
         plain = asdict(self)
         plain["memory"] = {"name": self.memory.name, **asdict(self.memory)}
-        plain["options"] = dict(self.options)
+        plain["options"], plain["net_options"] = dict(self.options), dict(self.net_options)
         data: dict[str, Any] = json.loads(
             json.dumps(plain, default=str)
         )  # tuples become lists here, not first in the file

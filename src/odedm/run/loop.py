@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from odedm.catalogue import DATASETS, METHODS, POLICIES
 from odedm.clock import Clock
-from odedm.errors import UsageError, choose
+from odedm.errors import UsageError
 from odedm.memory.base import Memory
 from odedm.memory.dual import Candidates, DualMemory, Host
 from odedm.methods.base import Method
@@ -30,6 +30,7 @@ from odedm.run.replay import MemoryReplay
 from odedm.run.resolve import consolidator, resolve
 from odedm.run.results import Result
 from odedm.stream.augment import Transform
+from odedm.stream.cache import open_data
 from odedm.stream.datasets import Dataset, rows_like
 from odedm.stream.tasks import Stream, split
 
@@ -106,8 +107,11 @@ def train(
     tasks: int | None = None,
     setting: str = "standard",
     factor: float | None = None,
+    blur: float = 0.0,
+    noise: float = 0.0,
     class_order: str = "natural",
     net: str = "auto",
+    net_options: Mapping[str, Any] | None = None,
     batch: int = 32,
     draw: int | None = None,
     columns: str = "seen",
@@ -123,17 +127,20 @@ def train(
     """
     if not isinstance(data, str | Dataset):
         raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
-    given = None if isinstance(data, str) else data
+    given = load_data(data) if isinstance(data, str) else data
     plan = Experiment(
         memory,
         method=method,
         options=dict(options or {}),
-        data=data if isinstance(data, str) else data.name,
+        data=given.name,
         tasks=tasks,
         setting=setting,
         factor=factor,
+        blur=blur,
+        noise=noise,
         class_order=class_order,
         net=net,
+        net_options=dict(net_options or {}),
         batch=batch,
         draw=draw,
         columns=columns,
@@ -163,12 +170,15 @@ class Run:
             tasks=plan.tasks,
             setting=plan.setting,
             factor=plan.factor or 1.0,
+            blur=plan.blur,
+            noise=plan.noise,
             class_order=plan.class_order,
             seed=plan.seed,
             device=self.device,
         )
         draw = plan.draw or plan.batch
-        network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed).to(self.device)
+        network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
+        network = network.to(self.device)
         self.method: Method = METHODS[plan.method].load()(net=network, draw=draw, rng=self.rng, **plan.options)
         self.probe = LearnerProbe(self.method, self.stream.transform)
         self.memory = self._memory()
@@ -264,9 +274,11 @@ class Run:
 
 
 def load_data(name: str) -> Dataset:
-    """A data set by its name."""
-    data: Dataset = choose("data set", name, DATASETS).load()()
-    return data
+    """A data set by its name in the catalogue, by the name it was imported under, or by its path."""
+    if name in DATASETS:
+        data: Dataset = DATASETS[name].load()()
+        return data
+    return open_data(name)
 
 
 def batches(task: Task, size: int) -> Iterator[tuple[Rows, int]]:

@@ -13,15 +13,18 @@ from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.dac import Dac
 from odedm.errors import UsageError
 from odedm.methods.base import configure
+from odedm.nets import configure as configure_net
 from odedm.nets import pick
 from odedm.run.experiment import ODEDM, Experiment
 from odedm.stream.datasets import Dataset, check_split
+from odedm.stream.settings import check_shares
 
 
 def resolve(plan: Experiment, data: Dataset) -> Experiment:
     """The experiment with every default filled in and every impossible wish refused."""
     tasks = data.tasks if plan.tasks is None else plan.tasks
     check_split(data.classes, tasks)
+    check_shares(data.classes, tasks, blur=plan.blur, noise=plan.noise)
     cores = os.cpu_count() or 1
     if plan.threads > cores:
         raise UsageError(f"threads must be {cores} or fewer, the cores of this machine; {plan.threads} was given.")
@@ -30,13 +33,15 @@ def resolve(plan: Experiment, data: Dataset) -> Experiment:
     if isinstance(memory, ODEDM):
         memory = resolve_odedm(memory, tasks=tasks, classes=data.classes // tasks)
     factor = (10.0 if plan.factor is None else plan.factor) if plan.setting == "long-tail" else None
+    net = pick(plan.net, data.shape)
     return replace(
         plan,
         tasks=tasks,
         options=options,
         memory=memory,
         factor=factor,
-        net=pick(plan.net, data.shape),
+        net=net,
+        net_options=configure_net(net, data.shape, data.classes, plan.net_options),
         draw=plan.draw or plan.batch,
         device=resolve_device(plan.device).type,
     )

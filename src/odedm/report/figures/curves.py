@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from odedm.report.figures.style import CARD, PLAIN, SERIES, WIDTH, Axes, Frame, Panel, legend, svg, task_ticks
-from odedm.report.groups import BASELINE, Group
+from odedm.report.groups import BASELINES, Group
 from odedm.report.statistics import Estimate, estimate
 from odedm.report.wording import clean, number
 
@@ -49,7 +49,7 @@ def ceiling(groups: Sequence[Group]) -> float:
 
 def draw_curves(axes: Axes, *, groups: Sequence[Group], names: Sequence[str], top: float, columns: int) -> None:
     """A line per group; a single baseline among other memories is grey, so that they stand out."""
-    baselines = [group for group in groups if group.memory == BASELINE]
+    baselines = [group for group in groups if group.memory in BASELINES]
     grey = baselines[0] if len(baselines) == 1 < len(groups) else None
     strokes = cycle(STROKES)
     for group, name in zip(groups, names, strict=True):
@@ -95,8 +95,8 @@ def _families(groups: Sequence[Group], most: int = len(STROKES)) -> list[tuple[s
     panels = []
     for members in found.values():
         title = max((group.names.family for group in members), key=len)
-        plain = [group for group in members if group.memory == BASELINE]
-        others = [group for group in members if group.memory != BASELINE]
+        plain = [group for group in members if group.memory in BASELINES]
+        others = [group for group in members if group.memory not in BASELINES]
         room = max(most - len(plain), 1)
         for start in range(0, max(len(others), 1), room):
             panels.append((title, plain + others[start : start + room]))

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from odedm.report.figures.class_axis import Span, draw_class_axis, left_margin
 from odedm.report.figures.style import TEXT, Array, Axes, Frame, Panel, svg
-from odedm.report.groups import BASELINE, Group
+from odedm.report.groups import BASELINES, Group
 from odedm.report.runs import Run
 from odedm.report.wording import clean
 from odedm.run.results import MEMORY_FILE
@@ -63,7 +63,7 @@ class Grid:
 
 def long_term_pictures(groups: Sequence[Group]) -> list[Panel]:
     """The long-term rows of one seed per group that keeps any."""
-    keepers = [group for group in groups if group.memory != BASELINE]
+    keepers = [group for group in groups if group.memory not in BASELINES]
     panels = []
     for group in keepers:
         found = read_grid(group, PIXELS // len(keepers))

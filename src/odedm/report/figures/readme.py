@@ -11,7 +11,7 @@ from odedm.report.figures.class_axis import left_margin
 from odedm.report.figures.curves import ceiling, draw_curves
 from odedm.report.figures.pictures import PIXELS, Grid, draw_grid, read_grid
 from odedm.report.figures.style import Figure, png
-from odedm.report.groups import BASELINE, Group
+from odedm.report.groups import BASELINES, Group
 from odedm.report.runs import load
 from odedm.report.summary import summarise
 from odedm.report.wording import clean
@@ -25,7 +25,7 @@ def readme_figure(folders: Sequence[Path], out_png: Path) -> Path:
     table = summarise(load(folders))
     row = (table.compared or table.rows)[0]
     members = [group for group in (row.partner, row.group) if group is not None]
-    found = "none" if row.group.memory == BASELINE else read_grid(row.group, PIXELS, classes=10, columns=6)
+    found = "none" if row.group.memory in BASELINES else read_grid(row.group, PIXELS, classes=10, columns=6)
 
     def paint(figure: Figure) -> None:
         room = WIDTH if isinstance(found, str) else _add_pictures(figure, found)

@@ -1,0 +1,161 @@
+"""What is known of published data sets: where they are, how to tell them, and the constants people use with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One official file; `size` in bytes, `md5` and `sha256` where they are known for certain."""
+
+    url: str
+    size: int | None = None
+    md5: str | None = None
+    sha256: str | None = None
+
+    @property
+    def file(self) -> str:
+        """The file's name.
+
+        >>> Archive("https://example.org/a/b.tar").file
+        'b.tar'
+        """
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published data set: archives (the first is the one to get), rows in training and test, constants."""
+
+    name: str
+    about: str
+    archives: tuple[Archive, ...]
+    classes: int
+    rows: tuple[int, int]
+    shape: tuple[int, int, int]
+    tasks: int
+    mean: tuple[float, float, float]
+    deviation: tuple[float, float, float]
+    pad: int
+    flip: bool = True
+    class_names: tuple[str, ...] = ()
+    tolerance: float | None = None
+    """How far the measured channel means may lie from `mean`; None where the constants are another set's."""
+
+
+CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR100_NAMES = (
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl",
+    "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee",
+    "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant",
+    "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower",
+    "leopard", "lion", "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom",
+    "oak_tree", "orange", "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate",
+    "poppy", "porcupine", "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark",
+    "shrew", "skunk", "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower",
+    "sweet_pepper", "table", "tank", "telephone", "television", "tiger", "tractor", "train", "trout", "tulip",
+    "turtle", "wardrobe", "whale", "willow_tree", "wolf", "woman", "worm",
+)  # fmt: skip
+OTHER_NAMES = {"plane": "airplane", "aeroplane": "airplane", "car": "automobile"}
+"""What folders of CIFAR-10 are also called."""
+
+TORONTO = "https://www.cs.toronto.edu/~kriz/"
+
+PUBLISHED = {
+    each.name: each
+    for each in (
+        Published(
+            "cifar10",
+            "60 000 colour images, 32×32, 10 classes; 5 tasks of 2.",
+            (
+                Archive(
+                    TORONTO + "cifar-10-binary.tar.gz",
+                    170_052_171,
+                    "c32a1d4ab5d03f1284b67883e8d87530",
+                    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+                ),
+                Archive(
+                    TORONTO + "cifar-10-python.tar.gz",
+                    170_498_071,
+                    "c58f30108f718f92721af3b95e74349a",
+                    "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+                ),
+            ),
+            classes=10,
+            rows=(50_000, 10_000),
+            shape=(3, 32, 32),
+            tasks=5,
+            mean=(0.4914, 0.4822, 0.4465),
+            deviation=(0.2470, 0.2435, 0.2615),
+            pad=4,
+            class_names=CIFAR10_NAMES,
+            tolerance=0.005,
+        ),
+        Published(
+            "cifar100",
+            "60 000 colour images, 32×32, 100 classes; 10 tasks of 10.",
+            (
+                Archive(
+                    TORONTO + "cifar-100-binary.tar.gz",
+                    168_513_733,
+                    "03b5dce01913d631647c71ecec9e9cb8",
+                    "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+                ),
+                Archive(
+                    TORONTO + "cifar-100-python.tar.gz",
+                    169_001_437,
+                    "eb9058c3a382ffc7106e4002c42a8d85",
+                    "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+                ),
+            ),
+            classes=100,
+            rows=(50_000, 10_000),
+            shape=(3, 32, 32),
+            tasks=10,
+            mean=(0.5071, 0.4867, 0.4408),
+            deviation=(0.2675, 0.2565, 0.2761),
+            pad=4,
+            class_names=CIFAR100_NAMES,
+            tolerance=0.005,
+        ),
+        Published(
+            "tiny-imagenet",
+            "110 000 colour images, 64×64, 200 classes; 10 tasks of 20; the annotated validation set is the test set.",
+            (
+                Archive(
+                    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                    248_100_043,
+                    "90528d7ca1a48142e341f4ef8d21d0de",
+                ),
+            ),
+            classes=200,
+            rows=(100_000, 10_000),
+            shape=(3, 64, 64),
+            tasks=10,
+            mean=(0.4802, 0.4480, 0.3975),
+            deviation=(0.2770, 0.2691, 0.2821),
+            pad=4,
+            tolerance=0.005,
+        ),
+        Published(
+            "imagenet-r",
+            "30 000 renditions, cut to 224×224, 200 classes; 10 tasks of 20; a seeded fifth is for testing.",
+            (
+                Archive(
+                    "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
+                    None,
+                    "a61312130a589d0ca1a8fca1f2bd3337",
+                ),
+            ),
+            classes=200,
+            rows=(24_000, 6_000),
+            shape=(3, 224, 224),
+            tasks=10,
+            mean=(0.485, 0.456, 0.406),
+            deviation=(0.229, 0.224, 0.225),
+            pad=28,
+        ),
+    )
+}
+"""Every published data set by its name."""
