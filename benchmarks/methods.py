@@ -52,7 +52,7 @@ def accuracy(names: Sequence[str], seeds: int, out: Path | None, runs: Path) -> 
 
 
 def cost(names: Sequence[str], device: str, net: str, steps: int, out: Path | None) -> None:
-    """Milliseconds per step of every method, in turns in one run, relative to ER."""
+    """Milliseconds per step of every method, one after the other in one run, relative to ER."""
     rng = np.random.default_rng(0)
     rows = steps * BATCH // CLASSES
     x = rng.integers(0, 256, (rows * CLASSES, 3, 32, 32), dtype=np.uint8)

@@ -27,8 +27,9 @@ ALLOWED = {
     "study": BASE | {"run"},
     "report": BASE | {"run"},
     "terminal": BASE | {"run"},
-    "cli": BASE | {"run", "study", "report", "terminal", "data_cli"},
-    "data_cli": BASE | {"stream"},
+    "cli": BASE | {"run", "study", "report", "terminal", "data_cli", "console"},
+    "console": {"errors"},
+    "data_cli": BASE | {"stream", "console"},
     "__main__": {"cli"},
     "__init__": BASE | {"run", "stream", "consolidate"},
 }

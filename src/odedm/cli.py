@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import shlex
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from odedm import catalogue
+from odedm import catalogue, console
+from odedm.console import err, out
 from odedm.data_cli import app as data_app
 from odedm.data_cli import settle
 from odedm.errors import UsageError, choose
@@ -26,9 +24,6 @@ from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
 from odedm.run.lanes import Job, run_jobs
 from odedm.run.results import Result, find
 from odedm.terminal import Board
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 app = typer.Typer(
     name="odedm",
@@ -39,40 +34,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(data_app, name="data")
-out, err = Console(), Console(stderr=True)
 
-INTERRUPTED, REFUSED = 130, 2
 MOST_SEEDS = 10_000
 
-
-def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn what users can cause into one sentence and an exit code; a traceback is for our own defects."""
-
-    @functools.wraps(command)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return command(*args, **kwargs)
-        except UsageError as error:
-            _say_error(str(error))
-        except OSError as error:
-            where = f" ('{error.filename}')" if error.filename else ""
-            _say_error(f"The system refused: {error.strerror or error}{where}.")
-        except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not interrupt the cleaning up
-            err.print("[yellow]Interrupted.[/] Finished runs are kept whole; unfinished ones left nothing behind.")
-            raise typer.Exit(INTERRUPTED) from None
-        raise typer.Exit(REFUSED)
-
-    return wrapper
-
-
-def _say_error(sentence: str) -> None:
-    err.print("[bold red]Error:[/]", end=" ")
-    err.print(sentence, markup=False, highlight=False, soft_wrap=True)
+guarded = console.guarded("Finished runs are kept whole; unfinished ones left nothing behind.")
 
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace runs that are there already.")]
 Lanes = Annotated[int | None, typer.Option(min=1, help="Runs side by side.", show_default="one per core")]
 
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from odedm import console
 from odedm.catalogue import DATASETS
+from odedm.console import err, out
 from odedm.errors import UsageError, choose
 
 if TYPE_CHECKING:
     from odedm.stream.cache import Manifest
     from odedm.stream.crew import Watch
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 app = typer.Typer(
     name="data",
@@ -33,42 +31,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-out, err = Console(), Console(stderr=True)
 
-INTERRUPTED, REFUSED = 130, 2
 
 Name = Annotated[str, typer.Argument(help="The data set's name.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a data set of that name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 
-
-def guarded(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn what users can cause into one sentence and an exit code; a traceback is for our own defects."""
-
-    @functools.wraps(command)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return command(*args, **kwargs)
-        except UsageError as error:
-            _say_error(str(error))
-        except OSError as error:
-            where = f" ('{error.filename}')" if error.filename else ""
-            _say_error(f"The system refused: {error.strerror or error}{where}.")
-        except KeyboardInterrupt:
-            err.print("[yellow]Interrupted.[/] Nothing half-made was left behind; a download goes on where it stopped.")
-            raise typer.Exit(INTERRUPTED) from None
-        raise typer.Exit(REFUSED)
-
-    return wrapper
-
-
-def _say_error(sentence: str) -> None:
-    err.print("[bold red]Error:[/]", end=" ")
-    err.print(sentence, markup=False, highlight=False, soft_wrap=True)
+guarded = console.guarded("Nothing half-made was left behind; a download goes on where it stopped.")
 
 
 @contextmanager
-def progress(console: Console = err) -> Iterator[Watch]:
+def progress(screen: Console = err) -> Iterator[Watch]:
     """A bar on a terminal, silence elsewhere, for whatever reports (what, done, total)."""
     bar = Progress(
         TextColumn("{task.description}"),
@@ -76,9 +49,9 @@ def progress(console: Console = err) -> Iterator[Watch]:
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=console,
+        console=screen,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not screen.is_terminal,
     )
     tasks: dict[str, int] = {}
 

@@ -41,14 +41,15 @@ def check_promises(run, outcome):
 
 
 @pytest.mark.parametrize("setting", ["standard", "imbalanced"])
-@pytest.mark.parametrize("memory", ["reservoir", *REPLAYS])
+@pytest.mark.parametrize("memory", ["reservoir", "native", *REPLAYS])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_with_every_memory_and_reading(method, memory, setting):
-    plan = Reservoir(CAPACITY) if memory == "reservoir" else ODEDM(CAPACITY, k=2, replay=memory)
+    plain = {"reservoir": Reservoir(CAPACITY), "native": Native(CAPACITY)}
+    plan = plain.get(memory) or ODEDM(CAPACITY, k=2, replay=memory)
     run, outcome = finish(plan, method=method, setting=setting, batch=8, class_order="seed")
     check_promises(run, outcome)
     assert outcome.result.acc_last > 15, "chance is 10 per cent"
-    if memory != "reservoir":
+    if memory not in plain:
         assert [sum(part["long"]) for part in outcome.result.census] == [4, 8, 12, 16, 16]
         assert set(outcome.result.census[-1]["long"]) == {0, 2}, "balanced over the classes of finished tasks"
 

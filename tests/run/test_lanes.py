@@ -118,7 +118,11 @@ def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
     out = tmp_path / "runs"
     words = ["run", "--method", "er", "--memory", "reservoir", "--seeds", "50", "--lanes", lanes, "--out", str(out)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "odedm", *words], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-m", "odedm", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - ignored in the background
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not list(out.rglob("result.json")):

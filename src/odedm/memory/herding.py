@@ -133,7 +133,7 @@ class HerdedQuota(KeyedMemory):
 
     def _tell(self, classes: int) -> None:
         if not self._told:
-            log.info(
+            log.warning(
                 "%d short-term rows cannot hold an exemplar of each of %d classes: some go without.",
                 self.short_capacity,
                 classes,
