@@ -62,7 +62,7 @@ def test_every_option_reaches_the_result(tmp_path):
     assert plan["method"] == {"name": "der", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.0, "alpha": 0.7}
     assert plan["memory"] == {
         "name": "odedm", "capacity": 60, "rho": None, "k": 2, "distance": "l2", "dac": [4, 2], "space": "pixels",
-        "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short": "native",
+        "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short": "native", "annotate": "end",
         "epsilon": None, "pair_epsilon": None, "ground": None,
     }  # fmt: skip
     wanted = {
@@ -95,6 +95,10 @@ BAD = {
     "threads": (["--threads", "100000"], "the cores of this machine"),
     "capacity beyond the machine": (["--capacity", "100000000000"], "GiB"),
     "fewer candidates than prototypes": (["--candidates", "1", "--k", "3"], "cannot give 3 prototypes"),
+    "policy": (["--memory", "native", "--policy", "herd"], "did you mean 'herded'"),
+    "policy for odedm": (["--policy", "herded"], "use --short"),
+    "short": (["--short", "purty"], "did you mean 'purity'"),
+    "annotate": (["--annotate", "later"], "Known: end, stream"),
     "columns": (["--columns", "some"], "Known: seen, all"),
     "seed": (["--seed", "-1"], "seed must be 0 or more; -1"),
     "lr": (["--lr", "-0.1"], "lr must be 0 or more"),

@@ -45,6 +45,9 @@ MEMORIES = {
 POLICIES = {
     "reservoir": Entry("memory.reservoir:Reservoir", "A uniform sample of the whole stream."),
     "task-quota": Entry("memory.quota:TaskQuota", "As many rows of every task, chosen when it ends (FDR)."),
+    "task-quota-released": Entry(
+        "memory.quota:ReleasedTaskQuota", "FDR's quota as the framework releases it: off by one, nearly balanced."
+    ),
     "herded": Entry("memory.herding:HerdedQuota", "As many exemplars of every class, chosen by herding (iCaRL)."),
     "purity": Entry("memory.purity:Purity", "Rows with small loss, unlike each other (PuriDivER)."),
 }

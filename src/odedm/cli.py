@@ -12,15 +12,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from odedm import catalogue, console
+from odedm import catalogue, console, options
 from odedm.console import err, out
 from odedm.data_cli import app as data_app
 from odedm.data_cli import settle
 from odedm.errors import UsageError, choose
 from odedm.files import writable_folder
-from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
+from odedm.run.experiment import Experiment
 from odedm.run.lanes import Job, run_jobs
 from odedm.run.results import Result, find
 from odedm.terminal import Board
@@ -119,6 +118,10 @@ def run(
     ] = "seen",
     memory: Annotated[str, typer.Option(help=f"{' | '.join(catalogue.MEMORIES)}.", rich_help_panel="Memory")] = "odedm",
     capacity: Annotated[int, typer.Option(help="Rows in all, λ.", rich_help_panel="Memory")] = 100,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policy of 'native'.", rich_help_panel="Memory", show_default="the method's"),
+    ] = None,
     rho: Annotated[
         float | None,
         typer.Option(help="Long-term share of λ.", rich_help_panel="ODEDM", show_default="0.25 unless k is given"),
@@ -170,7 +173,11 @@ def run(
     ] = False,
     short: Annotated[
         str | None,
-        typer.Option(help="Short-term policy: native | reservoir.", rich_help_panel="ODEDM", show_default="native"),
+        typer.Option(help="Short-term policy, see `list policies`.", rich_help_panel="ODEDM", show_default="native"),
+    ] = None,
+    annotate: Annotated[
+        str | None,
+        typer.Option(help="Long-term logits: end | stream.", rich_help_panel="ODEDM", show_default="end"),
     ] = None,
     screen: Annotated[
         int | None,
@@ -201,12 +208,13 @@ def run(
     wishes = {
         "rho": rho, "k": k, "replay": replay, "gamma": gamma, "distance": distance, "dac": dac,
         "no-dac": no_dac or None, "space": space, "candidates": candidates,
-        "rows-per-prototype": rows_per_prototype, "mixup": mixup or None, "screen": screen, "short": short,
+        "rows-per-prototype": rows_per_prototype, "mixup": mixup or None, "screen": screen,
+        "short": short, "annotate": annotate,
     }  # fmt: skip
     plan = Experiment(
-        _memory(memory, capacity, {name: value for name, value in wishes.items() if value is not None}),
+        options.memory(memory, capacity, policy, {name: value for name, value in wishes.items() if value is not None}),
         method=method,
-        options=_pairs("--set", "hyper-parameter", "alpha=0.2", set_ or [], {} if lr is None else {"lr": lr}),
+        options=options.pairs("--set", "hyper-parameter", "alpha=0.2", set_ or [], {} if lr is None else {"lr": lr}),
         data=data,
         tasks=tasks,
         setting=setting,
@@ -215,7 +223,7 @@ def run(
         noise=noise,
         class_order=class_order,
         net=net,
-        net_options=_pairs("--net-option", "net option", "width=32", net_option or [], {}),
+        net_options=options.pairs("--net-option", "net option", "width=32", net_option or [], {}),
         batch=batch,
         draw=draw,
         columns=columns,
@@ -256,6 +264,7 @@ def report(
 LISTS: dict[str, dict[str, Any]] = {
     "methods": catalogue.METHODS,
     "memories": catalogue.MEMORIES,
+    "policies": catalogue.POLICIES,
     "data": catalogue.DATASETS,
     "distances": catalogue.DISTANCES,
     "nets": catalogue.NETS,
@@ -291,57 +300,13 @@ def show(
     if len(folders) > 1:
         raise UsageError(f"'{path}' holds {len(folders)} runs; give one, e.g. '{folders[0]}', or use `odedm report`.")
     from odedm.report.runs import load
+    from odedm.report.show import print_run
 
     result = load(folders)[0].result
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict(), indent=1) + "\n")
         return
-    _print_run(result)
-
-
-def _pairs(flag: str, what: str, example: str, pairs: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-    for pair in pairs:
-        name, sign, value = pair.partition("=")
-        if not sign or not name:
-            raise UsageError(f"{flag} takes NAME=VALUE, e.g. {flag} {example}; '{pair}' was given.")
-        if name in options:
-            raise UsageError(f"The {what} '{name}' was given twice; give it once.")
-        options[name] = value
-    return options
-
-
-def _memory(name: str, capacity: int, wishes: dict[str, Any]) -> Reservoir | Native | ODEDM:
-    if name != "odedm":
-        if wishes:
-            names = ", ".join(f"--{each}" for each in wishes)
-            raise UsageError(f"{names}: for the odedm memory alone, not for '{name}'. Leave out, or --memory odedm.")
-        return Reservoir(capacity) if name == "reservoir" else Native(capacity)
-    if "dac" in wishes and wishes.pop("no-dac", False):
-        raise UsageError("--dac and --no-dac exclude each other; give one.")
-    if wishes.pop("no-dac", False):
-        wishes["dac"] = None
-    elif "dac" in wishes:
-        wishes["dac"] = _dac(wishes["dac"])
-    if "candidates" in wishes and wishes["candidates"] != "task":
-        wishes["candidates"] = _number("--candidates takes 'task' or a number of rows per class", wishes["candidates"])
-    if "rho" not in wishes and "k" not in wishes:
-        wishes["rho"] = 0.25
-    if "rho" in wishes and "k" in wishes:
-        raise UsageError("--rho and --k both set the size of the long-term memory; give one.")
-    return ODEDM(capacity, **{each.replace("-", "_"): value for each, value in wishes.items()})
-
-
-def _dac(text: str) -> tuple[int, int]:
-    clusters, _, depth = text.partition(",")
-    what = "--dac takes K,DEPTH, two whole numbers such as 3,4"
-    return _number(what, clusters, text), _number(what, depth, text)
-
-
-def _number(what: str, text: str, given: str | None = None) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{what}; '{given or text}' was given.") from None
+    print_run(result, out)
 
 
 def _jobs(plans: Sequence[Experiment], folder: Path) -> list[Job]:
@@ -387,42 +352,6 @@ def _report(folders: Sequence[Path], page: Path, form: str = "rich") -> None:
     _print_table(folders, form)
     write_page(folders, page)
     err.print(f"Report: {page}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _print_run(result: Result) -> None:
-    plan = result.experiment
-    from odedm.report.wording import clean
-
-    kinds = (plan.get(part) or {} for part in ("method", "memory"))
-    method, memory = (clean(each.get("name", "?")) for each in kinds)
-    data = clean(plan.get("data", "?"))
-    out.print(
-        f"{method} with {memory} on {data}, "
-        f"seed {plan.get('seed')}: ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, "
-        f"Task-IL {result.task_il_last:.2f} %, forgetting {result.forgetting:.2f}",
-        markup=False,
-        highlight=False,
-    )
-    for title, matrix in (("Class-IL", result.class_il), ("Task-IL", result.task_il)):
-        table = Table(
-            "after task", *[f"task {j + 1}" for j in range(len(matrix))], "mean", title=f"{title} accuracy, %"
-        )
-        for i, row in enumerate(matrix):
-            table.add_row(
-                str(i + 1),
-                *[f"{each:.1f}" for each in row],
-                *[""] * (len(matrix) - 1 - i),
-                f"{sum(row) / len(row):.1f}",
-            )
-        out.print(table)
-    table = Table("class", "short-term rows", "long-term rows", title="Memory at the end")
-    last = result.census[-1] if result.census else {}
-    for name, short, long in zip(plan.get("classes", []), last.get("short", []), last.get("long", []), strict=False):
-        table.add_row(Text(clean(name)), str(short), str(long))
-    out.print(table)
-    for title, part in (("Experiment", plan), ("Seconds", result.seconds), ("Provenance", result.provenance)):
-        out.print(f"[bold]{title}[/]")
-        out.print_json(data=part)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, blobs, shapes
-from odedm.catalogue import DISTANCES, MEMORIES, METHODS, REPLAYS
+from odedm.catalogue import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
 
 BLOBS = blobs(per_class=30)
 CAPACITY = 30
@@ -60,6 +60,41 @@ def test_every_method_with_every_kind_of_long_term_memory(method, variant):
     run, outcome = finish(ODEDM(CAPACITY, k=2, **ODEDMS[variant]), method=method, batch=16)
     check_promises(run, outcome)
     assert outcome.memory.size(Part.LONG) == 16
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_with_every_policy_alone_and_hosted(method, policy):
+    for plan in (Native(CAPACITY, policy), ODEDM(CAPACITY, k=2, short=policy)):
+        run, outcome = finish(plan, method=method, batch=16)
+        check_promises(run, outcome)
+        assert outcome.memory.size() > 0
+
+
+@pytest.mark.parametrize("candidates", ["task", 5])
+@pytest.mark.parametrize("method", ["der", "derpp", "fdr"])
+def test_long_term_logits_may_be_those_of_the_stream(method, candidates):
+    """The logits of a pinned row are the ones it had when it arrived, not those of the network when its task ended."""
+    seen = {}
+    run = Run(
+        Experiment(
+            ODEDM(CAPACITY, k=2, annotate="stream", candidates=candidates), data="blobs", method=method, batch=16
+        ),
+        BLOBS,
+    )
+    original = run.memory.add
+
+    def add(rows, probe, *, rng):
+        seen.update(zip(rows["index"].tolist(), rows["logits"], strict=True))
+        original(rows, probe, rng=rng)
+
+    run.memory.add = add
+    long = run.finish().memory.rows(Part.LONG)
+    assert len(long["index"]) == 16
+    assert all(seen[index].equal(logits) for index, logits in zip(long["index"].tolist(), long["logits"], strict=True))
+    plain = finish(ODEDM(CAPACITY, k=2, candidates=candidates), method=method, batch=16)[1].memory.rows(Part.LONG)
+    own = [seen.get(index) for index in plain["index"].tolist()]
+    assert not all(a.equal(b) for a, b in zip(own, plain["logits"], strict=True))
 
 
 @pytest.mark.parametrize("distance", DISTANCES)

@@ -97,7 +97,7 @@ class Consolidator:
             parts.append(take(rows, empty) | {"prototype": empty})
         result = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         with clock("embed"):
-            return result | probe.annotate(result)
+            return probe.annotate(result) | result  # what rows bring along from the stream is kept
 
     def _embed(self, image: Tensor, probe: Probe) -> Tensor:
         """The rows as float points [n, d]; all classes at once, so the network runs over large batches."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from odedm.catalogue import CLASS_ORDERS, DISTANCES, METHODS, NETS, REPLAYS, SETTINGS, SPACES
+from odedm.catalogue import CLASS_ORDERS, DISTANCES, METHODS, NETS, POLICIES, REPLAYS, SETTINGS, SPACES
 from odedm.errors import UsageError, choose
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -30,14 +30,20 @@ class Reservoir:
 
 @dataclass(frozen=True)
 class Native:
-    """`capacity` rows (λ) under the policy that the method was published with; for most methods the reservoir."""
+    """`capacity` rows (λ) under the policy that the method was published with; for most methods the reservoir.
+
+    `policy` puts another one in its place, by its name in `odedm list policies`.
+    """
 
     capacity: int
+    policy: str | None = None
 
     name = "native"
 
     def __post_init__(self) -> None:
         _whole(self, "capacity", 0)
+        if self.policy is not None:
+            choose("memory policy", self.policy, POLICIES)
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,9 @@ class ODEDM:
     Where both are given k counts and rho is its label; k=0 or rho=0 pins nothing: a plain reservoir by the same code
     path. `dac=(K, depth)` or None; `candidates` is "task" (all rows of the finished task, as in the paper) or a number
     of rows per class that counts inside λ. `short` says which policy fills the short-term part: the method's own
-    ("native") or "reservoir". `epsilon`, `pair_epsilon` and `ground` are those of the Sinkhorn distance.
+    ("native") or any by name. `annotate` says when the logits of long-term rows are taken: at the task's "end" by the
+    network of then, or in the "stream" as they arrived, which keeps them for every candidate. `epsilon`,
+    `pair_epsilon` and `ground` are those of the Sinkhorn distance.
     """
 
     capacity: int
@@ -63,6 +71,7 @@ class ODEDM:
     mixup: bool = False
     screen: int | None = None
     short: str = "native"
+    annotate: str = "end"
     epsilon: float | None = None
     pair_epsilon: float | None = None
     ground: str | None = None
@@ -80,7 +89,10 @@ class ODEDM:
         choose("replay reading", self.replay, REPLAYS)
         choose("distance", self.distance, DISTANCES)
         choose("space", self.space, SPACES)
-        choose("short-term policy", self.short, {"native": None, "reservoir": None})
+        choose("short-term policy", self.short, {"native": None, **POLICIES})
+        choose("time of annotation", self.annotate, {"end": None, "stream": None})
+        if self.annotate == "stream" and self.mixup:
+            raise UsageError("annotate='stream' keeps the logits that rows had in the stream; mixup's means had none.")
         if self.candidates != "task":
             _whole(self, "candidates", 1, legal="'task' or a number of rows per class, 1 or more")
         _whole(self, "rows_per_prototype", 1)

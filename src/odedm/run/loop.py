@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from odedm.catalogue import DATASETS, METHODS, POLICIES
 from odedm.clock import Clock
@@ -19,62 +16,24 @@ from odedm.errors import UsageError
 from odedm.memory.base import Memory
 from odedm.memory.dual import Candidates, DualMemory, Host
 from odedm.methods.base import Method
-from odedm.nets import build, evaluating
+from odedm.nets import build
 from odedm.randomness import generator
 from odedm.rows import Field, Rows, Task, count, take
 from odedm.run import experiment as config
-from odedm.run.evaluate import BATCH, evaluate, in_chunks
+from odedm.run.evaluate import evaluate
 from odedm.run.experiment import ODEDM, Experiment, Native
+from odedm.run.numerics import own_numerics
+from odedm.run.probe import LearnerProbe
 from odedm.run.provenance import provenance
 from odedm.run.replay import MemoryReplay
 from odedm.run.resolve import consolidator, resolve
 from odedm.run.results import Result
-from odedm.stream.augment import Transform
 from odedm.stream.cache import open_data
 from odedm.stream.datasets import Dataset, rows_like
 from odedm.stream.tasks import Stream, split
 
 Watch = Callable[[int, int, int], None]
 """Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
-
-
-@dataclass(frozen=True)
-class LearnerProbe:
-    """What a memory may ask of the learner, over raw images and in bounded memory."""
-
-    method: Method
-    transform: Transform
-
-    def embed(self, image: Tensor) -> Tensor:
-        """Features [n, d] of raw images."""
-        return in_chunks(lambda part: self.method.embed(self.transform.normalise(part)), image)
-
-    def annotate(self, rows: Rows) -> Rows:
-        """The method's declared fields for rows with raw images."""
-        parts = []
-        with evaluating(self.method.net):
-            for start in range(0, max(1, count(rows)), BATCH):
-                part = {name: column[start : start + BATCH] for name, column in rows.items()}
-                parts.append(self.method.annotate({**part, "input": self.transform.normalise(part["image"])}))
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Features [n, d] and cross-entropies [n] of the head on them."""
-        features = self.embed(rows["image"])
-        with evaluating(self.method.net):
-            return features, F.cross_entropy(self.method.net.head(features), rows["label"], reduction="none")
-
-    def class_weights(self) -> Tensor:
-        """The head's weights [C, d]."""
-        return self.method.class_weights().detach()
-
-    def training_loss(self) -> Tensor:
-        """The loss of the last update."""
-        return self.method.last_loss
-
-    def predict(self, image: Tensor) -> Tensor:
-        """Scores [n, C] of raw images."""
-        return in_chunks(lambda part: self.method.predict(self.transform.normalise(part)), image)
 
 
 @dataclass(frozen=True)
@@ -196,15 +155,15 @@ class Run:
             Field("index", dtype=torch.int64),
         )
         fields = (*raw, *self.method.fields())
-        own = isinstance(plan, Native) or (isinstance(plan, ODEDM) and plan.short == "native")
-        policy = POLICIES[self.method.native if own else "reservoir"].load()
+        policy = POLICIES[policy_name(plan, self.method.native)].load()
         if not isinstance(plan, ODEDM):
             memory: Memory = policy(plan.capacity, fields, self.device)
             return memory
         per_task = self.stream.classes_per_task
         candidates = None
         if isinstance(plan.candidates, int):
-            candidates = Candidates(plan.candidates, per_task, raw, self.device, rng=self.rng("candidates"))
+            columns = fields if plan.annotate == "stream" else raw
+            candidates = Candidates(plan.candidates, per_task, columns, self.device, rng=self.rng("candidates"))
         host: Host = policy(plan.capacity - (candidates.capacity if candidates else 0), fields, self.device)
         rng = generator(self.experiment.seed, "consolidation")  # on the CPU: one seed, one choice anywhere
         return DualMemory(host, consolidator(plan), rng=rng, clock=self.clock, candidates=candidates)
@@ -223,13 +182,16 @@ class Run:
         for task in self.stream.tasks:
             self.method.begin_task(task)
             self.memory.begin_task(task)
+            arrived: list[Rows] = []
             with self.clock("train"):
                 for batch, new in self._batches(task, shuffle):
-                    self._step(batch, new, keys, views)
+                    rows = self._step(batch, new, keys, views)
+                    if self._keeps_fields:
+                        arrived.append(rows)
                     done += new
                     watch(task.index, done, total)
             with self.clock("consolidate"):
-                self.memory.end_task(task, self.probe, rng=borders)
+                self.memory.end_task(self._annotated(task, arrived), self.probe, rng=borders)
             with self.clock("end task"):
                 self.method.end_task(task, self.replay)
             with self.clock("evaluate"):
@@ -256,13 +218,26 @@ class Run:
         both = {name: torch.cat([column, stored[name]]) for name, column in task.rows.items()}
         yield from mixed(both, len(task), self.experiment.batch, shuffle)
 
-    def _step(self, batch: Rows, new: int, keys: torch.Generator, views: torch.Generator) -> None:
+    @property
+    def _keeps_fields(self) -> bool:
+        plan = self.experiment.memory
+        return isinstance(plan, ODEDM) and plan.annotate == "stream"
+
+    def _annotated(self, task: Task, arrived: Sequence[Rows]) -> Task:
+        """The task with the fields that its rows had when they arrived, where the memory is to keep those."""
+        if not self._keeps_fields:
+            return task
+        seen = {name: torch.cat([rows[name] for rows in arrived]) for name in arrived[0]}
+        return replace(task, rows=seen)
+
+    def _step(self, batch: Rows, new: int, keys: torch.Generator, views: torch.Generator) -> Rows:
         self.replay.begin_step()
         view = self.stream.transform.augment(batch["image"], views)
         fields = self.method.step({**batch, "input": view}, self.replay)
+        rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
         if new:
-            rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
             self.memory.add(rows, self.probe, rng=keys)
+        return rows
 
     def _evaluate(self, task: int) -> tuple[list[float], list[float]]:
         return evaluate(
@@ -271,6 +246,15 @@ class Run:
             classes_per_task=self.stream.classes_per_task,
             columns=self.experiment.columns,
         )
+
+
+def policy_name(plan: config.Reservoir | Native | ODEDM, native: str) -> str:
+    """Which policy fills the short-term part."""
+    if isinstance(plan, Native):
+        return plan.policy or native
+    if isinstance(plan, ODEDM):
+        return native if plan.short == "native" else plan.short
+    return "reservoir"
 
 
 def load_data(name: str) -> Dataset:
@@ -316,26 +300,3 @@ def describe(plan: Experiment, stream: Stream, device: torch.device) -> dict[str
         "device": device.type,
     }
     return plain
-
-
-@contextmanager
-def own_numerics(threads: int) -> Iterator[None]:
-    """Compute the same way whatever the caller has set: threads, gradients, precision, cuDNN's choice of algorithms.
-
-    All of it changes the last digits or more, so all of it is fixed here, and put back as it was afterwards.
-    """
-    before, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    torch.set_num_threads(threads)
-    torch.set_default_dtype(torch.float32)
-    try:
-        with (
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            torch.autocast("cpu", enabled=False),
-            torch.autocast("cuda", enabled=False),
-            torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True),
-        ):
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_num_threads(before)
