@@ -15,7 +15,7 @@ from odedm.errors import UsageError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-out, err = Console(), Console(stderr=True)
+out, err = Console(emoji=False), Console(stderr=True, emoji=False)  # a :x: in a file name is no emoji
 
 INTERRUPTED, REFUSED = 130, 2
 

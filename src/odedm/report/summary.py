@@ -1,4 +1,4 @@
-"""What each group of runs measured, and what its memory changed against the same runs with a plain reservoir."""
+"""What each group of runs measured, and what its memory changed against the same runs without ODEDM."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COMPARED = (ACC_LAST, TASK_IL)
 
 @dataclass(frozen=True)
 class Row:
-    """A group, its means by metric, and its differences to the reservoir partner where they share a seed."""
+    """A group, its means by metric, and its differences to the partner without ODEDM where they share a seed."""
 
     group: Group
     values: dict[str, Estimate]
@@ -82,7 +82,7 @@ class Table:
 
 
 def summarise(runs: Sequence[Run]) -> Table:
-    """One row per group, with differences to its reservoir partner over the seeds that both have."""
+    """One row per group, with differences to its partner without ODEDM over the seeds that both have."""
     if not runs:
         raise UsageError("There are no runs to report: give the folder of at least one finished run.")
     groups = group(runs)

@@ -83,6 +83,6 @@ def _check(found: Arrays | Pictures, asked: Published | None, path: Path) -> Non
     same = sum(rows) == sum(is_.rows) if is_.name == "imagenet-r" else rows == is_.rows
     if len(found.class_names) != is_.classes or not same:
         raise UsageError(
-            f"'{path}' has {len(found.class_names)} classes and {rows[0]} + {rows[1]} rows, but {is_.name} has "
-            f"{is_.classes} and {is_.rows[0]} + {is_.rows[1]}. Complete it, or import it under another name (--as)."
+            f"'{path}' has {rows[0]} + {rows[1]} rows, but {is_.name} has {is_.rows[0]} + {is_.rows[1]} "
+            f"in {is_.classes} classes. Complete it, or import it under another name (--as)."
         )
