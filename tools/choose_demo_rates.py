@@ -1,0 +1,33 @@
+"""Choose the demo's learning rates by the plain reservoir, on training rows held out of fashion-mini alone.
+
+python tools/choose_demo_rates.py
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import odedm
+from odedm.stream.datasets import fashion_mini
+
+RATES = (0.01, 0.03, 0.1, 0.3, 0.5, 1.0)
+SEEDS = (100, 101, 102)
+
+
+def main() -> None:
+    """Print mean ACC_5 for every method and rate."""
+    full = fashion_mini()
+    held_out = odedm.from_arrays(full.image, full.label, tasks=5, pad=2, flip=True, name="fashion-mini-held-out")
+    for method in ("der", "derpp"):
+        for rate in RATES:
+            last = [
+                odedm.train(
+                    held_out, method=method, options={"lr": rate}, memory=odedm.Reservoir(100), batch=10, seed=seed
+                ).result.acc_last
+                for seed in SEEDS
+            ]
+            print(f"{method} lr {rate}: {statistics.mean(last):.1f} (sd {statistics.stdev(last):.1f})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
