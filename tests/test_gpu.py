@@ -1,16 +1,33 @@
 """What must hold on a GPU; skipped where there is none."""
 
+import copy
+
 import pytest
 import torch
 
-from odedm import ODEDM, Experiment, Native, Reservoir, Run, blobs, select, shapes
+from odedm import ODEDM, Experiment, Native, Reservoir, Run, UsageError, blobs, select, shapes
 from odedm.catalogue import DISTANCES, METHODS
+from odedm.nets import ResNet18, base
+from odedm.nets.base import Norm2d, grouped
+from odedm.run.lanes import Job, run_jobs
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
     pytest.mark.filterwarnings("default"),  # other versions of torch warn of other things
 ]
+
+
+class Silent:
+    def __init__(self):
+        self.done = []
+
+    def progress(self, job, done, total):
+        pass
+
+    def finished(self, job, result):
+        self.done.append(job)
+
 
 MEMORIES = {
     "reservoir": Reservoir(40),
@@ -53,3 +70,106 @@ def test_selection_agrees_with_the_cpu(distance, dac):
     assert there.is_cuda
     common = set(here.tolist()) & set(there.cpu().tolist())
     assert len(common) >= 7, "the same choice but for rows that are equally near"
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if entry.load().capturable])
+def test_a_captured_run_has_the_numbers_of_an_eager_one(method, memory):
+    data = shapes()
+    words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4}
+    runs = [Run(Experiment(MEMORIES[memory], capture=capture, **words), data) for capture in (True, False)]
+    captured, eager = [run.finish() for run in runs]
+    assert runs[0].stepper.captured > 10, "steps that repeat are replayed"
+    assert runs[1].stepper.captured == 0
+    assert captured.result.class_il == eager.result.class_il
+    for a, b in zip(captured.method.net.state_dict().values(), eager.method.net.state_dict().values(), strict=True):
+        assert a.equal(b)
+    for name, column in captured.memory.rows().items():
+        assert column.equal(eager.memory.rows()[name]), name
+
+
+def test_lanes_on_streams_have_the_numbers_runs_have_alone(tmp_path):
+    plans = [
+        Experiment(memory, method=method, data="shapes", device="cuda", batch=4, seed=seed)
+        for method, memory in (("derpp", ODEDM(40, k=2)), ("er", Reservoir(40)), ("puridiver", Native(40)))
+        for seed in range(3)
+    ]
+    beside = run_jobs([Job(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], Silent(), lanes=6)
+    for number, plan in enumerate(plans):
+        (alone,) = run_jobs([Job(plan, tmp_path / "alone" / str(number))], Silent())
+        assert alone.class_il == beside[number].class_il
+        one, other = (tmp_path / part / str(number) / "memory.safetensors" for part in ("", "alone"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_lane_that_fails_does_not_end_the_others(tmp_path):
+    plans = [
+        Experiment(Reservoir(40), data="shapes", device="cuda", batch=4, options={"lr": lr}) for lr in (0.1, 1e30, 0.2)
+    ]
+    watcher = Silent()
+    with pytest.raises(UsageError, match="1 of 3 runs failed"):
+        run_jobs([Job(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], watcher, lanes=3)
+    assert sorted(watcher.done) == [0, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("sizes", "channels", "side"), [((32, 32, 32), 64, 32), ((32, 12), 512, 4), ((7,), 20, 9)])
+@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True)])
+def test_grouped_batchnorm_equals_one_batch_after_the_other(dtype, sizes, channels, side, relu, adds):
+    torch.manual_seed(0)
+    norm = Norm2d(channels).cuda()
+    norm.running_var.uniform_(0.5, 2)
+    torch.nn.init.normal_(norm.weight)
+    exact = copy.deepcopy(norm).double()
+    x = (2 * torch.randn(sum(sizes), channels, side, side, device="cuda") + 3).to(dtype)
+    x = x.to(memory_format=torch.channels_last).requires_grad_()
+    beside = torch.randn_like(x).detach().requires_grad_() if adds else None
+    with grouped(norm, sizes):
+        y = norm(x, beside, relu=relu)
+    given = [x, *([beside] if adds else [])]
+    wide = [each.detach().double().requires_grad_() for each in given]
+    want = torch.cat([exact(part) for part in wide[0].split(sizes)])
+    want = want + wide[1] if adds else want
+    want = want.relu() if relu else want
+    slope = torch.randn_like(y)
+    found = torch.autograd.grad(y, [*given, norm.weight, norm.bias], slope)
+    right = torch.autograd.grad(want, [*wide, exact.weight, exact.bias], slope.double())
+    rough = 1e-2 if dtype == torch.bfloat16 else 1e-5
+    for a, b in zip((y, *found), (want, *right), strict=True):
+        assert (a - b).abs().max() <= rough * b.abs().max()
+    for a, b in zip(norm.buffers(), exact.buffers(), strict=True):
+        torch.testing.assert_close(a.double(), b.double(), rtol=1e-5, atol=1e-6)
+    for counters in norm.counters.values():
+        assert not counters.any(), "ready for the next call"
+
+
+def test_one_pass_equals_separate_forwards_on_the_device(monkeypatch):
+    torch.manual_seed(0)
+    net = ResNet18((3, 32, 32), 10, width=16).cuda().to(memory_format=torch.channels_last)
+    other = copy.deepcopy(net)
+    inputs = [torch.randn(size, 3, 32, 32, device="cuda") for size in (32, 32, 12)]
+    together = net.together(*inputs)
+    monkeypatch.setattr(base, "joins", lambda _: False)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        separate = other.together(*inputs)
+    for a, b in zip(together, separate, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)  # TF32 in the one, not in the other
+    for a, b in zip(net.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=1e-2)
+
+
+def test_training_reads_nothing_back_between_the_first_steps_and_the_end_of_a_task():
+    data = shapes()
+    run = Run(Experiment(Reservoir(40), data="shapes", device="cuda", batch=4), data)
+
+    def watch(task, done, total):
+        if run.stepper.captured == 1:
+            torch.cuda.set_sync_debug_mode("error")
+        if done == total // 3:
+            torch.cuda.set_sync_debug_mode("default")
+
+    try:
+        run.finish(watch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert run.stepper.captured > 10

@@ -36,7 +36,7 @@ ALLOWED = {
 }
 LIGHT = {"torch", "numpy", "safetensors", "typer", "rich", "jinja2", "markupsafe"}  # markupsafe is half of jinja2
 OPTIONAL = {"sklearn": {"stream/datasets.py"}, "matplotlib": {"report/figures/style.py"}}
-OPTIONAL |= {"PIL": {"stream/pictures.py"}, "datasets": {"stream/hugging.py"}}
+OPTIONAL |= {"PIL": {"stream/pictures.py"}, "datasets": {"stream/hugging.py"}, "triton": {"nets/norm_kernels.py"}}
 
 
 def imports(path):

@@ -189,8 +189,14 @@ def run(
     threads: Annotated[int, typer.Option(help="CPU threads of each run.", rich_help_panel="Run")] = 1,
     lanes: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs side by side.", rich_help_panel="Run", show_default="one per core"),
+        typer.Option(min=1, help="Runs side by side.", rich_help_panel="Run", show_default="as many as pay"),
     ] = None,
+    precision: Annotated[
+        str, typer.Option(help=f"auto | {' | '.join(catalogue.PRECISIONS)}.", rich_help_panel="Run")
+    ] = "auto",
+    eager: Annotated[
+        bool, typer.Option("--eager", help="Launch every operation by itself (GPU).", rich_help_panel="Run")
+    ] = False,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for results.", rich_help_panel="Run")] = Path(
         "runs"
     ),
@@ -230,6 +236,8 @@ def run(
         seed=seed,
         device=device,
         threads=threads,
+        precision=precision,
+        capture=not eager,
     )
     jobs = _jobs([plan.with_seed(each) for each in range(seed, seed + seeds)], out_folder)
     _check_free(jobs, out_folder, overwrite=overwrite)
@@ -272,6 +280,7 @@ LISTS: dict[str, dict[str, Any]] = {
     "replays": catalogue.REPLAYS,
     "spaces": catalogue.SPACES,
     "class-orders": catalogue.CLASS_ORDERS,
+    "precisions": catalogue.PRECISIONS,
 }
 
 

@@ -4,13 +4,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from odedm import ODEDM, Experiment, Reservoir, UsageError, train
 from odedm.files import writable_folder, write_text
-from odedm.run.lanes import Job, run_jobs
+from odedm.run import numerics
+from odedm.run.lanes import Job, _run_in_threads, run_jobs
 from odedm.run.results import Result, find
 from odedm.run.save import check_free, save_run
 
@@ -153,3 +155,49 @@ def _alive(group):
         if int(own) == group and state != "Z":
             found.append(stat)
     return found
+
+
+def test_lanes_that_are_threads_give_the_numbers_runs_give_alone(tmp_path):
+    jobs = [Job(plan(seed), tmp_path / str(seed)) for seed in range(4)]
+    watcher = Silent()
+    beside = _run_in_threads(jobs, watcher, 3, False)
+    assert sorted(watcher.done) == [0, 1, 2, 3] == sorted(watcher.reported)
+    for seed, result in enumerate(beside):
+        assert same(result, run_jobs([Job(plan(seed), tmp_path / "alone" / str(seed))], Silent(), lanes=1)[0])
+
+
+def test_a_thread_that_fails_does_not_end_the_others(tmp_path):
+    jobs = [
+        Job(plan(0, options={"lr": 1e30}), tmp_path / "a"),
+        Job(plan(0), tmp_path / "b"),
+        Job(plan(1), tmp_path / "c"),
+    ]
+    failed, *others = _run_in_threads(jobs, Silent(), 2, False)
+    assert isinstance(failed, UsageError)
+    assert [result.experiment["seed"] for result in others] == [0, 1]
+
+
+def test_ctrl_c_stops_threads_soon(tmp_path):
+    class Impatient(Silent):
+        def progress(self, job, done, total):
+            raise KeyboardInterrupt
+
+    jobs = [Job(plan(seed, method="pocl"), tmp_path / str(seed)) for seed in range(6)]
+    with pytest.raises(KeyboardInterrupt):
+        _run_in_threads(jobs, Impatient(), 2, False)
+    assert not list(tmp_path.rglob("*")), "nothing half-written"
+
+
+def test_runs_of_another_arithmetic_take_turns(tmp_path, monkeypatch):
+    held = []
+
+    @contextmanager
+    def watched(threads, precision):
+        held.append((threads, precision))
+        yield
+
+    monkeypatch.setattr(numerics, "own_numerics", watched)
+    exact = Experiment(Reservoir(20), data="blobs", batch=16, device="cpu", precision="fp32")
+    jobs = [Job(plan(0), tmp_path / "a"), Job(exact, tmp_path / "b"), Job(plan(1), tmp_path / "c")]
+    assert len(_run_in_threads(jobs, Silent(), 2, False)) == 3
+    assert held == [(1, "tf32"), (1, "fp32")]

@@ -5,6 +5,7 @@ import torch
 import odedm
 from odedm import ODEDM, Experiment, Part, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.run.evaluate import evaluate
+from odedm.run.resolve import resolve_precision
 from odedm.run.results import SCHEMA, Result
 
 
@@ -258,3 +259,26 @@ def test_impossible_wishes_end_in_one_clear_sentence(case):
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(UsageError, match="no GPU here"):
         train("blobs", memory=Reservoir(5), device="cuda")
+
+
+def test_precision_is_chosen_by_device_and_recorded():
+    assert outcome_of().result.provenance["precision"] == "fp32"
+    half = outcome_of(precision="bf16")
+    assert half.result.experiment["precision"] == half.result.provenance["precision"] == "bf16"
+    assert not weights(half).equal(weights(outcome_of()))
+    assert weights(half).dtype == torch.float32
+    assert half.result.provenance["steps"]["captured"] == 0
+    with pytest.raises(UsageError, match="tf32' is for GPUs"):
+        outcome_of(precision="tf32")
+    with pytest.raises(UsageError, match="did you mean 'bf16'"):
+        outcome_of(precision="bf15")
+
+
+@pytest.mark.parametrize("exacting", [False, True])
+def test_a_gpu_computes_in_bfloat16_unless_a_method_derives_twice(monkeypatch, exacting):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    gpu = torch.device("cuda")
+    assert resolve_precision("auto", gpu, exacting=exacting) == ("tf32" if exacting else "bf16")
+    assert resolve_precision("fp32", gpu, exacting=exacting) == "fp32"
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+    assert resolve_precision("auto", gpu, exacting=exacting) == "tf32"

@@ -26,6 +26,14 @@ class Memory(Protocol):
         """See one stream batch, raw images and the method's fields, after the update it led to."""
         ...
 
+    def frozen(self, n: int) -> tuple[int, ...]:
+        """Host numbers that `add` and draws of up to n rows depend on: a recorded step is good while they last."""
+        ...
+
+    def replayed(self, n: int) -> None:
+        """Count n rows that a recorded step has added: the device did its half, this is the host's half of `add`."""
+        ...
+
     def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
         """min(n, size) distinct rows of a part, uniformly at random."""
         ...

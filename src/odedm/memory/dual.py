@@ -64,6 +64,14 @@ class DualMemory:
         """min(n, size) distinct rows of a part, uniformly at random."""
         return self.host.sample(n, part=part, rng=rng)
 
+    def frozen(self, n: int) -> tuple[int, ...]:
+        """The host's numbers that `add` and draws of up to n rows depend on."""
+        return self.host.frozen(n)
+
+    def replayed(self, n: int) -> None:
+        """Count n rows that a recorded step has added."""
+        self.host.replayed(n)
+
     def rows(self, part: Part = Part.ALL) -> Rows:
         """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
         return self.host.rows(part)

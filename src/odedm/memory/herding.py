@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.memory.keyed import KeyedMemory
+from odedm.memory.keyed import BorderMemory
 from odedm.rows import EMPTY, Field, Part, Probe, Rows, Task, count, take
 
 GOLDEN = (5**0.5 - 1) / 2
@@ -77,7 +77,7 @@ def priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:
 
 
 @final
-class HerdedQuota(KeyedMemory):
+class HerdedQuota(BorderMemory):
     """As many exemplars of every class seen so far, chosen by herding when a task ends (iCaRL).
 
     The quota of a class is ⌊short-term capacity / classes seen⌋; old classes keep their first picks, and rows of a
@@ -98,9 +98,6 @@ class HerdedQuota(KeyedMemory):
     def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
         super().__init__(capacity, fields, device)
         self._told = False
-
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
-        """Nothing is stored while a task lasts: exemplars are chosen from all of it."""
 
     def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:  # noqa: ARG002
         """Cut old classes to the new quota and herd as many rows of each class of the task."""

@@ -67,6 +67,14 @@ class KeyedMemory(ABC):
         self.arrived += amount
         self._short = min(self._short + amount, self.short_capacity)
 
+    def frozen(self, n: int) -> tuple[int, ...]:
+        """Host numbers that `add` and draws of up to n rows depend on: a recorded step is good while they last."""
+        return tuple(min(n, self.size(part)) for part in Part)
+
+    def replayed(self, n: int) -> None:
+        """Count n rows that a recorded step has added: the device did its half, this is the host's half of `add`."""
+        self._short = min(self._short + n, self.short_capacity)
+
     def replace_short(self, rows: Rows, key: Tensor) -> None:
         """Make `rows` [n] with keys [n] in [0, 1) the whole short-term part, in this order."""
         if count(rows) > self.short_capacity:
@@ -91,7 +99,7 @@ class KeyedMemory(ABC):
     def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
         """min(n, size) distinct rows of a part, uniformly at random."""
         noise = torch.rand(self.capacity, generator=rng, device=self.store.key.device)
-        if self.size(part) < self.capacity:
+        if noise.is_cuda or self.size(part) < self.capacity:  # a recorded draw must not depend on whether it is full
             noise.masked_fill_(~self._belongs(part), -1.0)
         return self.store.read(noise.topk(min(n, self.size(part))).indices)
 
@@ -114,3 +122,13 @@ class KeyedMemory(ABC):
         if part is Part.LONG:
             return key > 1
         return key >= 0 if part is Part.ALL else (key >= 0) & (key < 1)
+
+
+class BorderMemory(KeyedMemory):
+    """A memory that stores nothing while a task lasts and chooses from all of its rows when it ends."""
+
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+        """Nothing is kept while a task lasts."""
+
+    def replayed(self, n: int) -> None:
+        """Nothing was added, so nothing is counted."""

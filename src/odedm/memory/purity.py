@@ -55,6 +55,10 @@ class Purity(KeyedMemory):
         self.store.key[self._slots()] = key[:short]
         self.offer_short(rows, key[short:])
 
+    def frozen(self, n: int) -> tuple[int, ...]:
+        """Scores are made of all rows, so every number of them counts."""
+        return (*super().frozen(n), self._short, self._long)
+
     def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
 

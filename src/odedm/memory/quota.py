@@ -7,12 +7,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from odedm.memory.keyed import KeyedMemory
-from odedm.rows import Part, Probe, Rows, Task, take
+from odedm.memory.keyed import BorderMemory
+from odedm.rows import Part, Probe, Task, take
 
 
 @final
-class TaskQuota(KeyedMemory):
+class TaskQuota(BorderMemory):
     """⌊capacity / (t + 1)⌋ rows of each of the tasks 0..t, exactly balanced; empty until the first task ends.
 
     A task gives a random choice of its rows, ranked. As quotas shrink the lowest ranks leave, so what is kept of a
@@ -32,9 +32,6 @@ class TaskQuota(KeyedMemory):
     [0, 0, 1, 1]
     """
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
-        """Nothing is kept while a task lasts."""
-
     def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
         """Cut the rows of old tasks down to the new quota and fill up with rows of the finished one."""
         device, quota = self.store.key.device, quotas(self.short_capacity, task.index + 1)
@@ -49,15 +46,12 @@ class TaskQuota(KeyedMemory):
 
 
 @final
-class ReleasedTaskQuota(KeyedMemory):
+class ReleasedTaskQuota(BorderMemory):
     """The quota as the framework releases it: ⌊capacity / t⌋ rows of each task compete as in a reservoir.
 
     The quota is off by one, so t + 1 tasks offer more rows than there is room for: the memory stays full and is only
     nearly balanced (200 rows after the second task: about 98 and 102). `TaskQuota` is what was meant.
     """
-
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
-        """Nothing is kept while a task lasts."""
 
     def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
         """Let the first rows of old tasks and a random choice of the finished one's rows compete for the room."""

@@ -63,6 +63,11 @@ class Method(ABC):
     """The memory policy the method was published with: a name in the catalogue's POLICIES."""
     mixes_memory: ClassVar[bool] = False
     """Whether stored rows are shuffled into the task's own rows when it begins (no replay draws then)."""
+    capturable: ClassVar[bool] = False
+    """Whether a step can be recorded once and replayed by the device: its shapes depend on sizes alone, it reads no
+    value back, and what it keeps changes in place. Host values may change at a task's borders, not in between."""
+    exacting: ClassVar[bool] = False
+    """Whether the method takes the weights as one vector and derives twice: it then computes in float32, no less."""
 
     net: Net
     draw: int
@@ -72,10 +77,13 @@ class Method(ABC):
     weight_decay: float = 0.0
     optimiser: torch.optim.Optimizer = field(init=False, repr=False)
     last_loss: Tensor = field(init=False, repr=False)
+    aside: Tensor | None = field(init=False, repr=False, default=None)
+    """The auxiliary term of the next `descend`, where `forwards` has made it already."""
 
     def __post_init__(self) -> None:
         self.optimiser = self.fresh_optimiser()
-        self.last_loss = torch.zeros(())
+        weight = next(self.net.parameters())
+        self.last_loss = torch.zeros((), dtype=weight.dtype, device=weight.device)
 
     def fields(self) -> tuple[Field, ...]:
         """The columns that `step` and `annotate` return."""
@@ -112,12 +120,25 @@ class Method(ABC):
         """The head's weights [C, d]."""
         return self.net.head_weight()
 
+    def forwards(self, *inputs: Tensor, replay: Replay | None = None) -> list[Tensor]:
+        """Logits of each batch of inputs, as by a forward for each; on a GPU one pass does them all.
+
+        With `replay` the forward of the auxiliary long-term term, which `descend` adds, goes along with them.
+        """
+        past = replay.auxiliary() if replay is not None else None
+        if replay is None or past is None:
+            return self.net.together(*inputs)
+        *logits, aside = self.net.together(*inputs, past["input"])
+        self.aside = replay.gamma * F.cross_entropy(aside, past["label"])
+        return logits
+
     def descend(self, loss: Tensor, replay: Replay | None = None) -> None:
         """One optimiser step on the loss, plus the auxiliary long-term term of the method's main update."""
-        past = replay.auxiliary() if replay is not None else None
-        if replay is not None and past is not None:
-            loss = loss + replay.gamma * F.cross_entropy(self.net(past["input"]), past["label"])
-        self.last_loss = loss.detach()
+        if replay is not None:
+            if self.aside is None:
+                self.forwards(replay=replay)
+            loss, self.aside = loss if self.aside is None else loss + self.aside, None
+        self.last_loss.copy_(loss.detach())  # in place: a captured step holds on to the tensor
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
@@ -129,7 +150,7 @@ class Method(ABC):
         )
 
 
-RESERVED = ("net", "draw", "rng", "optimiser", "last_loss")
+RESERVED = ("net", "draw", "rng", "optimiser", "last_loss", "aside")
 """Keywords of a method that the run sets, not the user."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch.nn import functional as F
 
@@ -18,6 +19,8 @@ class DER(Method):
     over rows and classes, so the same α weighs ten times less with 100 classes than with 10.
     """
 
+    capturable: ClassVar[bool] = True
+
     alpha: float = 0.1
 
     def fields(self) -> tuple[Field, ...]:
@@ -26,11 +29,13 @@ class DER(Method):
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """CE(h(x), y) + α · mean (h(x') - z')²."""
-        logits = self.net(batch["input"])
-        loss = F.cross_entropy(logits, batch["label"])
         if replay:
             past = replay(self.draw)
-            loss = loss + self.alpha * F.mse_loss(self.net(past["input"]), past["logits"])
+            logits, recalled = self.forwards(batch["input"], past["input"], replay=replay)
+            loss = F.cross_entropy(logits, batch["label"]) + self.alpha * F.mse_loss(recalled, past["logits"])
+        else:
+            (logits,) = self.forwards(batch["input"])
+            loss = F.cross_entropy(logits, batch["label"])
         self.descend(loss, replay)
         return {"logits": logits.detach()}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.methods.base import Method, Replay
-from odedm.nets import Net
 from odedm.rows import Field, Rows
 
 
@@ -16,8 +16,10 @@ from odedm.rows import Field, Rows
 class DERpp(Method):
     """DER plus β times the cross-entropy on a second, independent replay draw.
 
-    Three separate forwards: BatchNorm must see the stream and each draw by itself.
+    BatchNorm sees the stream and each draw by itself, as in three forwards.
     """
+
+    capturable: ClassVar[bool] = True
 
     alpha: float = 0.1
     beta: float = 0.5
@@ -28,7 +30,7 @@ class DERpp(Method):
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """CE(h(x), y) + α · mean (h(x') - z')² + β · CE(h(x''), y'')."""
-        logits, loss = rehearse(self.net, batch, replay, draw=self.draw, alpha=self.alpha, beta=self.beta)
+        logits, loss = rehearse(self, batch, replay, alpha=self.alpha, beta=self.beta)
         self.descend(loss, replay)
         return {"logits": logits.detach()}
 
@@ -37,13 +39,13 @@ class DERpp(Method):
         return {"logits": self.predict(rows["input"])}
 
 
-def rehearse(net: Net, batch: Rows, replay: Replay, *, draw: int, alpha: float, beta: float) -> tuple[Tensor, Tensor]:
+def rehearse(method: Method, batch: Rows, replay: Replay, *, alpha: float, beta: float) -> tuple[Tensor, Tensor]:
     """The stream's logits [B, C] and the loss of DER++, with two independent draws once something is stored."""
-    logits = net(batch["input"])
-    loss = F.cross_entropy(logits, batch["label"])
-    if replay:
-        past = replay(draw)
-        loss = loss + alpha * F.mse_loss(net(past["input"]), past["logits"])
-        past = replay(draw)
-        loss = loss + beta * F.cross_entropy(net(past["input"]), past["label"])
-    return logits, loss
+    x, label = batch["input"], batch["label"]
+    if not replay:
+        (logits,) = method.forwards(x)
+        return logits, F.cross_entropy(logits, label)
+    dark, named = replay(method.draw), replay(method.draw)
+    logits, recalled, guess = method.forwards(x, dark["input"], named["input"], replay=replay)
+    loss = F.cross_entropy(logits, label) + alpha * F.mse_loss(recalled, dark["logits"])
+    return logits, loss + beta * F.cross_entropy(guess, named["label"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch.nn import functional as F
@@ -18,6 +19,8 @@ class ER(Method):
     BatchNorm sees both as one batch, and the plain mean gives the stream the weight B / (B + m).
     """
 
+    capturable: ClassVar[bool] = True
+
     lr: float = 0.1
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
@@ -26,5 +29,6 @@ class ER(Method):
         if replay:
             past = replay(self.draw)
             x, y = torch.cat([x, past["input"]]), torch.cat([y, past["label"]])
-        self.descend(F.cross_entropy(self.net(x), y), replay)
+        (logits,) = self.forwards(x, replay=replay)
+        self.descend(F.cross_entropy(logits, y), replay)
         return {}

@@ -23,6 +23,7 @@ class FDR(Method):
     """
 
     native: ClassVar[str] = "task-quota"
+    capturable: ClassVar[bool] = True
 
     alpha: float = 1.0
 
@@ -32,11 +33,12 @@ class FDR(Method):
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """CE(h(x), y); then α · mean ‖softmax h(x') - softmax z'‖."""
-        logits = self.net(batch["input"])
+        (logits,) = self.forwards(batch["input"], replay=replay)
         self.descend(F.cross_entropy(logits, batch["label"]), replay)
         if replay:
             past = replay(self.draw)
-            self.descend(self.alpha * function_distance(self.net(past["input"]), past["logits"]))
+            (recalled,) = self.forwards(past["input"])
+            self.descend(self.alpha * function_distance(recalled, past["logits"]))
         return {"logits": logits.detach()}
 
     def annotate(self, rows: Rows) -> Rows:

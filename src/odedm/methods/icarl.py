@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.utils import parameters_to_vector
 
 from odedm.errors import UsageError, choose
 from odedm.methods.base import Method, Replay
@@ -33,6 +32,7 @@ class ICarl(Method):
 
     native: ClassVar[str] = "herded"
     mixes_memory: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
 
     lr: float = 0.1
     l2: float = 1e-5
@@ -64,11 +64,12 @@ class ICarl(Method):
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """Mean BCE(h(x), Q) over rows and K columns + λ Σ ‖θ‖²; Q is the teacher's in old columns, else one-hot."""
         self.exemplars, self.means = replay, None
-        logits = self.net(batch["input"])
+        (logits,) = self.forwards(batch["input"], replay=replay)
         columns = logits.shape[1] if self.bce_columns == "all" else self.seen
         target = targets(batch["label"], self._recall(batch["input"], logits), columns)
         loss = F.binary_cross_entropy_with_logits(logits[:, :columns], target)
-        self.descend(loss + self.l2 * parameters_to_vector(self.net.parameters()).square().sum(), replay)
+        every = torch.cat([weight.flatten() for weight in self.net.parameters()])
+        self.descend(loss + self.l2 * every.square().sum(), replay)
         return {}
 
     def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ class POCL(Method):
     that move once per batch towards the mixture of least norm, the current one is added: θ ← θ - η (Σ w_i h_i + h_t).
     The first task is plain SGD; `warmup` batches of every later one bring its rows into the memory first.
     """
+
+    exacting: ClassVar[bool] = True
 
     inner_rate: float = 0.03
     inner_clamp: float = 2.0
@@ -91,7 +94,7 @@ class POCL(Method):
         """A step of experience replay; without `warmup_update` only the running statistics move."""
         if not self.warmup_update:
             with torch.no_grad():
-                self.last_loss = F.cross_entropy(self.net(batch["input"]), batch["label"])
+                self.last_loss.copy_(F.cross_entropy(self.net(batch["input"]), batch["label"]))
             return
         x, y = batch["input"], batch["label"]
         if replay:
@@ -123,7 +126,7 @@ class POCL(Method):
         past = list(range(now)) if self.groups == "released" else [task for task in groups if task < now]
         self.function.follow(self.optimiser, self.mixture(past) + self.slots[now])
         if losses:
-            self.last_loss = torch.stack(losses).mean()
+            self.last_loss.copy_(torch.stack(losses).mean())
 
     def groups_of(self, rows: Rows, current: int) -> dict[int, Tensor]:
         """Row numbers [n_i] of every task that is to be heard, oldest first; the first `current` rows are the batch.

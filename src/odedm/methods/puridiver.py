@@ -24,7 +24,7 @@ from odedm.methods.fitting import (
     shuffled,
     split,
 )
-from odedm.nets import Net
+from odedm.nets import GroupedNorm, Net
 from odedm.rows import Rows, Task, count
 
 CHUNK = 256
@@ -41,6 +41,7 @@ class PuriDivER(Method):
     """
 
     native: ClassVar[str] = "purity"
+    capturable: ClassVar[bool] = True
 
     lr: float = 0.05
     momentum: float = 0.9
@@ -61,7 +62,6 @@ class PuriDivER(Method):
         rebuild(self.net, self.rng("initialisation").initial_seed())
         self.boxes, self.order = self.rng("cutmix"), self.rng("fitting")
         super().__post_init__()
-        self.last_loss = self.last_loss.to(self.net.head_weight().device)
 
     def fresh_optimiser(self) -> torch.optim.Optimizer:
         """SGD with Nesterov momentum at the stream's rate."""
@@ -86,15 +86,16 @@ class PuriDivER(Method):
             past = replay(self.draw)
             x, y = torch.cat([x, replay.strong(past["image"])]), torch.cat([y, past["label"]])
         if len(y) > 1:  # one row alone has no batch statistics for the head
-            loss = self.mixed_loss(x, y)
+            loss = self.mixed_loss(x, y, replay)
             self.descend(loss, replay)
-            self.last_loss = loss.detach()  # the memory weighs by the method's own loss, with or without a further term
+            self.last_loss.copy_(loss.detach())  # the memory weighs by the method's own loss, without a further term
         return {}
 
-    def mixed_loss(self, x: Tensor, y: Tensor) -> Tensor:
+    def mixed_loss(self, x: Tensor, y: Tensor, replay: Replay | None = None) -> Tensor:
         """Cross-entropy of inputs [n, ...] with labels [n] under CutMix."""
         x, other, share = cutmix(x, y, self.cutmix, self.boxes)
-        return mixed_cross_entropy(self.net(x), y, other, share)
+        (logits,) = self.forwards(x, replay=replay)
+        return mixed_cross_entropy(logits, y, other, share)
 
     def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
         """Fit the network to every stored row, if asked to."""
@@ -155,14 +156,8 @@ class PuriDivER(Method):
 
 
 @final
-class HeadNorm(nn.BatchNorm1d):
-    """BatchNorm over logits that judges a single row by the running statistics: it has none of its own."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Standardised logits [n, C]."""
-        if len(x) > 1:
-            return super().forward(x)
-        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+class HeadNorm(GroupedNorm, nn.BatchNorm1d):
+    """BatchNorm over logits [n, C]; the running statistics judge a single row, which has none of its own."""
 
 
 def rebuild(net: Net, seed: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,8 @@ class Refresh(Method):
     untouched. F is estimated when a task ends, row by row: a second visit to the task's rows, which the strictly
     online setting does not allow. Nobody reads it after the last task, nor where δ, κ or `unlearn_steps` is 0: no pass.
     """
+
+    capturable: ClassVar[bool] = True
 
     weight_decay: float = 1e-4
     alpha: float = 0.1
@@ -81,7 +84,7 @@ class Refresh(Method):
         """θ ← θ + δ (u + σ ξ) / (1 + κ F), then the update of DER++."""
         for _ in range(self.unlearn_steps):
             self.unlearn(batch)
-        logits, loss = rehearse(self.net, batch, replay, draw=self.draw, alpha=self.alpha, beta=self.beta)
+        logits, loss = rehearse(self, batch, replay, alpha=self.alpha, beta=self.beta)
         self.descend(loss, replay)
         return {"logits": logits.detach()}
 
@@ -190,16 +193,20 @@ def statistics_kept(net: nn.Module, *, training: bool) -> Iterator[None]:
 
     Training mode without tracking: BatchNorm uses its batch and writes nothing, which `vmap` could not do in place.
     """
-    before = net.training
+    before, compute = net.training, getattr(net, "compute", None)
     tracking = [module for module in net.modules() if training and getattr(module, "track_running_stats", False)]
     net.train(training)
     try:
+        if compute is not None:  # gradients of single rows have no batching rule for mixed types
+            vars(net)["compute"] = None
         for module in tracking:
             vars(module)["track_running_stats"] = False
         yield
     finally:
         for module in tracking:
             vars(module)["track_running_stats"] = True
+        if compute is not None:
+            vars(net)["compute"] = compute
         net.train(before)
 
 

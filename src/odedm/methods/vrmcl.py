@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,6 +36,9 @@ class VRMCL(Method):
     the mean loss of batch and memory after each of them. v ← ∇ℳ(θ) + ρ (v - ∇ℳ(θ⁻)), the STORM estimator with the
     same rows at the last iterate θ⁻, gives the update θ ← θ - β v; `lr` is β and `storm` is ρ.
     """
+
+    capturable: ClassVar[bool] = True
+    exacting: ClassVar[bool] = True
 
     lr: float = 0.35
     inner_rate: float = 0.1
@@ -89,7 +93,7 @@ class VRMCL(Method):
             if self.clamp_rates:
                 self.rates.clamp_(min=0.0)
             self.function.follow(self.optimiser, self.velocity)
-            self.last_loss = now.loss
+            self.last_loss.copy_(now.loss)
         return {}
 
     def look_ahead(self, weights: Tensor, chunks: list[Objective], query: Objective) -> Hypergradient:
@@ -115,7 +119,9 @@ class VRMCL(Method):
         """
         if self.split == "position":
             current = min(self.draw, count(rows))
-            low = torch.tensor(self.heads, device=rows["task"].device)[rows["task"], 0]
+            low = torch.zeros_like(rows["task"])
+            for number, (first, _) in enumerate(self.heads):
+                low.masked_fill_(rows["task"] == number, first)
         else:
             low = torch.full_like(rows["task"], self.heads[-1][0])
         high = torch.full_like(low, self.net.classes)

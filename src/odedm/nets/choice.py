@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ LARGE = 128
 """The side from which `auto` takes the vision transformer: there ResNet-18, whose stem keeps the size, costs too much.
 
 At 224×224 it makes 27 billion multiplications for an image, ViT-Tiny/16 1.2 billion."""
+
+_one_at_a_time = threading.Lock()
+"""Layers draw their weights from torch's one global generator, and runs may be built in several threads."""
 
 
 def pick(name: str, shape: tuple[int, ...]) -> str:
@@ -69,7 +73,7 @@ def build(
     """A freshly initialised net; the seed alone decides its weights, whatever was drawn before."""
     name = pick(name, shape)
     values = configure(name, shape, classes, options or {})
-    with torch.random.fork_rng(devices=[]):
+    with _one_at_a_time, torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would seed every GPU of the caller as well
         torch.default_generator.manual_seed(derive(seed, "init"))
         net: Net = NETS[name].load()(shape, classes, **values)

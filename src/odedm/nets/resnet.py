@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import final
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from odedm.nets.base import Net, Norm2d, channels, positive
 from odedm.nets.small import conv
@@ -33,9 +32,9 @@ class ResNet18(Net):
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(before, classes)
 
-    def features(self, x: Tensor) -> Tensor:
+    def trunk(self, x: Tensor) -> Tensor:
         """The last stage averaged over places [n, 8 · width], all entries ≥ 0."""
-        maps: Tensor = self.blocks(F.relu(self.norm(self.stem(x))))
+        maps: Tensor = self.blocks(self.norm(self.stem(x), relu=True))
         return maps.mean((2, 3))
 
 
@@ -62,5 +61,6 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps [n, after, h / stride, w / stride]."""
-        y = F.relu(self.norm1(self.conv1(x)))
-        return F.relu(self.norm2(self.conv2(y)) + self.around(x))
+        y: Tensor = self.norm1(self.conv1(x), relu=True)
+        z: Tensor = self.norm2(self.conv2(y), self.around(x), relu=True)
+        return z

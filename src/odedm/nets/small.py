@@ -6,7 +6,6 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from odedm.nets.base import Net, Norm2d, channels, positive
 
@@ -28,7 +27,7 @@ class MLP(Net):
         )
         self.head = nn.Linear(width, classes)
 
-    def features(self, x: Tensor) -> Tensor:
+    def trunk(self, x: Tensor) -> Tensor:
         """Second hidden layer [n, width]."""
         hidden: Tensor = self.hidden(x)
         return hidden
@@ -51,11 +50,11 @@ class SmallCNN(Net):
         self.conv3, self.norm3 = conv(2 * width, 4 * width, stride=2), Norm2d(4 * width)
         self.head = nn.Linear(4 * width, classes)
 
-    def features(self, x: Tensor) -> Tensor:
+    def trunk(self, x: Tensor) -> Tensor:
         """The last convolution averaged over places [n, 4 · width]."""
-        x = F.relu(self.norm1(self.conv1(x)))
-        x = F.relu(self.norm2(self.conv2(x)))
-        x = F.relu(self.norm3(self.conv3(x)))
+        x = self.norm1(self.conv1(x), relu=True)
+        x = self.norm2(self.conv2(x), relu=True)
+        x = self.norm3(self.conv3(x), relu=True)
         return x.mean((2, 3))
 
 

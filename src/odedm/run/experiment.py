@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from odedm.catalogue import CLASS_ORDERS, DISTANCES, METHODS, NETS, POLICIES, REPLAYS, SETTINGS, SPACES
+from odedm.catalogue import CLASS_ORDERS, DISTANCES, METHODS, NETS, POLICIES, PRECISIONS, REPLAYS, SETTINGS, SPACES
 from odedm.errors import UsageError, choose
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -113,7 +113,11 @@ class ODEDM:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One run, whole: data, method, memory, and the seed from which every draw follows."""
+    """One run, whole: data, method, memory, and the seed from which every draw follows.
+
+    `precision` is "fp32", "tf32" or "bf16"; "auto" takes float32 on a CPU and bfloat16 on a GPU, TF32 there for methods
+    that derive twice. `capture` lets a GPU replay steps as recorded graphs, which changes no number.
+    """
 
     memory: Reservoir | Native | ODEDM
     method: str = "derpp"
@@ -133,9 +137,11 @@ class Experiment:
     seed: int = 0
     device: str = "auto"
     threads: int = 1
+    precision: str = "auto"
+    capture: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("data", "method", "setting", "class_order", "net", "device", "columns"):
+        for name in ("data", "method", "setting", "class_order", "net", "device", "columns", "precision"):
             if not isinstance(getattr(self, name), str):
                 raise UsageError(f"{name} must be a name; {getattr(self, name)!r} was given.")
         choose("method", self.method, METHODS)
@@ -143,6 +149,7 @@ class Experiment:
         choose("class order", self.class_order, CLASS_ORDERS)
         choose("net", self.net, {**NETS, "auto": None})
         choose("device", self.device, dict.fromkeys(DEVICES))
+        choose("precision", self.precision, {"auto": None, **PRECISIONS})
         choose("evaluation columns", self.columns, {"seen": None, "all": None})
         if self.factor is not None and self.setting != "long-tail":
             raise UsageError(f"factor belongs to the setting 'long-tail'; the setting is '{self.setting}'.")
@@ -179,7 +186,7 @@ class Experiment:
         >>> Experiment(Reservoir(100)).slug().rsplit("-", 1)[0]
         'fashion-mini-derpp-reservoir-100'
         """
-        same = json.dumps({**self.describe(), "seed": None, "threads": None}, sort_keys=True)
+        same = json.dumps({**self.describe(), "seed": None, "threads": None, "capture": None}, sort_keys=True)
         mark = hashlib.blake2b(same.encode(), digest_size=4).hexdigest()
         return f"{self.data}-{self.method}-{self.memory.name}-{self.memory.capacity}-{mark}"
 

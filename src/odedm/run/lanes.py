@@ -1,26 +1,32 @@
-"""Many runs at once, in processes side by side, each with exactly the numbers it has alone."""
+"""Many runs at once, in processes or on streams of a GPU, each with exactly the numbers it has alone."""
 
 from __future__ import annotations
 
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odedm.errors import UsageError
 from odedm.files import sweep_staging
 from odedm.run.experiment import Experiment
 from odedm.run.results import Result
 
+if TYPE_CHECKING:
+    from odedm.stream.datasets import Dataset
+
+GPU_LANES = 8
+"""Runs that share one GPU: more of them gain nothing, the card is full."""
 TICK = 0.1
 """Seconds between two reports of progress from one run."""
 
@@ -48,12 +54,19 @@ class Watcher(Protocol):
 def run_jobs(
     jobs: Sequence[Job], watcher: Watcher, *, lanes: int | None = None, overwrite: bool = False
 ) -> list[Result]:
-    """Run every job, several at once where cores allow, and return the results in the order of the jobs.
+    """Run every job, several at once where there is room, and return the results in the order of the jobs.
 
-    A run that fails does not end the others; when all are through, an error names the failed ones.
+    On a CPU lanes are processes; on a GPU threads of this one, each with its own stream. A run that fails does not end
+    the others; when all are through, an error names the failed ones.
     """
-    lanes = min(lanes or choose_lanes(jobs), len(jobs))
-    outcomes = _run_here(jobs, watcher, overwrite) if lanes <= 1 else _run_in_processes(jobs, watcher, lanes, overwrite)
+    on_gpu = any(_uses_gpu(job.experiment.device) for job in jobs)
+    lanes = min(lanes or choose_lanes(jobs, on_gpu=on_gpu), len(jobs))
+    if lanes <= 1:
+        outcomes = _run_here(jobs, watcher, overwrite)
+    elif on_gpu:
+        outcomes = _run_in_threads(jobs, watcher, lanes, overwrite)
+    else:
+        outcomes = _run_in_processes(jobs, watcher, lanes, overwrite)
     failed = [(job, each) for job, each in zip(jobs, outcomes, strict=True) if isinstance(each, UsageError)]
     if failed:
         raise UsageError(_failures(failed, len(jobs)))
@@ -67,16 +80,26 @@ def _failures(failed: Sequence[tuple[Job, UsageError]], total: int) -> str:
     return f"{len(failed)} of {total} runs failed, the others are kept: {names}. The first said: {failed[0][1]}"
 
 
-def choose_lanes(jobs: Sequence[Job]) -> int:
-    """As many processes as there are cores for the threads each run asks for; one where a GPU is used.
+def choose_lanes(jobs: Sequence[Job], *, on_gpu: bool = False) -> int:
+    """As many as there are cores for the threads each run asks for; on a GPU as many as fill it.
 
     >>> choose_lanes([])
     1
     """
-    if not jobs or any(job.experiment.device == "cuda" for job in jobs):
+    if not jobs:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if on_gpu:
+        return max(1, min(len(jobs), GPU_LANES, cores))
     return max(1, min(len(jobs), cores // max(job.experiment.threads for job in jobs)))
+
+
+def _uses_gpu(device: str) -> bool:
+    if device == "cpu":
+        return False
+    from odedm.run.resolve import resolve_device  # torch is imported where it is asked for a GPU
+
+    return resolve_device(device).type == "cuda"
 
 
 def _run_here(jobs: Sequence[Job], watcher: Watcher, overwrite: bool) -> list[Result | UsageError]:
@@ -93,11 +116,11 @@ def _run_here(jobs: Sequence[Job], watcher: Watcher, overwrite: bool) -> list[Re
     return outcomes
 
 
-def _train(job: Job, report: Callable[[int, int], None], overwrite: bool) -> Result:
+def _train(job: Job, report: Callable[[int, int], None], overwrite: bool, data: Dataset | None = None) -> Result:
     from odedm.run.loop import Run  # torch is imported where runs happen, not where they are planned
     from odedm.run.save import save_run
 
-    outcome = Run(job.experiment).finish(lambda _task, done, total: report(done, total))
+    outcome = Run(job.experiment, data).finish(lambda _task, done, total: report(done, total))
     save_run(outcome, job.folder, overwrite=overwrite)
     return outcome.result
 
@@ -113,6 +136,45 @@ def _throttled(report: Callable[[int, int], None]) -> Callable[[int, int], None]
             report(done, total)
 
     return tell
+
+
+class _Stopped(BaseException):
+    """Raised inside a lane that is to stop."""
+
+
+def _run_in_threads(jobs: Sequence[Job], watcher: Watcher, lanes: int, overwrite: bool) -> list[Result | UsageError]:
+    """Lanes that share a GPU: launching recorded steps hardly needs Python, and kernels of several streams overlap."""
+    from odedm.run.loop import load_data
+    from odedm.run.numerics import own_numerics
+
+    reports: queue.SimpleQueue[tuple[int, int, int]] = queue.SimpleQueue()
+    stop = threading.Event()
+    shared = {job.experiment.data: load_data(job.experiment.data) for job in jobs}
+
+    def lane(number: int) -> Result:
+        def report(done: int, total: int) -> None:
+            if stop.is_set():
+                raise _Stopped
+            reports.put((number, done, total))
+
+        job = jobs[number]
+        return _train(job, _throttled(report), overwrite, shared[job.experiment.data])
+
+    # what a run computes with is set for the whole process, so runs that differ in it take turns
+    alike: dict[tuple[int, bool], list[int]] = {}
+    for number, job in enumerate(jobs):
+        alike.setdefault((job.experiment.threads, job.experiment.precision == "fp32"), []).append(number)
+    outcomes: dict[int, Result | UsageError] = {}
+    for (threads, exact), numbers in alike.items():
+        with own_numerics(threads, "fp32" if exact else "tf32"):
+            pool = ThreadPoolExecutor(lanes, thread_name_prefix="lane")
+            try:
+                _collect({pool.submit(lane, number): number for number in numbers}, reports, watcher, outcomes)
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                stop.clear()
+    return [outcomes[number] for number in range(len(jobs))]
 
 
 _reports: Any = None
@@ -134,16 +196,23 @@ def _run_in_processes(jobs: Sequence[Job], watcher: Watcher, lanes: int, overwri
     outcomes: dict[int, Result | UsageError] = {}
     with _pool(lanes, context, reports, jobs) as pool:
         running = {pool.submit(_run_there, number, job, overwrite): number for number, job in enumerate(jobs)}
-        while running:
-            done, _ = wait(running, timeout=TICK, return_when=FIRST_COMPLETED)
-            for number, seen, total in _drain(reports):
-                watcher.progress(number, seen, total)
-            for future in done:
-                number = running.pop(future)
-                outcome = outcomes[number] = _outcome_of(future)
-                if isinstance(outcome, Result):
-                    watcher.finished(number, outcome)
+        _collect(running, reports, watcher, outcomes)
     return [outcomes[number] for number in range(len(jobs))]
+
+
+def _collect(
+    running: dict[Future[Result], int], reports: Any, watcher: Watcher, outcomes: dict[int, Result | UsageError]
+) -> None:
+    """Pass on what the lanes report until all are through."""
+    while running:
+        done, _ = wait(running, timeout=TICK, return_when=FIRST_COMPLETED)
+        for number, seen, total in _drain(reports):
+            watcher.progress(number, seen, total)
+        for future in done:
+            number = running.pop(future)
+            outcome = outcomes[number] = _outcome_of(future)
+            if isinstance(outcome, Result):
+                watcher.finished(number, outcome)
 
 
 def _outcome_of(future: Future[Result]) -> Result | UsageError:

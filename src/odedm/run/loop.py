@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,13 @@ from odedm.memory.dual import Candidates, DualMemory, Host
 from odedm.methods.base import Method
 from odedm.nets import build
 from odedm.randomness import generator
-from odedm.rows import Field, Rows, Task, count, take
+from odedm.rows import Field, Rows, Task
 from odedm.run import experiment as config
+from odedm.run.capture import CudaRecorder, Pace, Stepper, generators_of
 from odedm.run.evaluate import evaluate
 from odedm.run.experiment import ODEDM, Experiment, Native
-from odedm.run.numerics import own_numerics
+from odedm.run.feed import Feed, feed
+from odedm.run.numerics import arranged, own_numerics, own_stream, settle
 from odedm.run.probe import LearnerProbe
 from odedm.run.provenance import provenance
 from odedm.run.replay import MemoryReplay
@@ -77,6 +79,8 @@ def train(
     seed: int = 0,
     device: str = "auto",
     threads: int = 1,
+    precision: str = "auto",
+    capture: bool = True,
 ) -> Outcome:
     """Train one method with one memory on one stream, from plain arguments.
 
@@ -106,8 +110,27 @@ def train(
         seed=seed,
         device=device,
         threads=threads,
+        precision=precision,
+        capture=capture,
     )
     return Run(plan, given).finish()
+
+
+@dataclass
+class Progress:
+    """How far a run has come, and what it has found out so far."""
+
+    task: int = 0
+    batch: int = 0
+    """Batches of the running task that are done."""
+    rows: int = 0
+    feed: Feed | None = None
+    """The running task's batches; None between tasks."""
+    arrived: list[Rows] = field(default_factory=list)
+    """The running task's rows with the fields they had, where the memory is to keep those."""
+    class_il: list[list[float]] = field(default_factory=list)
+    task_il: list[list[float]] = field(default_factory=list)
+    census: list[dict[str, list[int]]] = field(default_factory=list)
 
 
 class Run:
@@ -117,12 +140,13 @@ class Run:
         self.data = data or load_data(experiment.data)
         self.experiment = resolve(experiment, self.data)
         self.device = torch.device(self.experiment.device)
-        with own_numerics(self.experiment.threads):
+        self.progress = Progress()
+        with own_numerics(self.experiment.threads, self.experiment.precision):
             self._build()
 
     def _build(self) -> None:
         plan = self.experiment
-        self.clock = Clock(partial(torch.cuda.synchronize, self.device) if self.device.type == "cuda" else lambda: None)
+        self.clock = Clock(settle(self.device))
         self.rng = partial(generator, plan.seed, device=self.device)
         self.stream = split(
             self.data,
@@ -136,14 +160,25 @@ class Run:
             device=self.device,
         )
         draw = plan.draw or plan.batch
+        kind = METHODS[plan.method].load()
         network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
-        network = network.to(self.device)
-        self.method: Method = METHODS[plan.method].load()(net=network, draw=draw, rng=self.rng, **plan.options)
+        network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
+        self.method: Method = kind(net=network, draw=draw, rng=self.rng, **plan.options)
         self.probe = LearnerProbe(self.method, self.stream.transform)
         self.memory = self._memory()
         reading, gamma = (plan.memory.replay, plan.memory.gamma) if isinstance(plan.memory, ODEDM) else ("union", 0.0)
         self.replay = MemoryReplay(
             self.memory, self.stream.transform, reading=reading, draw=draw, gamma=gamma, rng=self.rng
+        )
+        self.keys, self.views = self.rng("memory"), self.rng("stream views")
+        # these two on the CPU: one seed, one choice anywhere
+        self.shuffle, self.borders = generator(plan.seed, "mixing"), generator(plan.seed, "memory borders")
+        captures = plan.capture and kind.capturable and self.device.type == "cuda"
+        self.stepper = Stepper(
+            self._step,
+            frozen=self.replay.frozen,
+            replayed=self.memory.replayed,
+            recorder=partial(CudaRecorder, self._generators) if captures else None,
         )
 
     def _memory(self) -> Memory:
@@ -168,76 +203,77 @@ class Run:
         rng = generator(self.experiment.seed, "consolidation")  # on the CPU: one seed, one choice anywhere
         return DualMemory(host, consolidator(plan), rng=rng, clock=self.clock, candidates=candidates)
 
+    def _generators(self) -> Iterator[torch.Generator]:
+        """Every generator that a step may draw from on the device."""
+        return generators_of([self.keys, self.views, self.replay, self.method, self.memory])
+
     def finish(self, watch: Watch = lambda *_: None) -> Outcome:
         """Train on every task in turn and evaluate after each."""
-        with own_numerics(self.experiment.threads):
-            return self._finish(watch)
+        with own_numerics(self.experiment.threads, self.experiment.precision), own_stream(self.device):
+            for task in self.stream.tasks[self.progress.task :]:
+                self._learn(task, watch)
+                self._conclude(task)
+        return Outcome(self._result(), self.method, self.memory, self.probe, self.data)
 
-    def _finish(self, watch: Watch) -> Outcome:
-        class_il, task_il, census = [], [], []
-        total, done = sum(len(task) for task in self.stream.tasks), 0
-        keys, views = self.rng("memory"), self.rng("stream views")
-        shuffle = generator(self.experiment.seed, "mixing")
-        borders = generator(self.experiment.seed, "memory borders")
-        for task in self.stream.tasks:
+    def _learn(self, task: Task, watch: Watch) -> None:
+        """The task's batches, from where the run stands."""
+        progress, total = self.progress, sum(len(each) for each in self.stream.tasks)
+        if progress.feed is None:
             self.method.begin_task(task)
             self.memory.begin_task(task)
-            arrived: list[Rows] = []
-            with self.clock("train"):
-                for batch, new in self._batches(task, shuffle):
-                    rows = self._step(batch, new, keys, views)
-                    if self._keeps_fields:
-                        arrived.append(rows)
-                    done += new
-                    watch(task.index, done, total)
-            with self.clock("consolidate"):
-                self.memory.end_task(self._annotated(task, arrived), self.probe, rng=borders)
-            with self.clock("end task"):
-                self.method.end_task(task, self.replay)
-            with self.clock("evaluate"):
-                accuracies = self._evaluate(task.index)
-            class_il.append(accuracies[0])
-            task_il.append(accuracies[1])
-            census.append(self.memory.census(self.data.classes))
-        result = Result.measure(
-            experiment=describe(self.experiment, self.stream, self.device),
-            class_il=class_il,
-            task_il=task_il,
-            seconds=self.clock.seconds,
-            census=census,
-            provenance=provenance(self.device, self.data.checksum),
-        )
-        return Outcome(result, self.method, self.memory, self.probe, self.data)
+            mixes = self.method.mixes_memory and self.memory.size() > 0
+            stored = self.replay.mixture() if mixes else None
+            progress.feed = feed(task, self.experiment.batch, stored=stored, rng=self.shuffle)
+        self.stepper.begin_task(self.method)
+        pace = Pace() if self.device.type == "cuda" else None
+        with self.clock("train"):
+            for batch, new in progress.feed.batches(progress.batch):
+                rows = self.stepper(batch, new)
+                if self._keeps_fields:
+                    progress.arrived.append({name: column.clone() for name, column in rows.items()})
+                progress.batch += 1
+                progress.rows += new
+                if pace:
+                    pace()
+                watch(task.index, progress.rows, total)
+        self.stepper.settle(self.method)
 
-    def _batches(self, task: Task, shuffle: torch.Generator) -> Iterator[tuple[Rows, int]]:
-        """The task's batches in arrival order, each with how many of its rows are new: they come first in it."""
-        if not self.method.mixes_memory or self.memory.size() == 0:
-            yield from batches(task, self.experiment.batch)
-            return
-        stored = self.replay.mixture()
-        both = {name: torch.cat([column, stored[name]]) for name, column in task.rows.items()}
-        yield from mixed(both, len(task), self.experiment.batch, shuffle)
+    def _conclude(self, task: Task) -> None:
+        """What follows a task's last batch: the memory's choice, the method's, and the test."""
+        progress = self.progress
+        with self.clock("consolidate"):
+            self.memory.end_task(self._annotated(task), self.probe, rng=self.borders)
+        with self.clock("end task"):
+            self.method.end_task(task, self.replay)
+        with self.clock("evaluate"):
+            class_il, task_il = self._evaluate(task.index)
+        progress.class_il.append(class_il)
+        progress.task_il.append(task_il)
+        progress.census.append(self.memory.census(self.data.classes))
+        progress.task, progress.batch, progress.feed, progress.arrived = task.index + 1, 0, None, []
+
+    def _step(self, batch: Rows, new: int) -> Rows:
+        """One update and what the memory keeps of the batch: all that a recording holds."""
+        self.replay.begin_step()
+        view = self.stream.transform.augment(batch["image"], self.views)
+        fields = self.method.step({**batch, "input": view}, self.replay)
+        rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
+        if new:
+            self.memory.add(rows, self.probe, rng=self.keys)
+        return rows
 
     @property
     def _keeps_fields(self) -> bool:
         plan = self.experiment.memory
         return isinstance(plan, ODEDM) and plan.annotate == "stream"
 
-    def _annotated(self, task: Task, arrived: Sequence[Rows]) -> Task:
+    def _annotated(self, task: Task) -> Task:
         """The task with the fields that its rows had when they arrived, where the memory is to keep those."""
         if not self._keeps_fields:
             return task
+        arrived = self.progress.arrived
         seen = {name: torch.cat([rows[name] for rows in arrived]) for name in arrived[0]}
         return replace(task, rows=seen)
-
-    def _step(self, batch: Rows, new: int, keys: torch.Generator, views: torch.Generator) -> Rows:
-        self.replay.begin_step()
-        view = self.stream.transform.augment(batch["image"], views)
-        fields = self.method.step({**batch, "input": view}, self.replay)
-        rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
-        if new:
-            self.memory.add(rows, self.probe, rng=keys)
-        return rows
 
     def _evaluate(self, task: int) -> tuple[list[float], list[float]]:
         return evaluate(
@@ -245,6 +281,18 @@ class Run:
             self.stream.tests[: task + 1],
             classes_per_task=self.stream.classes_per_task,
             columns=self.experiment.columns,
+        )
+
+    def _result(self) -> Result:
+        steps = {"eager": self.stepper.eager, "captured": self.stepper.captured}
+        return Result.measure(
+            experiment=describe(self.experiment, self.stream, self.device),
+            class_il=self.progress.class_il,
+            task_il=self.progress.task_il,
+            seconds=self.clock.seconds,
+            census=self.progress.census,
+            provenance=provenance(self.device, self.data.checksum)
+            | {"precision": self.experiment.precision, "steps": steps},
         )
 
 
@@ -263,29 +311,6 @@ def load_data(name: str) -> Dataset:
         data: Dataset = DATASETS[name].load()()
         return data
     return open_data(name)
-
-
-def batches(task: Task, size: int) -> Iterator[tuple[Rows, int]]:
-    """A task's rows in arrival order, `size` at a time, all of them new; the last batch may be smaller."""
-    for start in range(0, len(task), size):
-        rows = {name: column[start : start + size] for name, column in task.rows.items()}
-        yield rows, count(rows)
-
-
-def mixed(rows: Rows, new: int, size: int, rng: torch.Generator) -> Iterator[tuple[Rows, int]]:
-    """All rows once in random order, `size` at a time; the first `new` rows are new, and so come first in a batch.
-
-    The order is drawn on the CPU: how many rows of a batch are new is then known without asking the device.
-
-    >>> rows = {"label": torch.arange(6)}
-    >>> parts = [(part["label"].tolist(), new) for part, new in mixed(rows, 4, 4, torch.Generator().manual_seed(0))]
-    >>> [sorted(labels[:new]) for labels, new in parts], sorted(sum((labels for labels, _ in parts), []))
-    ([[0, 2, 3], [1]], [0, 1, 2, 3, 4, 5])
-    """
-    for part in torch.randperm(count(rows), generator=rng).split(size):
-        fresh = part[part < new]
-        order = torch.cat([fresh, part[part >= new]]).to(rows["label"].device)
-        yield take(rows, order), len(fresh)
 
 
 def describe(plan: Experiment, stream: Stream, device: torch.device) -> dict[str, Any]:

@@ -28,10 +28,10 @@ class LearnerProbe:
 
     def annotate(self, rows: Rows) -> Rows:
         """The method's declared fields for rows with raw images."""
-        parts = []
+        parts, size = [], BATCH.get(rows["image"].device.type, 512)
         with evaluating(self.method.net):
-            for start in range(0, max(1, count(rows)), BATCH):
-                part = {name: column[start : start + BATCH] for name, column in rows.items()}
+            for start in range(0, max(1, count(rows)), size):
+                part = {name: column[start : start + size] for name, column in rows.items()}
                 parts.append(self.method.annotate({**part, "input": self.transform.normalise(part["image"])}))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 

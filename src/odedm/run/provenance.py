@@ -65,7 +65,6 @@ def provenance(device: torch.device, checksum: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": name,
-        "precision": "float32, convolutions in TF32" if device.type == "cuda" else "float32",
         "data_checksum": checksum,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

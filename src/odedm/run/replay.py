@@ -35,10 +35,15 @@ class MemoryReplay:
         self._rng = rng
         self._generators: dict[str, torch.Generator] = {}
         self._calls = 0
+        self._most = draw
 
     def begin_step(self) -> None:
         """The next draw is the first of a step."""
         self._calls = 0
+
+    def frozen(self) -> tuple[int, ...]:
+        """The host's numbers that this replay's draws, and the memory's own work, depend on."""
+        return self.memory.frozen(self._most)
 
     def __bool__(self) -> bool:
         return self.memory.size() > 0
@@ -46,6 +51,7 @@ class MemoryReplay:
     def __call__(self, n: int) -> Rows:
         """Up to n rows for the method's own terms."""
         self._calls += 1
+        self._most = max(self._most, n)
         return self._read(n, self._part(), f"draw {self._calls}")
 
     def mixture(self) -> Rows:

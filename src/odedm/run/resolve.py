@@ -34,6 +34,7 @@ def resolve(plan: Experiment, data: Dataset) -> Experiment:
         memory = resolve_odedm(memory, tasks=tasks, classes=data.classes // tasks)
     factor = (10.0 if plan.factor is None else plan.factor) if plan.setting == "long-tail" else None
     net = pick(plan.net, data.shape)
+    device = resolve_device(plan.device)
     return replace(
         plan,
         tasks=tasks,
@@ -43,7 +44,8 @@ def resolve(plan: Experiment, data: Dataset) -> Experiment:
         net=net,
         net_options=configure_net(net, data.shape, data.classes, plan.net_options),
         draw=plan.draw or plan.batch,
-        device=resolve_device(plan.device).type,
+        device=device.type,
+        precision=resolve_precision(plan.precision, device, exacting=METHODS[plan.method].load().exacting),
     )
 
 
@@ -106,3 +108,18 @@ def resolve_device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise UsageError("The device 'cuda' was asked for, but torch sees no GPU here. Use --device cpu or auto.")
     return torch.device("cuda" if name != "cpu" and available else "cpu")
+
+
+def resolve_precision(name: str, device: torch.device, *, exacting: bool) -> str:
+    """The precision a name stands for: `auto` is the fastest that a method's accuracy does not suffer from.
+
+    >>> resolve_precision("auto", torch.device("cpu"), exacting=False)
+    'fp32'
+    """
+    if device.type != "cuda":
+        if name == "tf32":
+            raise UsageError("The precision 'tf32' is for GPUs; on the CPU use fp32 or bf16.")
+        return "fp32" if name == "auto" else name
+    if name == "auto":
+        return "bf16" if not exacting and torch.cuda.is_bf16_supported() else "tf32"
+    return name
