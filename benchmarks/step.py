@@ -1,19 +1,22 @@
 """What a training step costs: the library's ways to run it, every method, several runs at once, floor and ceiling.
 
-    python benchmarks/step.py [--parts ways,methods,lanes,bare] [--device cuda] [--net resnet18] [--steps 150]
+    python benchmarks/step.py [--parts bare,ways,methods,lanes,hand] [--device cuda] [--net resnet18] [--steps 150]
                               [--only er,derpp] [--out FILE.json] [--plot FILE.png]
 
 Rows are random and CIFAR-10-shaped, 5 tasks, batch 32, memory 200. A figure is the wall time between two batches in the
 second half of every task but the first, median over tasks, so recording and first eager steps are not in it; their cost
 is in `overhead_s`, the training time beyond steps × ms. `bare` is DER++'s arithmetic alone as one would write it in
 PyTorch, no memory, no augmentation: eager (the floor of a hand-written loop), recorded as a graph, and the same images
-in batches 16 times as large (the ceiling of the card). All in one process, in turns.
+in batches 16 times as large (the ceiling of the card). `hand` is a whole hand-written DER++ loop on a processor, with
+augmentation and a reservoir row by row, against the library's run of the same steps, in turns: the library's overhead.
+All in one process.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import threading
 import time
@@ -26,7 +29,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays
+from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays, split
 from odedm.catalogue import METHODS
 from odedm.nets import base, build
 from odedm.run.numerics import own_numerics
@@ -200,6 +203,54 @@ def bare(net_name: str, device: str, steps: int) -> Iterator[tuple[str, dict[str
     yield "16 times the batch, per 96 images", {"ms": timed(loop(16, fused=True, dtype=bf16), steps // 4) / 16}
 
 
+def hand(data: Any, net_name: str, rounds: int = 5) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The library and a loop by hand, one task each in turns; the median of the ratios is the overhead."""
+    ours, theirs = [], []
+    for _ in range(rounds):
+        ours.append(measure(plan("derpp", Reservoir(CAPACITY), net_name, "cpu"), data)["train_s"])
+        theirs.append(by_hand(data, net_name))
+    steps = len(data.image) / BATCH
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    yield "by hand", {"ms": 1e3 * statistics.median(theirs) / steps}
+    yield "the library", {"ms": 1e3 * statistics.median(ours) / steps, "median_ratio": ratio}
+
+
+def by_hand(data: Any, net_name: str) -> float:
+    """Seconds of DER++ over the stream as one writes it without a library: lists of indices, a reservoir row by row."""
+    stream = split(data, tasks=TASKS)
+    net = build(net_name, data.shape, data.classes, seed=0)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.03, fused=True)
+    rng, draw = random.Random(0), torch.Generator().manual_seed(0)
+    images = torch.empty((CAPACITY, *data.shape), dtype=data.image.dtype)
+    labels, logits = torch.empty(CAPACITY, dtype=torch.int64), torch.empty(CAPACITY, data.classes)
+    seen = 0
+    with own_numerics(1):
+        start = time.perf_counter()
+        for task in stream.tasks:
+            for first in range(0, len(task), BATCH):
+                image = task.rows["image"][first : first + BATCH]
+                label = task.rows["label"][first : first + BATCH]
+                out = net(stream.transform.augment(image, draw))
+                loss = F.cross_entropy(out, label)
+                if seen:
+                    some = torch.randperm(min(seen, CAPACITY), generator=draw)[:BATCH]
+                    view = net(stream.transform.augment(images[some], draw))
+                    loss = loss + 0.1 * F.mse_loss(view, logits[some])
+                    some = torch.randperm(min(seen, CAPACITY), generator=draw)[:BATCH]
+                    view = net(stream.transform.augment(images[some], draw))
+                    loss = loss + 0.5 * F.cross_entropy(view, labels[some])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                kept = out.detach()
+                for row in range(len(label)):
+                    slot = seen if seen < CAPACITY else rng.randrange(seen + 1)
+                    if slot < CAPACITY:
+                        images[slot], labels[slot], logits[slot] = image[row], label[row], kept[row]
+                    seen += 1
+        return time.perf_counter() - start
+
+
 def recorded(step: Callable[[], None]) -> Callable[[], None]:
     """A step as a CUDA graph."""
     stream = torch.cuda.Stream()
@@ -234,7 +285,7 @@ def timed(step: Callable[[], None], steps: int) -> float:
 
 def plan(method: str, memory: Any, net: str, device: str, **words: Any) -> Experiment:
     """A run on random rows."""
-    return Experiment(memory, method=method, data="random", net=net, device=device, batch=BATCH, **words)
+    return Experiment(memory, method=method, data="random", net=net, device=device, **{"batch": BATCH, **words})
 
 
 def table(rows: dict[str, dict[str, Any]], beside: str) -> str:
@@ -285,6 +336,7 @@ def main() -> None:
     given = options.parse_args()
     data = random_data(given.steps)
     makers: dict[str, Callable[[], Iterator[tuple[str, dict[str, Any]]]]] = {
+        "hand": lambda: hand(data, given.net),
         "bare": lambda: bare(given.net, given.device, given.steps),
         "ways": lambda: ways(data, given.net, given.device),
         "methods": lambda: methods(data, given.net, given.device, given.only.split(",")),

