@@ -1,10 +1,12 @@
 """Time and memory of one task's consolidation, ours in turn with the version one would write first.
 
-    python benchmarks/consolidate.py [--quick] [--threads 2] [--out results.md]
+    python benchmarks/consolidate.py [--quick] [--threads 2] [--out results.md] [--device cuda] [--alone]
 
 The obvious version: scikit-learn's KMeans, POT's `sinkhorn2` in float64 for each pair of clouds and each pair of row
 and centroid. Where that would take hours its pairs are timed on a sample and multiplied, marked with a star.
-Each cell runs in a process of its own; memory is the high-water mark above what was there before the work began.
+Each cell runs in a process of its own; memory is the high-water mark above what was there before the work began, on a
+GPU that of its own memory. `--alone` leaves the obvious version and the accuracy out, which need POT; a GPU implies it.
+On a GPU ours is timed after a first consolidation, as in a run, where several follow each other.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 CLASSES, ROWS, BINS = 2, 5000, 512
-CLUSTERS, DEPTH = 5, 3
+DAC = (5, 3)
 SAMPLE = 60
 PAIRS_IN_FULL = 4000
 
@@ -56,18 +58,28 @@ def ours(cell: dict[str, Any]) -> dict[str, Any]:
             del rows
             return {}
 
+    device = torch.device(cell["device"])
     x = [features(cell["rows"], cell["bins"], c) for c in range(CLASSES)]
     rows = {"image": torch.cat(x), "label": torch.arange(CLASSES).repeat_interleave(cell["rows"])}
-    dac = Dac(CLUSTERS, DEPTH) if cell["dac"] else None
+    rows = {name: column.to(device) for name, column in rows.items()}
+    dac = Dac(*cell["dac"]) if cell["dac"] else None
     consolidator = Consolidator(cell["k"], DISTANCES[cell["distance"]], dac)
     warm = torch.rand(64, 64)
     warm @ warm
-    clock = Clock()
+    settle = (lambda: None) if device.type == "cpu" else torch.cuda.synchronize
+    clock = Clock(settle)
 
     def work() -> None:
         consolidator(rows, range(CLASSES), Given(), rng=torch.Generator().manual_seed(0), clock=clock)
 
-    return measured(work) | {"phases": clock.seconds, "star": False}
+    if device.type == "cpu":
+        return measured(work) | {"phases": clock.seconds, "star": False}
+    work()
+    clock = Clock(settle)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    result = measured(work) | {"phases": clock.seconds, "star": False}
+    return result | {"megabytes": (torch.cuda.max_memory_allocated() - before) / 2**20}
 
 
 def obvious(cell: dict[str, Any]) -> dict[str, Any]:
@@ -79,20 +91,21 @@ def obvious(cell: dict[str, Any]) -> dict[str, Any]:
     data = [features(cell["rows"], cell["bins"], c).double().numpy() for c in range(CLASSES)]
     phases = {"reduce": 0.0, "centre": 0.0, "select": 0.0}
     extra = 0.0
+    clusters, depth = cell["dac"] or DAC
 
     def timed(phase: str, began: float) -> None:
         phases[phase] += time.perf_counter() - began
 
     def reduce(x: Any) -> Any:
-        for _ in range(DEPTH):
-            label = KMeans(CLUSTERS, n_init=1, random_state=0).fit_predict(x)
-            parts = [x[label == c] for c in range(CLUSTERS)]
+        for _ in range(depth):
+            label = KMeans(clusters, n_init=1, random_state=0).fit_predict(x)
+            parts = [x[label == c] for c in range(clusters)]
             far = {}
-            for p, q in combinations(range(CLUSTERS), 2):
+            for p, q in combinations(range(clusters), 2):
                 cost = ot.dist(parts[p], parts[q])
                 a, b = np.full(len(parts[p]), 1 / len(parts[p])), np.full(len(parts[q]), 1 / len(parts[q]))
                 far[p, q] = float(ot.sinkhorn2(a, b, cost, 0.05 * cost.mean(), stopThr=1e-4))
-            subsets = [s for r in range(2, CLUSTERS + 1) for s in combinations(range(CLUSTERS), r)]
+            subsets = [s for r in range(2, clusters + 1) for s in combinations(range(clusters), r)]
             subsets = [s for s in subsets if sum(len(parts[c]) for c in s) >= cell["k"]]
             best = min(subsets, key=lambda s: sum(far[pair] for pair in combinations(s, 2)))
             x = np.concatenate([parts[c] for c in best])
@@ -214,7 +227,33 @@ def span(seconds: float, star: bool) -> str:
     return f"{seconds / 60:.1f} min{mark}" if seconds < 7200 else f"{seconds / 3600:.1f} h{mark}"
 
 
-def table(cells: list[dict[str, Any]], accurate: dict[str, Any], rows: int, bins: int, threads: int) -> str:
+def alone(cells: list[dict[str, Any]], device: str, threads: int) -> str:
+    """The table of ours without another version beside it."""
+    lines = [
+        f"{CLASSES} classes × {cells[0]['rows']} rows × {cells[0]['bins']} features, {device}, {threads} thread(s), "
+        f"{platform.machine()}, {os.cpu_count()} cores.",
+        "",
+        "| distance | k | DAC | ours | embed / reduce / centre / select | memory |",
+        "|---|---|---|---|---|---|",
+    ]
+    for cell in cells:
+        we = cell["ours"]
+        parts = " / ".join(f"{we['phases'].get(p, 0):.3f}" for p in ("embed", "reduce", "centre", "select"))
+        lines.append(
+            f"| {cell['distance']} | {cell['k']} | {dac_of(cell)} | {we['seconds']:.3f} s | {parts} "
+            f"| {we['megabytes']:.0f} MB |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def dac_of(cell: dict[str, Any]) -> str:
+    return f"({cell['dac'][0]}, {cell['dac'][1]})" if cell["dac"] else "no"
+
+
+def table(cells: list[dict[str, Any]], accurate: dict[str, Any] | None, device: str, threads: int) -> str:
+    if accurate is None:
+        return alone(cells, device, threads)
+    rows, bins = cells[0]["rows"], cells[0]["bins"]
     lines = [
         f"{CLASSES} classes × {rows} rows × {bins} features ({accurate['zeros']:.0%} zeros), {threads} thread(s), "
         f"{platform.machine()}, {os.cpu_count()} cores.",
@@ -229,7 +268,7 @@ def table(cells: list[dict[str, Any]], accurate: dict[str, Any], rows: int, bins
             " / ".join(f"{side['phases'].get(p, 0):.2f}" for p in ("reduce", "centre", "select")) for side in (we, they)
         ]
         lines.append(
-            f"| {cell['distance']} | {cell['k']} | {f'({CLUSTERS}, {DEPTH})' if cell['dac'] else 'no'} "
+            f"| {cell['distance']} | {cell['k']} | {dac_of(cell)} "
             f"| {span(we['seconds'], False)} | {parts[0]} | {span(they['seconds'], they['star'])} | {parts[1]} "
             f"| {they['seconds'] / we['seconds']:.1f}× | {we['megabytes']:.0f} / {they['megabytes']:.0f} MB |"
         )
@@ -249,26 +288,33 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="for every library (default 2)")
     parser.add_argument("--out", type=Path, help="write the table here and the numbers beside it as .json")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
+    parser.add_argument("--device", default="cpu", help="where ours runs: cpu, cuda, cuda:1 … (default cpu)")
+    parser.add_argument("--alone", action="store_true", help="ours only: needs neither POT nor scikit-learn")
+    parser.add_argument("--dac", type=int, nargs=2, default=DAC, help="clusters and depth (default 5 3)")
+    parser.add_argument("--k", type=int, nargs="+", help="prototypes per class (default 6 160 480)")
     options = parser.parse_args()
     if options.cell:
         cell = json.loads(options.cell)
         print(json.dumps(KINDS[cell["kind"]](cell)))
         return
-    rows, bins, counts = (200, 32, (3, 40)) if options.quick else (ROWS, BINS, (6, 480))
-    size = {"rows": rows, "bins": bins}
-    accurate = run("accuracy", size | {"k": counts[0]}, options.threads)
+    rows, bins, counts = (200, 32, (3, 40)) if options.quick else (ROWS, BINS, (6, 160, 480))
+    counts = options.k or counts
+    size = {"rows": rows, "bins": bins, "device": options.device}
+    kinds = ("ours",) if options.alone or options.device != "cpu" else ("ours", "obvious")
+    accurate = run("accuracy", size | {"k": counts[0]}, options.threads) if len(kinds) == 2 else None
     cells: list[dict[str, Any]] = []
     for k in counts:
         for distance in ("l2", "sinkhorn"):
-            for dac in (True, False):
+            for dac in (options.dac, None):
                 cell = {"distance": distance, "k": k, "dac": dac} | size
-                cells.append(cell | {kind: run(kind, cell, options.threads) for kind in ("ours", "obvious")})
-                text = table(cells, accurate, rows, bins, options.threads)
+                cells.append(cell | {kind: run(kind, cell, options.threads) for kind in kinds})
+                text = table(cells, accurate, options.device, options.threads)
                 print(text.splitlines()[len(cells) + 3], flush=True)
                 if options.out:  # after every cell, so that a run cut short leaves what it has
                     options.out.write_text(text)
-                    options.out.with_suffix(".json").write_text(json.dumps([*cells, accurate], indent=1) + "\n")
-    print("\n" + table(cells, accurate, rows, bins, options.threads))
+                    numbers = [*cells, *([accurate] if accurate else [])]
+                    options.out.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n")
+    print("\n" + table(cells, accurate, options.device, options.threads))
 
 
 if __name__ == "__main__":

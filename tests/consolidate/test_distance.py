@@ -247,6 +247,7 @@ class TestSinkhorn:
             {"tolerance": 0.0},
             {"iterations": 0},
             {"screen": 0},
+            {"margin": -0.1},
         ],
     )
     def test_settings_out_of_range(self, wrong):

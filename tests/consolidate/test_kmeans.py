@@ -114,7 +114,7 @@ def test_plus_plus_takes_rows_and_each_blob_once():
 def test_plus_plus_is_the_same_with_and_without_the_gram_matrix(monkeypatch):
     x = blobs(150, dtype=torch.float64)
     whole = plus_plus(x, 30, rng(1))
-    monkeypatch.setattr(module, "GRAM_BYTES", 0)
+    monkeypatch.setattr(module, "TABLE_BYTES", 0)
     assert torch.equal(plus_plus(x, 30, rng(1)), whole)
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from odedm.clock import Clock
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import Distance, Sinkhorn
-from odedm.consolidate.kmeans import kmeans
-from odedm.consolidate.select import nearest_distinct
+from odedm.consolidate.kmeans import kmeans_all
+from odedm.consolidate.select import nearest
 from odedm.errors import UsageError, unknown
 from odedm.rows import Probe, Rows, take
 
@@ -65,31 +65,34 @@ class Consolidator:
         and what `probe.annotate` says of the chosen rows. `rng` is a CPU generator. A class with fewer rows than
         asked for gives all it has.
         """
-        members = [(rows["label"] == c).nonzero().flatten() for c in classes]
+        members = _members(rows["label"], classes)
         wanted = torch.cat(members) if members else rows["label"].new_zeros(0, dtype=torch.int64)
-        parts: list[Rows] = []
+        # a generator each, so that a class's prototypes do not depend on how much the others draw
+        seeds = torch.randint(2**62, (len(members),), generator=rng).tolist()
         with clock("embed"):
-            points = self._embed(rows["image"][wanted], probe)
+            points = self._embed(rows["image"][wanted], probe).split([len(member) for member in members])
+        some = [i for i, member in enumerate(members) if len(member)]
+        sets, members = [points[i] for i in some], [members[i] for i in some]
+        rngs = [torch.Generator().manual_seed(seeds[i]) for i in some]
+        with clock("reduce"):
+            if self.dac is None:
+                keeps = [torch.arange(len(x), device=x.device) for x in sets]
+            else:
+                keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
+        with clock("centre"):
+            kept = [x[keep] for x, keep in zip(sets, keeps, strict=True)]
+            clusters = kmeans_all(kept, self.k, rngs=rngs)[0]
         # pixels have places between which mass can move; the entries of a vector have none
         places = self.space == "pixels" and rows["image"].dim() > 2
         image_shape = tuple(rows["image"].shape[1:]) if places else None
-        for member, x in zip(members, points.split([len(member) for member in members]), strict=True):
-            if len(member) == 0:
-                continue
-            with clock("reduce"):
-                keep = torch.arange(len(x), device=x.device)
-                if self.dac is not None:
-                    keep = self.dac.reduce(x, smallest=self.k * self.rows_per_prototype, rng=rng)
-            with clock("centre"):
-                clusters = kmeans(x[keep], self.k, rng=rng)
-            with clock("select"):
-                # the network may live on another device than the rows
-                home = member.device
+        parts: list[Rows] = []
+        with clock("select"):
+            for member, x, keep, own in zip(members, sets, keeps, clusters, strict=True):
+                home = member.device  # the network may live on another device than the rows
                 if self.mixup:
-                    parts.append(_means(take(rows, member[keep.to(home)]), clusters.label.to(home)))
+                    parts.append(_means(take(rows, member[keep.to(home)]), own.label.to(home)))
                     continue
-                fitted = self.distance.prepare(x, image_shape)
-                chosen = nearest_distinct(fitted.pairs(x[keep], clusters.centroid), self.rows_per_prototype)
+                chosen = nearest(self.distance.prepare(x, image_shape), x[keep], own.centroid, self.rows_per_prototype)
                 part = take(rows, member[keep[chosen.row].to(home)])
                 parts.append(part | {"prototype": chosen.centroid.to(home)})
         if not parts:
@@ -111,6 +114,15 @@ class Consolidator:
                 "so no prototypes can be chosen by it. Lower the learning rate, or choose them by space='pixels'."
             )
         return points
+
+
+def _members(label: Tensor, classes: Sequence[int]) -> list[Tensor]:
+    """The rows of each class, ascending; their numbers are read once for all classes."""
+    if not len(classes):
+        return []
+    mine = label == torch.tensor(classes, dtype=label.dtype).to(label.device, non_blocking=True)[:, None]
+    order = (~mine).byte().argsort(dim=1, stable=True)
+    return [row[:amount] for row, amount in zip(order, mine.sum(1).tolist(), strict=True)]
 
 
 def _means(rows: Rows, label: Tensor) -> Rows:

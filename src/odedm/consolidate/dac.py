@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from odedm.consolidate.distance import Distance, Sinkhorn
-from odedm.consolidate.kmeans import Start, kmeans
+from odedm.consolidate.kmeans import Start, kmeans_all
 from odedm.errors import UsageError
 
 MOST_CLUSTERS = 12
@@ -40,20 +41,54 @@ class Dac:
 
     def reduce(self, x: Tensor, *, smallest: int, rng: torch.Generator, start: Start | None = None) -> Tensor:
         """Indices [m], ascending, of the rows of `x` [n, d] that stay: at least min(`smallest`, n) of them."""
-        keep = torch.arange(len(x), device=x.device)
-        distance = self.distance.prepare(x, None) if len(x) > self.clusters and self.depth else self.distance
+        return self.reduce_all([x], smallest=smallest, rngs=[rng], start=start)[0]
+
+    def reduce_all(
+        self,
+        sets: Sequence[Tensor],
+        *,
+        smallest: int,
+        rngs: Sequence[torch.Generator],
+        start: Start | None = None,
+    ) -> list[Tensor]:
+        """`reduce` of each set, with a generator each: side by side, so that a GPU is asked once for all of them."""
+        keep = [torch.arange(len(x), device=x.device) for x in sets]
+        fitted = {
+            i: self.distance.prepare(x, None) for i, x in enumerate(sets) if len(x) > self.clusters and self.depth
+        }
         for _ in range(self.depth):
-            if len(keep) <= self.clusters:
+            going = [i for i in fitted if len(keep[i]) > self.clusters]
+            if not going:
                 break
-            label = kmeans(x[keep], self.clusters, rng=rng, start=start).label
-            parts = [(label == c).nonzero().flatten() for c in range(int(label.max()) + 1)]
-            best = closest_subset(_matrix(distance, [x[keep[part]] for part in parts]), list(map(len, parts)), smallest)
-            if not best:
-                break
-            # all clusters together leave the rows as they are; the next round still draws another start,
-            # so its clusters may be others and the depth is used up as the definition says
-            keep = keep[torch.cat([parts[c] for c in best])].sort().values
+            points = [sets[i][keep[i]] for i in going]
+            clusters, sizes = kmeans_all(points, self.clusters, rngs=[rngs[i] for i in going], start=start)
+            orders = [one.label.argsort(stable=True) for one in clusters]
+            clouds = [x[o].split(size) for x, o, size in zip(points, orders, sizes, strict=True)]
+            matrices = self._matrices([fitted[i] for i in going], clouds)
+            for i, matrix, order, size in zip(going, matrices, orders, sizes, strict=True):
+                best = closest_subset(matrix, size, smallest)
+                if not best:
+                    del fitted[i]
+                elif len(best) < len(size):
+                    parts = order.split(size)
+                    keep[i] = keep[i][torch.cat([parts[c] for c in best]).sort().values]
+                # all clusters together leave the rows as they are; the next round still draws another start,
+                # so its clusters may be others and the depth is used up as the definition says
         return keep
+
+    def _matrices(self, fitted: Sequence[Distance], clouds: Sequence[Sequence[Tensor]]) -> list[list[list[float]]]:
+        """For each set the symmetric matrix of distances between its clouds, with zeros on its diagonal."""
+        places = [(i, p, q) for i, own in enumerate(clouds) for p, q in combinations(range(len(own)), 2)]
+        many = getattr(self.distance, "many_clouds", None)
+        if many is not None:
+            values = many([(clouds[i][p], clouds[i][q]) for i, p, q in places])
+        else:
+            values = [fitted[i].clouds(clouds[i][p], clouds[i][q]) for i, p, q in places]
+        matrices = [[[0.0] * len(own) for _ in own] for own in clouds]
+        # all numbers at once: each asked for alone would wait for the device
+        for (i, p, q), far in zip(places, torch.stack(list(values)).tolist() if places else [], strict=True):
+            matrices[i][p][q] = matrices[i][q][p] = far
+        return matrices
 
 
 def closest_subset(distance: list[list[float]], sizes: list[int], smallest: int) -> tuple[int, ...]:
@@ -76,11 +111,3 @@ def closest_subset(distance: list[list[float]], sizes: list[int], smallest: int)
             if total < least:
                 best, least = subset, total
     return best
-
-
-def _matrix(distance: Distance, clouds: list[Tensor]) -> list[list[float]]:
-    """The symmetric matrix of distances between clouds, with zeros on its diagonal."""
-    matrix = [[0.0] * len(clouds) for _ in clouds]
-    for p, q in combinations(range(len(clouds)), 2):
-        matrix[p][q] = matrix[q][p] = float(distance.clouds(clouds[p], clouds[q]))
-    return matrix

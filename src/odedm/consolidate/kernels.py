@@ -23,7 +23,7 @@ class Kernel(Protocol):
         """Kᵀ u for each row: [p, s] -> [p, d]."""
         ...
 
-    def apply_cost(self, v: Tensor) -> Tensor:
+    def apply_cost(self, v: Tensor, *, coarse: bool = False) -> Tensor:
         """(K∘M) v for each row: [p, d] -> [p, s]."""
         ...
 
@@ -60,9 +60,19 @@ class DenseKernel:
         return (self.cost / -self.scale).exp_()
 
     @cached_property
+    def _priced(self) -> Tensor:
+        return self.weight * self.cost
+
+    @cached_property
     def _half(self) -> Tensor:
-        fast = self.cost.dtype == torch.float32 and half_is_fast(self.cost.device)
-        return self.weight.bfloat16() if fast else self.weight
+        return self._halved(self.weight)
+
+    @cached_property
+    def _half_priced(self) -> Tensor:
+        return self._halved(self._priced)
+
+    def _halved(self, matrix: Tensor) -> Tensor:
+        return matrix.bfloat16() if matrix.dtype == torch.float32 and half_is_fast(matrix.device) else matrix
 
     def apply(self, v: Tensor, *, coarse: bool = False) -> Tensor:
         """K v for each row: [p, d] -> [p, s]."""
@@ -74,15 +84,17 @@ class DenseKernel:
         weight = self._half if coarse else self.weight
         return (u.to(weight.dtype) @ weight).to(u.dtype)
 
-    def apply_cost(self, v: Tensor) -> Tensor:
+    def apply_cost(self, v: Tensor, *, coarse: bool = False) -> Tensor:
         """(K∘M) v for each row: [p, d] -> [p, s]."""
-        return v @ (self.weight * self.cost).T
+        weight = self._half_priced if coarse else self._priced
+        return (v.to(weight.dtype) @ weight.T).to(v.dtype)
 
     def restrict(self, support: Tensor) -> DenseKernel:
         """The kernel of the source bins `support` [s] alone."""
         part = DenseKernel(self.cost[support], self.scale)
         # taken from the whole, not computed again: exponentials cost more than the gather
         part.__dict__["weight"] = self.weight[support]
+        part.__dict__["_priced"] = self._priced[support]
         part.__dict__["_half"] = self._half[support]
         return part
 
@@ -129,10 +141,11 @@ class GridKernel:
         """Kᵀ u, the same as K u since the cost is symmetric."""
         return self.apply(u, coarse=coarse)
 
-    def apply_cost(self, v: Tensor) -> Tensor:
+    def apply_cost(self, v: Tensor, *, coarse: bool = False) -> Tensor:
         """(K∘M) v for each row: [p, height·width] -> the same shape."""
+        del coarse
         y, x = self._axes
-        return self._product(y.weight * y.cost, x.weight, v) + self._product(y.weight, x.weight * x.cost, v)
+        return self._product(y._priced, x.weight, v) + self._product(y.weight, x._priced, v)
 
     def restrict(self, support: Tensor) -> None:
         """None: a part of a grid is no grid, and the product would lose its two factors."""

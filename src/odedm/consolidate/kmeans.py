@@ -1,18 +1,26 @@
-"""Seeded k-means that gives the same clusters for the same draws on every device."""
+"""Seeded k-means that gives the same clusters for the same draws on every device, of many sets at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from odedm.consolidate import device
 from odedm.errors import UsageError
 
-GRAM_BYTES = 1 << 28
-"""Largest matrix of inner products that seeding may hold; beyond it they are made row by row."""
+TABLE_BYTES = 1 << 28
+"""Largest table of squared distances that seeding may hold; beyond it they are made row by row."""
+
+NOISE_ROWS = 64
+"""Seeds whose noise is drawn by one call and moved by one transfer."""
+
+CHECK_EVERY = 8
+"""Iterations between two looks at convergence where a look costs more than an iteration."""
 
 Start = Callable[[Tensor, int, torch.Generator], Tensor]
 """Points [n, d], a number of clusters k and a generator in, starting centroids [k, d] out."""
@@ -38,44 +46,133 @@ def kmeans(
     """Lloyd's algorithm on points `x` [n, d] from the centroids that `start` gives (default: `plus_plus`).
 
     With k distinct points or fewer each of them is its own centroid, so there are exactly as many clusters as
-    distinct points. A cluster that runs empty moves to a point that is farthest from its centroid. It stops
-    when no label changes or the centroids move less than `tolerance` times the mean variance (squared).
+    distinct points. It has settled when the centroids move less than `tolerance` times the mean variance (squared);
+    a cluster that is empty by then moves to a point that is farthest from its centroid, and it goes on.
 
     >>> points = torch.tensor([[0.0], [1.0], [9.0], [9.5]])
     >>> clusters = kmeans(points, 2, rng=torch.Generator().manual_seed(0))
     >>> sorted(clusters.centroid.flatten().tolist()), clusters.inertia
     ([0.5, 9.25], 0.625)
     """
-    check_points(x, k)
-    few = _few_distinct(x, k)
-    if few is not None:
-        return few
-    # distances come from inner products, so the origin must be near the points or they cancel
-    origin = x.mean(0)
-    x = x - origin
-    square = (x * x).sum(1)
-    centroid = (start or plus_plus)(x + origin, k, rng) - origin
-    settled = tolerance * float(x.var(0, unbiased=False).mean())
-    label: Tensor | None = None
-    for _ in range(iterations):
-        nearest, assigned = _assign(x, centroid)
-        if label is not None and torch.equal(assigned, label):
-            break
-        label = assigned
-        size, total = _sums(x, label, len(centroid))
-        moved = total / size.clamp(min=1)[:, None]
-        empty = (size == 0).nonzero().flatten()
-        if len(empty):
-            moved[empty] = x[(nearest + square).topk(len(empty)).indices]
-            label = None  # the newcomers have no points yet, so an equal labelling would be no fixed point
-        shift = float(((moved - centroid) ** 2).sum())
-        centroid = moved
-        if label is not None and shift <= settled:
-            break
-    nearest, label = _assign(x, centroid)
-    inertia = float((nearest + square).clamp(min=0).sum())
-    used, label = label.unique(return_inverse=True)  # points closer than the arithmetic resolves share a cluster
-    return Clusters(label, centroid[used] + origin, inertia)
+    return kmeans_all([x], k, rngs=[rng], start=start, iterations=iterations, tolerance=tolerance)[0][0]
+
+
+def kmeans_all(
+    sets: Sequence[Tensor],
+    k: int,
+    *,
+    rngs: Sequence[torch.Generator],
+    start: Start | None = None,
+    iterations: int = 100,
+    tolerance: float = 1e-4,
+) -> tuple[list[Clusters], list[list[int]]]:
+    """`kmeans` of each set of points, with a generator each, and the sizes of its clusters.
+
+    No set has any influence on another's clusters.
+
+    >>> sets, rngs = [torch.tensor([[0.0], [9.0]]), torch.ones(3, 1)], [torch.Generator(), torch.Generator()]
+    >>> kmeans_all(sets, 2, rngs=rngs)[1]
+    [[1, 1], [3]]
+    """
+    if not sets:
+        return [], []
+    for x in sets:
+        check_points(x, k)
+    found = _few_distinct(sets, k)
+    many = [i for i, few in enumerate(found) if few is None]
+    together = bool(many) and device.launch_bound(sets[0].device)
+    for group in [many] if together else [[i] for i in many]:
+        lloyd = _Lloyd([sets[i] for i in group], k, [rngs[i] for i in group], start)
+        for i, solved in zip(group, lloyd.solve(iterations, tolerance), strict=True):
+            found[i] = solved
+    clusters, sizes = zip(*(one for one in found if one is not None), strict=True)
+    return list(clusters), list(sizes)
+
+
+class _Lloyd:
+    """Lloyd's algorithm on padded sets [C, n, d]; a padded row is zero and weighs nothing."""
+
+    def __init__(
+        self, sets: Sequence[Tensor], k: int, rngs: Sequence[torch.Generator], start: Start | None = None
+    ) -> None:
+        self.k, self.amounts = k, [len(x) for x in sets]
+        amount = torch.tensor(self.amounts, dtype=sets[0].dtype).to(sets[0].device, non_blocking=True)
+        points = pad_sequence(list(sets), batch_first=True) if len(sets) > 1 else sets[0][None]
+        self.weight = (torch.arange(points.shape[1], device=points.device) < amount[:, None]).to(points.dtype)
+        # distances come from inner products, so the origin must be near the points or they cancel
+        self.origin = points.sum(1, keepdim=True) / amount[:, None, None]
+        self.x = (points - self.origin).mul_(self.weight[:, :, None])
+        self.square = (self.x * self.x).sum(2)
+        self.variance = self.square.sum(1) / (amount * points.shape[2])
+        self.batched = device.launch_bound(points.device)
+        if self.batched:  # one product gives sums and sizes; four columns keep its rows aligned
+            extra = self.weight[:, :, None] * torch.eye(4, device=points.device, dtype=points.dtype)[0]
+            self.weighed = torch.cat([self.x, extra], 2)
+        if start is None:
+            seed = _seeds(self.x, self.square, self.weight, self.amounts, k, rngs)
+            self.centroid = self.x.gather(1, seed[:, :, None].expand(-1, -1, self.x.shape[2]))
+        else:
+            given = [start(x, k, rng) for x, rng in zip(sets, rngs, strict=True)]
+            self.centroid = torch.stack(given) - self.origin
+
+    def solve(self, iterations: int, tolerance: float) -> list[tuple[Clusters, list[int]]]:
+        """The clusters of each set, and their sizes."""
+        settled = tolerance * self.variance
+        active = torch.ones_like(settled, dtype=torch.bool)
+        every = CHECK_EVERY if self.batched else 1
+        done = 0
+        while True:
+            while done < iterations:
+                for _ in range(min(every, iterations - done)):
+                    active = self._step(active, settled)
+                    done += 1
+                if not bool(active.any()):
+                    break
+            nearest, label = self._assign()
+            size, _ = self._sums(label)
+            far = (nearest + self.square).clamp_(min=0).mul_(self.weight)
+            *sizes, inertia = torch.cat([size[..., 0].T, far.sum(1)[None]]).tolist()
+            empty = [[c for c in range(self.k) if sizes[c][i] == 0] for i in range(len(self.x))]
+            if done >= iterations or not any(empty):
+                break
+            for i, lost in enumerate(empty):
+                if lost:
+                    self.centroid[i, lost] = self.x[i, far[i].topk(len(lost)).indices]
+            active = torch.tensor([bool(lost) for lost in empty]).to(active.device, non_blocking=True)
+        centroid = self.centroid + self.origin
+        result = []
+        for i, n in enumerate(self.amounts):
+            own, mean = label[i, :n], centroid[i]
+            if empty[i]:  # points closer than the arithmetic resolves share a cluster
+                used, own = own.unique(return_inverse=True)
+                mean = mean[used]
+            result.append((Clusters(own, mean, inertia[i]), [int(column[i]) for column in sizes if column[i]]))
+        return result
+
+    def _step(self, active: Tensor, settled: Tensor) -> Tensor:
+        """Move the centroids of the sets that are `active` [C]; which of them are so still."""
+        size, total = self._sums(self._assign()[1])
+        moved = torch.where(size > 0, total / size.clamp(min=1), self.centroid)
+        shift = (moved - self.centroid).square_().sum((1, 2))
+        # a set that has settled stays as it is, so it does not matter how late anybody looks
+        self.centroid = torch.where(active[:, None, None], moved, self.centroid)
+        return active & (shift > settled)
+
+    def _assign(self) -> tuple[Tensor, Tensor]:
+        """Squared distance to the nearest centroid less |x|² [C, n], and that centroid [C, n]."""
+        length = (self.centroid * self.centroid).sum(2)
+        nearest, label = torch.baddbmm(length[:, None], self.x, self.centroid.mT, alpha=-2).min(2)
+        return nearest, label
+
+    def _sums(self, label: Tensor) -> tuple[Tensor, Tensor]:
+        """How many points each cluster has [C, k, 1] and their sum [C, k, d]."""
+        sets, n, d = self.x.shape
+        if self.batched:  # index_add_ adds with atomics in any order: a product with the one-hot labels repeats
+            member = self.x.new_zeros(sets, self.k, n).scatter_(1, label[:, None], 1.0)
+            total = member @ self.weighed
+            return total[:, :, d : d + 1], total[:, :, :d]
+        size = torch.bincount(label[0], minlength=self.k).to(self.x.dtype)
+        return size[None, :, None], self.x.new_zeros(self.k, d).index_add_(0, label[0], self.x[0])[None]
 
 
 def plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
@@ -90,32 +187,53 @@ def plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
     [0.0, 8.0]
     """
     check_points(x, k)
-    n, k = len(x), min(k, len(x))
-    y = x - x.mean(0)
-    square = (y * y).sum(1)
+    y = (x - x.mean(0))[None]
+    square = (y * y).sum(2)
+    return x[_seeds(y, square, torch.ones_like(square), [len(x)], min(k, len(x)), [rng])[0]]
+
+
+def _seeds(
+    y: Tensor, square: Tensor, weight: Tensor, amounts: list[int], k: int, rngs: Sequence[torch.Generator]
+) -> Tensor:
+    """The rows [C, k] of the starting points of padded, centred sets `y` [C, n, d]."""
+    sets, n, d = y.shape
     draws = min(n, 2 + int(math.log(k)))
+    first = torch.arange(sets, device=y.device)[:, None] * n
     # one matrix product pays when the rows asked for one by one would come near its cost
-    whole = n * n * x.element_size() <= GRAM_BYTES and k * draws > n // 8
-    gram = y @ y.T if whole else None
+    whole = sets * n * n * y.element_size() <= TABLE_BYTES and k * draws > n // 8
+    table = _squares(y, square, y, square).flatten(0, 1) if whole else None
 
     def distances(index: Tensor) -> Tensor:
-        inner = y[index] @ y.T if gram is None else gram[index]
-        return torch.add(square + square[index, None], inner, alpha=-2).clamp_(min=0)
+        if table is not None:
+            return table[first + index]
+        return _squares(y.gather(1, index[:, :, None].expand(-1, -1, d)), square.gather(1, index), y, square)
 
-    def noise() -> Tensor:
-        # a draw of exactly zero, one in 16 million, would divide to a NaN
-        return torch.empty(n).exponential_(generator=rng).clamp_(min=1e-30).to(x.device, x.dtype)
+    def noise(rows: int) -> Tensor:
+        drawn = torch.ones(rows, sets, n)
+        for i, (amount, rng) in enumerate(zip(amounts, rngs, strict=True)):
+            # a draw of exactly zero, one in 16 million, would divide to a NaN
+            drawn[:, i, :amount] = torch.empty(rows, amount).exponential_(generator=rng).clamp_(min=1e-30)
+        return drawn.to(y.device, y.dtype, non_blocking=True)
 
-    taken = [noise().argmin()[None]]
-    far = distances(taken[0])[0]
-    for _ in range(1, k):
-        far[taken[-1]] = 0.0  # exactly: rounding must not let a point be drawn twice
-        candidate = (far / noise()).topk(draws).indices
-        closer = torch.minimum(distances(candidate), far)
-        best = closer.sum(1).argmin()
-        far = closer[best]
-        taken.append(candidate[best][None])
-    return x[torch.cat(taken)]
+    race = noise(min(k, NOISE_ROWS))
+    taken = [race[0].masked_fill(weight == 0, torch.inf).argmin(1, keepdim=True)]
+    # padding is less far than a point that is taken, and too little to show in a sum
+    far = distances(taken[0])[:, 0].masked_fill_(weight == 0, -1e-30)
+    for i in range(1, k):
+        if i % NOISE_ROWS == 0:
+            race = noise(min(k - i, NOISE_ROWS))
+        far.scatter_(1, taken[-1], 0.0)  # exactly: rounding must not let a point be drawn twice
+        candidate = (far / race[i % NOISE_ROWS]).topk(draws).indices
+        closer = torch.minimum(distances(candidate), far[:, None])
+        best = closer.sum(2).argmin(1, keepdim=True)
+        far = closer.gather(1, best[:, :, None].expand(-1, -1, n))[:, 0]
+        taken.append(candidate.gather(1, best))
+    return torch.cat(taken, 1)
+
+
+def _squares(x: Tensor, x_square: Tensor, y: Tensor, y_square: Tensor) -> Tensor:
+    """Squared distances [C, m, n] of `x` [C, m, d] and `y` [C, n, d], given their squared lengths."""
+    return (x_square[:, :, None] + y_square[:, None]).baddbmm_(x, y.mT, alpha=-2).clamp_(min=0)
 
 
 def check_points(x: Tensor, k: int) -> None:
@@ -131,29 +249,25 @@ def check_points(x: Tensor, k: int) -> None:
         raise UsageError(f"The number of clusters must be 1 or more; {k} was given.")
 
 
-def _few_distinct(x: Tensor, k: int) -> Clusters | None:
-    """The distinct points as centroids when there are at most k of them."""
+def _few_distinct(sets: Sequence[Tensor], k: int) -> list[tuple[Clusters, list[int]] | None]:
+    """For each set the distinct points as centroids when there are at most k of them."""
     # an integer hash of each row's bits rules the common case out without sorting rows of d numbers
-    bits = (x + 0.0).contiguous().view(torch.int64 if x.element_size() == 8 else torch.int32)  # -0.0 + 0.0 is 0.0
-    weight = torch.randint(-(2**62), 2**62, (x.shape[1],), generator=torch.Generator().manual_seed(0)) | 1
-    if len(x) > k and len((bits.long() * weight.to(x.device)).sum(1).unique()) > k:
-        return None
-    point, label = torch.unique(x, dim=0, return_inverse=True)
-    return Clusters(label, point, 0.0) if len(point) <= k else None
+    weight = torch.randint(-(2**62), 2**62, (sets[0].shape[1],), generator=torch.Generator().manual_seed(0)) | 1
+    weight = weight.to(sets[0].device, non_blocking=True)
+    hashed = [i for i, x in enumerate(sets) if len(x) > k]
+    codes = [_bits(sets[i]).mul_(weight).sum(1).sort().values for i in hashed]
+    counts = torch.stack([(code[1:] != code[:-1]).sum() for code in codes]).tolist() if codes else []
+    enough = {i for i, count in zip(hashed, counts, strict=True) if count >= k}
+    result: list[tuple[Clusters, list[int]] | None] = []
+    for i, x in enumerate(sets):
+        few = None
+        if i not in enough:
+            point, label, size = torch.unique(x, dim=0, return_inverse=True, return_counts=True)
+            few = (Clusters(label, point, 0.0), size.tolist()) if len(point) <= k else None
+        result.append(few)
+    return result
 
 
-def _assign(x: Tensor, centroid: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared distance to the nearest centroid less |x|² [n], and that centroid [n]."""
-    score = torch.addmm((centroid * centroid).sum(1), x, centroid.T, alpha=-2)
-    nearest, label = score.min(1)
-    return nearest, label
-
-
-def _sums(x: Tensor, label: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """How many points each cluster has [k] and their sum [k, d]."""
-    size = torch.bincount(label, minlength=k).to(x.dtype)
-    if x.device.type == "cpu":
-        return size, x.new_zeros(k, x.shape[1]).index_add_(0, label, x)
-    # elsewhere index_add_ adds with atomics in any order: a product with the one-hot labels repeats
-    member = x.new_zeros(k, len(x)).scatter_(0, label[None], 1.0)
-    return size, member @ x
+def _bits(x: Tensor) -> Tensor:
+    """The bits of every number as int64; zero and minus zero have the same."""
+    return (x + 0.0).contiguous().view(torch.int64 if x.element_size() == 8 else torch.int32).long()

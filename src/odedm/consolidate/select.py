@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
 import torch
@@ -13,44 +13,26 @@ from torch import Tensor
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, Distance
 from odedm.consolidate.kmeans import kmeans
+from odedm.consolidate.nearest import Chosen, nearest_distinct
 from odedm.errors import UsageError, choose
 from odedm.randomness import generator
+
+__all__ = ["Chosen", "nearest", "nearest_distinct", "select"]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-class Chosen(NamedTuple):
-    """Rows [m] in the order of their centroids, and the centroid of each [m], both int64."""
+def nearest(distance: Distance, x: Tensor, y: Tensor, per: int = 1) -> Chosen:
+    """The `per` nearest distinct rows of `x` [n, d] for each centroid of `y` [k, d], by a fitted distance.
 
-    row: Tensor
-    centroid: Tensor
+    A distance may have a `nearest` of its own that chooses the same with less work; else all its pairs are compared.
 
-
-def nearest_distinct(cost: Tensor, per: int = 1) -> Chosen:
-    """Each centroid in turn takes its `per` nearest rows that no other has taken, by `cost` [n, k].
-
-    Equal costs: the lower row. When the rows run out the last centroids get fewer, or none.
-
-    >>> nearest_distinct(torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]]))
-    Chosen(row=tensor([0, 2]), centroid=tensor([0, 1]))
+    >>> nearest(DISTANCES["l2"], torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([[0.9], [1.1]])).row.tolist()
+    [1, 0]
     """
-    if cost.dim() != 2 or per < 1:
-        raise UsageError(f"Costs must be [n, k] and per 1 or more; {list(cost.shape)} and {per} were given.")
-    # numpy, since only there an argmin among equals is promised to be the first
-    table = np.ascontiguousarray(cost.T.cpu().numpy())
-    free = np.arange(table.shape[1])
-    rows: list[int] = []
-    centroids: list[int] = []
-    for centroid, column in enumerate(table):
-        for _ in range(min(per, len(free))):
-            place = int(column[free].argmin())
-            rows.append(int(free[place]))
-            centroids.append(centroid)
-            free = np.delete(free, place)
-    device = cost.device
-    return Chosen(
-        torch.tensor(rows, dtype=torch.int64, device=device), torch.tensor(centroids, dtype=torch.int64, device=device)
-    )
+    own = getattr(distance, "nearest", None)
+    chosen: Chosen = nearest_distinct(distance.pairs(x, y), per) if own is None else own(x, y, per)
+    return chosen
 
 
 @overload
@@ -109,7 +91,7 @@ def select(
     if reducer is not None:
         keep = reducer.reduce(points, smallest=k * rows_per_prototype, rng=rng)
     centroid = kmeans(points[keep], k, rng=rng).centroid
-    chosen = keep[nearest_distinct(fitted.pairs(points[keep], centroid), rows_per_prototype).row]
+    chosen = keep[nearest(fitted, points[keep], centroid, rows_per_prototype).row]
     return chosen if isinstance(x, Tensor) else chosen.numpy()
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
+from odedm.consolidate import device
 from odedm.consolidate.kernels import Kernel
 
 RELAXATION = 1.3
@@ -23,8 +24,18 @@ COARSE = 5
 GROUP = 64
 """Targets from which on a source's pairs are solved together on its own non-zero bins."""
 
+CHECK_EVERY = 4
+"""Iterations between two looks at convergence where a look costs more than an iteration."""
+
 CHUNK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 28}
 """Size of one [pairs, bins] array: cache on a processor, launch overhead on a GPU."""
+
+
+class Limits(TypedDict):
+    """When a solver stops: the L1 marginal error it is content with, and the most iterations."""
+
+    tolerance: float
+    iterations: int
 
 
 class Transport(NamedTuple):
@@ -68,22 +79,32 @@ def clouds(
         return ((f[:, :, None] + g[:, None] - cost) / scale).clamp_(max=50).exp_()
 
     k = kernel()
-    error = torch.full_like(mean, torch.inf)
+    # a problem keeps the scalings of the check at which it had converged, so its company does not matter
+    last_u, last_v, error = u, v, torch.full_like(mean, torch.inf)
+    active = torch.ones_like(mean, dtype=torch.bool)
     done = 0
     while done < iterations:
         for _ in range(min(10, iterations - done)):
             u = a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny)
             v = b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny)
             done += 1
-        error = (u * torch.bmm(k, v[:, :, None])[..., 0] - a).abs().sum(1)
-        if bool((error < tolerance).all()):
-            break
+        now = (u * torch.bmm(k, v[:, :, None])[..., 0]).sub_(a).abs_().sum(1)
+        error, each = torch.where(active, now, error), active[:, None]
+        last_u, last_v = torch.where(each, u, last_u), torch.where(each, v, last_v)
+        active = active & ~(now < tolerance)
         log_u = torch.where(a > 0, u.clamp_min(tiny).log(), 0.0)
         log_v = torch.where(b > 0, v.clamp_min(tiny).log(), 0.0)
-        if float(torch.maximum(log_u.abs().max(), log_v.abs().max())) > 30:
-            f, g = f + scale[:, 0] * log_u, g + scale[:, 0] * log_v
-            k, u, v = kernel(), (a > 0).to(cost.dtype), (b > 0).to(cost.dtype)
-    total = (u * torch.bmm(k.mul_(cost), v[:, :, None])[..., 0]).sum(1)
+        large = active & (torch.maximum(log_u.abs().amax(1), log_v.abs().amax(1)) > 30)
+        going, overflowing = torch.stack([active.any(), large.any()]).tolist()
+        if not going:
+            break
+        if overflowing:
+            each = large[:, None]
+            f, g = (torch.where(each, h + scale[:, 0] * log, h) for h, log in ((f, log_u), (g, log_v)))
+            k, one_u, one_v = kernel(), (a > 0).to(cost.dtype), (b > 0).to(cost.dtype)
+            u, v = torch.where(each, one_u, u), torch.where(each, one_v, v)
+            last_u, last_v = torch.where(each, one_u, last_u), torch.where(each, one_v, last_v)
+    total = (last_u * torch.bmm(k.mul_(cost), last_v[:, :, None])[..., 0]).sum(1)
     return Transport(total, error, done)
 
 
@@ -107,30 +128,91 @@ def histograms(
     [[0.0, 1.0], [1.0, 0.0]]
     """
     n, k = len(source), len(target)
-    cost, error = source.new_empty(n * k), source.new_empty(n * k)
-    pairs = torch.arange(n * k, device=source.device)
+    if k < GROUP or device.launch_bound(source.device) or kernel.restrict(torch.arange(0)) is None:
+        pair = torch.arange(n * k, device=source.device)
+        solved = matched(source, target, pair // k, pair % k, kernel, tolerance=tolerance, iterations=iterations)
+        return Transport(solved.cost.view(n, k), solved.marginal_error.view(n, k), solved.iterations)
+    cost, error = source.new_empty(n, k), source.new_empty(n, k)
     most: list[int] = []
 
-    def together(pair: Tensor) -> None:
-        keep(pair, _solve(source[pair // k], target[pair % k], kernel, tolerance, iterations))
-
-    def by_source(pair: Tensor) -> None:
+    def by_source(part: Tensor) -> None:
         # a source's zero bins send nothing, whatever the target: half the work for ReLU features, exactly
-        row = source[pair[0] // k]
-        support = row.nonzero().flatten()
-        keep(pair, _solve(row[support][None], target, kernel.restrict(support) or kernel, tolerance, iterations))
+        i = int(part)
+        support = source[i].nonzero().flatten()
+        own = kernel.restrict(support) or kernel
+        cost[i], error[i], steps = _solve(source[i, support][None], target, own, tolerance, iterations)
+        most.append(steps)
 
-    def keep(pair: Tensor, solved: Transport) -> None:
-        cost[pair], error[pair] = solved.cost, solved.marginal_error
-        most.append(solved.iterations)
+    _share(by_source, torch.arange(n).split(1))
+    pair = torch.arange(n * k)
+    flat = Transport(cost.flatten(), error.flatten(), max(most))
+    _repair(source, target, pair // k, pair % k, kernel, flat, tolerance, iterations)
+    return Transport(flat.cost.view(n, k), flat.marginal_error.view(n, k), flat.iterations)
 
-    if k >= GROUP and source.device.type == "cpu" and kernel.restrict(pairs[:1]) is not None:
-        _share(by_source, pairs.split(k))
-    else:
-        chunk = CHUNK_BYTES.get(source.device.type, 1 << 24) // (target.shape[1] * target.element_size()) + 1
-        _share(together, pairs.split(chunk))
-    solved = Transport(cost.view(n, k), error.view(n, k), max(most))
-    return _repair(source, target, kernel, solved, tolerance, iterations)
+
+def matched(
+    source: Tensor,
+    target: Tensor,
+    row: Tensor,
+    column: Tensor,
+    kernel: Kernel,
+    *,
+    tolerance: float = 1e-4,
+    iterations: int = 300,
+) -> Transport:
+    """Chosen pairs alone: `source`[`row`] against `target`[`column`], both [p] indices: costs [p].
+
+    >>> from odedm.consolidate.kernels import DenseKernel
+    >>> kernel, rows = DenseKernel.relative(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 0.05), torch.eye(2)
+    >>> matched(rows, rows, torch.tensor([0]), torch.tensor([1]), kernel).cost.round(decimals=3).tolist()
+    [1.0]
+    """
+    cost, error = source.new_empty(len(row)), source.new_empty(len(row))
+    most: list[int] = [0]
+
+    def together(part: Tensor) -> None:
+        i, j = row[part], column[part]
+        cost[part], error[part], steps = _solve(source[i], target[j], kernel, tolerance, iterations)
+        most.append(steps)
+
+    _share(together, _chunks(len(row), target))
+    solved = Transport(cost, error, max(most))
+    _repair(source, target, row, column, kernel, solved, tolerance, iterations)
+    return solved
+
+
+def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: Kernel) -> Tensor:
+    """Estimates [p] of `matched` costs after three iterations, in half precision where that is faster.
+
+    The first is shared: it begins with the sums of the kernel, so its scaling of a source knows no target.
+
+    >>> from odedm.consolidate.kernels import DenseKernel
+    >>> kernel = DenseKernel.relative(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 0.05)
+    >>> rough(torch.eye(2), torch.eye(2), torch.tensor([0]), torch.tensor([1]), kernel).tolist()
+    [1.0]
+    """
+    tiny = _tiny(source.dtype)
+    first = source / kernel.apply(torch.ones_like(target[:1]))
+    sums = kernel.back(first).clamp_(min=tiny)
+    cost = source.new_empty(len(row))
+
+    def work(part: Tensor) -> None:
+        i, j = row[part], column[part]
+        a, b, u = source[i], target[j], first[i]
+        v = b / sums[i]
+        for _ in range(2):
+            u = _relax(a / kernel.apply(v, coarse=True).clamp_(min=tiny), u, RELAXATION - 1)
+            v = _relax(b / kernel.back(u, coarse=True).clamp_(min=tiny), v, RELAXATION - 1)
+        cost[part] = (u * kernel.apply_cost(v, coarse=True)).sum(1)
+
+    _share(work, _chunks(len(row), target))
+    return cost
+
+
+def _chunks(pairs: int, target: Tensor) -> tuple[Tensor, ...]:
+    """The numbers of all pairs, a chunk at a time."""
+    chunk = CHUNK_BYTES.get(target.device.type, 1 << 24) // (target.shape[1] * target.element_size()) + 1
+    return tuple(torch.arange(pairs, device=target.device).split(chunk))
 
 
 def _share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
@@ -139,7 +221,7 @@ def _share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
     The products are too small to be shared: threads would mostly wait for each other, on a busy machine for long.
     """
     threads = torch.get_num_threads()
-    if parts[0].device.type != "cpu" or threads == 1 or len(parts) == 1:
+    if threads == 1 or not parts or parts[0].device.type != "cpu":
         for part in parts:
             work(part)
         return
@@ -149,6 +231,9 @@ def _share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
         work(part)
 
     try:
+        if len(parts) == 1:
+            alone(parts[0])
+            return
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(alone, parts))
     finally:
@@ -161,24 +246,23 @@ def _solve(a: Tensor, b: Tensor, kernel: Kernel, tolerance: float, iterations: i
     cost, error = b.new_empty(len(b)), b.new_full((len(b),), torch.inf)
     pair = torch.arange(len(b), device=b.device)
     coarse = min(COARSE, iterations - 1)
+    every = CHECK_EVERY if device.launch_bound(b.device) else 1
     v = torch.ones_like(b)
     u = torch.ones_like(a)
     done = 0
     while True:
         kv = kernel.apply(v, coarse=done < coarse)
-        if done > coarse or done == iterations:
+        if done == iterations or (done > coarse and (done - coarse - 1) % every == 0):
             now = (u * kv).sub_(a).abs_().sum(1)
-            ready = now < tolerance
-            if done == iterations:
-                ready.fill_(True)
+            ready = now < tolerance if done < iterations else torch.ones_like(now, dtype=torch.bool)
             amount = int(ready.sum())
             if amount * 8 >= len(ready):  # moving the others up costs a pass, so a few are carried along
-                leave = ready.nonzero().flatten()
+                # a sort, since the amounts are known: a search for the places would ask the device for them again
+                stay, leave = ready.byte().argsort(stable=True).split([len(ready) - amount, amount])
                 cost[pair[leave]] = (u[leave] * kernel.apply_cost(v[leave])).sum(1)
                 error[pair[leave]] = now[leave]
                 if amount == len(ready):
                     return Transport(cost, error, done)
-                stay = (~ready).nonzero().flatten()
                 pair, b, u, v, kv = pair[stay], b[stay], u[stay], v[stay], kv[stay]
                 a = a[stay] if len(a) > 1 else a
         # over-relaxation is safe near the solution only; plain updates converge from anywhere, so they come last
@@ -201,16 +285,22 @@ def _tiny(dtype: torch.dtype) -> float:
 
 
 def _repair(
-    source: Tensor, target: Tensor, kernel: Kernel, solved: Transport, tolerance: float, iterations: int
-) -> Transport:
+    source: Tensor,
+    target: Tensor,
+    row: Tensor,
+    column: Tensor,
+    kernel: Kernel,
+    solved: Transport,
+    tolerance: float,
+    iterations: int,
+) -> None:
     """Solve again in float64 the pairs that float32 could not hold: far histograms under a narrow kernel."""
-    lost = (~(solved.marginal_error <= 100 * tolerance)).nonzero()
-    if source.dtype == torch.float64 or len(lost) == 0 or iterations <= COARSE:
-        return solved
+    lost = ~(solved.marginal_error <= 100 * tolerance)
+    if source.dtype == torch.float64 or iterations <= COARSE or not bool(lost.any()):
+        return
     wide = kernel.double()
-    for part in lost.split(4096):
-        row, column = part.unbind(1)
-        again = _solve(source[row].double(), target[column].double(), wide, tolerance, iterations)
-        solved.cost[row, column] = again.cost.to(source.dtype)
-        solved.marginal_error[row, column] = again.marginal_error.to(source.dtype)
-    return solved
+    for part in lost.nonzero().flatten().split(4096):
+        i, j = row[part], column[part]
+        again = _solve(source[i].double(), target[j].double(), wide, tolerance, iterations)
+        solved.cost[part] = again.cost.to(source.dtype)
+        solved.marginal_error[part] = again.marginal_error.to(source.dtype)

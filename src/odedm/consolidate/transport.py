@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from odedm.consolidate import sinkhorn
+from odedm.consolidate import device, sinkhorn
 from odedm.consolidate.kernels import DenseKernel, GridKernel, Kernel
+from odedm.consolidate.nearest import Chosen, Solve, nearest_by_estimate, nearest_distinct
 from odedm.errors import UsageError, unknown
 
 GROUNDS = ("auto", "profile", "grid", "point")
 Ground = Literal["auto", "profile", "grid", "point"]
+
+CLOUD_BYTES = 1 << 28
+"""Largest batch of cost matrices between clouds; the solver holds a few such arrays at a time."""
+
+FEW_BINS = 64
+"""Bins below which all pairs are solved: cheap, and their estimates are too poor (8 to 24 bins: 11 of 900 choices)."""
+
+SMALL, SMALL_BATCH = 1 << 17, 1 << 24
+"""Pairs times dimensions up to which all are solved: finding out which matter takes more passes, dear on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +44,9 @@ class Sinkhorn:
     stays in its channel and channels are averaged; `point`, where a row is one point and the cost between two
     points is their squared Euclidean distance, which ranks exactly as L2. `auto` is `grid` for images and
     `profile` otherwise. Departure from the paper, which leaves the ground cost open.
-    `screen`: three iterations for all pairs, and full convergence only for that many best rows per centroid; the
-    others rank behind them in screened order. None solves every pair to `tolerance` (L1 marginal error).
+    `pairs` solves every pair to `tolerance` (L1 marginal error); `nearest` only those that can decide the choice: see
+    `nearest_by_estimate` for `margin`, of which infinity solves every pair too. `screen` solves, for each centroid,
+    that many rows of the best estimates alone; the others rank behind them by estimate. An approximation.
 
     >>> float(Sinkhorn().clouds(torch.zeros(3, 2), torch.ones(4, 2)))
     2.0
@@ -42,6 +58,7 @@ class Sinkhorn:
     tolerance: float = 1e-4
     iterations: int = 500
     screen: int | None = None
+    margin: float = 0.1
 
     def __post_init__(self) -> None:
         if self.ground not in GROUNDS:
@@ -49,6 +66,8 @@ class Sinkhorn:
         for name in ("epsilon", "pair_epsilon", "tolerance"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"Sinkhorn's {name} must be above 0; {getattr(self, name)} was given.")
+        if not self.margin >= 0:
+            raise UsageError(f"Sinkhorn's margin must be 0 or more, infinity to solve all; {self.margin} was given.")
         if self.pair_epsilon < 0.02:
             raise UsageError(
                 f"Sinkhorn's pair_epsilon must be 0.02 or more, since the kernel of far pixels vanishes in float64 "
@@ -85,6 +104,30 @@ class Sinkhorn:
         limit, small = self.iterations, self.tolerance
         return sinkhorn.clouds(cost, a, b, epsilon=self.epsilon, tolerance=small, iterations=limit).cost[0]
 
+    def many_clouds(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        """`clouds` of each pair, of any classes: side by side, padded, where launches are what costs.
+
+        >>> [float(cost) for cost in Sinkhorn().many_clouds([(torch.zeros(3, 2), torch.ones(4, 2))])]
+        [2.0]
+        """
+        if not pairs or not device.launch_bound(pairs[0][0].device):
+            return [self.clouds(x, y) for x, y in pairs]
+        n, m = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
+        d, size = pairs[0][0].shape[1], pairs[0][0].element_size()
+        fit = max(1, CLOUD_BYTES // (max(n * m, (n + m) * d) * size))
+        return [cost for first in range(0, len(pairs), fit) for cost in self._padded(pairs[first : first + fit])]
+
+    def _padded(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Sequence[Tensor]:
+        (x, a), (y, b) = (_pad([pair[side] for pair in pairs]) for side in (0, 1))
+        # about the middle of the two means, as in `squares`; padding has no weight there nor later
+        origin = (torch.bmm(a[:, None], x) + torch.bmm(b[:, None], y)) / 2
+        x, y = x.sub_(origin), y.sub_(origin)
+        norms = (x * x).sum(2)[:, :, None] + (y * y).sum(2)[:, None]
+        cost = norms.baddbmm_(x, y.mT, alpha=-2).clamp_(min=0)
+        limit, small = self.iterations, self.tolerance
+        solved = sinkhorn.clouds(cost, a, b, epsilon=self.epsilon, tolerance=small, iterations=limit)
+        return solved.cost.unbind()
+
 
 @dataclass(frozen=True, eq=False)
 class FittedSinkhorn:
@@ -110,26 +153,75 @@ class FittedSinkhorn:
         """Distances of rows to centroids: [n, d], [k, d] -> [n, k]."""
         if self.settings.ground == "point":
             return squares(x, y)
-        limit, screen = self.settings.iterations, self.settings.screen
+        source, target = self._histograms(x), self._histograms(y)
+        screen = self.settings.screen
         if screen is None or screen >= len(x):
-            return self._transport(x, y, limit)
-        rank = self._transport(x, y, 3)
-        # the screened values keep their order but move behind the refined ones, so a choice of distinct rows
-        # that has used up a centroid's refined rows goes on with the next best
-        best = rank.topk(screen, dim=0, largest=False).indices
-        exact = torch.cat([self._transport(x[best[:, j]], y[j : j + 1], limit) for j in range(len(y))], 1)
-        rest = rank.scatter(0, best, torch.inf)
+            sides = zip(source.unbind(1), target.unbind(1), strict=True)
+            parts = [sinkhorn.histograms(a, b, self._kernel, **self._limits).cost for a, b in sides]
+            return torch.stack(parts).mean(0)
+        pair = torch.arange(len(x) * len(y), device=x.device)
+        estimate = self._sharpened(source, target, pair // len(y), pair % len(y)).view(len(x), -1)
+        # the estimates keep their order but move behind the solved ones, so a choice of distinct rows that has
+        # used up a centroid's solved rows goes on with the next best
+        best = estimate.topk(screen, dim=0, largest=False).indices
+        column = torch.arange(len(y), device=x.device).expand(screen, -1)
+        exact = self._matched(source, target, best.flatten(), column.flatten()).view(screen, -1)
+        rest = estimate.scatter(0, best, torch.inf)
         rest = rest - rest.amin(0) + exact.amax(0) * (1 + 1e-6)
         return rest.scatter(0, best, exact)
 
-    def _transport(self, x: Tensor, y: Tensor, iterations: int) -> Tensor:
-        small, kernel = self.settings.tolerance, self._kernel
+    def nearest(self, x: Tensor, y: Tensor, per: int = 1) -> Chosen:
+        """The rows that `nearest_distinct` would choose by `pairs`, solving only pairs that can decide the choice."""
         source, target = self._histograms(x), self._histograms(y)
-        parts = [
-            sinkhorn.histograms(source[:, c], target[:, c], kernel, tolerance=small, iterations=iterations).cost
-            for c in range(source.shape[1])
-        ]
+        margin, known = self.settings.margin, self.settings.screen is not None or self.settings.ground == "point"
+        small = SMALL_BATCH if device.launch_bound(x.device) else SMALL
+        few = source.shape[2] < FEW_BINS or len(x) * len(y) * x.shape[1] <= small
+        if known or few or margin == math.inf:
+            return nearest_distinct(self.pairs(x, y), per)
+
+        def on_pairs(costs: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Solve:
+            def find(row: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[Any]:
+                i, j = torch.from_numpy(np.stack([row, column])).to(x.device, non_blocking=True)
+                found: NDArray[Any] = costs(source, target, i, j).cpu().numpy()
+                return found
+
+            return find
+
+        sharpen, solve = on_pairs(self._sharpened), on_pairs(self._matched)
+        return nearest_by_estimate(self._estimate(source, target), sharpen, solve, per, margin=margin)
+
+    def _matched(self, source: Tensor, target: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """Costs [p] of chosen pairs of histograms [n, channels, bins]."""
+        sides = zip(source.unbind(1), target.unbind(1), strict=True)
+        parts = [sinkhorn.matched(a, b, row, column, self._kernel, **self._limits).cost for a, b in sides]
         return torch.stack(parts).mean(0)
+
+    def _sharpened(self, source: Tensor, target: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """Estimates [p] of the costs of chosen pairs, after three iterations."""
+        sides = zip(source.unbind(1), target.unbind(1), strict=True)
+        return torch.stack([sinkhorn.rough(a, b, row, column, self._kernel) for a, b in sides]).mean(0)
+
+    def _estimate(self, source: Tensor, target: Tensor) -> Tensor:
+        """What all pairs would cost after one iteration [n, k]; the larger of those begun at either side.
+
+        The first scaling depends on one side alone, and so does the plan's cost for each unit of mass of the other:
+        two products for all pairs together, where every further iteration takes two for each.
+        """
+        costs = [
+            torch.maximum(self._rates(a) @ b.T, a @ self._rates(b).T)
+            for a, b in zip(source.unbind(1), target.unbind(1), strict=True)
+        ]
+        return torch.stack(costs).mean(0)
+
+    def _rates(self, mass: Tensor) -> Tensor:
+        """What a unit of mass in each bin pays to reach each of `mass` [n, bins] after one scaling: [n, bins]."""
+        kernel = self._kernel
+        u = mass / kernel.apply(torch.ones_like(mass[:1]))
+        return kernel.apply_cost(u) / kernel.back(u).clamp_(min=torch.finfo(u.dtype).tiny)
+
+    @property
+    def _limits(self) -> sinkhorn.Limits:
+        return {"tolerance": self.settings.tolerance, "iterations": self.settings.iterations}
 
     def _histograms(self, x: Tensor) -> Tensor:
         """[n, channels, bins]: non-negative, each channel's sum 1."""
@@ -158,6 +250,13 @@ class FittedSinkhorn:
         z = torch.where(length > 1e-6 * x.abs().amax(0) * len(x) ** 0.5, z / length.clamp(min=1e-30), 0.0)
         cost = (2 - 2 * (z.T @ z)).clamp_(min=0)
         return DenseKernel.relative(cost.fill_diagonal_(0), epsilon)
+
+
+def _pad(clouds: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Clouds as one array [B, n, d], padded with zeros, and their uniform weights [B, n], zero at padding."""
+    x = pad_sequence(clouds, batch_first=True)
+    amount = torch.tensor([[len(cloud)] for cloud in clouds], dtype=x.dtype).to(x.device, non_blocking=True)
+    return x, (torch.arange(x.shape[1], device=x.device) < amount) / amount
 
 
 def squares(x: Tensor, y: Tensor) -> Tensor:

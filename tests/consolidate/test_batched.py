@@ -1,0 +1,177 @@
+"""Classes side by side, as a GPU takes them, against one class at a time, as a processor does."""
+
+import pytest
+import torch
+from clouds import blobs, network_features, relu_features, rng
+from counting import Counting
+
+from odedm.clock import Clock
+from odedm.consolidate import device, sinkhorn, transport
+from odedm.consolidate.consolidator import Consolidator
+from odedm.consolidate.dac import Dac
+from odedm.consolidate.distance import DISTANCES, L2, Sinkhorn
+from odedm.consolidate.kmeans import kmeans, kmeans_all
+from odedm.consolidate.select import nearest
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
+class Given:
+    """A probe whose network is the identity."""
+
+    def embed(self, image):
+        return image
+
+    def annotate(self, rows):
+        del rows
+        return {}
+
+
+@pytest.fixture
+def batched(monkeypatch):
+    monkeypatch.setattr(device, "launch_bound", lambda _: True)
+
+
+def task(sizes, d=16):
+    image = torch.cat([relu_features(n, d, seed=c) for c, n in enumerate(sizes)])
+    label = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return {"image": image, "label": label, "index": torch.arange(len(label))}
+
+
+def chosen(consolidator, rows, classes, seed=0):
+    result = consolidator(rows, classes, Given(), rng=rng(seed), clock=Clock())
+    return {c: result["index"][result["label"] == c].tolist() for c in classes}
+
+
+@DTYPES
+def test_kmeans_of_many_is_kmeans_of_each(dtype, monkeypatch):
+    sets = [blobs(n, modes=9, seed=n, dtype=dtype) for n in (60, 61, 13, 12, 3, 1, 200)] + [torch.ones(40, 8).to(dtype)]
+    alone = [kmeans(x, 12, rng=rng(i)) for i, x in enumerate(sets)]
+    monkeypatch.setattr(device, "launch_bound", lambda _: True)
+    together, sizes = kmeans_all(sets, 12, rngs=[rng(i) for i in range(len(sets))])
+    for one, same, size in zip(alone, together, sizes, strict=True):
+        assert torch.equal(one.label, same.label)
+        assert size == torch.bincount(one.label).tolist()
+        torch.testing.assert_close(one.centroid, same.centroid)
+        assert same.inertia == pytest.approx(one.inertia, rel=1e-4, abs=1e-6)
+
+
+def test_empty_clusters_are_filled_in_a_batch_too(batched):
+    sets = [blobs(80, modes=6, seed=s) for s in range(3)]
+    found = kmeans_all(sets, 6, rngs=[rng()] * 3, start=lambda *_: torch.full((6, 8), 1e3))[0]
+    assert all(one.label.unique().tolist() == list(range(6)) for one in found)
+
+
+@DTYPES
+@pytest.mark.parametrize("distance", list(DISTANCES.values()), ids=list(DISTANCES))
+def test_reducing_many_is_reducing_each(distance, dtype, monkeypatch):
+    sets = [blobs(n, modes=6, seed=n, dtype=dtype) for n in (90, 140, 2, 5)] + [torch.ones(9, 8, dtype=dtype)]
+    dac = Dac(4, 3, distance)
+    alone = [dac.reduce(x, smallest=6, rng=rng(i)).tolist() for i, x in enumerate(sets)]
+    monkeypatch.setattr(device, "launch_bound", lambda _: True)
+    together = dac.reduce_all(sets, smallest=6, rngs=[rng(i) for i in range(len(sets))])
+    assert [keep.tolist() for keep in together] == alone
+
+
+@DTYPES
+def test_many_clouds_are_the_clouds_one_by_one(dtype, batched, monkeypatch):
+    sizes = [(10, 40), (25, 5), (1, 30), (1, 1), (33, 33)]
+    pairs = [(blobs(n, seed=n, dtype=dtype), blobs(m, seed=m + 1, dtype=dtype)) for n, m in sizes]
+    alone = torch.stack([Sinkhorn().clouds(x, y) for x, y in pairs])
+    torch.testing.assert_close(torch.stack(Sinkhorn().many_clouds(pairs)), alone, rtol=1e-4, atol=1e-6)
+    monkeypatch.setattr(transport, "CLOUD_BYTES", 2 * 33 * 40 * 8)  # two or more pairs at a time
+    torch.testing.assert_close(torch.stack(Sinkhorn().many_clouds(pairs)), alone, rtol=1e-4, atol=1e-6)
+
+
+def test_a_problem_is_solved_as_far_whatever_its_company():
+    def problem(seed, shift):
+        x, y = blobs(30, seed=seed, dtype=torch.float64), blobs(30, seed=seed + 1, dtype=torch.float64) + shift
+        return torch.cdist(x, y)[None] ** 2
+
+    weight = torch.full((1, 30), 1 / 30, dtype=torch.float64)
+    quick, slow = problem(0, 0.0), problem(2, 9.0)
+    alone, other = (sinkhorn.clouds(cost, weight, weight, epsilon=0.02) for cost in (quick, slow))
+    assert alone.iterations != other.iterations
+    both = sinkhorn.clouds(torch.cat([quick, slow]), weight.expand(2, -1), weight.expand(2, -1), epsilon=0.02)
+    torch.testing.assert_close(both.marginal_error, torch.cat([alone.marginal_error, other.marginal_error]))
+    torch.testing.assert_close(both.cost, torch.cat([alone.cost, other.cost]), rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize("distance", list(DISTANCES.values()), ids=list(DISTANCES))
+@pytest.mark.parametrize("dac", [None, Dac(3, 2)])
+@pytest.mark.parametrize("sizes", [(50, 50), (70, 0, 31, 1, 5, 4)])
+def test_a_task_on_either_kind_of_device(distance, dac, sizes, monkeypatch):
+    consolidator, rows = Consolidator(5, distance, dac), task(sizes)
+    one = chosen(consolidator, rows, range(len(sizes)))
+    assert [len(one[c]) for c in one] == [min(5, n) for n in sizes]
+    monkeypatch.setattr(device, "launch_bound", lambda _: True)
+    assert chosen(consolidator, rows, range(len(sizes))) == one
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_class_is_chosen_alike_whatever_the_others_are(bound, monkeypatch):
+    monkeypatch.setattr(device, "launch_bound", lambda _: bound)
+    rows = task((60, 45, 80))
+    consolidator = Consolidator(5, dac=Dac(3, 2))
+    whole = chosen(consolidator, rows, (0, 1, 2))
+    assert chosen(consolidator, rows, (0,))[0] == whole[0]
+    assert chosen(consolidator, rows, (2, 1))[1] == whole[1]
+    assert chosen(consolidator, rows, (9, 0, 2))[2] == whole[2]
+
+
+def test_a_distance_with_three_methods_is_enough(batched):
+    class Own:
+        def prepare(self, candidates, image_shape):
+            return self
+
+        def pairs(self, x, y):
+            return L2().pairs(x, y)
+
+        def clouds(self, x, y):
+            return L2().clouds(x, y)
+
+    rows = task((50, 40))
+    own, ours = (chosen(Consolidator(5, each, Dac(3, 2, each)), rows, (0, 1)) for each in (Own(), L2()))
+    assert own == ours
+
+
+# (prototypes, operations, reads) of a task of two classes of 600 rows: somewhat above what it takes, well below what
+# a loop over classes or clouds, or a look at every iteration, would take
+BUDGET = [(6, 3000, 60), (60, 9000, 140)]
+
+
+@pytest.mark.parametrize(("k", "operations", "reads"), BUDGET)
+def test_a_gpu_is_asked_for_little(k, operations, reads, batched, monkeypatch):
+    monkeypatch.setattr(transport, "SMALL_BATCH", 1 << 20)
+    monkeypatch.setattr(sinkhorn, "CHUNK_BYTES", {"cpu": 1 << 28})
+    image = torch.cat([network_features(600, seed=c) for c in (0, 1)])
+    rows = {"image": image, "label": torch.arange(2).repeat_interleave(600)}
+    with Counting() as counting:
+        Consolidator(k, dac=Dac(3, 2))(rows, (0, 1), Given(), rng=rng(), clock=Clock())
+    assert counting.operations < operations
+    assert counting.reads < reads
+
+
+@pytest.mark.parametrize("k", [5, 40])
+@pytest.mark.parametrize("per", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("make", [relu_features, blobs])
+def test_solving_what_can_decide_chooses_as_solving_all(k, per, seed, make, monkeypatch):
+    monkeypatch.setattr(transport, "SMALL", 0)
+    # solved so far that the order in which pairs are solved cannot turn a near tie
+    x = make(300, 96, seed=seed, dtype=torch.float64)
+    y = kmeans(x, k, rng=rng(seed)).centroid
+    few = [0]
+    matched = sinkhorn.matched
+    fitted, every = (Sinkhorn(margin=m, tolerance=1e-8).prepare(x, None) for m in (0.1, float("inf")))
+    want = nearest(every, x, y, per)
+
+    def counted(source, target, row, column, kernel, **limits):
+        few[0] += len(row)
+        return matched(source, target, row, column, kernel, **limits)
+
+    monkeypatch.setattr(sinkhorn, "matched", counted)
+    got = nearest(fitted, x, y, per)
+    assert torch.equal(got.row, want.row)
+    assert torch.equal(got.centroid, want.centroid)
+    assert few[0] < len(x) * len(y)
