@@ -1,4 +1,4 @@
-"""The page in a real browser, where there is one: its script runs under its own security policy and sorts."""
+"""The page in a real browser, where there is one: its script runs under its own security policy, sorts and filters."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ def clicking(page: Path, column: int, times: int) -> Path:
     return copy
 
 
+def filtering(page: Path, words: str) -> Path:
+    """A copy of the page that types into the filter of the first table by itself."""
+    text = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", page.read_text(encoding="utf-8"))
+    typing = f'const f = document.querySelector("input"); f.value = "{words}"; f.dispatchEvent(new Event("input"));'
+    copy = page.with_name("filtering.html")
+    copy.write_text(text.replace("</body>", f"<script>{typing}</script></body>"), encoding="utf-8")
+    return copy
+
+
 def first_table(text: str) -> tuple[list[str], list[str]]:
     """The sort directions that its headings show, and the names of its rows from top to bottom."""
     table = text[text.index("<table") : text.index("</table>")]
@@ -72,6 +81,21 @@ def test_a_click_on_a_heading_sorts(
     report: Path, tmp_path: Path, column: int, times: int, direction: str, order: list[str]
 ) -> None:
     assert first_table(shown(clicking(report, column, times), tmp_path)) == ([direction], order)
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [("der", ["DER · reservoir", "DER++ · reservoir"]), ("DER++ 40.0", ["DER++ · reservoir"]), ("nothing", [])],
+)
+def test_the_filter_keeps_the_rows_that_hold_all_words(
+    report: Path, tmp_path: Path, words: str, left: list[str]
+) -> None:
+    text = shown(filtering(report, words), tmp_path)
+    table = text[text.index("<table") : text.index("</table>")]
+    rows = re.findall(r'<tr([^>]*)><th scope="row" data-value="([^"]+)"', table)
+    assert len(rows) == 3
+    assert [name for attributes, name in rows if "hidden" not in attributes] == left
+    assert f"{len(left)} of 3 rows" in text
 
 
 def test_the_policy_stops_every_other_script(report: Path, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import io
 import re
 import sys
 from html.parser import HTMLParser
@@ -16,7 +19,7 @@ from odedm.report.figures.census import final_census
 from odedm.report.labels import METHODS
 from odedm.report.runs import load
 from odedm.report.summary import summarise
-from odedm.report.tables import to_markdown
+from odedm.report.tables import to_csv, to_markdown
 from odedm.run.results import MEMORY_FILE
 
 Fabricate = Any
@@ -76,11 +79,11 @@ def full(fabricate: Fabricate) -> list[Path]:
 
 def test_page_says_what_was_found_and_shows_every_figure(fabricate: Fabricate, tmp_path: Path) -> None:
     text = written(tmp_path, *full(fabricate))
-    assert "ODEDM changed DER by +10.0 ± 0.0 points of ACC<sub>5</sub> over 3 seeds (better in 3 of 3)." in text
-    assert text.count("By chance alone, a mean over 3 seeds") == 1
-    for name in ("differences", "curves", "matrices", "classes", "growth", "pictures", "seconds"):
+    assert "ODEDM changed DER by +10.0 points of ACC<sub>5</sub> [10.0, 10.0] over 3 seeds (better in 3 of 3, " in text
+    assert text.count("Where 3 seeds all agree, p is 0.25, its smallest value") == 1
+    for name in ("differences", "curves", "matrices", "classes", "density", "growth", "pictures", "seconds"):
         assert f'id="f-{name}"' in text
-    assert text.count("<figure") == text.count("<figcaption") == 7
+    assert text.count("<figure") == text.count("<figcaption") == 8
     assert len(text) < 3_000_000
 
 
@@ -105,6 +108,41 @@ def test_page_asks_for_nothing(fabricate: Fabricate, tmp_path: Path) -> None:
     assert all(link.startswith(("data:", "#")) for link in outline(text).asked)
     assert not re.search(r"url\((?!#)", bare)
     assert "default-src 'none'" in text
+
+
+def test_data_behind_every_picture_can_be_taken_away(fabricate: Fabricate, tmp_path: Path) -> None:
+    text = written(tmp_path, *full(fabricate))
+    links = re.findall(r'<a download="([^"]+)" href="data:[^"]+?;base64,([^"]+)"', text)
+    files = {name: base64.b64decode(content).decode() for name, content in links}
+    assert len(files) == len(links)
+    assert text.count('role="group"') == len(files) - 3  # and the table in three forms
+    assert files["curves-1.csv"].startswith("runs,task,forgetting_rate,standard_error,seeds\n")
+    assert files["differences-1.csv"].count("\n") == 1 + 2 * 3
+    assert files["table.tex"].startswith("% ")
+    table = summarise(load([tmp_path / "runs"]))
+    assert files["table.md"] == to_markdown(table)
+    assert files["table.csv"] == to_csv(table)
+    for name, content in files.items():
+        if name.endswith(".csv"):
+            assert len({len(row) for row in csv.reader(io.StringIO(content))}) == 1
+
+
+def test_the_paper_stands_beside_where_it_has_numbers(fabricate: Fabricate, tmp_path: Path) -> None:
+    assert "Beside the paper" not in written(tmp_path, *full(fabricate))
+    folder = fabricate("derpp", "reservoir", capacity=200, acc=28.0, over={"data": "cifar10"}, root="paper")
+    text = written(tmp_path, folder)
+    row = text[text.index("Beside the paper") :]
+    assert re.search(r'29\.7<span class="error">± 4\.2</span></td><td data-value="-1\.67[0-9]*">−1\.7</td>', row)
+    assert ">inside</td>" in row
+
+
+def test_a_choice_of_rho_is_marked_in_the_page(fabricate: Fabricate, tmp_path: Path) -> None:
+    folders = [fabricate(saved=None, acc=acc, knobs={"rho": rho}) for rho, acc in ((0.25, 40.0), (0.5, 45.0))]
+    text = written(tmp_path, fabricate(memory="reservoir", saved=None), *folders)
+    assert "best of 2 ρ (ρ=0.5), chosen on the test set" in text
+    assert "too good by construction" in text
+    assert 'id="f-share"' in text
+    assert 'id="f-ablation"' in text
 
 
 def test_page_is_the_same_every_time(fabricate: Fabricate, tmp_path: Path) -> None:
@@ -155,6 +193,18 @@ def test_a_hundred_classes(fabricate: Fabricate, tmp_path: Path) -> None:
     assert len(text) < 3_000_000
     (matrix,) = figures.accuracy_matrices(summarise(load(folders[:1])).groups)
     assert ">90</text>" not in matrix.svg
+
+
+def test_many_groups_are_all_in_the_table_but_not_all_drawn(
+    fabricate: Fabricate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [fabricate(name, "reservoir", saved=None) for name in ("er", "der", "derpp")]
+    assert "groups are drawn" not in written(tmp_path, *folders)
+    monkeypatch.setattr(page, "DRAWN", 2)
+    text = written(tmp_path, *folders)
+    assert "the first 2 of 3 groups are drawn" in text
+    assert text.count('aria-label="Accuracy matrix of') == 2
+    assert text.count('<th scope="row" data-value="DER++ · reservoir"') == 3  # summary, single runs, provenance
 
 
 def test_long_streams_become_pictures_not_paths(fabricate: Fabricate) -> None:

@@ -1,4 +1,4 @@
-"""Grouping, labels, verdicts and the three renderings of the table."""
+"""Grouping, labels, verdicts and the table in a terminal, as Markdown and as CSV."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from odedm.errors import UsageError
 from odedm.report import tables
 from odedm.report.runs import load
-from odedm.report.summary import ACC_LAST, METRICS, Table, summarise, verdicts
+from odedm.report.summary import ACC_LAST, METRICS, TOLD, Table, summarise, verdicts
 from odedm.report.wording import number
 from odedm.run.results import FILE
 
@@ -102,16 +102,30 @@ def test_difference_is_paired_by_seed(fabricate: Fabricate) -> None:
     assert change.estimate.error == pytest.approx(3.0**-0.5)
 
 
+FIVE = [12.0, 13.0, 11.0, 12.5, 14.0]
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ([12.0, 13.0], "ODEDM changed DER++ by +12.5 ± 0.5 points of ACC_5 over 2 seeds (better in 2 of 2)."),
         (
-            [3.0, -2.0],
-            "ODEDM changed DER++ by +0.5 ± 2.5 points of ACC_5 over 2 seeds (better in 1 of 2): "
+            FIVE,
+            "ODEDM changed DER++ by +12.5 points of ACC_5 [11.2, 13.8] over 5 seeds (better in 5 of 5, p = 0.062).",
+        ),
+        (
+            [-change for change in FIVE],
+            "ODEDM changed DER++ by −12.5 points of ACC_5 [−13.8, −11.2] over 5 seeds (better in 0 of 5, p = 0.062).",
+        ),
+        (
+            [3.0, -2.0, 1.0, 0.5, -1.5],
+            "ODEDM changed DER++ by +0.2 points of ACC_5 [−1.9, 2.6] over 5 seeds (better in 3 of 5, p = 0.94): "
             "not distinguishable from zero at this number of seeds.",
         ),
-        ([-4.0, -5.0], "ODEDM changed DER++ by −4.5 ± 0.5 points of ACC_5 over 2 seeds (better in 0 of 2)."),
+        (
+            [12.0, 13.0],
+            "ODEDM changed DER++ by +12.5 points of ACC_5 [12.0, 13.0] over 2 seeds (better in 2 of 2, p = 0.50): "
+            "too few seeds to tell a change from chance.",
+        ),
         ([8.0], "ODEDM changed DER++ by +8.0 points of ACC_5 on one seed, which cannot tell a change from chance."),
     ],
 )
@@ -124,16 +138,50 @@ def test_verdicts(fabricate: Fabricate, changes: list[float], sentence: str) -> 
     assert len(said) == 2 + (len(changes) > 1)
 
 
-def test_verdicts_end_with_what_chance_does_at_this_number_of_seeds(fabricate: Fabricate) -> None:
-    def doubts(*seeds: int) -> list[str]:
-        root = f"seeds {len(seeds)}"
-        folders = [
-            fabricate(memory=memory, seed=seed, root=root) for memory in ("odedm", "reservoir") for seed in seeds
-        ]
-        return [sentence for sentence in verdicts(summary(*folders)) if "chance alone" in sentence]
+def compared(fabricate: Fabricate, seeds: int, methods: int, better: float = 5.0) -> Table:
+    """So many methods, each better by 5 points on every seed."""
+    folders = [
+        fabricate(f"m{m}", memory, seed=seed, acc=40.0 + seed + better * (memory == "odedm"), saved=None)
+        for m in range(methods)
+        for memory in ("odedm", "reservoir")
+        for seed in range(seeds)
+    ]
+    return summary(*folders)
 
-    assert doubts(0, 1, 2, 3, 4) == ["By chance alone, a mean over 5 seeds passes two standard errors 12 times in 100."]
-    assert doubts(0) == []  # the verdict itself says that one seed tells nothing
+
+def test_holm_is_over_the_comparisons_of_the_table_in_one_metric(fabricate: Fabricate) -> None:
+    table = compared(fabricate, seeds=6, methods=3)
+    assert [row.differences["acc_last"].p for row in table.compared] == [2 / 64] * 3
+    assert [row.corrected["acc_last"] for row in table.compared] == [3 * 2 / 64] * 3
+    assert [row.corrected["acc_mean"] for row in table.compared] == [3 * 2 / 64] * 3
+    assert table.tested == 3
+    said = verdicts(table)
+    assert said[0].endswith("(better in 6 of 6, Holm's p = 0.094).")
+    assert said[-1].startswith("With 6 seeds and 3 comparisons Holm's p cannot fall below 0.094, however large")
+
+
+def test_a_change_that_only_many_comparisons_make_doubtful_is_said(fabricate: Fabricate) -> None:
+    changes = [5.0, 6.0, 4.0, 5.0, 7.0, 6.0, 5.0, -0.5]  # one seed of eight disagrees: p = 4 / 256
+    folders = [
+        fabricate(f"m{m}", memory, seed=seed, acc=40.0 + change * (memory == "odedm"), saved=None)
+        for m in range(4)
+        for memory in ("odedm", "reservoir")
+        for seed, change in enumerate(changes)
+    ]
+    said = verdicts(summary(*folders))
+    assert said[0].endswith("(better in 7 of 8, Holm's p = 0.062): among 4 comparisons that may be chance.")
+
+
+def test_verdicts_end_with_what_these_seeds_can_show_at_best(fabricate: Fabricate) -> None:
+    (said,) = [line for line in verdicts(compared(fabricate, seeds=4, methods=1)) if "all agree" in line]
+    assert said.startswith("Where 4 seeds all agree, p is 0.12, its smallest value")
+    assert "chance alone does that 12 times in 100" in said
+
+
+def test_nothing_more_is_said_where_the_seeds_suffice(fabricate: Fabricate) -> None:
+    said = verdicts(compared(fabricate, seeds=7, methods=1))
+    assert len(said) == 2
+    assert said[0].endswith("(better in 7 of 7, p = 0.016).")
 
 
 def test_verdicts_without_a_comparison_say_why(fabricate: Fabricate) -> None:
@@ -165,7 +213,7 @@ def test_markdown_can_be_read_back(fabricate: Fabricate) -> None:
     read = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
     assert [row["Runs"] for row in read] == ["DER++ · reservoir", "DER++ · ODEDM"]
     assert read[1]["ACC_5"] == "42.0 ± 1.2"
-    assert read[1]["Change in ACC_5"] == "+11.0 ± 0.6"
+    assert read[1]["Change in ACC_5"] == "+11.0 [10.0, 12.0], p = 0.25"
     assert read[0]["Change in ACC_5"] == ""
 
 
@@ -178,7 +226,12 @@ def test_csv_can_be_read_back_in_full_precision(fabricate: Fabricate) -> None:
         for metric in METRICS:
             assert float(line[metric.key]) == row.values[metric.key].mean
             assert float(line[f"{metric.key}_error"]) == row.values[metric.key].error
-    assert float(read[1]["acc_last_change"]) == table.rows[1].differences["acc_last"].estimate.mean
+            assert float(line[f"{metric.key}_sd"]) == row.values[metric.key].sd
+    change = table.rows[1].differences["acc_last"]
+    assert float(read[1]["acc_last_change"]) == change.estimate.mean
+    assert (float(read[1]["acc_last_change_low"]), float(read[1]["acc_last_change_high"])) == change.interval
+    assert float(read[1]["acc_last_change_p"]) == float(read[1]["acc_last_change_holm"]) == 0.25
+    assert read[1]["acc_last_paper"] == read[1]["acc_last_paper_inside"] == ""
     assert read[0]["acc_last_change"] == ""
 
 
@@ -204,14 +257,18 @@ def test_terminal_table_loses_nothing(fabricate: Fabricate, width: int) -> None:
         means = [row.values[key] for key in ("acc_last", "acc_mean", "task_il_last", "forgetting")]
         assert {number(value.mean) for value in means} <= shown
         assert {number(value.error) for value in means if value.error is not None} <= shown
-        assert {number(pair.estimate.mean, sign=True) for pair in row.differences.values()} <= shown
-        assert {number(pair.estimate.error or 0.0) for pair in row.differences.values()} <= shown
+        changes = [row.differences[metric.key] for metric in TOLD if row.differences]
+        assert {number(pair.estimate.mean, sign=True) for pair in changes} <= shown
+        ends = {number(end) for pair in changes for end in pair.interval or ()}
+        errors = {number(pair.estimate.error or 0.0) for pair in changes}
+        assert ends <= shown if width > 80 else errors <= shown
 
 
 def test_terminal_table_takes_one_line_per_group_where_it_fits(fabricate: Fabricate) -> None:
     table = pair_of_groups(fabricate)
-    assert "42.0 ± 1.2" in printed(table, 100)
-    assert len(printed(table, 100).splitlines()) == 3 + 2
+    assert "42.0 ± 1.2" in printed(table, 120)
+    assert "+11.0 [10.0, 12.0]" in printed(table, 120)
+    assert len(printed(table, 120).splitlines()) == 3 + 2
     assert len(printed(table, 80).splitlines()) == 3 + 2 * 2
 
 

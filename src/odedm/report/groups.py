@@ -15,9 +15,9 @@ from odedm.report.wording import canonical
 BASELINES = ("native", "reservoir")
 """Memories without a long-term part, the nearer partner of ODEDM first: it hosts the method's own policy."""
 
-# Device and threads set the pace and the rounding of a run, not what is tried, so seeds may be spread over machines.
+# Device, threads and capture set the pace and rounding of a run, not what is tried: seeds may be spread over machines.
 # The order of the classes may come from the seed; which classes there are is put back in by `_settings`.
-SEED_ONLY = frozenset({"seed", "device", "threads", "classes"})
+SEED_ONLY = frozenset({"seed", "device", "threads", "capture", "classes"})
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,6 @@ def _settings(run: Run) -> Settings:
 def _place(settings: Settings) -> tuple[object, ...]:
     """Where a group stands in the table."""
     method, memory = str(settings.get("method.name")), str(settings.get("memory.name"))
-    capacity = settings.get("memory.capacity")
     rank = list(METHODS).index(method) if method in METHODS else len(METHODS)
     return (
         str(settings.get("data")),
@@ -109,9 +108,14 @@ def _place(settings: Settings) -> tuple[object, ...]:
         rank,
         method,
         settings["tasks"],
-        float(capacity) if isinstance(capacity, int | float) else math.inf,
+        _size(settings.get("memory.capacity")),
         canonical({key: value for key, value in settings.items() if key.startswith("method.")}),
         memory not in BASELINES,
         memory,
+        *(_size(settings.get(key)) for key in ("memory.k", "memory.rho")),
         canonical(settings),
     )
+
+
+def _size(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.inf

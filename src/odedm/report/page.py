@@ -18,15 +18,21 @@ from markupsafe import Markup
 from odedm.errors import UsageError
 from odedm.files import write_text
 from odedm.report import figures
+from odedm.report.choice import caveats
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
-from odedm.report.runs import load
+from odedm.report.latex import to_latex
+from odedm.report.model import model
+from odedm.report.runs import Run, load
 from odedm.report.statistics import Paired
 from odedm.report.summary import ACC_LAST, METRICS, TASK_IL, Metric, Row, Table, doubt, gaps, summarise, verdict
-from odedm.report.wording import clean, number
+from odedm.report.tables import to_csv, to_markdown
+from odedm.report.wording import between, clean, number, probability
 
 SHOWN = 6
 """How many comparisons stand at the top; the others are folded."""
+DRAWN = 24
+"""How many groups have pictures of their own; with more a page becomes too heavy to send around."""
 PROVENANCE = (
     "odedm",
     "torch",
@@ -58,14 +64,15 @@ def render(table: Table) -> str:
     """The page as text; the same runs give the same bytes."""
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "marked": _marked, "svg": Markup, "clean": clean}
-    script = here.joinpath("sort.js").read_text(encoding="utf-8")
+    environment.filters |= {"number": number, "marked": _marked, "svg": Markup, "clean": clean, "link": _link}
+    environment.filters |= {"between": between, "probability": probability}
+    script = here.joinpath("tables.js").read_text(encoding="utf-8")
     page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
     return page.render(**_content(table), script=Markup(script), script_hash=_hash(script))
 
 
 def _content(table: Table) -> dict[str, Any]:
-    groups = table.groups
+    groups, lines = table.groups, model(table)
     lead, folded = _findings(table)
     return {
         "table": table,
@@ -78,14 +85,12 @@ def _content(table: Table) -> dict[str, Any]:
         "folded": folded,
         "gaps": gaps(table),
         "doubt": doubt(table),
-        "curves": figures.forgetting_curves(groups),
-        "differences": figures.difference_plot(table),
-        "matrices": figures.accuracy_matrices(groups),
+        "model": lines,
+        "caveats": caveats(table),
+        "files": {"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
+        "figures": figures.report_figures(table, DRAWN),
+        "undrawn": max(0, len(groups) - DRAWN),
         "colour_bar": figures.colour_bar(),
-        "by_class": figures.memory_by_class(groups),
-        "growth": figures.memory_growth(groups),
-        "pictures": figures.long_term_pictures(groups),
-        "seconds": figures.seconds_by_phase(groups),
         "machines": sorted({clean(run.result.provenance.get("device", "unknown")) for g in groups for run in g.runs}),
         "configuration": [(group.label, _configuration(group)) for group in groups],
         "provenance": _provenance(groups),
@@ -96,15 +101,15 @@ def _content(table: Table) -> dict[str, Any]:
 
 def _findings(table: Table) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """What was found, each with its tone: what stands at the top, and what is folded."""
-    final = [_finding(row, ACC_LAST) for row in table.compared]
-    task_il = [_finding(row, TASK_IL) for row in table.compared]
+    final = [_finding(table, row, ACC_LAST) for row in table.compared]
+    task_il = [_finding(table, row, TASK_IL) for row in table.compared]
     if len(final) + len(task_il) <= SHOWN:
         return [found for pair in zip(final, task_il, strict=True) for found in pair], []
     return final[:SHOWN], [*final[SHOWN:], *task_il]
 
 
-def _finding(row: Row, metric: Metric) -> tuple[str, str]:
-    return verdict(row, metric), _tone(row.differences[metric.key])
+def _finding(table: Table, row: Row, metric: Metric) -> tuple[str, str]:
+    return verdict(table, row, metric), _tone(row.differences[metric.key])
 
 
 def _title(table: Table) -> str:
@@ -170,11 +175,16 @@ def _provenance(groups: Sequence[Group]) -> list[dict[str, str]]:
             "label": group.label,
             "seed": str(run.seed),
             "folder": clean(run.folder.resolve().name, 80),
-            **{key: clean(run.result.provenance.get(key) or "", 80) for key in PROVENANCE},
+            **{key: clean(_origin(run, key), 80) for key in PROVENANCE},
         }
         for group in groups
         for run in group.runs
     ]
+
+
+def _origin(run: Run, key: str) -> object:
+    """Where a run says it: precision is a choice in newer results."""
+    return run.result.provenance.get(key) or run.result.experiment.get(key if key == "precision" else "") or ""
 
 
 def _marked(text: str) -> Markup:
@@ -184,6 +194,15 @@ def _marked(text: str) -> Markup:
     '&lt;b&gt; ACC<sub>10</sub>'
     """
     return Markup(re.sub(r"\bACC_(\d+|T)\b", r"ACC<sub>\1</sub>", html.escape(text)))
+
+
+def _link(text: str, kind: str = "text/csv") -> str:
+    """A file inside the page, for a link that downloads it.
+
+    >>> _link("a,b")
+    'data:text/csv;charset=utf-8;base64,YSxi'
+    """
+    return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
 
 
 def _hash(script: str) -> str:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from odedm.errors import UsageError
 from odedm.report.wording import clean
 from odedm.run.results import FILE, Result, find
 
+OPTIONAL = ("selection", "anytime")
+"""What only some runs measure."""
+
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run and the folder it lies in."""
+    """A finished run and the folder it lies in; `extra` is what its file holds beyond what every result has."""
 
     folder: Path
     result: Result
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -28,6 +34,17 @@ class Run:
     def seconds(self) -> float:
         """Wall seconds, all phases together."""
         return math.fsum(self.result.seconds.values())
+
+    @property
+    def selection(self) -> float | None:
+        """The accuracy in per cent on training rows held out to choose by, where the run measured it."""
+        value = self.extra.get("selection")
+        return None if value is None else float(value)
+
+    @property
+    def anytime(self) -> list[tuple[int, float]]:
+        """Rows seen and accuracy in per cent over the classes seen so far, through the stream, where measured."""
+        return [(int(rows), float(accuracy)) for rows, accuracy in self.extra.get("anytime") or []]
 
     @property
     def classes(self) -> list[str]:
@@ -48,10 +65,13 @@ def load(folders: Sequence[Path]) -> list[Run]:
     for folder in find(folders):
         file = folder / FILE
         result = Result.load(file)
-        fault = _fault(result)
+        known = {each.name for each in fields(Result)}
+        extra = {key: value for key, value in json.loads(file.read_text(encoding="utf-8")).items() if key not in known}
+        extra |= {key: vars(result)[key] for key in OPTIONAL if key in known}
+        fault = _fault(result) or _fault_beyond(extra)
         if fault:
             raise UsageError(f"The result '{file}' cannot be reported: {fault}. Run it again.")
-        runs.setdefault(folder.resolve(), Run(folder, result))
+        runs.setdefault(folder.resolve(), Run(folder, result, extra))
     return list(runs.values())
 
 
@@ -76,6 +96,16 @@ def _fault(result: Result) -> str | None:
         "'provenance' is not an object": not isinstance(result.provenance, dict),
     }
     return next((what for what, wrong in faults.items() if wrong), None)
+
+
+def _fault_beyond(extra: Mapping[str, Any]) -> str | None:
+    """The same for what only some runs measure."""
+    selection, anytime = (extra.get(key) for key in OPTIONAL)
+    if selection is not None and not _numbers([selection]):
+        return "'selection' is not a finite number"
+    if anytime is not None and not (isinstance(anytime, list) and all(_numbers(pair, 2) for pair in anytime)):
+        return "'anytime' is not a list of pairs, rows seen and accuracy"
+    return None
 
 
 def _numbers(values: object, length: int | None = None) -> bool:

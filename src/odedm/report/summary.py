@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from odedm.errors import UsageError
 from odedm.report.groups import BASELINES, Group, group
 from odedm.report.runs import Run
-from odedm.report.statistics import Estimate, Paired, chance_of_two_errors, estimate, paired
-from odedm.report.wording import measured, number
+from odedm.report.statistics import FEWEST, Estimate, Paired, estimate, holm, paired, smallest_p
+from odedm.report.wording import between, number, probability
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,26 @@ TRANSFER = Metric(
 SECONDS = Metric("seconds", "Seconds", "wall seconds per run, all phases", lambda run: run.seconds)
 # fmt: on
 METRICS = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING, TRANSFER, SECONDS)
-COMPARED = (ACC_LAST, TASK_IL)
+COMPARED = (ACC_LAST, ACC_MEAN, TASK_IL)
+"""The metrics whose differences are taken: those the paper prints."""
+TOLD = (ACC_LAST, TASK_IL)
+"""Of these, the ones that get a column and a sentence; the mean over tasks follows the final accuracy."""
+ALARM = 0.05
+"""The corrected p above which a change among many comparisons may well be chance."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A group, its means by metric, and its differences to the partner without ODEDM where they share a seed."""
+    """A group, its means by metric, and its differences to the partner without ODEDM where they share a seed.
+
+    `corrected` has the p of each difference after Holm, over all differences of the table in the same metric.
+    """
 
     group: Group
     values: dict[str, Estimate]
     partner: Group | None
     differences: dict[str, Paired]
+    corrected: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,12 @@ class Table:
     @property
     def changes(self) -> tuple[Metric, ...]:
         """The metrics that need a column for their differences."""
-        return COMPARED if self.compared else ()
+        return TOLD if self.compared else ()
+
+    @property
+    def tested(self) -> int:
+        """How many comparisons the correction of each metric is over."""
+        return sum(ACC_LAST.key in row.corrected for row in self.rows)
 
     def title(self, metric: Metric) -> str:
         """The metric's heading: the final accuracy is ACC_5 where every group has five tasks, else ACC_T."""
@@ -89,7 +103,18 @@ def summarise(runs: Sequence[Run]) -> Table:
     baselines: dict[str, Group] = {}
     for each in sorted((each for each in groups if each.memory in BASELINES), key=lambda g: BASELINES.index(g.memory)):
         baselines.setdefault(each.same_but_memory, each)
-    return Table(tuple(_row(each, baselines.get(each.same_but_memory)) for each in groups))
+    return Table(_corrected([_row(each, baselines.get(each.same_but_memory)) for each in groups]))
+
+
+def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows with Holm's correction over the table, metric by metric: each metric is a question of its own."""
+    found: list[dict[str, float]] = [{} for _ in rows]
+    for metric in COMPARED:
+        raw = {i: row.differences[metric.key].p for i, row in enumerate(rows) if metric.key in row.differences}
+        known = {i: p for i, p in raw.items() if p is not None}
+        for i, p in zip(known, holm(list(known.values())), strict=True):
+            found[i][metric.key] = p
+    return tuple(replace(row, corrected=own) for row, own in zip(rows, found, strict=True))
 
 
 def _row(group: Group, baseline: Group | None) -> Row:
@@ -102,20 +127,28 @@ def _row(group: Group, baseline: Group | None) -> Row:
 
 def verdicts(table: Table) -> list[str]:
     """All there is to say under the table: a sentence for each comparison, what could not be compared, the doubt."""
-    told = [verdict(row, metric) for row in table.compared for metric in COMPARED]
+    told = [verdict(table, row, metric) for row in table.compared for metric in TOLD]
     return [*told, *gaps(table), *doubt(table)]
 
 
-def verdict(row: Row, metric: Metric) -> str:
+def verdict(table: Table, row: Row, metric: Metric) -> str:
     """One sentence on what the memory changed; the row must have that difference."""
     pair, names = row.differences[metric.key], row.group.names
     what = f"points of ACC_{row.group.tasks}" if metric is ACC_LAST else "points of Task-IL accuracy"
-    change = f"{_subject(names.member)} changed {_subject(names.family)} by {measured(pair.estimate, sign=True)} {what}"
-    n = pair.estimate.n
-    if n == 1:
+    mean, n = number(pair.estimate.mean, sign=True), pair.estimate.n
+    change = f"{_subject(names.member)} changed {_subject(names.family)} by {mean} {what}"
+    if pair.interval is None:
         return f"{change} on one seed, which cannot tell a change from chance."
-    change = f"{change} over {n} seeds (better in {pair.better} of {n})"
-    return f"{change}." if pair.clear else f"{change}: not distinguishable from zero at this number of seeds."
+    corrected = row.corrected[metric.key]
+    chance = probability(corrected, "Holm's p" if table.tested > 1 else "p")
+    change = f"{change} {between(pair.interval)} over {n} seeds (better in {pair.better} of {n}, {chance})"
+    if n < FEWEST:
+        return f"{change}: too few seeds to tell a change from chance."
+    if not pair.clear:
+        return f"{change}: not distinguishable from zero at this number of seeds."
+    if corrected > ALARM and smallest_p(n) < (pair.p or 0.0) <= ALARM:
+        return f"{change}: among {table.tested} comparisons that may be chance."
+    return f"{change}."
 
 
 def gaps(table: Table) -> list[str]:
@@ -134,16 +167,25 @@ def gaps(table: Table) -> list[str]:
 
 
 def doubt(table: Table) -> list[str]:
-    """How far the two standard errors behind a clear verdict can be trusted, at the smallest number of seeds above one.
+    """What the fewest seeds of a comparison, above one, can show at best; nothing where they can show enough.
 
-    Few seeds estimate their own standard error badly, so chance passes that mark more often than in one case of twenty.
+    p counts choices of signs, so n seeds that all agree still give 2 / 2^n, and Holm multiplies that.
     """
     seeds = [row.differences[ACC_LAST.key].estimate.n for row in table.compared]
     fewest = min((n for n in seeds if n > 1), default=None)
     if fewest is None:
         return []
-    often = number(100 * chance_of_two_errors(fewest), 0)
-    return [f"By chance alone, a mean over {fewest} seeds passes two standard errors {often} times in 100."]
+    said, least, most = [], smallest_p(fewest), max(seeds)
+    if least > ALARM:
+        said.append(
+            f"Where {fewest} seeds all agree, p is {probability(least, '')}, its smallest value at that number: "
+            f"chance alone does that {number(100 * least, 0)} times in 100. From 6 seeds on p can fall below {ALARM}."
+        )
+    floor = min(1.0, table.tested * smallest_p(most))
+    if floor > ALARM and table.tested > 1:
+        words = f"With {most} seeds and {table.tested} comparisons Holm's p cannot fall below {probability(floor, '')}"
+        said.append(f"{words}, however large the changes: the intervals say more.")
+    return said
 
 
 def _subject(label: str) -> str:

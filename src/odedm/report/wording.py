@@ -37,6 +37,26 @@ def measured(value: Estimate, *, sign: bool = False) -> str:
     return text if value.error is None else f"{text} ± {number(value.error)}"
 
 
+def between(interval: tuple[float, float], *, sign: bool = False) -> str:
+    """An interval.
+
+    >>> between((-0.94, 3.0))
+    '[−0.9, 3.0]'
+    """
+    return f"[{number(interval[0], sign=sign)}, {number(interval[1], sign=sign)}]"
+
+
+def probability(p: float, name: str = "p") -> str:
+    """A probability with its name, or alone where the name is empty.
+
+    >>> probability(0.25), probability(0.0625), probability(0.0004), probability(0.0625, "")
+    ('p = 0.25', 'p = 0.062', 'p < 0.001', '0.062')
+    """
+    low = p < 0.001
+    text = "0.001" if low else f"{p:.2f}" if p >= 0.1 else f"{p:.3f}"
+    return f"{name} {'<' if low else '='} {text}" if name else f"{'below ' if low else ''}{text}"
+
+
 def canonical(value: object) -> str:
     """Settings as one text, equal for equal settings whatever their order.
 

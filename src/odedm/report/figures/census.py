@@ -8,7 +8,21 @@ from functools import partial
 import numpy as np
 
 from odedm.report.figures.class_axis import CROWDED, Span, draw_class_axis, left_margin
-from odedm.report.figures.style import BAND, INK, LONG, SHORT, WIDTH, Array, Axes, Frame, Panel, legend, svg, task_ticks
+from odedm.report.figures.style import (
+    BAND,
+    INK,
+    LONG,
+    SHORT,
+    WIDTH,
+    Array,
+    Axes,
+    Frame,
+    Panel,
+    csv_text,
+    legend,
+    panel,
+    task_ticks,
+)
 from odedm.report.groups import Group
 from odedm.report.wording import number
 
@@ -22,14 +36,15 @@ def memory_by_class(groups: Sequence[Group]) -> list[Panel]:
         if not len(short):
             panels.append(Panel(group.label, "", "These runs did not record what their memory held."))
             continue
-        names = _ordered_names(group)
+        names = ordered_names(group)
         step = max(min(21.0, 520.0 / len(names)), 2.0)
         frame = Frame(WIDTH, 62 + step * len(names), left=left_margin(names, step), top=22, bottom=40)
-        spans = _spans(len(names), group.tasks) if group.one_order else []
+        spans = task_spans(len(names), group.tasks) if group.one_order else []
         rows = f"{number(float(short.sum()))} short-term and {number(float(long.sum()))} long-term rows"
         alt = f"Final memory of {group.label}: {rows} over {len(names)} classes."
         paint = partial(_draw_classes, short=short, long=long, names=names, step=step, spans=spans, widest=widest)
-        panels.append(Panel(group.label, svg(frame, alt, paint)))
+        data = csv_text(["class", "short_term_rows", "long_term_rows"], zip(names, short, long, strict=True))
+        panels.append(panel(group.label, frame, alt, paint, data))
     return panels
 
 
@@ -48,7 +63,10 @@ def memory_growth(groups: Sequence[Group]) -> list[Panel]:
         ends = f"{number(float(short[-1]))} short-term and {number(float(long[-1]))} long-term rows"
         alt = f"Rows in each part of the memory over tasks, {group.label}. After the last task: {ends}."
         paint = partial(_draw_growth, short=short, long=long, room=group.settings.get("memory.capacity"))
-        panels.append(Panel(group.label, svg(Frame(WIDTH, 256, top=40), alt, paint)))
+        data = csv_text(
+            ["task", "short_term_rows", "long_term_rows"], zip(range(1, len(long) + 1), short, long, strict=True)
+        )
+        panels.append(panel(group.label, Frame(WIDTH, 256, top=40), alt, paint, data))
     return panels
 
 
@@ -57,7 +75,7 @@ def final_census(group: Group) -> tuple[Array, Array]:
 
     Where the seeds order the classes differently, counts are matched by name.
     """
-    names = _ordered_names(group)
+    names = ordered_names(group)
     parts: dict[str, list[list[float]]] = {"short": [], "long": []}
     for run in group.runs:
         if not run.result.census:
@@ -69,14 +87,15 @@ def final_census(group: Group) -> tuple[Array, Array]:
     return np.mean(parts["short"], axis=0), np.mean(parts["long"], axis=0)
 
 
-def _ordered_names(group: Group) -> list[str]:
+def ordered_names(group: Group) -> list[str]:
+    """Class names as figures show them: in the order of the stream where every seed has the same one, else sorted."""
     return group.classes if group.one_order else sorted(group.classes)
 
 
-def _spans(classes: int, tasks: int) -> list[Span]:
+def task_spans(classes: int, tasks: int) -> list[Span]:
     """Where the bars of each task begin and end; nothing where the classes do not divide evenly.
 
-    >>> _spans(6, 3), _spans(5, 3)
+    >>> task_spans(6, 3), task_spans(5, 3)
     ([(0, -0.5, 1.5), (1, 1.5, 3.5), (2, 3.5, 5.5)], [])
     """
     if classes == 0 or classes % tasks:

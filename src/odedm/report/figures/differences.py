@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from odedm.report.figures.style import INK, MUTED, SERIES, WIDTH, Axes, Frame, Panel, svg, write_over
+from odedm.report.figures.style import INK, MUTED, SERIES, WIDTH, Axes, Frame, Panel, csv_text, panel, write_over
 from odedm.report.statistics import Paired
 from odedm.report.summary import ACC_LAST, Table
 from odedm.report.wording import number
 
 
 def difference_plot(table: Table) -> Panel | None:
-    """Paired differences in ACC_T: every seed, the mean and two standard errors to each side."""
+    """Paired differences in ACC_T: every seed, the mean and its 95 % bootstrap interval."""
     pairs = {row.group.label: row.differences[ACC_LAST.key] for row in table.compared}
     if not pairs:
         return None
@@ -19,14 +19,15 @@ def difference_plot(table: Table) -> Panel | None:
     alt = "Paired differences in the final accuracy. " + "; ".join(
         f"{label} {number(pair.estimate.mean, sign=True)} points" for label, pair in pairs.items()
     )
-    return Panel("", svg(frame, alt, partial(_draw, pairs=pairs)))
+    rows = [(label, seed, value) for label, pair in pairs.items() for seed, value in pair.by_seed.items()]
+    return panel("", frame, alt, partial(_draw, pairs=pairs), csv_text(["runs", "seed", "change_in_acc_last"], rows))
 
 
 def _draw(axes: Axes, *, pairs: dict[str, Paired]) -> None:
     ends = [0.0]
     for place, (label, pair) in enumerate(pairs.items()):
-        mean, spread = pair.estimate.mean, 2.0 * (pair.estimate.error or 0.0)
-        bar, seeds = [mean - spread, mean + spread], list(pair.by_seed.values())
+        mean, seeds = pair.estimate.mean, list(pair.by_seed.values())
+        bar = list(pair.interval or (mean, mean))
         axes.plot(bar, [place, place], color=SERIES[0], linewidth=2.4, zorder=3)
         axes.plot([mean], [place], "D", color=SERIES[0], ms=8, zorder=4)
         axes.plot(seeds, [place + 0.22] * len(seeds), "o", mfc="none", mec=MUTED, mew=1.0, ms=5.5, zorder=4)

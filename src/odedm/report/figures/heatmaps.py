@@ -7,7 +7,18 @@ from functools import partial
 
 import numpy as np
 
-from odedm.report.figures.style import COLOUR_MAP, Array, Axes, Frame, Panel, colour_of, svg, task_ticks
+from odedm.report.figures.style import (
+    COLOUR_MAP,
+    Array,
+    Axes,
+    Frame,
+    Panel,
+    colour_of,
+    csv_text,
+    panel,
+    svg,
+    task_ticks,
+)
 from odedm.report.groups import Group
 from odedm.report.wording import number
 
@@ -26,7 +37,9 @@ def accuracy_matrices(groups: Sequence[Group]) -> list[Panel]:
         mean = _mean_matrix(group)
         last = ", ".join(number(value, 0) for value in mean[-1]) if tasks <= 20 else number(float(mean[-1].mean()), 0)
         alt = f"Accuracy matrix of {group.label}. Final accuracy in per cent by task: {last}."
-        panels.append(Panel(group.label, svg(frame, alt, partial(_draw_map, mean=mean, cell=cell))))
+        rows = [(i + 1, j + 1, mean[i, j]) for i in range(tasks) for j in range(i + 1)]
+        data = csv_text(["after_task", "on_task", "accuracy"], rows)
+        panels.append(panel(group.label, frame, alt, partial(_draw_map, mean=mean, cell=cell), data))
     return panels
 
 

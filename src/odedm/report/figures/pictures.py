@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from odedm.report.figures.class_axis import Span, draw_class_axis, left_margin
-from odedm.report.figures.style import TEXT, Array, Axes, Frame, Panel, svg
+from odedm.report.figures.style import TEXT, Array, Axes, Frame, Panel, csv_text, panel
 from odedm.report.groups import BASELINES, Group
 from odedm.report.runs import Run
 from odedm.report.wording import clean
@@ -84,7 +84,8 @@ def _panel(group: Group, grid: Grid, *, whole: bool) -> Panel:
         which += f", tasks {grid.strips[0].task + 1} to {grid.strips[-1].task + 1}"
     held = ", ".join(f"{len(strip.pictures)} of {strip.name}" for strip in grid.strips)
     alt = f"Long-term pictures of {group.label}, {which}: {held}"
-    return Panel(f"{group.label}, {which}", svg(frame, alt, partial(draw_grid, grid=grid, step=step)))
+    data = csv_text(["task", "class", "pictures"], ((s.task + 1, s.name, len(s.pictures)) for s in grid.strips))
+    return panel(f"{group.label}, {which}", frame, alt, partial(draw_grid, grid=grid, step=step), data)
 
 
 def read_grid(group: Group, pixels: int, *, classes: int = 40, columns: int = 16) -> Grid | str:
@@ -118,7 +119,7 @@ def _read(run: Run) -> Grid | str:
     strips: dict[tuple[int, int], Strip] = {}
     for i in sorted(np.flatnonzero(prototype >= 0).tolist(), key=lambda i: (task[i], label[i], prototype[i], i)):
         place = int(task[i]), int(label[i])
-        strips.setdefault(place, Strip(place[0], _class_name(run, place[1]), [])).pictures.append(_thumbnail(image[i]))
+        strips.setdefault(place, Strip(place[0], _class_name(run, place[1]), [])).pictures.append(thumbnail(image[i]))
     return Grid(list(strips.values()), run.seed) if strips else "This memory holds no long-term row."
 
 
@@ -126,7 +127,7 @@ def _class_name(run: Run, label: int) -> str:
     return run.classes[label] if 0 <= label < len(run.classes) else str(label)
 
 
-def _thumbnail(image: Array, most: int = 64) -> Array:
+def thumbnail(image: Array, most: int = 64) -> Array:
     """A picture as [height, width, 3], every n-th pixel of a large one."""
     every = max(1, math.ceil(max(image.shape[1:]) / most))
     picture = image[:, ::every, ::every].transpose(1, 2, 0)
@@ -152,7 +153,15 @@ def _parts(grid: Grid, most: int = 14) -> list[Grid]:
     return [Grid(part, grid.seed) for part in parts]
 
 
-def draw_grid(axes: Axes, *, grid: Grid, step: float, interpolation: str = "none", size: float = TEXT) -> None:
+def draw_grid(
+    axes: Axes,
+    *,
+    grid: Grid,
+    step: float,
+    interpolation: str = "none",
+    size: float = TEXT,
+    brackets: bool = True,
+) -> None:
     """One mosaic per task, a gap between tasks, names at the left."""
     places: list[float] = []
     spans: list[Span] = []
@@ -164,7 +173,7 @@ def draw_grid(axes: Axes, *, grid: Grid, step: float, interpolation: str = "none
         places += [y + row + 0.5 for row in range(len(strips))]
         spans.append((strips[0].task, y, end))
         y = end + GAP
-    draw_class_axis(axes, grid.names, places, spans, step, size)
+    draw_class_axis(axes, grid.names, places, spans if brackets else [], step, size)
     axes.set_xlim(0.0, grid.columns)
     axes.set_ylim(grid.rows, 0.0)
     axes.set_xticks([])

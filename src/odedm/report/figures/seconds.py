@@ -8,10 +8,25 @@ from functools import partial
 
 import numpy as np
 
-from odedm.report.figures.style import CARD, MUTED, PHASES, WIDTH, Array, Axes, Frame, Panel, legend, svg, write_over
+from odedm.report.figures.style import (
+    CARD,
+    MUTED,
+    PHASES,
+    WIDTH,
+    Array,
+    Axes,
+    Frame,
+    Panel,
+    csv_text,
+    legend,
+    panel,
+    write_over,
+)
 from odedm.report.groups import Group
 from odedm.report.wording import clean, number
 
+HATCHES = ("", "", "////", "....", "xxxx", "\\\\\\\\", "----", "", "++++", "||||")
+"""For readers without colour: neighbours differ in them or in lightness."""
 KNOWN = ("train", "evaluate", "embed", "reduce", "centre", "select")
 
 
@@ -23,7 +38,10 @@ def seconds_by_phase(groups: Sequence[Group]) -> Panel:
     frame = Frame(WIDTH, 52 + keys + 46 * len(groups), left=8, right=54, top=8 + keys, scale=1.45)
     totals = [number(float(total)) for total in sum(means.values(), np.zeros(len(groups)))]
     alt = "Mean seconds per run: " + "; ".join(f"{label} {n}" for label, n in zip(labels, totals, strict=True))
-    return Panel("", svg(frame, alt, partial(_draw, means=means, labels=labels)))
+    rows = [(label, phase, mean[i]) for i, label in enumerate(labels) for phase, mean in means.items()]
+    return panel(
+        "", frame, alt, partial(_draw, means=means, labels=labels), csv_text(["runs", "phase", "seconds"], rows)
+    )
 
 
 def _means(groups: Sequence[Group]) -> dict[str, Array]:
@@ -48,7 +66,7 @@ def _draw(axes: Axes, *, means: dict[str, Array], labels: Sequence[str]) -> None
             height=0.42,
             label=clean(phase, 16),
             color=PHASES[column % len(PHASES)],
-            hatch="" if column < len(PHASES) else "///",
+            hatch=HATCHES[column % len(HATCHES)],
             edgecolor=CARD,
             linewidth=0.8,
         )

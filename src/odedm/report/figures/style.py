@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from odedm.errors import UsageError
@@ -44,7 +46,7 @@ VARIABLES = {
     **{colour: f"--p{place}" for place, colour in enumerate(PHASES)},
 }
 COLOUR_MAP = "cividis"
-TEXT = 11.0
+TEXT, HEADING = 11.0, 24.0
 WIDTH = 360.0
 """Of most panels: letters of ten pixels on a phone. Wider panels scroll there rather than shrink further."""
 RC: Any = {
@@ -78,15 +80,6 @@ RC: Any = {
 
 
 @dataclass(frozen=True)
-class Panel:
-    """One picture of a figure: its title, the SVG, or in its place a note that says why there is none."""
-
-    title: str
-    svg: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class Frame:
     """Size and margins of a panel in CSS pixels, and how far the page may enlarge it."""
 
@@ -99,22 +92,94 @@ class Frame:
     scale: float = 1.25
 
 
-def svg(frame: Frame, alt: str, paint: Callable[[Axes], None]) -> str:
+Paint = Callable[[Axes], None]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How a panel is painted, so that it can be painted again for a file."""
+
+    frame: Frame
+    title: str
+    paint: Paint
+
+    def svg(self) -> str:
+        """A file of its own on white: editors and papers know nothing of the page's colours and headings."""
+        return _drawn(self._taller(), self._whole, facecolor="white")
+
+    def png(self, scale: float = 3.0) -> bytes:
+        """The same in pixels, `scale` to the point."""
+        frame = self._taller()
+        return png(frame.width, frame.height, lambda figure: self._whole(_axes(figure, frame)), size=TEXT, scale=scale)
+
+    def _taller(self) -> Frame:
+        room = HEADING if self.title else 0.0
+        return replace(self.frame, height=self.frame.height + room, top=self.frame.top + room)
+
+    def _whole(self, axes: Axes) -> None:
+        frame = self._taller()
+        if self.title:  # as on the page, where it is the panel's heading
+            most = int((frame.width - 16) / (0.62 * TEXT))
+            place = (8 / frame.width, 1 - 0.6 * HEADING / frame.height)
+            axes.figure.text(*place, clean(self.title, most), weight="bold", va="center")
+        self.paint(axes)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a figure: its title, the SVG for a page, and the data behind it as CSV.
+
+    In place of the picture there may be a note that says why there is none.
+    """
+
+    title: str
+    svg: str
+    note: str = ""
+    data: str = ""
+    drawing: Drawing | None = field(default=None, compare=False, repr=False)
+
+
+def panel(title: str, frame: Frame, alt: str, paint: Paint, data: str) -> Panel:
+    """Paint one pair of axes, for a page now and for files later."""
+    return Panel(title, svg(frame, alt, paint), data=data, drawing=Drawing(frame, title, paint))
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    r"""The data behind a picture; None becomes an empty cell.
+
+    >>> csv_text(["task", "mean"], [(1, 2.5), (2, None)])
+    'task,mean\n1,2.5\n2,\n'
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([float(cell) if isinstance(cell, np.floating) else cell for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def svg(frame: Frame, alt: str, paint: Paint) -> str:
     """Paint one pair of axes and give it back as SVG to put inside a page."""
+    return _tidy(_drawn(frame, paint), alt, frame)
+
+
+def _drawn(frame: Frame, paint: Paint, **how: Any) -> str:
     with _new_figure(frame.width, frame.height) as figure:
-        axes = figure.add_axes(
-            (
-                frame.left / frame.width,
-                frame.bottom / frame.height,
-                (frame.width - frame.left - frame.right) / frame.width,
-                (frame.height - frame.top - frame.bottom) / frame.height,
-            )
-        )
-        paint(axes)
+        paint(_axes(figure, frame))
         content = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # the same runs give the same bytes
-        figure.savefig(content, format="svg", metadata=nothing)
-    return _tidy(content.getvalue(), alt, frame)
+        figure.savefig(content, format="svg", metadata=nothing, dpi=144, **how)  # for what is drawn in pixels
+    return content.getvalue()
+
+
+def _axes(figure: Figure, frame: Frame) -> Axes:
+    return figure.add_axes(
+        (
+            frame.left / frame.width,
+            frame.bottom / frame.height,
+            (frame.width - frame.left - frame.right) / frame.width,
+            (frame.height - frame.top - frame.bottom) / frame.height,
+        )
+    )
 
 
 def png(width: float, height: float, paint: Callable[[Figure], None], *, size: float, scale: float) -> bytes:

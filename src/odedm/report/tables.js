@@ -1,4 +1,5 @@
-// Turns the headings of a table into buttons that sort it; without scripts the table is simply in its first order.
+// Turns the headings of a table into buttons that sort it and puts a filter above it; without scripts the table is
+// simply whole and in its first order.
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
@@ -21,4 +22,24 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
       body.append(...rows);
     });
   });
+
+  const field = document.createElement("input");
+  field.type = "search";
+  field.placeholder = "Filter rows";
+  field.setAttribute("aria-label", "Filter rows");
+  const count = document.createElement("output");
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of body.rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+      shown += !row.hidden;
+    }
+    count.textContent = words.length ? `${shown} of ${body.rows.length} rows` : "";
+  });
+  const bar = document.createElement("div");
+  bar.className = "filter";
+  bar.append(field, count);
+  table.closest(".scroll").before(bar);
 }

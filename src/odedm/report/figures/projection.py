@@ -1,0 +1,142 @@
+"""Whether a memory lies as its data does: both in the plane where the data spread most, with a line through each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from odedm.errors import UsageError
+from odedm.report.figures.style import (
+    CARD,
+    INK,
+    PLAIN,
+    SERIES,
+    WIDTH,
+    Array,
+    Axes,
+    Frame,
+    Panel,
+    csv_text,
+    panel,
+)
+from odedm.report.wording import clean, number
+
+DOTS = 4000
+"""Data rows that are drawn; a page of more would be heavy and no clearer."""
+
+
+@dataclass(frozen=True)
+class Projected:
+    """Data [n, 2] and memory [m, 2] in one plane, the direction of each, and the cosine between the two."""
+
+    data: Array
+    memory: Array
+    data_line: Array
+    memory_line: Array
+    cosine: float
+
+
+def memory_pca(data: Array, memories: Mapping[str, Array]) -> list[Panel]:
+    """A panel for each memory, e.g. for each distance it was chosen by.
+
+    `data` [n, d] are features of the rows that could have been kept, the same number per class; each memory [m, d] are
+    features of the rows that were, all from one network. The plane is the data's first two principal components, the
+    same for every panel. The lines go through each cloud's middle along its own first principal direction there; a
+    cosine of 1 means that the memory lies along the data.
+    """
+    found = {name: project(data, memory) for name, memory in memories.items()}
+    panels = []
+    for name, seen in found.items():
+        title = f"{clean(name, 60)}: cosine {number(seen.cosine, 3)}"
+        alt = (
+            f"Main directions of {len(seen.memory)} memory rows chosen by {name} and of {len(seen.data)} data rows: "
+            f"the cosine between them is {number(seen.cosine, 3)}."
+        )
+        rows = [(kind, *point) for kind in ("data", "memory") for point in getattr(seen, kind).tolist()]
+        rows += [(f"{kind}_line", *getattr(seen, f"{kind}_line").tolist()) for kind in ("data", "memory")]
+        text = csv_text(["what", "first_component", "second_component"], rows)
+        panels.append(panel(title, Frame(WIDTH, 330, top=40, left=58), alt, partial(_draw, seen=seen), text))
+    return panels
+
+
+def project(data: Array, memory: Array) -> Projected:
+    """Both clouds in the data's principal plane."""
+    data, memory = _matrix("data", data), _matrix("memory", memory)
+    if data.shape[1] != memory.shape[1]:
+        raise UsageError(
+            f"The features of data and memory must have the same length; {data.shape[1]} and {memory.shape[1]} were "
+            "given. Take both from one network."
+        )
+    middle = data.mean(axis=0)
+    _, _, axes = np.linalg.svd(data - middle, full_matrices=False)
+    plane = axes[:2]
+    flat, kept = (data - middle) @ plane.T, (memory - middle) @ plane.T
+    lines = [direction(flat), direction(kept)]
+    return Projected(flat, kept, lines[0], lines[1], float(abs(lines[0] @ lines[1])))
+
+
+def direction(points: Array) -> Array:
+    """The unit vector along which points [n, 2] spread most: the line that is nearest to them all.
+
+    >>> np.abs(direction(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]))).round(3).tolist()
+    [0.707, 0.707]
+    """
+    _, _, axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    main: Array = axes[0] * (1.0 if axes[0][0] >= 0 else -1.0)
+    return main
+
+
+def _matrix(name: str, points: Array) -> Array:
+    points = np.asarray(points, dtype=np.float64)
+    if points.ndim != 2 or len(points) < 2 or points.shape[1] < 2 or not np.isfinite(points).all():
+        raise UsageError(
+            f"The features of the {name} must be a finite matrix of 2 or more rows and 2 or more columns; "
+            f"the shape {points.shape} was given."
+        )
+    return points
+
+
+def _draw(axes: Axes, *, seen: Projected) -> None:
+    every = max(1, len(seen.data) // DOTS)
+    dots = seen.data[::every]
+    axes.plot(*dots.T, ".", ms=2.5, color=PLAIN, alpha=0.4, mew=0, rasterized=True)
+    axes.plot([], [], ".", ms=7, color=PLAIN, mew=0, label="data")
+    _draw_line(axes, seen.data, seen.data_line, INK, "-", "line of the data")
+    marks: dict[str, Any] = {"mfc": "none", "mec": SERIES[1], "mew": 1.3, "ms": 5.5}
+    axes.plot(*seen.memory.T, "^", **marks, label="memory", rasterized=len(seen.memory) > DOTS)
+    _draw_line(axes, seen.memory, seen.memory_line, SERIES[1], (0, (5, 1.5)), "line of the memory")
+    _fit(axes, np.concatenate([dots, seen.memory]))
+    ground = {"facecolor": CARD, "edgecolor": "none", "pad": 2.0}
+    words = f"cosine {number(seen.cosine, 3)}"
+    axes.text(0.98, 0.02, words, ha="right", va="bottom", transform=axes.transAxes, bbox=ground, zorder=6)
+    axes.set_xlabel("first component")
+    axes.set_ylabel("second component")
+    _legend(axes)
+
+
+def _fit(axes: Axes, points: Array) -> None:
+    """Limits around the points with one scale for both axes: else no angle is what it seems."""
+    box = axes.get_window_extent()
+    low, high = points.min(axis=0), points.max(axis=0)
+    middle, tall = (low + high) / 2, max(high[1] - low[1], (high[0] - low[0]) * box.height / box.width, 1e-9) * 0.54
+    axes.set_xlim(middle[0] - tall * box.width / box.height, middle[0] + tall * box.width / box.height)
+    axes.set_ylim(middle[1] - tall, middle[1] + tall)
+
+
+def _draw_line(axes: Axes, points: Array, line: Array, colour: str, dashes: Any, name: str) -> None:
+    middle = points.mean(axis=0)
+    reach = float(np.abs((points - middle) @ line).max())
+    ends = middle + np.outer([-reach, reach], line)
+    axes.plot(*ends.T, color=colour, linestyle=dashes, lw=2.4, label=name, zorder=4)
+
+
+def _legend(axes: Axes) -> None:
+    """Two rows: the data and their line, the memory and its line."""
+    handles, names = axes.get_legend_handles_labels()
+    order = [0, 2, 1, 3]
+    keys = [handles[i] for i in order], [names[i] for i in order]
+    axes.legend(*keys, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, columnspacing=1.0, handlelength=2.2)

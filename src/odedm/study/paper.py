@@ -1,0 +1,131 @@
+"""The paper's own numbers, as data beside which a run can be put."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+PaperMetric = Literal["acc_last", "acc_mean", "task_il_last"]
+Cell = tuple[str, str, str, str, str, str, str]
+"""Table, data set, setting, λ, method, variant and metric of one printed number."""
+
+ALIASES = {"refresh": "derpprefresh"}
+OWN_MEMORY = frozenset({"fdr", "icarl", "puridiver"})
+"""Published with a memory policy of their own: the paper's rows without ODEDM are `native`, not `reservoir`."""
+DAC = {0.25: (3, 4), 0.5: (3, 2), 0.75: (5, 3)}
+"""(K, depth) by ρ in the paper's tables for λ of 200 and 500; (5, 3) for every ρ at 5120."""
+SWEPT = {(k, depth) for k in (3, 4, 5) for depth in (2, 3, 4)}
+TASKS = {"cifar10": 5, "cifar100": 10, "tinyimagenet": 10, "imagenetr": 10}
+EPOCHS = {1: "online-1-epoch", 50: "offline-50-epochs"}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number of the paper in per cent, its ± where one is printed, what that ± spreads over, and the table."""
+
+    mean: float
+    error: float | None
+    spread: Literal["runs", "tasks"]
+    table: str
+
+
+def published(
+    metric: str,
+    *,
+    data: str,
+    method: str,
+    capacity: int,
+    memory: str,
+    setting: str = "standard",
+    tasks: int | None = None,
+    k: int | None = None,
+    rho: float | None = None,
+    dac: tuple[int, int] | None = None,
+    distance: str = "sinkhorn",
+    best: bool = False,
+    fit: bool = False,
+    epochs: int = 1,
+) -> Published | None:
+    """What the paper prints for a configuration, None where it prints nothing.
+
+    `memory` is "odedm" or what the method has without it; with ODEDM the row is found by `k`, or with `best` it is the
+    paper's best of three ρ. Names are those of the catalogue or the paper's; `tasks` given must be the paper's.
+
+    >>> published("acc_last", data="cifar10", method="derpp", capacity=200, memory="reservoir")
+    Published(mean=29.67, error=4.2, spread='runs', table='table1')
+    >>> published("acc_last", data="cifar10", method="DER++", capacity=200, memory="odedm", best=True).mean
+    42.71
+    >>> published("acc_last", data="fashion-mini", method="derpp", capacity=200, memory="odedm", k=6) is None
+    True
+    """
+    name = _plain(method)
+    if tasks is not None and tasks != TASKS.get(_plain(data)):
+        return None
+    if memory != "odedm":
+        if name in OWN_MEMORY and memory != "native":
+            return None
+        variants = ["none"]
+    elif best:
+        variants = ["odedm-best"]
+    else:
+        variants = _variants(capacity, k, rho, dac, distance)
+    settings = [setting, EPOCHS.get(epochs, "")] if setting == "standard" else [setting]
+    settings = settings if epochs == 1 else settings[1:]
+    for variant in variants:
+        for place in settings:
+            for table in _tables(fit=fit):
+                key = (table, _plain(data), place, str(capacity), name, variant, metric)
+                if key in numbers():
+                    return numbers()[key]
+    return None
+
+
+def _variants(capacity: int, k: int | None, rho: float | None, dac: tuple[int, int] | None, distance: str) -> list[str]:
+    """The paper's names for one ODEDM configuration, the nearest first."""
+    share = "" if rho is None else f"odedm-rho{round(100 * rho)}"
+    if distance != "sinkhorn":
+        return [f"{share}-{distance}"] if share else []
+    by_k = [] if k is None else [f"odedm-{k}"]
+    usual = (5, 3) if capacity == 5120 else DAC.get(rho or 0.0)
+    swept = [f"{share}-K{dac[0]}-depth{dac[1]}"] if share and dac in SWEPT and dac is not None else []
+    return [*by_k, *swept] if dac in (None, usual) else [*swept, *by_k]
+
+
+def _tables(*, fit: bool) -> list[str]:
+    """Where to look, in this order; PuriDivER with its fit to the memory has a table of its own."""
+    names = dict.fromkeys(key[0] for key in numbers())
+    return ["puridiver_fitting"] if fit else [name for name in names if name != "puridiver_fitting"]
+
+
+@cache
+def numbers() -> dict[Cell, Published]:
+    """Every printed number by its cell.
+
+    >>> len(numbers()) > 1700
+    True
+    """
+    found: dict[Cell, Published] = {}
+    text = files(__package__).joinpath("paper.csv").read_text(encoding="utf-8")
+    for line in csv.DictReader(text.splitlines()):
+        if not line["mean"]:
+            continue
+        variant, metric = line["variant"], line["metric"]
+        # With ODEDM the ± of the mean over tasks is as wide as the fall from task to task: it is no spread of runs.
+        spread: Literal["runs", "tasks"] = "tasks" if metric == "acc_mean" and variant != "none" else "runs"
+        key = (line["table"], _plain(line["dataset"]), line["setting"], line["memory"], _plain(line["method"]))
+        error = float(line["std"]) if line["std"] else None
+        found[(*key, variant, metric)] = Published(float(line["mean"]), error, spread, line["table"])
+    return found
+
+
+def _plain(name: str) -> str:
+    """A name however it is spelled.
+
+    >>> _plain("DER++"), _plain("derpp"), _plain("refresh"), _plain("DER++refresh"), _plain("Tiny-ImageNet")
+    ('derpp', 'derpp', 'derpprefresh', 'derpprefresh', 'tinyimagenet')
+    """
+    plain = name.lower().replace("+", "p").replace("-", "").replace("_", "")
+    return ALIASES.get(plain, plain)

@@ -1,0 +1,285 @@
+"""Figures: what they show, the data behind them, and the files they become."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from odedm.errors import UsageError
+from odedm.report import figures
+from odedm.report.figures.evidence import EVIDENCE_FILE
+from odedm.report.figures.lines import BASELINE_STROKE, STROKES, families
+from odedm.report.figures.projection import direction, project
+from odedm.report.figures.style import Panel
+from odedm.report.groups import Group
+from odedm.report.runs import load
+from odedm.report.summary import Table, summarise
+from odedm.run.results import FILE
+
+Fabricate = Any
+
+
+def table_of(*folders: Path) -> Table:
+    return summarise(load(folders))
+
+
+def groups_of(*folders: Path) -> list[Group]:
+    return table_of(*folders).groups
+
+
+def read(panel: Panel) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(panel.data)))
+
+
+def with_extra(folder: Path, **extra: Any) -> Path:
+    file = folder / FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | extra))
+    return folder
+
+
+def features(data: int, memory: int, wide: int = 5) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {name: rng.normal(size=(n, wide)) for name, n in (("feature.data", data), ("feature.memory", memory))}
+
+
+def everything(fabricate: Fabricate) -> Table:
+    """Runs from which every figure of a report can be drawn."""
+    folders = [fabricate(memory="reservoir", seed=s, capacity=c, acc=30.0 + s) for s in range(2) for c in (20, 40)]
+    folders += [
+        fabricate(seed=s, capacity=c, acc=40.0 + s + 10 * rho, knobs={"rho": rho, "k": int(12 * rho)})
+        for s in range(2)
+        for c in (20, 40)
+        for rho in (0.25, 0.5)
+    ]
+    save_file(features(60, 9), folders[-1] / EVIDENCE_FILE)
+    return table_of(*(with_extra(folder, anytime=[[10, 90.0], [20, 50.0]]) for folder in folders))
+
+
+def test_every_figure_has_pictures_and_data(fabricate: Fabricate) -> None:
+    found = figures.report_figures(everything(fabricate))
+    for name, panels in found.items():
+        assert panels, name
+        for panel in panels:
+            assert panel.svg.startswith("<svg"), name
+            rows = list(csv.reader(io.StringIO(panel.data)))
+            assert len(rows) > 1, name
+            assert {len(row) for row in rows} == {len(rows[0])}, name
+
+
+def test_figures_become_files_that_need_no_page(fabricate: Fabricate, tmp_path: Path) -> None:
+    found = figures.report_figures(everything(fabricate))
+    paths = figures.save_figures(found, tmp_path / "new" / "figures")
+    assert len(paths) == 3 * sum(len(panels) for panels in found.values())
+    assert {path.name for path in paths if "seconds" in path.name} == {"seconds.png", "seconds.svg", "seconds.csv"}
+    for path in paths:
+        if path.suffix == ".png":
+            assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        elif path.suffix == ".svg":
+            text = path.read_text(encoding="utf-8")
+            assert ET.fromstring(text).tag.endswith("svg")
+            assert "var(--" not in text
+            assert "fill: #ffffff" in text  # the ground: in a dark viewer dark letters would be lost
+    assert (tmp_path / "new" / "figures" / "share-1.csv").read_text() == found["share"][0].data
+
+
+def test_files_are_the_same_every_time(fabricate: Fabricate, tmp_path: Path) -> None:
+    found = {"forgetting": figures.forgetting_curves(everything(fabricate).groups)}
+    first = [path.read_bytes() for path in figures.save_figures(found, tmp_path / "a")]
+    assert first == [path.read_bytes() for path in figures.save_figures(found, tmp_path / "b")]
+
+
+def test_a_place_that_cannot_be_written_is_said(fabricate: Fabricate, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    panel = figures.seconds_by_phase(groups_of(fabricate(saved=None)))
+    with pytest.raises(UsageError, match="Cannot write figures"):
+        figures.save_panels([panel], tmp_path / "file" / "below", "seconds")
+
+
+def test_lines_differ_without_their_colours() -> None:
+    kinds = [(str(dashes), marker) for _, dashes, marker in (*STROKES, BASELINE_STROKE)]
+    assert len(set(kinds)) == len(kinds)
+
+
+def test_no_groups_no_families() -> None:
+    assert families([]) == []
+    assert figures.anytime_curves([]) == figures.memory_density([]) == figures.ablation_bars([]) == []
+
+
+def test_ablation_needs_two_variants_and_has_every_seed(fabricate: Fabricate) -> None:
+    plain = [fabricate(memory="reservoir", seed=s, acc=30.0 + s, saved=None) for s in range(2)]
+    odedm = [fabricate(seed=s, acc=40.0 + s, saved=None) for s in range(2)]
+    mixup = [fabricate(seed=s, acc=20.0, saved=None, knobs={"mixup": True}) for s in range(2)]
+    assert figures.ablation_bars(groups_of(*plain, *odedm)) == []
+    (panel,) = figures.ablation_bars(groups_of(*plain, *odedm, *mixup))
+    assert [(row["runs"], float(row["acc_last"])) for row in read(panel)] == [
+        ("DER++ · reservoir", 30.0),
+        ("DER++ · reservoir", 31.0),
+        ("DER++ · ODEDM · no mixup", 40.0),
+        ("DER++ · ODEDM · no mixup", 41.0),
+        ("DER++ · ODEDM · mixup", 20.0),
+        ("DER++ · ODEDM · mixup", 20.0),
+    ]
+    assert "reservoir 30.5 ± 0.5 %" in panel.svg
+
+
+def test_accuracy_over_capacity_joins_what_differs_by_it(fabricate: Fabricate) -> None:
+    runs = [("derpp", "reservoir", 20), ("derpp", "reservoir", 40), ("derpp", "odedm", 20), ("er", "reservoir", 20)]
+    folders = [fabricate(method, memory, capacity=n, acc=float(n), saved=None) for method, memory, n in runs]
+    folders.append(fabricate("derpp", "odedm", capacity=40, acc=40.0, saved=None, knobs={"k": 6}))  # k follows λ
+    (panel,) = figures.accuracy_over_capacity(groups_of(*folders))
+    assert panel.title == "DER++"
+    drawn = [(row["runs"], row["capacity"]) for row in read(panel)]
+    assert drawn == [(name, size) for name in ("reservoir", "ODEDM") for size in ("20.0", "40.0")]
+
+
+def test_accuracy_over_rho_has_the_partner_and_leaves_other_sweeps_out(fabricate: Fabricate) -> None:
+    shares = [fabricate(acc=100 * rho, saved=None, knobs={"rho": rho, "k": int(8 * rho)}) for rho in (0.75, 0.25)]
+    folders = [fabricate(memory="reservoir", acc=33.0, saved=None), *shares]
+    folders.append(fabricate(saved=None, knobs={"rho": 0.25, "k": 2, "dac": None}))
+    (panel,) = figures.accuracy_over_share(groups_of(*folders))
+    assert [(row["rho"], float(row["acc_last"])) for row in read(panel)] == [
+        ("0.0", 33.0),
+        ("0.25", 25.0),
+        ("0.75", 75.0),
+    ]
+    assert figures.accuracy_over_share(groups_of(*folders[:2])) == []
+
+
+def test_density_adds_up_for_every_memory(fabricate: Fabricate) -> None:
+    (panel,) = figures.memory_density(groups_of(fabricate(memory="reservoir"), fabricate()))
+    shares: dict[str, list[float]] = {}
+    for row in read(panel):
+        shares.setdefault(row["runs"], []).append(float(row["share_of_memory"]))
+    assert {name: sum(own) for name, own in shares.items()} == pytest.approx(
+        {"DER++ · reservoir": 100.0, "DER++ · ODEDM": 100.0}
+    )
+    # Two short-term rows of each of ten classes; ODEDM has a long-term row of eight of them besides.
+    assert shares["DER++ · ODEDM"] == pytest.approx([100 * 3 / 28] * 8 + [100 * 2 / 28] * 2)
+
+
+def test_anytime_meets_other_seeds_between_their_points(fabricate: Fabricate) -> None:
+    folders = [
+        with_extra(fabricate(seed=0, saved=None), anytime=[[10, 80.0], [20, 60.0], [30, 40.0]]),
+        with_extra(fabricate(seed=1, saved=None), anytime=[[10, 100.0], [30, 60.0]]),
+    ]
+    (panel,) = figures.anytime_curves(groups_of(*folders))
+    assert [(row["rows_seen"], float(row["accuracy"])) for row in read(panel)] == [
+        ("10.0", 90.0),
+        ("20.0", 70.0),
+        ("30.0", 50.0),
+    ]
+    assert figures.anytime_curves(groups_of(folders[0], fabricate(seed=2, saved=None))) == []
+
+
+def test_runtime_fixes_what_was_measured_most(fabricate: Fabricate) -> None:
+    timings = [figures.Timing(n, 6, dac, n / 100) for n in (100, 200, 400) for dac in (False, True)]
+    timings += [figures.Timing(400, k, True, 9.0) for k in (13, 19)]
+    over_n, over_k = figures.dac_runtime(timings)
+    assert (over_n.title, over_k.title) == ("Against n, at k = 6", "Against k, at n = 400")
+    assert len(read(over_n)) == 6
+    assert [row["k"] for row in read(over_k)] == ["6", "6", "13", "19"]
+    assert "with DAC 4.00 s at n = 400" in over_n.svg
+    assert figures.dac_runtime(timings[:2]) == figures.dac_runtime([]) == []
+
+
+def test_pca_tells_a_memory_along_the_data_from_one_across() -> None:
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(500, 8)) * np.array([5.0, 2.0, *[0.1] * 6])
+    assert project(data, data).cosine == pytest.approx(1.0)
+    across = data * np.array([0.01, 5.0, *[1.0] * 6])
+    assert project(data, across[:60]).cosine < 0.05
+    turned, _ = np.linalg.qr(rng.normal(size=(8, 8)))  # the same cloud seen from elsewhere
+    assert project(data @ turned, across[:60] @ turned).cosine == pytest.approx(project(data, across[:60]).cosine)
+    panels = figures.memory_pca(data, {"sinkhorn": data[:40], "l2": across[:40]})
+    assert [panel.title.split(":")[0] for panel in panels] == ["sinkhorn", "l2"]
+    kinds = [row["what"] for row in read(panels[0])]
+    assert (kinds.count("data"), kinds.count("memory"), kinds[-2:]) == (500, 40, ["data_line", "memory_line"])
+
+
+def test_direction_is_the_line_nearest_to_the_points() -> None:
+    points = np.array([[0.0, 0.0], [3.0, 1.0], [6.0, 2.0]])
+    assert direction(points).tolist() == pytest.approx((np.array([3.0, 1.0]) / 10**0.5).tolist())
+
+
+@pytest.mark.parametrize("memory", [np.zeros((5, 3)), np.zeros((1, 4)), np.zeros(4), np.full((5, 4), np.nan)])
+def test_pca_refuses_features_that_do_not_fit(memory: Any) -> None:
+    with pytest.raises(UsageError, match="features"):
+        figures.memory_pca(np.random.default_rng(0).normal(size=(9, 4)), {"l2": memory})
+
+
+def test_grids_have_a_row_per_task_and_pictures_at_even_steps() -> None:
+    image = np.random.default_rng(0).integers(0, 255, (27, 3, 8, 8)).astype(np.uint8)
+    task = np.array([0] * 21 + [2] * 6)
+    (panel,) = figures.selection_grids({"l2": (image, task)}, columns=5)
+    shown = [(row["task"], int(row["row"])) for row in read(panel) if row["shown"] == "1"]
+    assert shown[:5] == [("1", row) for row in (0, 5, 10, 15, 20)]
+    assert [row for where, row in shown if where == "3"] == [21, 22, 23, 25, 26]
+    assert panel.svg.count("<image") == 2
+    (empty,) = figures.selection_grids({"l2": (image[:0], task[:0])})
+    assert empty.note
+    with pytest.raises(UsageError, match="8-bit"):
+        figures.selection_grids({"l2": (image.astype(float), task)})
+
+
+def test_a_story_counts_who_was_nearer() -> None:
+    distance = np.array([[0.5, 9.0], [0.5, 1.0], [0.1, 4.0], [2.0, 3.0]])
+    told = figures.story(distance, np.array([2, 1]), 1, name="row 17")
+    assert [(m.prototype, m.distance, m.rank, m.kept) for m in told.meetings] == [(0, 0.5, 2, False), (1, 1.0, 1, True)]
+    panel = figures.sample_story(told)
+    assert panel.title == "row 17: kept for prototype 1"
+    assert [row["rank"] for row in read(panel)] == ["2", "1"]
+    other = figures.sample_story(figures.story(distance, np.array([2, 1]), 3, name="row 4"))
+    assert other.title == "row 4: not kept"
+    for bad in (-1, 4):
+        with pytest.raises(UsageError, match="candidates"):
+            figures.story(distance, np.array([2, 1]), bad, name="x")
+
+
+def test_features_of_the_first_seed_that_saved_them_are_projected(fabricate: Fabricate) -> None:
+    folders = [fabricate(seed=seed) for seed in range(3)]
+    save_file(features(50, 7), folders[1] / EVIDENCE_FILE)
+    save_file(features(50, 8), folders[2] / EVIDENCE_FILE)
+    (panel,) = figures.memory_projection(groups_of(*folders))
+    assert panel.title.startswith("DER++ · ODEDM, seed 1: cosine ")
+    assert [row["what"] for row in read(panel)].count("memory") == 7
+
+
+def test_evidence_that_cannot_be_used_stops_nothing(fabricate: Fabricate) -> None:
+    empty, broken, odd = (fabricate(seed=seed) for seed in range(3))
+    save_file({"feature.data": np.zeros((3, 2))}, empty / EVIDENCE_FILE)
+    (broken / EVIDENCE_FILE).write_bytes(b"nonsense")
+    assert figures.memory_projection(groups_of(empty, broken)) == []
+    save_file(features(1, 1), odd / EVIDENCE_FILE)
+    (panel,) = figures.memory_projection(groups_of(odd))
+    assert "2 or more rows" in panel.note
+
+
+def test_the_story_of_a_row_comes_from_the_choices_of_its_class(fabricate: Fabricate) -> None:
+    folder = fabricate()
+    nan = np.nan
+    choices = {
+        "choice.index": np.array([100, 101, 200, 201, 202]),
+        "choice.label": np.array([0, 0, 1, 1, 1]),
+        "choice.kept": np.array([0, -1, -1, 1, 0]),
+        "choice.distance": np.array([[1.0, nan], [2.0, nan], [5.0, 3.0], [6.0, 2.0], [4.0, 9.0]]),
+    }
+    save_file(choices, folder / EVIDENCE_FILE)
+    (run,) = load([folder])
+    told = figures.story_of_row(run, 200)
+    assert (told.name, told.candidates) == ("row 200 (Trouser)", 3)
+    assert [(m.distance, m.rank, m.kept) for m in told.meetings] == [(5.0, 2, False), (3.0, 2, False)]
+    assert figures.story_of_row(run, 202).meetings[0].kept
+    assert [m.rank for m in figures.story_of_row(run, 101).meetings] == [2]  # its class has one prototype
+    with pytest.raises(UsageError, match="Row 7 was no candidate"):
+        figures.story_of_row(run, 7)
+    (plain,) = load([fabricate(seed=1)])
+    with pytest.raises(UsageError, match="holds no evidence"):
+        figures.story_of_row(plain, 7)

@@ -1,0 +1,179 @@
+"""The table as data: the paper's number beside ours, the choice among several ρ, and LaTeX."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odedm.errors import UsageError
+from odedm.report.choice import caveats, choices
+from odedm.report.latex import escape, to_latex
+from odedm.report.model import Cell, TableModel, model
+from odedm.report.runs import load
+from odedm.report.statistics import Estimate
+from odedm.report.summary import summarise
+from odedm.report.tables import to_csv, to_markdown
+from odedm.run.results import FILE
+from odedm.study.paper import Published
+
+Fabricate = Any
+
+
+def modelled(*folders: Path) -> TableModel:
+    return model(summarise(load(folders)))
+
+
+def cifar(fabricate: Fabricate, memory: str, method: str = "derpp", seeds: int = 2, **given: Any) -> list[Path]:
+    over = {"data": "cifar10"} | given.pop("over", {})
+    given = {"capacity": 200, "saved": None, "acc": 40.0} | given
+    acc = given.pop("acc")
+    return [fabricate(method, memory, seed=s, acc=acc + 2.0 * s, over=over, **given) for s in range(seeds)]
+
+
+def with_rho(fabricate: Fabricate, rho: float, k: int, dac: list[int], **given: Any) -> list[Path]:
+    return cifar(fabricate, "odedm", knobs={"rho": rho, "k": k, "dac": dac}, **given)
+
+
+def held_out(folders: list[Path], score: float) -> list[Path]:
+    for folder in folders:
+        file = folder / FILE
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"selection": score}))
+    return folders
+
+
+def test_gap_and_combined_error_by_hand() -> None:
+    cell = Cell(Estimate(40.0, 3.0, 5), paper=Published(45.5, 4.0, "runs", "table1"))
+    assert (cell.gap, cell.combined, cell.inside) == (-5.5, 5.0, False)
+    assert Cell(Estimate(41.0, 3.0, 5), paper=cell.paper).inside is True
+    assert Cell(Estimate(41.0, None, 1), paper=cell.paper).combined == 4.0
+
+
+def test_a_spread_over_tasks_is_no_error() -> None:
+    cell = Cell(Estimate(40.0, 3.0, 5), paper=Published(41.0, 20.0, "tasks", "table1"))
+    assert (cell.gap, cell.combined, cell.inside) == (-1.0, None, None)
+    assert Cell(Estimate(40.0, 3.0, 5)).inside is None
+
+
+def test_each_line_stands_beside_its_cell_of_the_paper(fabricate: Fabricate) -> None:
+    table = modelled(*cifar(fabricate, "reservoir"), *with_rho(fabricate, 0.25, 6, [3, 4]))
+    plain, odedm = table.lines
+    assert (plain.cells["acc_last"].paper.mean, plain.cells["task_il_last"].paper.mean) == (29.67, 82.6)
+    assert odedm.cells["acc_last"].paper.table == "full_cifar10"
+    assert odedm.cells["acc_last"].gap == pytest.approx(41.0 - odedm.cells["acc_last"].paper.mean)
+    assert plain.cells["forgetting"].paper is None
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"mixup": True}, {"dac": None}, {"k": 0, "rho": 0.0}, {"distance": "l1"}, {"k": 7, "rho": 0.28}]
+)
+def test_variants_without_a_number_in_the_paper_have_none(fabricate: Fabricate, knobs: dict[str, Any]) -> None:
+    (line,) = modelled(*cifar(fabricate, "odedm", knobs={"k": 6, "rho": 0.25, "dac": [3, 4]} | knobs)).lines
+    assert not line.beside_paper
+
+
+def test_other_data_and_noise_have_no_number(fabricate: Fabricate) -> None:
+    assert not modelled(*cifar(fabricate, "reservoir", over={"data": "mnist"}, root="a")).printed
+    assert not modelled(*cifar(fabricate, "reservoir", over={"noise": 0.2}, root="b")).printed
+    assert not modelled(*cifar(fabricate, "reservoir", over={"data": 3}, root="c")).printed
+
+
+def three_shares(fabricate: Fabricate, scores: tuple[float, ...] = ()) -> list[Path]:
+    shares = [(0.25, 6, [3, 4], 40.0), (0.5, 13, [3, 2], 44.0), (0.75, 19, [5, 3], 42.0)]
+    found = [with_rho(fabricate, rho, k, dac, acc=acc, seeds=6) for rho, k, dac, acc in shares]
+    for folders, score in zip(found, scores, strict=False):
+        held_out(folders, score)
+    return [*cifar(fabricate, "reservoir", acc=35.0, seeds=6), *(folder for folders in found for folder in folders)]
+
+
+def test_best_of_three_is_marked_as_chosen_on_the_test_set(fabricate: Fabricate) -> None:
+    table = modelled(*three_shares(fabricate))
+    assert [line.kind for line in table.lines] == ["runs"] * 4 + ["test"]
+    best = table.lines[-1]
+    assert best.label == "DER++ · ODEDM · best of 3 ρ (ρ=0.5), chosen on the test set"
+    assert best.cells["acc_last"].value.mean == pytest.approx(49.0)
+    assert best.cells["acc_last"].paper.mean == 42.71  # the paper's best of three
+    assert best.cells["acc_last"].corrected is None
+    (said,) = caveats(table.table)
+    assert "no choice without the test set" in said
+
+
+def test_the_correction_does_not_count_a_choice_twice(fabricate: Fabricate) -> None:
+    table = modelled(*three_shares(fabricate))
+    assert table.table.tested == 3
+    assert table.lines[2].cells["acc_last"].corrected == pytest.approx(3 * 2 / 64)
+
+
+def test_an_honest_choice_stands_beside_the_best(fabricate: Fabricate) -> None:
+    table = modelled(*three_shares(fabricate, (60.0, 70.0, 71.0)))
+    assert [line.kind for line in table.lines] == ["runs"] * 4 + ["test", "held-out"]
+    honest = next(line for line in table.lines if line.kind == "held-out")
+    assert honest.label == "DER++ · ODEDM · ρ=0.75, chosen on held-out training rows"
+    assert honest.cells["acc_last"].value.mean == pytest.approx(47.0)
+    assert honest.cells["acc_last"].corrected == table.lines[3].cells["acc_last"].corrected
+    assert "no choice without" not in caveats(table.table)[0]
+
+
+def test_a_score_missing_in_one_run_makes_no_choice(fabricate: Fabricate) -> None:
+    folders = three_shares(fabricate, (60.0, 70.0, 71.0))
+    file = folders[-1] / FILE
+    data = json.loads(file.read_text())
+    del data["selection"]
+    file.write_text(json.dumps(data))
+    assert {choice.how for choice in choices(summarise(load(folders)))} == {"test"}
+
+
+@pytest.mark.parametrize(("key", "value"), [("selection", "high"), ("anytime", [[1, 2, 3]]), ("anytime", "x")])
+def test_broken_extras_are_refused_by_name(fabricate: Fabricate, key: str, value: object) -> None:
+    file = fabricate(saved=None) / FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(UsageError, match=key):
+        load([file])
+
+
+def test_a_sweep_of_dac_is_no_choice_of_rho(fabricate: Fabricate) -> None:
+    folders = [
+        f for dac in ([3, 2], [3, 4]) for rho, k in ((0.25, 6), (0.5, 13)) for f in with_rho(fabricate, rho, k, dac)
+    ]
+    found = choices(summarise(load(folders)))
+    assert [choice.tried for choice in found] == [2, 2]  # one for each setting of DAC
+    assert choices(summarise(load(folders[:2] + folders[4:6]))) == []  # one ρ, two settings of DAC
+
+
+def test_markdown_and_csv_have_the_paper_and_the_choice(fabricate: Fabricate) -> None:
+    table = summarise(load(three_shares(fabricate)))
+    text = to_markdown(table)
+    assert "Paper's ACC_5 | Gap" in text
+    assert "29.7 ± 4.2 | +10.3 (outside)" in text
+    lines = to_csv(table).splitlines()
+    head, last = lines[0].split(","), lines[-1].split('"')[2].split(",")
+    assert lines[-1].startswith('"DER++ · ODEDM · best of 3 ρ (ρ=0.5), chosen on the test set",test,')
+    assert dict(zip(head[1:], last[1:], strict=True))["acc_last_change_low"] == ""
+
+
+def test_latex_is_balanced_and_escaped(fabricate: Fabricate) -> None:
+    folders = three_shares(fabricate) + cifar(fabricate, "reservoir", "50%_&{#$~^\\<x>日", capacity=100)
+    text = to_latex(summarise(load(folders)), caption="CIFAR-10 & friends", label="tab:a_b}")
+    assert text.count(r"\begin{") == text.count(r"\end{") == 2
+    assert r"50\%\_\&\{\#\$\textasciitilde{}\textasciicircum{}\textbackslash{}" in text
+    assert r"\label{tab:ab}" in text
+    assert r"CIFAR-10 \& friends" in text
+    assert all(ord(character) < 0x250 for character in text)
+    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+    columns = len(re.search(r"tabular}{(l r*|lr*)}", text).group(1))
+    assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {columns}
+    for row in rows:
+        bare = re.sub(r"\\[\\{}$]", "", row)
+        assert bare.count("$") % 2 == 0
+        assert bare.count("{") == bare.count("}")
+    assert r"$29.7 \pm 4.2$" in text
+    assert r"$\mathbf{+9.0}$ $[9.0, 9.0]$" in text
+    assert r"\emph{DER++ $\cdot$ ODEDM" in text
+
+
+def test_escape_leaves_words_alone() -> None:
+    assert escape("DER++ reservoir, 3/4") == "DER++ reservoir, 3/4"
