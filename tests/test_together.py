@@ -1,6 +1,8 @@
 """Several forwards as one: the same outputs, gradients and running statistics, whatever the net and the sizes."""
 
 import copy
+import sys
+import types
 
 import pytest
 import torch
@@ -127,3 +129,21 @@ def test_half_precision_leaves_weights_statistics_and_logits_in_full():
     assert {each.dtype for each in net.parameters()} == {torch.float32}
     assert {each.grad.dtype for each in net.parameters()} == {torch.float32}
     assert net.norm.running_mean.dtype == torch.float32
+
+
+def test_without_a_compiler_a_sentence_and_plain_operations(monkeypatch, caplog):
+    kernels = types.ModuleType("odedm.nets.norm_kernels")
+
+    def trial(device):
+        raise RuntimeError("no C compiler")
+
+    kernels.trial = trial
+    monkeypatch.setitem(sys.modules, "odedm.nets.norm_kernels", kernels)
+    monkeypatch.setattr(base, "find_spec", lambda _: object())
+    base.has_kernels.cache_clear()
+    try:
+        assert not base.has_kernels(torch.device("cuda"))
+    finally:
+        base.has_kernels.cache_clear()
+    assert "no C compiler" in caplog.text
+    assert not base.has_kernels(torch.device("cpu"))

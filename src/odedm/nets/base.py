@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odedm.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 
 class Net(nn.Module, ABC):
@@ -103,7 +106,7 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, momentum, self.eps)
 
     def _has_kernel(self, x: Tensor) -> bool:
-        return x.is_cuda and x.dim() == 4 and x.dtype != torch.float64 and has_triton()
+        return x.dim() == 4 and x.dtype != torch.float64 and has_kernels(x.device)
 
     def _kernel(self, x: Tensor, beside: Tensor | None, relu: bool) -> Tensor:
         from odedm.nets.norm_kernels import group_norm  # Triton comes with torch for GPUs alone
@@ -133,9 +136,21 @@ class Norm2d(GroupedNorm, nn.BatchNorm2d):
 
 
 @cache
-def has_triton() -> bool:
-    """Whether Triton is there to compile our own kernels."""
-    return find_spec("triton") is not None
+def has_kernels(device: torch.device) -> bool:
+    """Whether our own kernels work on a device: found out by one small call, for Triton needs a compiler of the system.
+
+    Without them torch's own operations do the same, group by group, more slowly.
+    """
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    try:
+        from odedm.nets.norm_kernels import trial
+
+        trial(device)
+    except Exception as error:  # whatever a compiler may lack, training goes on without it
+        log.warning("Triton cannot compile kernels here, so steps will be slower: %s", error)
+        return False
+    return True
 
 
 @contextmanager
