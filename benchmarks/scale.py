@@ -48,7 +48,7 @@ def classes(net: str, device: str, steps: int) -> Iterator[tuple[str, dict[str, 
 def tasks(net: str, device: str, steps: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Many tasks, at the same number of classes."""
     for amount in (5, 20, 50):
-        data = random_data(max(40, steps * 5 // amount), tasks=amount, classes=100)
+        data = random_data(max(100, steps), tasks=amount, classes=100)
         yield f"{amount} tasks", measure(plan("derpp", ODEDM(1000, k=2), net, device), data)
 
 

@@ -15,6 +15,7 @@ All in one process.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import random
 import statistics
@@ -66,8 +67,7 @@ class Watch:
 
 def measure(plan: Experiment, data: Any, prepare: Callable[[Run], None] = lambda _: None) -> dict[str, Any]:
     """One run: its milliseconds a step, and the rest of its training time."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    fresh_memory()
     watch, run = Watch(), Run(plan, data)
     prepare(run)
     outcome = run.finish(watch)
@@ -81,6 +81,14 @@ def measure(plan: Experiment, data: Any, prepare: Callable[[Run], None] = lambda
         "captured": run.stepper.captured,
         "peak_mb": torch.cuda.max_memory_allocated() / 2**20 if run.device.type == "cuda" else None,
     }
+
+
+def fresh_memory() -> None:
+    """Let go of what earlier runs held, and count the peak from here."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 @contextmanager
@@ -140,7 +148,7 @@ def methods(data: Any, net: str, device: str, only: Sequence[str]) -> Iterator[t
 def lanes(data: Any, net: str, device: str, amounts: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Several DER++ runs at once, each in a thread with a stream of its own; ms is per run-step."""
     for amount in amounts:
-        torch.cuda.reset_peak_memory_stats()
+        fresh_memory()
         runs = [Run(plan("derpp", Reservoir(CAPACITY), net, device, seed=seed), data) for seed in range(amount)]
         watches = [Watch() for _ in runs]
         with own_numerics(1, "bf16"):
@@ -153,7 +161,7 @@ def lanes(data: Any, net: str, device: str, amounts: Sequence[int]) -> Iterator[
             for thread in threads:
                 thread.join()
             seconds = time.perf_counter() - start
-        # the rate while all of them train: after the slowest has begun its second task, before the first is through
+        # the rate while all of them train: after the slowest has done half of its second task, before the first is through
         marks = [sorted(each for task in watch.marks.values() for each in task) for watch in watches]
         low = max(watch.marks[1][len(watch.marks[1]) // 2] for watch in watches)
         high = min(each[-1] for each in marks)
@@ -204,7 +212,7 @@ def bare(net_name: str, device: str, steps: int) -> Iterator[tuple[str, dict[str
 
 
 def hand(data: Any, net_name: str, rounds: int = 5) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The library and a loop by hand, one task each in turns; the median of the ratios is the overhead."""
+    """The library and a loop by hand, a whole stream each in turns; the median of the ratios is the overhead."""
     ours, theirs = [], []
     for _ in range(rounds):
         ours.append(measure(plan("derpp", Reservoir(CAPACITY), net_name, "cpu"), data)["train_s"])
@@ -255,12 +263,12 @@ def recorded(step: Callable[[], None]) -> Callable[[], None]:
     """A step as a CUDA graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    with own_numerics(1, "tf32"), torch.cuda.stream(stream):
         for _ in range(3):
             step()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with own_numerics(1, "tf32"), torch.cuda.graph(graph):
         step()
     return graph.replay
 

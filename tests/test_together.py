@@ -147,3 +147,21 @@ def test_without_a_compiler_a_sentence_and_plain_operations(monkeypatch, caplog)
         base.has_kernels.cache_clear()
     assert "no C compiler" in caplog.text
     assert not base.has_kernels(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("unusual", ["momentum", "frozen", "affine", "track"])
+def test_unusual_norms_get_separate_forwards(fused, unusual):
+    net, other = twins(resnet)
+    for each in (net, other):
+        if unusual == "momentum":
+            each.norm.momentum = None
+        elif unusual == "frozen":
+            each.norm.eval()
+        else:
+            words = {"affine": unusual != "affine", "track_running_stats": unusual != "track"}
+            each.norm = base.Norm2d(4, **words).double()
+    inputs = torch.randn(2, 4, 3, 16, 16, dtype=torch.float64)
+    for a, b in zip(net.together(*inputs), [other(x) for x in inputs], strict=True):
+        assert a.equal(b)
+    for a, b in zip(net.buffers(), other.buffers(), strict=True):
+        assert a.equal(b)

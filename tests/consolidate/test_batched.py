@@ -11,6 +11,7 @@ from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, L2, Sinkhorn
 from odedm.consolidate.kmeans import kmeans, kmeans_all
+from odedm.consolidate.nearest import nearest_by_estimate, nearest_distinct
 from odedm.consolidate.select import nearest
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -175,3 +176,36 @@ def test_solving_what_can_decide_chooses_as_solving_all(k, per, seed, make, monk
     assert torch.equal(got.row, want.row)
     assert torch.equal(got.centroid, want.centroid)
     assert few[0] < len(x) * len(y)
+
+
+def test_a_slow_set_takes_no_iterations_from_its_company(batched):
+    slow, poor = torch.randn(600, 8, generator=torch.Generator().manual_seed(1)), torch.randn(60, 8) * 9
+
+    def start(x, k, _rng):
+        return x[:k].clone() if len(x) == 600 else x[:1].expand(k, -1).clone() + 1e4
+
+    words = {"start": start, "iterations": 40, "tolerance": 1e-12}
+    rngs = [torch.Generator(), torch.Generator()]
+    (_, beside), _ = kmeans_all([slow, poor], 6, rngs=rngs, **words)
+    (alone,), _ = kmeans_all([poor], 6, rngs=rngs[:1], **words)
+    assert len(beside.centroid) == len(alone.centroid) == 6
+    assert beside.inertia == pytest.approx(alone.inertia)
+
+
+@pytest.mark.parametrize("lost", ["sharp", "cost", "estimate"])
+def test_answers_that_are_no_numbers_end_and_do_not_win(lost):
+    cost = torch.rand(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    bad = torch.rand(40, 5, generator=torch.Generator().manual_seed(1)) < 0.3
+
+    def answer(spoiled):
+        values = cost.where(~(bad & spoiled), torch.nan).numpy()
+        return lambda row, centroid: values[row, centroid]
+
+    found = nearest_by_estimate(
+        cost.where(~(bad & torch.tensor(lost == "estimate")), torch.nan),
+        answer(torch.tensor(lost == "sharp")),
+        answer(torch.tensor(lost == "cost")),
+        margin=0.1,
+    )
+    want = nearest_distinct(cost.where(~(bad & torch.tensor(lost == "cost")), 1e300))
+    assert found.row.equal(want.row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,9 +13,13 @@ from odedm.clock import Clock
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import kmeans_all
+from odedm.consolidate.nearest import Chosen
 from odedm.consolidate.select import nearest
 from odedm.errors import UsageError, unknown
 from odedm.rows import Probe, Rows, take
+
+Witness = Callable[[Rows, Chosen, Tensor], None]
+"""Shown the candidates of a class, which of them were chosen for which centre, and all distances [candidates, k]."""
 
 SPACES = ("features", "pixels")
 Space = Literal["features", "pixels"]
@@ -58,12 +62,21 @@ class Consolidator:
                 f"{self.rows_per_prototype} was given."
             )
 
-    def __call__(self, rows: Rows, classes: Sequence[int], probe: Probe, *, rng: torch.Generator, clock: Clock) -> Rows:
+    def __call__(
+        self,
+        rows: Rows,
+        classes: Sequence[int],
+        probe: Probe,
+        *,
+        rng: torch.Generator,
+        clock: Clock,
+        witness: Witness | None = None,
+    ) -> Rows:
         """The chosen rows, class by class in the order of `classes`, with all columns of `rows` and their fields.
 
         `rows` has at least "image" [n, ...] and "label" [n]. Added are "prototype" [m] (0 … k−1 within its class)
         and what `probe.annotate` says of the chosen rows. `rng` is a CPU generator. A class with fewer rows than
-        asked for gives all it has.
+        asked for gives all it has. A `witness` is shown every choice of real rows, which then costs all distances.
         """
         members = _members(rows["label"], classes)
         wanted = torch.cat(members) if members else rows["label"].new_zeros(0, dtype=torch.int64)
@@ -95,6 +108,9 @@ class Consolidator:
                 chosen = nearest(self.distance.prepare(x, image_shape), x[keep], own.centroid, self.rows_per_prototype)
                 part = take(rows, member[keep[chosen.row].to(home)])
                 parts.append(part | {"prototype": chosen.centroid.to(home)})
+                if witness is not None:
+                    distance = self.distance.prepare(x, image_shape).pairs(x[keep], own.centroid)
+                    witness(take(rows, member[keep.to(home)]), chosen, distance)
         if not parts:
             empty = rows["label"].new_zeros(0, dtype=torch.int64)
             parts.append(take(rows, empty) | {"prototype": empty})

@@ -119,26 +119,25 @@ class _Lloyd:
         """The clusters of each set, and their sizes."""
         settled = tolerance * self.variance
         active = torch.ones_like(settled, dtype=torch.bool)
+        used = torch.zeros_like(settled)  # by each set for itself: a slow one takes nothing from the others
         every = CHECK_EVERY if self.batched else 1
-        done = 0
         while True:
-            while done < iterations:
-                for _ in range(min(every, iterations - done)):
-                    active = self._step(active, settled)
-                    done += 1
-                if not bool(active.any()):
-                    break
+            while bool(active.any()):
+                for _ in range(every):
+                    used += active
+                    active = self._step(active, settled) & (used < iterations)
             nearest, label = self._assign()
             size, _ = self._sums(label)
             far = (nearest + self.square).clamp_(min=0).mul_(self.weight)
-            *sizes, inertia = torch.cat([size[..., 0].T, far.sum(1)[None]]).tolist()
+            *sizes, inertia, spent = torch.cat([size[..., 0].T, far.sum(1)[None], used[None]]).tolist()
             empty = [[c for c in range(self.k) if sizes[c][i] == 0] for i in range(len(self.x))]
-            if done >= iterations or not any(empty):
+            again = [bool(lost) and spent[i] < iterations for i, lost in enumerate(empty)]
+            if not any(again):
                 break
             for i, lost in enumerate(empty):
-                if lost:
+                if again[i]:
                     self.centroid[i, lost] = self.x[i, far[i].topk(len(lost)).indices]
-            active = torch.tensor([bool(lost) for lost in empty]).to(active.device, non_blocking=True)
+            active = torch.tensor(again).to(active.device, non_blocking=True)
         centroid = self.centroid + self.origin
         result = []
         for i, n in enumerate(self.amounts):

@@ -15,6 +15,9 @@ from odedm.errors import UsageError
 FIRST = 8
 """Rows per centroid that are solved before anything is known of how far the estimates are off."""
 
+FAR = np.finfo(np.float64).max
+"""The cost of a pair that could not be solved: behind all others, and still a number."""
+
 Solve = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
 """Rows [p] and centroids [p] in, their costs [p] out."""
 
@@ -64,32 +67,39 @@ def nearest_by_estimate(estimate: Tensor, sharpen: Solve, solve: Solve, per: int
     Chosen(row=tensor([0, 2]), centroid=tensor([0, 1]))
     """
     guess = np.ascontiguousarray(estimate.T.cpu().numpy()).astype(np.float64)
+    guess = np.where(np.isfinite(guess), guess, 0.0)  # what could not be estimated must be solved
     offset = 1e-6 * guess.mean() + np.finfo(np.float64).tiny  # both may be zero, and then agree
     guess += offset
-    sharp, known = np.full_like(guess, np.inf), np.full_like(guess, np.inf)
+    sharp, known = guess.copy(), np.full_like(guess, np.inf)
+    is_sharp, is_known = np.zeros((2, *guess.shape), dtype=bool)  # what was asked for, whatever the answer
     amount = min(per + FIRST, guess.shape[1])
     blunt = np.zeros(guess.shape, dtype=bool)
     np.put_along_axis(blunt, np.argpartition(guess, amount - 1, axis=1)[:, :amount], True, axis=1)
     dear = blunt
     while True:
-        for table, find, places in ((sharp, sharpen, blunt), (known, solve, dear)):
+        for table, asked, find, places in ((sharp, is_sharp, sharpen, blunt), (known, is_known, solve, dear)):
             centroid, row = places.nonzero()
             if len(row):
-                table[centroid, row] = find(row, centroid) + offset
-        solved = np.isfinite(known).nonzero()
-        bound = np.where(np.isfinite(sharp), *(_lowest(table, known, solved, margin) for table in (sharp, guess)))
-        bound[solved] = np.inf
+                answer = find(row, centroid) + offset
+                # an answer that overflowed says nothing: the estimate stays, or the cost counts as beyond all others
+                answer = np.where(np.isfinite(answer), answer, guess[centroid, row] if table is sharp else FAR)
+                table[centroid, row], asked[centroid, row] = answer, True
+        solved = (is_known & (known < FAR)).nonzero()
+        bound = np.where(is_sharp, *(_lowest(table, known, solved, margin) for table in (sharp, guess)))
+        bound[is_known] = np.inf
         taken, wanted = _try(known, bound, per)
         if not wanted.any():
             return _chosen(taken, estimate.device)
-        blunt, dear = wanted & ~np.isfinite(sharp), wanted & np.isfinite(sharp)
+        blunt, dear = wanted & ~is_sharp, wanted & is_sharp
 
 
 def _lowest(guess: NDArray[Any], known: NDArray[Any], solved: tuple[Any, ...], margin: float) -> NDArray[Any]:
     """How low the costs [k, n] may be, going by estimates of all and by the costs `known` where they are `solved`."""
     factor, centroid = known[solved] / guess[solved], solved[0]
-    mean = np.bincount(centroid, factor, len(guess)) / np.bincount(centroid, minlength=len(guess))
-    lowest: NDArray[Any] = guess * (mean * ((factor / mean[centroid]).min() * (1 - margin)))[:, None]
+    amount = np.bincount(centroid, minlength=len(guess))
+    mean = np.bincount(centroid, factor, len(guess)) / np.maximum(amount, 1)
+    share = (factor / mean[centroid]).min(initial=1.0) * (1 - margin)
+    lowest: NDArray[Any] = guess * np.where(amount > 0, mean * share, 0.0)[:, None]  # nothing solved: anything may win
     return lowest
 
 

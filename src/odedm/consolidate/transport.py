@@ -27,6 +27,8 @@ CLOUD_BYTES = 1 << 28
 
 FEW_BINS = 64
 """Bins below which all pairs are solved: cheap, and their estimates are too poor (8 to 24 bins: 11 of 900 choices)."""
+LEAST_EPSILON = 0.03
+"""Below it, and between images under the grid's ground cost, estimates were found too rough to go by."""
 
 SMALL, SMALL_BATCH = 1 << 17, 1 << 24
 """Pairs times dimensions up to which all are solved: finding out which matter takes more passes, dear on a GPU."""
@@ -172,12 +174,13 @@ class FittedSinkhorn:
 
     def nearest(self, x: Tensor, y: Tensor, per: int = 1) -> Chosen:
         """The rows that `nearest_distinct` would choose by `pairs`, solving only pairs that can decide the choice."""
-        source, target = self._histograms(x), self._histograms(y)
-        margin, known = self.settings.margin, self.settings.screen is not None or self.settings.ground == "point"
+        settings, margin = self.settings, self.settings.margin
         small = SMALL_BATCH if device.launch_bound(x.device) else SMALL
-        few = source.shape[2] < FEW_BINS or len(x) * len(y) * x.shape[1] <= small
-        if known or few or margin == math.inf:
+        few = x.shape[1] < FEW_BINS or len(x) * len(y) * x.shape[1] <= small
+        rough = settings.ground != "profile" or settings.pair_epsilon < LEAST_EPSILON
+        if few or rough or settings.screen is not None or margin == math.inf:
             return nearest_distinct(self.pairs(x, y), per)
+        source, target = self._histograms(x), self._histograms(y)
 
         def on_pairs(costs: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Solve:
             def find(row: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from odedm.clock import Clock
-from odedm.consolidate.consolidator import Consolidator
+from odedm.consolidate.consolidator import Consolidator, Witness
 from odedm.errors import UsageError
 from odedm.memory.base import Memory
 from odedm.rows import EMPTY, Field, Part, Probe, Rows, Store, Task, count
@@ -43,6 +43,8 @@ class DualMemory:
         self.host, self.consolidator, self.clock, self.candidates = host, consolidator, clock, candidates
         self.rng = rng  # of its own, on the CPU: choosing prototypes must not shift what the host draws
         self.capacity = host.capacity + (candidates.capacity if candidates else 0)
+        self.witness: Witness | None = None
+        """Shown how prototypes were chosen; set it to look on."""
 
     def size(self, part: Part = Part.ALL) -> int:
         """How many rows a part holds; candidates belong to neither."""
@@ -84,7 +86,7 @@ class DualMemory:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
         if not task.last and self.consolidator is not None:
             rows = self.candidates.rows() if self.candidates else task.rows
-            chosen = self.consolidator(rows, task.classes, probe, rng=self.rng, clock=self.clock)
+            chosen = self.consolidator(rows, task.classes, probe, rng=self.rng, clock=self.clock, witness=self.witness)
             if count(chosen):
                 self.host.pin(chosen)
         self.host.end_task(task, probe, rng=rng)

@@ -128,6 +128,8 @@ class Method(ABC):
         past = replay.auxiliary() if replay is not None else None
         if replay is None or past is None:
             return self.net.together(*inputs)
+        if self.aside is not None:
+            raise RuntimeError("Two calls of forwards with a replay, and no descend with it in between.")
         *logits, aside = self.net.together(*inputs, past["input"])
         self.aside = replay.gamma * F.cross_entropy(aside, past["label"])
         return logits
@@ -137,7 +139,9 @@ class Method(ABC):
         if replay is not None:
             if self.aside is None:
                 self.forwards(replay=replay)
-            loss, self.aside = loss if self.aside is None else loss + self.aside, None
+            if self.aside is not None:
+                loss = loss + self.aside
+            self.aside = None
         self.last_loss.copy_(loss.detach())  # in place: a captured step holds on to the tensor
         self.optimiser.zero_grad()
         loss.backward()

@@ -51,7 +51,7 @@ class Net(nn.Module, ABC):
         return logits
 
     def together(self, *inputs: Tensor) -> list[Tensor]:
-        """Logits of each batch of inputs, exactly as by a call for each in turn, BatchNorm's statistics included.
+        """Logits of each batch of inputs: the same mathematics as a call for each in turn, BatchNorm's included.
 
         Where launches cost more than arithmetic it is one pass over all rows, in which BatchNorm treats every batch by
         itself: a third of the launches for three batches.
@@ -102,8 +102,9 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         if not self.groups:
             return super().forward(x)
-        momentum = 0.1 if self.momentum is None else self.momentum
-        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, momentum, self.eps)
+        return F.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, True, self.momentum or 0.0, self.eps
+        )
 
     def _has_kernel(self, x: Tensor) -> bool:
         return x.dim() == 4 and x.dtype != torch.float64 and has_kernels(x.device)
@@ -147,6 +148,8 @@ def has_kernels(device: torch.device) -> bool:
         from odedm.nets.norm_kernels import trial
 
         trial(device)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # whatever a compiler may lack, training goes on without it
         log.warning("Triton cannot compile kernels here, so steps will be slower: %s", error)
         return False
@@ -170,12 +173,15 @@ def grouped(net: nn.Module, sizes: tuple[int, ...]) -> Iterator[None]:
 
 
 def _every_norm_groups(net: nn.Module) -> bool:
-    """Whether no layer would mix the batches: foreign BatchNorms would, and dropout would draw other masks."""
-    return not any(
-        (isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, GroupedNorm))
-        or (isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0)
-        for module in net.modules()
-    )
+    """Whether no layer would mix the batches: foreign or unusual BatchNorms would, and dropout draws other masks."""
+    for module in net.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            return False
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            plain = module.training and module.momentum is not None and module.affine and module.track_running_stats
+            if not (plain and isinstance(module, GroupedNorm)):
+                return False
+    return True
 
 
 @contextmanager
