@@ -161,7 +161,7 @@ def lanes(data: Any, net: str, device: str, amounts: Sequence[int]) -> Iterator[
             for thread in threads:
                 thread.join()
             seconds = time.perf_counter() - start
-        # the rate while all of them train: after the slowest has done half of its second task, before the first is through
+        # the rate while all of them train: from the middle of the slowest one's second task to the end of the first one
         marks = [sorted(each for task in watch.marks.values() for each in task) for watch in watches]
         low = max(watch.marks[1][len(watch.marks[1]) // 2] for watch in watches)
         high = min(each[-1] for each in marks)
