@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 CODE := src tests benchmarks tools
+# further extras for the tests, each after a comma, e.g. EXTRAS=,ray,tensorboard; what is missing is skipped
+EXTRAS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format lint types clean
@@ -50,5 +52,5 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[dev$(EXTRAS)]'
 	@touch $@ $(VENV)/.demo

@@ -118,6 +118,8 @@ BAD = {
     "replay for a reservoir": (["--memory", "reservoir", "--replay", "union"], "for the odedm memory alone"),
     "screen without sinkhorn": (["--distance", "l1", "--screen", "9"], "for the sinkhorn distance"),
     "cnn for vectors": (["--net", "cnn"], "is for images"),
+    "checkpoint": (["--checkpoint", "often"], "--checkpoint takes 'auto', 'task' (after each task), 'N steps'"),
+    "checkpoint every nothing": (["--checkpoint", "0 steps"], "'0 steps' was given"),
     "unknown option": (["--nonsense"], "No such option"),
 }
 
@@ -139,18 +141,63 @@ def test_divergence_ends_in_a_sentence(tmp_path):
     done = call("run", *TINY, "--lr", "1e30", "--out", tmp_path)
     assert done.exit_code == 2
     assert "diverged" in plain(done.stderr)
-    assert "Lower the learning rate" in plain(done.stderr)
+    assert "At step 2, in task 1 of 5, the loss is" in plain(done.stderr)
+    assert "Lower the learning rate (--lr), which is 1e+30" in plain(done.stderr)
     assert not list(tmp_path.rglob("*.json"))
+    assert not list(tmp_path.rglob(".*")), "and no working folder"
 
 
 def test_an_existing_run_is_kept_unless_told_otherwise(tmp_path):
     words = ["run", *TINY, "--memory", "reservoir", "--out", tmp_path]
+    first = call(*words)
+    assert first.exit_code == 0
+    (path,) = tmp_path.rglob("result.json")
+    before = path.stat().st_mtime_ns
+    again = call(*words)
+    assert again.exit_code == 0
+    assert "is finished already" in plain(again.stderr)
+    assert again.stdout == first.stdout, "its result is shown"
+    assert path.stat().st_mtime_ns == before, "and was not made again"
+    fresh = call(*words, "--fresh")
+    assert fresh.exit_code == 2
+    assert "holds a run already" in plain(fresh.stderr), "a result is replaced by --overwrite alone"
+    assert call(*words, "--overwrite").exit_code == 0
+    assert path.stat().st_mtime_ns > before
+    assert call(*words, "--seed", 1).exit_code == 0, "another seed is another run"
+
+
+IN_THE_WAY = {
+    "another configuration": (lambda plain: plain["experiment"].update(batch=7), "batch=7 there, 32 here"),
+    "other data": (lambda plain: plain["provenance"].update(data_checksum="else"), "of the checksum else there"),
+    "another format": (lambda plain: plain.update(schema="odedm.result/9"), "not a result this version reads"),
+    "no experiment": (lambda plain: plain.update(experiment=3), "not made as it should be"),
+}
+
+
+@pytest.mark.parametrize("case", IN_THE_WAY)
+def test_a_result_of_something_else_is_in_the_way(case, tmp_path):
+    change, sentence = IN_THE_WAY[case]
+    words = ["run", *TINY, "--memory", "reservoir", "--out", tmp_path]
     assert call(*words).exit_code == 0
+    (path,) = tmp_path.rglob("result.json")
+    result = json.loads(path.read_text())
+    change(result)
+    path.write_text(json.dumps(result))
     again = call(*words)
     assert again.exit_code == 2
-    assert "holds a run already" in plain(again.stderr)
-    assert call(*words, "--overwrite").exit_code == 0
-    assert call(*words, "--seed", 1).exit_code == 0, "another seed is another run"
+    assert sentence in plain(again.stderr)
+    assert "--overwrite to replace it" in plain(again.stderr)
+    assert json.loads(path.read_text()) == result
+
+
+def test_only_missing_seeds_run(tmp_path):
+    words = ["run", *TINY, "--memory", "reservoir", "--lanes", 1, "--out", tmp_path, "--json"]
+    first = json.loads(call(*words, "--seed", 1).stdout)
+    done = call(*words, "--seeds", 3)
+    assert "1 of 3 runs are finished already" in plain(done.stderr)
+    results = json.loads(done.stdout)
+    assert [each["experiment"]["seed"] for each in results] == [0, 1, 2]
+    assert results[1] == first[0]
 
 
 @pytest.mark.parametrize("below", ["file", "file/below"])
@@ -213,7 +260,9 @@ def test_one_experiment_has_one_folder_however_it_is_spelled(tmp_path):
     words = ["run", *TINY, "--memory", "reservoir", "--method", "er", "--out", tmp_path]
     assert call(*words).exit_code == 0
     for more in (["--lr", "0.1"], ["--tasks", "5"], ["--set", "lr=0.1"], ["--device", "cpu"], ["--draw", "32"]):
-        assert "holds a run already" in plain(call(*words, *more).stderr), more
+        again = call(*words, *more)
+        assert again.exit_code == 0
+        assert "is finished already" in plain(again.stderr), more
 
 
 def test_one_diverging_seed_does_not_end_the_others(tmp_path, monkeypatch):
@@ -221,10 +270,10 @@ def test_one_diverging_seed_does_not_end_the_others(tmp_path, monkeypatch):
 
     original = loop.Run.finish
 
-    def finish(self, watch):
+    def finish(self, watch, keeper):
         if self.experiment.seed == 1:
             raise UsageError("training diverged")
-        return original(self, watch)
+        return original(self, watch, keeper)
 
     monkeypatch.setattr(loop.Run, "finish", finish)
     done = call("run", *TINY, "--seeds", 3, "--lanes", 1, "--out", tmp_path)
@@ -312,4 +361,6 @@ def test_demo_from_nothing_to_the_page(tmp_path):
     page = (out / "report.html").read_text()
     assert "<svg" in page
     assert len(list(out.rglob("result.json"))) == 8
-    assert call("demo", "--seeds", 1, "--out", out).exit_code == 0, "the demo may be run again"
+    again = call("demo", "--seeds", 1, "--out", out)
+    assert again.exit_code == 0, "the demo may be run again"
+    assert "4 of 4 runs are finished already" in plain(again.stderr)

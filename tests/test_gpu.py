@@ -9,7 +9,9 @@ from odedm import ODEDM, Experiment, Native, Reservoir, Run, UsageError, blobs, 
 from odedm.catalogue import DISTANCES, METHODS
 from odedm.nets import ResNet18, base
 from odedm.nets.base import Norm2d, grouped
+from odedm.run.attempt import attempt
 from odedm.run.lanes import Job, run_jobs
+from odedm.run.schedule import Schedule, Stopped, Wishes
 
 pytestmark = [
     pytest.mark.gpu,
@@ -173,3 +175,85 @@ def test_training_reads_nothing_back_between_the_first_steps_and_the_end_of_a_ta
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert run.stepper.captured > 10
+
+
+class _Killed(Exception):
+    pass
+
+
+RESUMED = {
+    "derpp": ODEDM(40, k=2, replay="both"),
+    "icarl": Native(40),
+    "puridiver": Native(40),
+    "vrmcl": Reservoir(40),
+}
+
+
+@pytest.mark.parametrize("capture", [True, False])
+@pytest.mark.parametrize("method", RESUMED)
+def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(method, capture, tmp_path):
+    """Killed three times, at steps that no checkpoint was made at, and once asked to stop; bit for bit."""
+    data = shapes()
+    words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4, "capture": capture}
+    plan = Experiment(RESUMED[method], options={"momentum": 0.9}, **words)
+    straight = attempt(Job(plan, tmp_path / "straight"), data=data)
+    job, wishes = Job(plan, tmp_path / "killed"), Wishes(Schedule.parse("7 steps"))
+    total = sum(straight.result.provenance["steps"].values())
+    for share in (0.3, 0.5, 0.8):
+
+        def kill(done, rows, share=share):
+            if done >= share * rows:
+                raise _Killed
+
+        with pytest.raises(_Killed):
+            attempt(job, kill, wishes, data=data)
+    with pytest.raises(Stopped):
+        attempt(job, wishes=wishes, data=data, stop=lambda: True)
+    said = []
+    again = attempt(job, wishes=wishes, data=data, say=said.append)
+    assert "Going on after step" in said[-1]
+    steps = again.result.provenance["steps"]
+    assert sum(steps.values()) == total
+    assert (steps["captured"] > 5) == (capture and METHODS[method].load().capturable)
+    assert again.result.class_il == straight.result.class_il
+    assert again.result.census == straight.result.census
+    for one, other in zip(straight.method.net.parameters(), again.method.net.parameters(), strict=True):
+        assert one.equal(other)
+        assert one.stride() == other.stride(), "the layout in memory comes back, too"
+    rows = again.memory.rows()
+    for name, column in straight.memory.rows().items():
+        assert column.equal(rows[name]), name
+    if not METHODS[method].load().exacting:
+        convolutions = [each for each in again.method.net.parameters() if each.dim() == 4 and min(each.shape) > 1]
+        assert all(each.is_contiguous(memory_format=torch.channels_last) for each in convolutions)
+
+
+def test_lanes_on_streams_go_on_after_a_stop(tmp_path):
+    plans = [Experiment(ODEDM(40, k=2), data="shapes", device="cuda", batch=4, seed=seed) for seed in range(3)]
+    jobs = [Job(plan, tmp_path / "runs" / str(number)) for number, plan in enumerate(plans)]
+
+    class Impatient(Silent):
+        def progress(self, job, done, total):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(jobs, Impatient(), lanes=3)
+    said = []
+    beside = run_jobs(jobs, Silent(), lanes=3, say=said.append)
+    assert any("Going on after step" in line for line in said)
+    for number, plan in enumerate(plans):
+        (alone,) = run_jobs([Job(plan, tmp_path / "alone" / str(number))], Silent())
+        assert alone.class_il == beside[number].class_il
+        one, other = (tmp_path / part / str(number) / "memory.safetensors" for part in ("runs", "alone"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_loss_that_is_no_number_is_found_without_asking_the_device(tmp_path):
+    """Where the host waits anyway: some dozens of steps later, or at the end of the task."""
+    plan = Experiment(Reservoir(40), data="shapes", device="cuda", batch=2, options={"lr": 1e30})
+    job = Job(plan, tmp_path / "run")
+    with pytest.raises(
+        UsageError, match=r"At one of the steps 1 to 8, in task 1 of 3, the loss is not a finite number"
+    ):
+        attempt(job, data=shapes())
+    assert not list(tmp_path.iterdir()), "no state of it was stored"

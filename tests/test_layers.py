@@ -24,20 +24,27 @@ ALLOWED = {
     "memory": BASE | {"consolidate"},
     "methods": BASE | {"nets"},
     "run": BASE | {"nets", "stream", "consolidate", "memory", "methods"},
-    "study": BASE | {"run"},
+    "study": BASE | {"run", "stream", "events"},
     "report": BASE | {"run", "study"},
     "terminal": BASE | {"run"},
-    "cli": BASE | {"run", "study", "report", "terminal", "data_cli", "results_cli", "console", "options"},
+    "cli": BASE | {"run", "study", "report", "launch", "data_cli", "results_cli", "run_cli", "study_cli", "console"},
+    "launch": BASE | {"run", "report", "terminal", "console"},
+    "run_cli": BASE | {"run", "launch", "data_cli", "console", "options"},
     "console": {"errors"},
     "options": BASE | {"run"},
     "data_cli": BASE | {"stream", "console"},
     "results_cli": BASE | {"run", "console"},
+    "events": BASE | {"run"},
+    "frames": BASE | {"run", "report"},
+    "study_cli": BASE | {"run", "study", "report", "console", "tune_cli"},
+    "tune_cli": BASE | {"run", "study", "console", "study_cli"},
     "__main__": {"cli"},
-    "__init__": BASE | {"run", "stream", "consolidate"},
+    "__init__": BASE | {"run", "stream", "consolidate", "frames"},
 }
 LIGHT = {"torch", "numpy", "safetensors", "typer", "rich", "jinja2", "markupsafe"}  # markupsafe is half of jinja2
 OPTIONAL = {"sklearn": {"stream/datasets.py"}, "matplotlib": {"report/figures/style.py"}}
 OPTIONAL |= {"PIL": {"stream/pictures.py"}, "datasets": {"stream/hugging.py"}, "triton": {"nets/norm_kernels.py"}}
+OPTIONAL |= {"ray": {"study/cluster.py"}, "pandas": {"frames.py"}}
 
 
 def imports(path):

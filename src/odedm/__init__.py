@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from odedm.consolidate.budget import prototypes_per_class
     from odedm.consolidate.select import select
     from odedm.errors import UsageError
+    from odedm.frames import Results
     from odedm.rows import Field, Part, Rows, Store, Task
     from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
     from odedm.run.loop import Outcome, Run, train
@@ -40,6 +41,7 @@ _HOMES = {
     "Run": "run.loop",
     "train": "run.loop",
     "Result": "run.results",
+    "Results": "frames",
     "open_data": "stream.cache",
     "Dataset": "stream.datasets",
     "from_arrays": "stream.datasets",
@@ -59,6 +61,7 @@ __all__ = [
     "Part",
     "Reservoir",
     "Result",
+    "Results",
     "Rows",
     "Run",
     "Store",

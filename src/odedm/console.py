@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 out, err = Console(emoji=False), Console(stderr=True, emoji=False)  # a :x: in a file name is no emoji
 
-INTERRUPTED, REFUSED = 130, 2
+REFUSED = 2
 
 
 def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -33,10 +33,10 @@ def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except OSError as error:
                 where = f" ('{error.filename}')" if error.filename else ""
                 _say_error(f"The system refused: {error.strerror or error}{where}.")
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not interrupt the cleaning up
                 err.print(f"[yellow]Interrupted.[/] {after_interrupt}")
-                raise typer.Exit(INTERRUPTED) from None
+                raise typer.Exit(128 + getattr(interrupt, "signal", signal.SIGINT)) from None
             raise typer.Exit(REFUSED)
 
         return wrapper

@@ -1,7 +1,7 @@
 """When a step is recorded, when a recording is good, and that replaying changes no number: the logic, on a processor.
 
-A recording made here does on replay what a CUDA graph does: the tensors' half of a step. What the host counts in it is
-undone, as if that code had not run.
+A recording made here does on replay what a CUDA graph does: the tensors' half of a step, with the host's values and
+references of when it was recorded. What the host counts or sets in it is undone, as if that code had not run.
 """
 
 import pytest
@@ -9,6 +9,7 @@ import torch
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, shapes
 from odedm.catalogue import METHODS
+from odedm.methods.base import Method
 from odedm.run.capture import EAGER, MOST, Stepper, fingerprint
 
 MEMORIES = {"reservoir": Reservoir(40), "native": Native(40), "odedm": ODEDM(40, k=2)}
@@ -20,7 +21,7 @@ class Emulated:
 
     def __init__(self, run):
         memory = run.memory
-        self.hosts = [each for each in (memory, vars(memory).get("host"), run.replay) if each is not None]
+        self.hosts = [each for each in (memory, vars(memory).get("host"), run.replay, run.method) if each is not None]
 
     def __call__(self, step, batch, new):
         before = [numbers(host) for host in self.hosts]
@@ -45,6 +46,9 @@ class Emulated:
 
 
 def numbers(host):
+    """What the host knows: of a method every value and reference, of memory and replay what they count."""
+    if isinstance(host, Method):
+        return {name: list(value) if isinstance(value, list) else value for name, value in vars(host).items()}
     return {name: value for name, value in vars(host).items() if isinstance(value, int)}
 
 
@@ -170,13 +174,44 @@ def test_a_change_on_the_host_forgets_recordings_and_no_change_keeps_them(bench)
     assert log.count("record 4") == log.count("recorder") == 2
 
 
-def test_recordings_are_bounded(bench):
+def test_recordings_are_bounded_and_the_longest_unused_goes(bench):
     stepper, memory, log = bench
     memory.size = 8
-    for size in range(1, MOST + 5):
+    for size in range(1, MOST + 3):
         for _ in range(EAGER + 1):
             stepper(rows(size), 0)
-    assert sum(entry.startswith("record ") for entry in log) == MOST
+        stepper(rows(1), 0)
+    assert len(stepper._recordings) == MOST
+    assert log.count("record 1") == 1, "it was used all the time"
+    stepper(rows(2), 0)
+    assert log.count("record 2") == 2, "it had to go"
+
+
+def test_a_closed_stepper_lets_go_of_the_run(bench):
+    stepper, memory, _ = bench
+    memory.size = 8
+    for _ in range(4):
+        stepper(rows(4), 4)
+    stepper.close()
+    assert not stepper._recordings
+    with pytest.raises(RuntimeError, match="over"):
+        stepper(rows(4), 4)
+
+
+@pytest.mark.parametrize("change", ["freeze", "submodule", "function", "transpose"])
+def test_what_the_fingerprint_must_see(change):
+    run = Run(Experiment(Reservoir(40), method="vrmcl", data="shapes", device="cpu", batch=16), shapes())
+    method = run.method
+    before = fingerprint(method)
+    if change == "freeze":
+        next(method.net.parameters()).requires_grad_(False)
+    elif change == "submodule":
+        method.net.norm1.eval()
+    elif change == "function":
+        method.function.sizes = method.function.sizes[:-1]
+    else:
+        method.rates = method.rates.view(2, -1).T
+    assert before != fingerprint(method)
 
 
 def test_without_a_recorder_every_step_is_eager():

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,13 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
-from odedm import ODEDM, Experiment, Reservoir, UsageError, train
+from odedm import ODEDM, Experiment, Reservoir, Run, UsageError, train
 from odedm.files import writable_folder, write_text
-from odedm.run import numerics
+from odedm.run import numerics, resolve
 from odedm.run.lanes import Job, _run_in_threads, run_jobs
 from odedm.run.results import Result, find
 from odedm.run.save import check_free, save_run
+from odedm.run.schedule import Wishes
 
 
 class Silent:
@@ -66,7 +69,7 @@ def test_a_failing_run_says_why_and_ends_the_others(tmp_path):
 def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     outcome = train("blobs", memory=Reservoir(10))
     folder = save_run(outcome, tmp_path / "run")
-    assert sorted(path.name for path in folder.iterdir()) == ["memory.safetensors", "result.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "memory.safetensors", "result.json"]
     with pytest.raises(UsageError, match="holds a run already"):
         save_run(outcome, folder)
     before = (folder / "result.json").read_bytes()
@@ -127,7 +130,7 @@ def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - ignored in the background
     )
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not list(out.rglob("result.json")):
+    while time.monotonic() < deadline and not list(out.glob("*/seed-*/result.json")):
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
@@ -138,7 +141,10 @@ def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
     assert 1 <= len(finished) < 50
     for path in finished:
         json.loads(path.read_text())
-    assert not list(out.rglob(".*")), "no temporary files stay"
+    left = [path.name for path in out.rglob(".*")]
+    assert all(re.fullmatch(r"\.seed-\d+\.work", name) for name in left), "states of runs under way, nothing half-made"
+    assert len(left) <= int(lanes)
+    assert not list(out.rglob("lock"))
     while _alive(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _alive(process.pid)
@@ -160,7 +166,7 @@ def _alive(group):
 def test_lanes_that_are_threads_give_the_numbers_runs_give_alone(tmp_path):
     jobs = [Job(plan(seed), tmp_path / str(seed)) for seed in range(4)]
     watcher = Silent()
-    beside = _run_in_threads(jobs, watcher, 3, False)
+    beside = _run_in_threads(jobs, watcher, 3, Wishes())
     assert sorted(watcher.done) == [0, 1, 2, 3] == sorted(watcher.reported)
     for seed, result in enumerate(beside):
         assert same(result, run_jobs([Job(plan(seed), tmp_path / "alone" / str(seed))], Silent(), lanes=1)[0])
@@ -172,7 +178,7 @@ def test_a_thread_that_fails_does_not_end_the_others(tmp_path):
         Job(plan(0), tmp_path / "b"),
         Job(plan(1), tmp_path / "c"),
     ]
-    failed, *others = _run_in_threads(jobs, Silent(), 2, False)
+    failed, *others = _run_in_threads(jobs, Silent(), 2, Wishes())
     assert isinstance(failed, UsageError)
     assert [result.experiment["seed"] for result in others] == [0, 1]
 
@@ -182,10 +188,18 @@ def test_ctrl_c_stops_threads_soon(tmp_path):
         def progress(self, job, done, total):
             raise KeyboardInterrupt
 
-    jobs = [Job(plan(seed, method="pocl"), tmp_path / str(seed)) for seed in range(6)]
+    jobs = [Job(plan(seed, method="pocl"), tmp_path / "runs" / str(seed)) for seed in range(6)]
     with pytest.raises(KeyboardInterrupt):
-        _run_in_threads(jobs, Impatient(), 2, False)
-    assert not list(tmp_path.rglob("*")), "nothing half-written"
+        _run_in_threads(jobs, Impatient(), 2, Wishes())
+    left = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert left
+    assert set(left) <= {".0.work", ".1.work"}, "those under way stored their state, the others never began"
+    said = []
+    beside = _run_in_threads(jobs, Silent(), 2, Wishes(), said.append)
+    assert sum("Going on after step" in line for line in said) == len(left)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [str(seed) for seed in range(6)]
+    for job, result in zip(jobs[:2], beside, strict=False):
+        assert same(result, run_jobs([Job(job.experiment, tmp_path / "alone" / job.folder.name)], Silent(), lanes=1)[0])
 
 
 def test_runs_of_another_arithmetic_take_turns(tmp_path, monkeypatch):
@@ -199,5 +213,28 @@ def test_runs_of_another_arithmetic_take_turns(tmp_path, monkeypatch):
     monkeypatch.setattr(numerics, "own_numerics", watched)
     exact = Experiment(Reservoir(20), data="blobs", batch=16, device="cpu", precision="fp32")
     jobs = [Job(plan(0), tmp_path / "a"), Job(exact, tmp_path / "b"), Job(plan(1), tmp_path / "c")]
-    assert len(_run_in_threads(jobs, Silent(), 2, False)) == 3
+    assert len(_run_in_threads(jobs, Silent(), 2, Wishes())) == 3
     assert held == [(1, "tf32"), (1, "fp32")]
+
+
+def test_a_lane_without_memory_says_so_and_the_others_go_on(tmp_path, monkeypatch):
+    finish = Run.finish
+
+    def hungry(self, *words):
+        if self.experiment.seed == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nAnd much more.")
+        return finish(self, *words)
+
+    monkeypatch.setattr(Run, "finish", hungry)
+    jobs = [Job(plan(seed), tmp_path / str(seed)) for seed in range(3)]
+    one, failed, two = _run_in_threads(jobs, Silent(), 2, Wishes())
+    assert "no memory left for this run: CUDA out of memory. Tried to allocate 2 GiB. Run fewer" in str(failed)
+    assert [one.experiment["seed"], two.experiment["seed"]] == [0, 2]
+
+
+def test_lanes_in_threads_share_one_copy_of_the_data(tmp_path, monkeypatch):
+    loads = []
+    load = resolve.load_data
+    monkeypatch.setattr(resolve, "load_data", lambda name: loads.append(name) or load(name))
+    _run_in_threads([Job(plan(seed), tmp_path / str(seed)) for seed in range(3)], Silent(), 2, Wishes())
+    assert loads == ["blobs"]

@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -282,3 +285,16 @@ def test_a_gpu_computes_in_bfloat16_unless_a_method_derives_twice(monkeypatch, e
     assert resolve_precision("fp32", gpu, exacting=exacting) == "fp32"
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
     assert resolve_precision("auto", gpu, exacting=exacting) == "tf32"
+
+
+def test_a_finished_run_is_gone_with_its_last_name():
+    gc.collect()
+    gc.disable()
+    try:
+        run = Run(Experiment(Reservoir(5), data="blobs", device="cpu"))
+        seen = weakref.ref(run)
+        run.finish()
+        del run
+        assert seen() is None, "else its part of a GPU stays until Python happens to collect garbage"
+    finally:
+        gc.enable()

@@ -9,9 +9,10 @@ as a task's ragged last batch, simply stays eager.
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import torch
@@ -74,21 +75,33 @@ class Stepper:
     def __call__(self, batch: Rows, new: int) -> Rows:
         """One step on a batch whose first `new` rows are new."""
         kind = (count(batch), new, self.frozen())
-        recording = self._recordings.get(kind)
+        recording = self._recordings.pop(kind, None)
         if recording is not None:
             self.replayed(new)
         elif self.recorder is None or self._still_eager(kind):
             self.eager += 1
             return self.step(batch, new)
         else:
+            while len(self._recordings) >= MOST:
+                self._recordings.pop(next(iter(self._recordings)))
             self._record = self._record or self.recorder()
-            recording = self._recordings[kind] = self._record(self.step, batch, new)  # counts the rows on the host
+            recording = self._record(self.step, batch, new)  # counts the rows on the host
+        self._recordings[kind] = recording  # at the end: the one that was not used for longest goes first
         self.captured += 1
         return recording(batch)
 
     def _still_eager(self, kind: Hashable) -> bool:
         self._seen[kind] = self._seen.get(kind, 0) + 1
-        return self._seen[kind] <= EAGER or len(self._recordings) >= MOST
+        return self._seen[kind] <= EAGER
+
+    def close(self) -> None:
+        """Let go of the recordings, and of the run itself: with it they would be kept until Python collects garbage."""
+        self._recordings.clear()
+        self._record, self.recorder, self.step = None, None, _closed
+
+
+def _closed(_batch: Rows, _new: int) -> Rows:
+    raise RuntimeError("The run is over.")
 
 
 class CudaRecorder:
@@ -106,14 +119,29 @@ class CudaRecorder:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators():
             graph.register_generator_state(generator)
-        with self._one_at_a_time:
+        with self._one_at_a_time, _no_garbage_collection():
             # thread_local: other runs go on in other threads of this process
             graph.capture_begin(self.pool, capture_error_mode="thread_local")
             try:
                 outputs = step(inputs, new)
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # the error that counts is the one that is on its way
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         return CudaRecording(graph, inputs, outputs)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Nothing is collected inside the block: it could be another graph, and freeing that would spoil a recording."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class CudaRecording:
@@ -128,26 +156,6 @@ class CudaRecording:
             column.copy_(batch[name])
         self.graph.replay()
         return self.outputs
-
-
-class Pace:
-    """Keeps the host only so far ahead of the device that progress is true and a wish to stop is soon heard."""
-
-    EVERY, AHEAD = 8, 3
-
-    def __init__(self) -> None:
-        self._steps = 0
-        self._marks: deque[torch.cuda.Event] = deque()
-
-    def __call__(self) -> None:
-        """A step was launched."""
-        self._steps += 1
-        if self._steps % self.EVERY == 0:
-            mark = torch.cuda.Event(blocking=True)
-            mark.record()
-            self._marks.append(mark)
-            if len(self._marks) > self.AHEAD:
-                self._marks.popleft().synchronize()
 
 
 def fingerprint(method: object) -> Hashable:
@@ -166,19 +174,36 @@ def fingerprint(method: object) -> Hashable:
     return tuple((name, _frozen(value)) for name, value in sorted(vars(method).items()))
 
 
+class _Same:
+    """Equal to the very same object only; holds on to it, so that no other can take its place in memory."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def _frozen(value: Any) -> Hashable:
     if isinstance(value, Tensor):
-        return (value.data_ptr(), tuple(value.shape), value.dtype)
+        return (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.requires_grad)
     if isinstance(value, nn.Module):
-        return (value.training, *map(_frozen, [*value.parameters(), *value.buffers()]))
+        modes = tuple(module.training for module in value.modules())
+        return (modes, *map(_frozen, [*value.parameters(), *value.buffers()]))
     if isinstance(value, torch.optim.Optimizer):
         groups = [{key: each for key, each in group.items() if key != "params"} for group in value.param_groups]
         return (_frozen(groups), _frozen(list(value.state.values())))
     if isinstance(value, dict):
-        return tuple((key, _frozen(each)) for key, each in value.items())
+        value = list(value.items())
     if isinstance(value, list | tuple):
         return tuple(map(_frozen, value))
-    return value if value is None or isinstance(value, int | float | str) else id(value)
+    if value is None or isinstance(value, int | float | str):
+        return value
+    # what belongs to a method and is none of the above, such as a net as a function, counts by what it holds
+    return fingerprint(value) if type(value).__module__.startswith("odedm.methods.") else _Same(value)
 
 
 def generators_of(owner: Any, seen: set[int] | None = None) -> Iterator[torch.Generator]:

@@ -7,7 +7,7 @@ import json
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from odedm.catalogue import CLASS_ORDERS, DISTANCES, METHODS, NETS, POLICIES, PRECISIONS, REPLAYS, SETTINGS, SPACES
@@ -180,6 +180,39 @@ class Experiment:
         )  # tuples become lists here, not first in the file
         return data
 
+    @classmethod
+    def from_dict(cls, plain: object) -> Experiment:
+        """What `describe` gave, as an experiment again; it may come from a file of anyone's.
+
+        >>> plan = Experiment(ODEDM(100, rho=0.25, dac=(3, 4)), options={"lr": 0.1})
+        >>> Experiment.from_dict(plan.describe()) == plan
+        True
+        """
+        values = _exactly("experiment", plain, cls)
+        memory = values["memory"]
+        kinds: dict[str, Any] = {kind.name: kind for kind in (Reservoir, Native, ODEDM)}
+        name = memory.get("name") if isinstance(memory, Mapping) else None
+        if not isinstance(name, str) or name not in kinds:
+            raise UsageError(f"A stored experiment's memory must be one of {', '.join(kinds)}; {name!r} was found.")
+        own = _exactly("memory", {key: value for key, value in memory.items() if key != "name"}, kinds[name])
+        values["capture"] = True if values["capture"] is None else values["capture"]
+        for key, value in values.items():
+            if key in ("options", "net_options"):
+                sound = isinstance(value, Mapping) and all(map(_is_scalar, [*value, *value.values()]))
+            else:
+                sound = key == "memory" or _is_scalar(value)
+            if not sound:
+                raise UsageError(f"A stored experiment's {key} cannot be {str(value)[:60]!r}.")
+        for key, value in own.items():
+            if not _is_scalar(value) and not (key == "dac" and isinstance(value, list) and all(map(_is_scalar, value))):
+                raise UsageError(f"A stored memory's {key} cannot be {str(value)[:60]!r}.")
+        try:
+            return cls(**{**values, "memory": kinds[name](**own)})
+        except UsageError:
+            raise
+        except (TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise UsageError(f"A stored experiment is not made as it should be: {error}.") from error
+
     def slug(self) -> str:
         """A folder name that says what is run, the same for every seed and different for every configuration.
 
@@ -189,6 +222,24 @@ class Experiment:
         same = json.dumps({**self.describe(), "seed": None, "threads": None, "capture": None}, sort_keys=True)
         mark = hashlib.blake2b(same.encode(), digest_size=4).hexdigest()
         return f"{self.data}-{self.method}-{self.memory.name}-{self.memory.capacity}-{mark}"
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _exactly(what: str, plain: object, kind: Any) -> dict[str, Any]:
+    """A mapping with just the fields of a data class, or an error that names the first one too many or too few."""
+    if not isinstance(plain, Mapping):
+        raise UsageError(f"A stored {what} must be an object; a {type(plain).__name__} was found.")
+    names = [each.name for each in fields(kind)]
+    odd = [*(each for each in names if each not in plain), *(str(each)[:60] for each in plain if each not in names)]
+    if odd:
+        raise UsageError(
+            f"A stored {what} has the fields {', '.join(names)}, no more and no less; '{odd[0]}' is "
+            + ("missing." if odd[0] in names else "unknown.")
+        )
+    return dict(plain)
 
 
 def _whole(plan: object, name: str, least: int, *, optional: bool = False, legal: str | None = None) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from odedm.catalogue import DATASETS, METHODS, POLICIES
+from odedm.catalogue import METHODS, POLICIES
 from odedm.clock import Clock
 from odedm.errors import UsageError
 from odedm.memory.base import Memory
@@ -20,19 +20,23 @@ from odedm.nets import build
 from odedm.randomness import generator
 from odedm.rows import Field, Rows, Task
 from odedm.run import experiment as config
-from odedm.run.capture import CudaRecorder, Pace, Stepper, generators_of
+from odedm.run.capture import CudaRecorder, Stepper, generators_of
 from odedm.run.evaluate import evaluate
 from odedm.run.experiment import ODEDM, Experiment, Native
-from odedm.run.feed import Feed, feed
+from odedm.run.feed import feed
+from odedm.run.finished import reported
+from odedm.run.guard import Guard
+from odedm.run.keeper import Keeper
 from odedm.run.numerics import arranged, own_numerics, own_stream, settle
 from odedm.run.probe import LearnerProbe
+from odedm.run.progress import Progress
 from odedm.run.provenance import provenance
 from odedm.run.replay import MemoryReplay
-from odedm.run.resolve import consolidator, resolve
+from odedm.run.resolve import consolidator, load_data, resolve
 from odedm.run.results import Result
-from odedm.stream.cache import open_data
+from odedm.run.schedule import Stopped
 from odedm.stream.datasets import Dataset, rows_like
-from odedm.stream.tasks import Stream, split
+from odedm.stream.tasks import split
 
 Watch = Callable[[int, int, int], None]
 """Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
@@ -116,23 +120,6 @@ def train(
     return Run(plan, given).finish()
 
 
-@dataclass
-class Progress:
-    """How far a run has come, and what it has found out so far."""
-
-    task: int = 0
-    batch: int = 0
-    """Batches of the running task that are done."""
-    rows: int = 0
-    feed: Feed | None = None
-    """The running task's batches; None between tasks."""
-    arrived: list[Rows] = field(default_factory=list)
-    """The running task's rows with the fields they had, where the memory is to keep those."""
-    class_il: list[list[float]] = field(default_factory=list)
-    task_il: list[list[float]] = field(default_factory=list)
-    census: list[dict[str, list[int]]] = field(default_factory=list)
-
-
 class Run:
     """Everything one experiment needs, built and checked; `finish` trains it to its end."""
 
@@ -174,6 +161,7 @@ class Run:
         # these two on the CPU: one seed, one choice anywhere
         self.shuffle, self.borders = generator(plan.seed, "mixing"), generator(plan.seed, "memory borders")
         captures = plan.capture and kind.capturable and self.device.type == "cuda"
+        self.guard = Guard(self.method, self.device, precision=plan.precision, tasks=len(self.stream.tasks))
         self.stepper = Stepper(
             self._step,
             frozen=self.replay.frozen,
@@ -207,15 +195,46 @@ class Run:
         """Every generator that a step may draw from on the device."""
         return generators_of([self.keys, self.views, self.replay, self.method, self.memory])
 
-    def finish(self, watch: Watch = lambda *_: None) -> Outcome:
-        """Train on every task in turn and evaluate after each."""
-        with own_numerics(self.experiment.threads, self.experiment.precision), own_stream(self.device):
-            for task in self.stream.tasks[self.progress.task :]:
-                self._learn(task, watch)
-                self._conclude(task)
+    def roots(self) -> dict[str, Any]:
+        """All that a checkpoint must hold; recordings and what follows from the configuration are made anew."""
+        names = ("method", "memory", "replay", "progress", "clock", "keys", "views", "shuffle", "borders")
+        return {name: getattr(self, name) for name in names}
+
+    def outside(self) -> Rows:
+        """The stream's columns by name: a checkpoint refers to them and does not store them."""
+        return {f"task {task.index} {name}": column for task in self.stream.tasks for name, column in task.rows.items()}
+
+    def finish(self, watch: Watch = lambda *_: None, keeper: Keeper | None = None) -> Outcome:
+        """Train on every task in turn and evaluate after each; with a keeper from where its last checkpoint is.
+
+        A run that is asked to stop raises `Stopped`, its state being stored.
+        """
+        try:
+            with own_numerics(self.experiment.threads, self.experiment.precision), own_stream(self.device):
+                self._finish(watch, keeper)
+        finally:  # what holds on to the run would keep it, and its part of a GPU, until Python collects garbage
+            self.stepper.close()
+            self.guard.last = lambda: None
         return Outcome(self._result(), self.method, self.memory, self.probe, self.data)
 
-    def _learn(self, task: Task, watch: Watch) -> None:
+    def _finish(self, watch: Watch, keeper: Keeper | None) -> None:
+        if keeper is not None:
+            self._resume(keeper)
+        for task in self.stream.tasks[self.progress.task :]:
+            self._learn(task, watch, keeper)
+            self._conclude(task)
+            if keeper is not None and keeper.after_task() and task.index + 1 < len(self.stream.tasks):
+                raise Stopped
+
+    def _resume(self, keeper: Keeper) -> None:
+        self.guard.last = lambda: keeper.last
+        found = keeper.resume()
+        if found is not None:
+            self.guard.resumed(self.progress.step)
+            self.stepper.captured = self.progress.captured
+            self.progress.notes.extend(found.changes)
+
+    def _learn(self, task: Task, watch: Watch, keeper: Keeper | None) -> None:
         """The task's batches, from where the run stands."""
         progress, total = self.progress, sum(len(each) for each in self.stream.tasks)
         if progress.feed is None:
@@ -225,18 +244,18 @@ class Run:
             stored = self.replay.mixture() if mixes else None
             progress.feed = feed(task, self.experiment.batch, stored=stored, rng=self.shuffle)
         self.stepper.begin_task(self.method)
-        pace = Pace() if self.device.type == "cuda" else None
         with self.clock("train"):
             for batch, new in progress.feed.batches(progress.batch):
                 rows = self.stepper(batch, new)
                 if self._keeps_fields:
                     progress.arrived.append({name: column.clone() for name, column in rows.items()})
-                progress.batch += 1
-                progress.rows += new
-                if pace:
-                    pace()
+                progress.count(new, captured=self.stepper.captured)
+                self.guard.after_step(progress.step, task.index)
                 watch(task.index, progress.rows, total)
+                if keeper is not None and keeper.after_step():
+                    raise Stopped
         self.stepper.settle(self.method)
+        self.guard.settle(progress.step, task.index)
 
     def _conclude(self, task: Task) -> None:
         """What follows a task's last batch: the memory's choice, the method's, and the test."""
@@ -250,13 +269,14 @@ class Run:
         progress.class_il.append(class_il)
         progress.task_il.append(task_il)
         progress.census.append(self.memory.census(self.data.classes))
-        progress.task, progress.batch, progress.feed, progress.arrived = task.index + 1, 0, None, []
+        progress.begin(task.index + 1)
 
     def _step(self, batch: Rows, new: int) -> Rows:
         """One update and what the memory keeps of the batch: all that a recording holds."""
         self.replay.begin_step()
         view = self.stream.transform.augment(batch["image"], self.views)
         fields = self.method.step({**batch, "input": view}, self.replay)
+        self.guard.note()
         rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
         if new:
             self.memory.add(rows, self.probe, rng=self.keys)
@@ -284,15 +304,17 @@ class Run:
         )
 
     def _result(self) -> Result:
-        steps = {"eager": self.stepper.eager, "captured": self.stepper.captured}
+        progress = self.progress
+        steps = {"eager": progress.step - progress.captured, "captured": progress.captured}
         return Result.measure(
-            experiment=describe(self.experiment, self.stream, self.device),
-            class_il=self.progress.class_il,
-            task_il=self.progress.task_il,
+            experiment=reported(self.experiment, self.stream.class_names),
+            class_il=progress.class_il,
+            task_il=progress.task_il,
             seconds=self.clock.seconds,
-            census=self.progress.census,
+            census=progress.census,
             provenance=provenance(self.device, self.data.checksum)
-            | {"precision": self.experiment.precision, "steps": steps},
+            | {"precision": self.experiment.precision, "steps": steps}
+            | ({"notes": progress.notes} if progress.notes else {}),
         )
 
 
@@ -303,25 +325,3 @@ def policy_name(plan: config.Reservoir | Native | ODEDM, native: str) -> str:
     if isinstance(plan, ODEDM):
         return native if plan.short == "native" else plan.short
     return "reservoir"
-
-
-def load_data(name: str) -> Dataset:
-    """A data set by its name in the catalogue, by the name it was imported under, or by its path."""
-    if name in DATASETS:
-        data: Dataset = DATASETS[name].load()()
-        return data
-    return open_data(name)
-
-
-def describe(plan: Experiment, stream: Stream, device: torch.device) -> dict[str, Any]:
-    """The experiment as it goes into the result: resolved, with the class names in arrival order."""
-    plain = plan.describe()
-    memory = plain["memory"]
-    plain |= {
-        "method": {"name": plan.method, **plain.pop("options")},
-        "replay": memory.pop("replay", None),
-        "gamma": memory.pop("gamma", None),
-        "classes": list(stream.class_names),
-        "device": device.type,
-    }
-    return plain

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
+from odedm.errors import UsageError
 from odedm.nets import Net
 
 
@@ -17,8 +19,10 @@ def own_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
     All of it changes the last digits or more, so all of it is fixed here, and put back as it was afterwards.
     """
     before, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    products = torch.get_float32_matmul_precision()
     torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
+    torch.set_float32_matmul_precision("highest")
     rounds = precision != "fp32"
     try:
         with (
@@ -30,6 +34,7 @@ def own_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
         ):
             yield
     finally:
+        torch.set_float32_matmul_precision(products)
         torch.set_default_dtype(dtype)
         torch.set_num_threads(before)
 
@@ -51,14 +56,29 @@ def own_stream(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    outer = torch.cuda.current_stream(device)
-    inner = torch.cuda.Stream(device)
+    outer, inner = torch.cuda.current_stream(device), _unused_stream(device)
     inner.wait_stream(outer)
     try:
         with torch.cuda.stream(inner):
             yield
     finally:
         outer.wait_stream(inner)
+        _in_use.discard(inner.cuda_stream)
+
+
+_in_use: set[int] = set()
+_looking = threading.Lock()
+
+
+def _unused_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream that no other run has: torch hands out 32 in turn, and two runs on one would record each other."""
+    with _looking:
+        for _ in range(64):
+            stream = torch.cuda.Stream(device)
+            if stream.cuda_stream not in _in_use:
+                _in_use.add(stream.cuda_stream)
+                return stream
+    raise UsageError("A GPU has streams for 32 runs at once. Use fewer lanes (--lanes).")
 
 
 def settle(device: torch.device) -> Callable[[], None]:

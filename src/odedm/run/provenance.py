@@ -54,17 +54,25 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def provenance(device: torch.device, checksum: str) -> dict[str, Any]:
-    """Everything two results must agree on to be compared bit for bit, and when this one was finished."""
+def versions(device: torch.device) -> dict[str, str]:
+    """What decides about the last digits: a run that goes on under others is not the same bit for bit."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
         "odedm": code_version(),
-        "commit": commit(),
+        "commit": commit() or "unknown",
         "torch": str(torch.__version__),
+        "device": name,
+    }
+
+
+def provenance(device: torch.device, checksum: str) -> dict[str, Any]:
+    """Everything two results must agree on to be compared bit for bit, and when this one was finished."""
+    return {
+        **versions(device),
+        "commit": commit(),
         "numpy": str(numpy.__version__),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "device": name,
         "data_checksum": checksum,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

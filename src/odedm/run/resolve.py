@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from odedm.catalogue import DISTANCES, METHODS
+from odedm.catalogue import DATASETS, DISTANCES, METHODS
 from odedm.consolidate.budget import check_budget, prototypes_per_class
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.dac import Dac
@@ -16,8 +16,17 @@ from odedm.methods.base import configure
 from odedm.nets import configure as configure_net
 from odedm.nets import pick
 from odedm.run.experiment import ODEDM, Experiment
+from odedm.stream.cache import open_data
 from odedm.stream.datasets import Dataset, check_split
 from odedm.stream.settings import check_shares
+
+
+def load_data(name: str) -> Dataset:
+    """A data set by its name in the catalogue, by the name it was imported under, or by its path."""
+    if name in DATASETS:
+        data: Dataset = DATASETS[name].load()()
+        return data
+    return open_data(name)
 
 
 def resolve(plan: Experiment, data: Dataset) -> Experiment:

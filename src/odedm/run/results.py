@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from odedm.errors import UsageError
 from odedm.files import write_text
+from odedm.run.manifest import working_folder
 
 SCHEMA = "odedm.result/1"
 FILE = "result.json"
@@ -131,12 +133,13 @@ def find(paths: Sequence[Path]) -> list[Path]:
     found: set[Path] = set()
     for path in paths:
         if not path.exists():
+            if working_folder(path).is_dir():
+                raise UsageError(f"'{path}' is not finished. Go on with `odedm resume {path}`.")
             raise UsageError(f"There is no '{path}'. Give the folder of a run, or a folder that holds runs.")
-        start = path.parent if path.name == FILE else path
-        for file in start.rglob(FILE):
-            below = file.parent.relative_to(start).parts
-            if not any(part.startswith(".") for part in below):  # what a killed process left unfinished
-                found.add(file.parent)
+        for folder, below, files in os.walk(path.parent if path.name == FILE else path):  # one may vanish meanwhile
+            below[:] = [each for each in below if not each.startswith(".")]  # what is unfinished
+            if FILE in files:
+                found.add(Path(folder))
     if not found:
         places = ", ".join(f"'{path}'" for path in paths)
         raise UsageError(f"No finished run at or below {places}: no {FILE} there. Make one with `odedm run`.")

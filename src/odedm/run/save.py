@@ -10,6 +10,7 @@ from odedm.errors import UsageError
 from odedm.files import staged_folder, write_bytes
 from odedm.run.loop import Outcome
 from odedm.run.results import FILE, MEMORY_FILE
+from odedm.run.seal import seal
 
 STORED = ("image", "label", "task", "index", "prototype")
 
@@ -37,4 +38,5 @@ def save_run(outcome: Outcome, folder: Path, *, overwrite: bool = False) -> Path
     with staged_folder(folder) as staging:
         write_bytes(staging / MEMORY_FILE, save(columns))
         outcome.result.save(staging)
+        seal(staging)
     return folder

@@ -1,0 +1,149 @@
+"""What a checkpoint costs: seconds and size with a ResNet-18, and what share of a run the default policy takes.
+
+    python benchmarks/checkpoint.py [--device cpu] [--side 32] [--capacities 200,5120] [--methods er,derpp,...]
+                                    [--rows 0] [--out FILE.json]
+
+Each method is trained for a few steps, so that all it ever keeps is there; then its state is stored and read back three
+times, and the best time of each part counts. With --rows N a whole run follows for each capacity, N rows a class in
+five tasks, with a checkpoint after each task and with the default policy: how much of its wall time was checkpoints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from odedm import ODEDM, Dataset, Experiment, Run
+from odedm.catalogue import METHODS
+from odedm.run import checkpoint
+from odedm.run.attempt import Job, attempt, keeper_of
+from odedm.run.lock import hold
+from odedm.run.manifest import listed
+from odedm.run.numerics import own_numerics, own_stream
+from odedm.run.provenance import versions
+from odedm.run.schedule import Schedule, Wishes
+from odedm.run.state import capture_state
+from odedm.stream.datasets import from_arrays
+
+MIB = 2**20
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--device", default="cpu")
+    words.add_argument("--side", type=int, default=32)
+    words.add_argument("--capacities", default="200,5120")
+    words.add_argument("--methods", default="er,derpp,icarl,vrmcl,pocl")
+    words.add_argument("--batch", type=int, default=32)
+    words.add_argument("--rows", type=int, default=0)
+    words.add_argument("--out", type=Path)
+    given = words.parse_args()
+    capacities = [int(each) for each in given.capacities.split(",")]
+    about: dict[str, Any] = {"command": " ".join(["python", *sys.argv]), **versions(torch.device(given.device))}
+    data = images(given.side, max(10, given.batch // 2))
+    rows = []
+    print(
+        "| method | λ | MiB | tensors | capture s | write s | read s | restore s |\n|---|---|---|---|---|---|---|---|"
+    )
+    for method in given.methods.split(","):
+        for capacity in capacities:
+            row = cost(method, capacity, data, given)
+            rows.append(row)
+            print("| " + " | ".join(str(each) for each in row.values()) + " |", flush=True)
+    about["checkpoints"] = rows
+    if given.rows:
+        data = images(given.side, given.rows)
+        about["runs"] = [
+            share(capacity, schedule, data, given) for capacity in capacities for schedule in ("task", "auto")
+        ]
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(about, indent=1) + "\n")
+
+
+def images(side: int, per_class: int) -> Dataset:
+    """Ten classes of noise in five tasks: what is stored does not depend on what it shows."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (10 * per_class, side, side, 3), dtype=torch.uint8, generator=rng)
+    return from_arrays(x.numpy(), torch.arange(10).repeat_interleave(per_class).numpy(), tasks=5, name="noise")
+
+
+def experiment(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -> Experiment:
+    memory = ODEDM(capacity, k=4)
+    words = {"net": "resnet18", "batch": given.batch, "device": given.device, "data": data.name}
+    return Experiment(memory, method=method, options={"lr": 0.01}, **words)  # type: ignore[arg-type]
+
+
+class _Enough(Exception):
+    pass
+
+
+def cost(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -> dict[str, Any]:
+    """Seconds and bytes of one checkpoint in the midst of the second task."""
+    plan = experiment(method, capacity, data, given)
+    run = Run(plan, data)
+
+    def until(task: int, *_: int) -> None:
+        if task:
+            raise _Enough
+
+    with suppress(_Enough):
+        run.finish(until)
+    with tempfile.TemporaryDirectory(dir=".") as folder, hold(Path(folder)) as lock:
+        keeper = keeper_of(run, Path(folder), lock, Wishes())
+        with own_numerics(1, run.experiment.precision), own_stream(run.device):
+            capture, state = best(lambda: capture_state(run.roots(), run.outside()))
+            position = keeper._position()
+
+            def write() -> Path:
+                checkpoint.clear(Path(folder))
+                return checkpoint.save(Path(folder), state, keeper.meta, position)
+
+            written, path = best(write)
+            size = sum(each.stat().st_size for each in path.iterdir())
+            read, found = best(lambda: checkpoint.load_latest(Path(folder), keeper.meta))
+            assert found is not None
+            assert listed(Path(folder)) == [path]
+            fresh = Run(plan, data)
+            restore, _ = best(lambda: checkpoint.restore(fresh.roots(), found, fresh.outside()), 1)
+    assert method in METHODS
+    parts = {"capture_s": capture, "write_s": written, "read_s": read, "restore_s": restore}
+    named = {"method": method, "capacity": capacity, "mib": round(size / MIB, 1), "tensors": len(state.tensors)}
+    return named | {name: round(seconds, 3) for name, seconds in parts.items()}
+
+
+def share(capacity: int, schedule: str, data: Dataset, given: argparse.Namespace) -> dict[str, Any]:
+    """How much of a run's wall time went into checkpoints."""
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        start = time.perf_counter()
+        job = Job(experiment("derpp", capacity, data, given), Path(folder) / "run")
+        outcome = attempt(job, wishes=Wishes(Schedule.parse(schedule)), data=data)
+        wall = time.perf_counter() - start
+    spent = outcome.result.seconds.get("checkpoint", 0.0)
+    steps = outcome.result.provenance["steps"]
+    row = {"capacity": capacity, "policy": schedule, "steps": sum(steps.values()), "seconds": round(wall, 2)}
+    row |= {"checkpoint_s": round(spent, 3), "percent": round(100 * spent / wall, 2)}
+    print(row, flush=True)
+    return row
+
+
+def best(call: Callable[[], Any], times: int = 3) -> tuple[float, Any]:
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        value = call()
+        found.append(time.perf_counter() - start)
+    return min(found), value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""From experiments to results: which runs are finished, which go on, which start; and the table in the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from odedm.console import err, out
+from odedm.errors import UsageError
+from odedm.files import writable_folder
+from odedm.run.attempt import Job, discard_leftover
+from odedm.run.experiment import Experiment
+from odedm.run.finished import finished
+from odedm.run.lanes import run_jobs
+from odedm.run.manifest import inspect, working_folder
+from odedm.run.results import FILE, Result
+from odedm.run.schedule import Wishes
+from odedm.terminal import Board
+
+GOES_ON = "Finished runs are kept; the same command goes on where the others stopped."
+WORK = re.compile(r"\.(.+)\.work")
+
+
+def plan_jobs(plans: Sequence[Experiment], folder: Path) -> list[Job]:
+    """Each plan with every default filled in, so that one experiment has one folder however it was spelled."""
+    from odedm.run.resolve import load_data, resolve
+
+    data = {name: load_data(name) for name in {plan.data for plan in plans}}
+    resolved = [resolve(plan, data[plan.data]) for plan in plans]
+    return [Job(plan, folder / plan.slug() / f"seed-{plan.seed}") for plan in resolved]
+
+
+def unfinished_jobs(paths: Sequence[Path]) -> list[Job]:
+    """The runs at or below `paths` that have checkpoints, each as its own checkpoint describes it."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        own = WORK.fullmatch(path.name)
+        run = path.with_name(own[1]) if own else path
+        if (run / FILE).is_file():
+            raise UsageError(
+                f"'{run}' is finished. Look at it with `odedm show`; to train it again, or to go on with that, repeat "
+                "its command with --overwrite."
+            )
+        if own or (path.name and working_folder(path).is_dir()):
+            found[run] = None
+        elif path.is_dir():
+            found |= dict.fromkeys(_unfinished_below(path))
+        else:
+            raise UsageError(f"There is no '{path}'. Give the folder of an unfinished run, or one that holds some.")
+    if not found:
+        places = ", ".join(f"'{path}'" for path in paths)
+        raise UsageError(f"Nothing is unfinished at or below {places}. Start a run with `odedm run`.")
+    return [Job(Experiment.from_dict(inspect(working_folder(run))["configuration"]), run) for run in found]
+
+
+def _unfinished_below(path: Path) -> Iterator[Path]:
+    for folder, below, _ in os.walk(path):
+        runs = [Path(folder, own[1]) for each in sorted(below) if (own := WORK.fullmatch(each))]
+        yield from (run for run in runs if not (run / FILE).is_file())
+        below[:] = [each for each in below if not each.startswith(".")]
+
+
+def launch(
+    jobs: Sequence[Job], *, lanes: int | None, wishes: Wishes, quiet: bool = False, writable: Path | None = None
+) -> list[Result]:
+    """The results of all jobs: those that are finished are read, the others run.
+
+    That a folder is taken or closed is found out before the first minute is spent.
+    """
+    from odedm.run.save import check_free
+
+    done = {} if wishes.fresh or wishes.overwrite else _finished(jobs)
+    todo = [job for number, job in enumerate(jobs) if number not in done]
+    for job in todo:
+        check_free(job.folder, overwrite=wishes.overwrite)
+    if writable is not None and todo:
+        writable_folder(writable)
+    if done:
+        what = f"'{jobs[0].folder}' is" if len(jobs) == 1 else f"{len(done)} of {len(jobs)} runs are"
+        _say(f"{what} finished already, and not trained again; --overwrite would.")
+    with Board(todo, err, quiet=quiet) as board:
+        made = iter(
+            run_jobs(
+                todo,
+                board,
+                lanes=lanes,
+                overwrite=wishes.overwrite,
+                fresh=wishes.fresh,
+                schedule=wishes.schedule,
+                say=_say,
+            )
+        )
+    return [done[number] if number in done else next(made) for number in range(len(jobs))]
+
+
+def _finished(jobs: Sequence[Job]) -> dict[int, Result]:
+    """Results that are there already, by the number of their job; what their processes left is cleared up."""
+    from odedm.run.resolve import load_data
+
+    there = {number: job for number, job in enumerate(jobs) if (job.folder / FILE).is_file()}
+    checksums = {name: load_data(name).checksum for name in {job.experiment.data for job in there.values()}}
+    found = {}
+    for number, job in there.items():
+        result = finished(job.experiment, checksums[job.experiment.data], job.folder)
+        if result is not None:
+            found[number] = result
+            discard_leftover(job.folder)
+    return found
+
+
+def _say(line: str) -> None:
+    printable = "".join(each if each.isprintable() else "�" for each in line)
+    err.print(printable, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_table(folders: Sequence[Path], form: str = "rich") -> None:
+    """The runs side by side, on stdout."""
+    from odedm.report import summary, tables
+    from odedm.report.runs import load
+
+    table = summary.summarise(load(folders))
+    if form == "rich":
+        out.print(tables.to_rich(table))
+    else:
+        sys.stdout.write(tables.to_markdown(table) if form == "markdown" else tables.to_csv(table))
+    for sentence in summary.verdicts(table) if form == "rich" and len(table.rows) > 1 else ():
+        out.print(sentence, markup=False, highlight=False)

@@ -1,0 +1,135 @@
+"""One go at a run: hold its folder, go on from its last checkpoint, write its result, leave nothing else behind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odedm.errors import UsageError
+from odedm.files import sweep_staging
+from odedm.run.experiment import Experiment
+from odedm.run.lock import RunLock, hold
+from odedm.run.manifest import Meta, Position, listed, working_folder
+from odedm.run.results import FILE
+from odedm.run.schedule import Wishes
+
+if TYPE_CHECKING:
+    from odedm.run.keeper import Keeper
+    from odedm.run.loop import Outcome, Run
+    from odedm.stream.datasets import Dataset
+
+
+REPLACES = "replaces"
+"""A file in the working folder of a run that is to take the place of a finished one."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """An experiment and the folder its result goes to."""
+
+    experiment: Experiment
+    folder: Path
+
+
+def attempt(
+    job: Job,
+    report: Callable[[int, int], None] = lambda *_: None,
+    wishes: Wishes | None = None,
+    *,
+    data: Dataset | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Bring a job to its end, or to where `stop` says so; only one process at a time can.
+
+    `report` is told of rows done and rows in all, `say` gets lines for the user.
+    """
+    from torch import OutOfMemoryError  # torch is imported where runs happen, not where they are planned
+
+    from odedm.run.loop import Run
+    from odedm.run.save import check_free, save_run
+
+    wishes = wishes or Wishes()
+    work = working_folder(job.folder)
+    with hold(work) as lock:
+        try:
+            if lock.takeover:
+                say(lock.takeover)
+            sweep_staging(job.folder)
+            check_free(job.folder, overwrite=wishes.overwrite)
+            if (job.folder / FILE).exists():
+                (work / REPLACES).touch()
+            run = Run(job.experiment, data)
+            keeper = keeper_of(run, work, lock, wishes, stop=stop, say=say)
+            try:
+                outcome = run.finish(lambda _task, done, total: report(done, total), keeper)
+            except OutOfMemoryError as error:
+                raise UsageError(
+                    f"The GPU has no memory left for this run: {str(error).splitlines()[0]} Run fewer at once "
+                    "(--lanes), or lower --batch, --draw, --capacity or the net's width. The same command goes on."
+                ) from None
+            lock.check()
+            save_run(outcome, job.folder, overwrite=wishes.overwrite)
+            shutil.rmtree(work, ignore_errors=True)  # while the lock is held: nobody has begun anew in it
+        finally:
+            if not listed(work):
+                _discard(work, lock)
+    return outcome
+
+
+def keeper_of(
+    run: Run,
+    work: Path,
+    lock: RunLock,
+    wishes: Wishes,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Keeper:
+    """Who stores a run's state in a working folder."""
+    from odedm.run.keeper import Keeper
+    from odedm.run.provenance import versions
+
+    progress = run.progress
+    meta = Meta(
+        {**run.experiment.describe(), "capture": None},  # which changes no number
+        run.data.checksum,
+        {**versions(run.device), "precision": run.experiment.precision},
+    )
+    return Keeper(
+        work,
+        lock,
+        meta,
+        roots=run.roots,
+        outside=run.outside(),
+        position=lambda: Position(progress.task, progress.step, progress.rows),
+        schedule=wishes.schedule,
+        fresh=wishes.fresh,
+        stop=stop,
+        check=lambda: run.guard.settle(progress.step, progress.task),
+        timed=partial(run.clock, "checkpoint"),
+        say=say,
+    )
+
+
+def discard_leftover(folder: Path, *_: object) -> None:
+    """Beside a finished run: remove what its process left that died before it had cleared up.
+
+    Another go at the same run, which is to replace it, is not touched.
+    """
+    work = working_folder(folder)
+    if work.is_dir() and not work.is_symlink() and not (work / REPLACES).exists():
+        with suppress(UsageError), hold(work):
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _discard(work: Path, lock: RunLock) -> None:
+    """Take an empty working folder away, unless it is another's by now."""
+    with suppress(UsageError, OSError):
+        lock.check()
+        shutil.rmtree(work, ignore_errors=True)

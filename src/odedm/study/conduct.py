@@ -1,0 +1,171 @@
+"""A study from its plan to finished runs: what is done already, what is to do, on which engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from odedm.errors import UsageError
+from odedm.run.attempt import Job, discard_leftover
+from odedm.run.lanes import choose_lanes
+from odedm.study.content import fault
+from odedm.study.drive import Driver, Outcome, Watcher
+from odedm.study.ledger import Finished, Ledger, Status
+from odedm.study.local import Engine, Processes, Threads
+from odedm.study.pace import Pace
+from odedm.study.plan import Study
+from odedm.study.prepare import Prepared, prepare
+from odedm.study.tuning import configuration, families, mean_scores, trials_of
+from odedm.study.work import Work
+
+ENGINES = {"lanes": "Processes of this machine, or threads on its GPU.", "ray": "Ray: tasks on one machine or many."}
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where runs happen; what is None is chosen."""
+
+    engine: str = "lanes"
+    lanes: int | None = None
+    device: str = "auto"
+    threads: int = 1
+    address: str | None = None
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.engine != "ray" and (self.address is not None or self.gpus):
+            raise UsageError("--address and --gpus are for --engine ray; leave them out, or add it.")
+        if self.cpus < 0 or self.gpus < 0 or (self.engine == "ray" and not self.cpus and not self.gpus):
+            raise UsageError("--cpus and --gpus are what one run takes, numbers of 0 or more and not both 0.")
+
+    @property
+    def planned_device(self) -> str:
+        """What to plan for: on Ray a run has a GPU exactly where it is given a part of one."""
+        if self.engine != "ray":
+            return self.device
+        if self.device == "cuda" and not self.gpus:
+            raise UsageError("--device cuda with --engine ray needs --gpus, the part of a GPU that one run takes.")
+        return "cuda" if self.gpus and self.device != "cpu" else "cpu"
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a study stands: its runs, and the trials of a choice among several ρ with their scores."""
+
+    study: Study
+    prepared: Prepared
+    status: Status
+    trials: Mapping[str, list[Work]] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    failed_trials: Mapping[str, str] = field(default_factory=dict)
+
+    def works(self, *, retry: bool) -> list[Work]:
+        """What is to be done now: runs first, then trials."""
+        trials = [trial for own in self.trials.values() for trial in own if trial.key not in self.scores]
+        return [*self.status.to_start(retry=retry), *(each for each in trials if retry or each.key not in self.failed)]
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Everything that failed before and has not been finished since."""
+        return {**self.status.failed, **self.failed_trials}
+
+    def selection(self) -> dict[str, float]:
+        """The held-out score of each run's configuration, by the run's content hash, as far as it is known."""
+        means = mean_scores(self.trials, self.scores)
+        marks = {work.key: configuration(work) for work in self.prepared.works}
+        return {key: means[mark] for key, mark in marks.items() if mark in means}
+
+    def done(self) -> list[tuple[Work, Finished]]:
+        """The finished runs with what they are the runs of."""
+        found = self.status.done
+        return [(work, found[work.key]) for work in self.prepared.works if work.key in found]
+
+    def pace(self) -> Pace:
+        """What the finished runs say about time."""
+        pace = Pace(self.prepared.rows)
+        for each in self.status.done.values():
+            pace.learn(each.result.experiment, each.seconds)
+        return pace
+
+
+def look(study: Study, ledger: Ledger, where: Where, *, reuse: str = "version", lenient: bool = False) -> Stand:
+    """Where the study stands; writes nothing and runs nothing."""
+    from odedm.run.provenance import code_version, commit
+
+    if reuse == "commit" and (commit() is None or str(commit()).endswith("+")):
+        raise UsageError(
+            "--reuse commit needs code at a commit without changes, and here it is "
+            + ("no checkout" if commit() is None else "changed")
+            + ". Commit first, or take --reuse version."
+        )
+    prepared = prepare(
+        study.experiments(),
+        ledger.runs,
+        device=where.planned_device,
+        threads=where.threads,
+        elsewhere=where.engine == "ray",
+        lenient=lenient,
+    )
+    status = ledger.status(prepared.works, reuse=reuse, version=code_version(), commit=commit())
+    if study.select is None:
+        return Stand(study, prepared, status)
+    trials = trials_of(families(prepared.works), study.select)
+    scores = ledger.scores()
+    wanted = {trial.key for own in trials.values() for trial in own if trial.key not in scores}
+    failed = {key: said for key, said in ledger.failures().items() if key in wanted}
+    return Stand(study, prepared, status, trials, scores, failed)
+
+
+def tidy(stand: Stand) -> None:
+    """Clear up after a process that was killed between writing a result and removing its checkpoints."""
+    for each in stand.status.done.values():
+        discard_leftover(each.folder)
+
+
+def go(
+    works: Sequence[Work],
+    ledger: Ledger,
+    where: Where,
+    watcher: Watcher,
+    pace: Pace,
+    *,
+    budget: float | None = None,
+    reuse: str = "version",
+) -> Outcome:
+    """Do the work on the engine that was asked for; `budget` is in seconds from now."""
+    if not works:
+        return Outcome()
+    from odedm.run.provenance import code_version, commit
+
+    until = None if budget is None else time.monotonic() + budget
+    own = partial(fault, reuse=reuse, version=code_version(), commit=commit())
+    engine = open_engine(works, where)
+    try:
+        return Driver(engine, ledger, watcher, pace, until=until, fault=own).run(works)
+    finally:
+        engine.close()
+
+
+def open_engine(works: Sequence[Work], where: Where) -> Engine:
+    """The engine, with as many lanes as pay and fit."""
+    if where.engine == "ray":
+        from odedm.study.cluster import Cluster
+
+        lanes = None if where.lanes is None else min(where.lanes, len(works))
+        return Cluster(lanes, address=where.address, cpus=where.cpus, gpus=where.gpus)
+    lanes = lanes_here(works, where)
+    return Threads(lanes) if works[0].experiment.device == "cuda" else Processes(lanes)
+
+
+def lanes_here(works: Sequence[Work], where: Where) -> int:
+    """How many runs go side by side on this machine."""
+    from odedm.run.limits import fitting_lanes
+
+    plans = [work.experiment for work in works]
+    jobs = [Job(plan, Path()) for plan in plans]
+    wished = min(where.lanes or choose_lanes(jobs, on_gpu=plans[0].device == "cuda"), len(works))
+    return fitting_lanes(plans, wished, given=where.lanes is not None)

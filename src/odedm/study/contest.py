@@ -1,0 +1,124 @@
+"""Tuning by equal means: as many tries with ODEDM as without, scored on held-out training rows."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from odedm.errors import UsageError
+from odedm.run.experiment import ODEDM, Experiment
+from odedm.study.conduct import Where
+from odedm.study.grid import Grid
+from odedm.study.ledger import Ledger
+from odedm.study.plan import Selection, Study
+from odedm.study.prepare import prepare
+from odedm.study.tuning import trials_of
+from odedm.study.work import Work
+
+SIDES = ("without", "with")
+
+
+def candidates(plain: Grid, dual: Grid, tries: int | None = None, seed: int = 0) -> dict[str, list[Experiment]]:
+    """Equally many tries without and with ODEDM, drawn by the seed where one side has more to try.
+
+    >>> rates = {"er": {"lr": (0.03, 0.1, 0.3)}}
+    >>> few = Grid({"method": ("er",), "memory": ("plain",), "capacity": (50,)}, rates)
+    >>> many = Grid({"method": ("er",), "memory": ("odedm",), "capacity": (50,), "rho": (0.25, 0.5)}, rates)
+    >>> {side: len(plans) for side, plans in candidates(few, many).items()}
+    {'without': 3, 'with': 3}
+    """
+    sides = dict(zip(SIDES, (plain.experiments(), dual.experiments()), strict=True))
+    number = min(len(plans) for plans in sides.values())
+    if tries is not None:
+        if tries > number:
+            raise UsageError(f"{tries} tries were asked for, but one side has only {number} combinations; give more.")
+        number = tries
+    return {side: _drawn(plans, number, seed) for side, plans in sides.items()}
+
+
+def _drawn(plans: Sequence[Experiment], number: int, seed: int) -> list[Experiment]:
+    return [plans[place] for place in sorted(random.Random(seed).sample(range(len(plans)), number))]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A configuration and what each of its trials scored, in per cent."""
+
+    experiment: Experiment
+    scores: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds, by which is chosen."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def words(self) -> str:
+        """What was tried, in words."""
+        memory = self.experiment.memory
+        share = [f"ρ={memory.rho:g}"] if isinstance(memory, ODEDM) and memory.rho is not None else []
+        return ", ".join([*share, *(f"{name}={value}" for name, value in self.experiment.options.items())])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {"mean": self.mean, "scores": list(self.scores), "experiment": self.experiment.describe()}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The trials of every candidate, side by side."""
+
+    sides: Mapping[str, Mapping[str, Sequence[Work]]]
+
+    @property
+    def tries(self) -> int:
+        """How many configurations each side may try."""
+        return max(len(own) for own in self.sides.values())
+
+    def to_do(self, scores: Mapping[str, float]) -> list[Work]:
+        """The trials without a score, the sides taking turns, so that a contest cut short is cut on both."""
+        piles = [[trial for own in side.values() for trial in own] for side in self.sides.values()]
+        longest = max(len(pile) for pile in piles)
+        turns = [pile[place] for place in range(longest) for pile in piles if place < len(pile)]
+        return [trial for trial in turns if trial.key not in scores]
+
+    def tried(self, scores: Mapping[str, float]) -> dict[str, list[Tried]]:
+        """Every candidate whose trials are all done, the best first; of equal ones the earlier."""
+        found: dict[str, list[Tried]] = {}
+        for side, own in self.sides.items():
+            whole = [trials for trials in own.values() if all(trial.key in scores for trial in trials)]
+            tried = [Tried(each[0].experiment, tuple(scores[trial.key] for trial in each)) for each in whole]
+            found[side] = sorted(tried, key=lambda each: -each.mean)
+        return found
+
+
+def contest(sides: Mapping[str, Sequence[Experiment]], select: Selection, ledger: Ledger, where: Where) -> Contest:
+    """The trials that decide among the candidates."""
+    found = {}
+    for side, plans in sides.items():
+        prepared = prepare(
+            plans,
+            ledger.runs,
+            device=where.planned_device,
+            threads=where.threads,
+            elsewhere=where.engine == "ray",
+        )
+        found[side] = trials_of(prepared.works, select)
+    return Contest(found)
+
+
+def as_study(tried: Mapping[str, Sequence[Tried]], grids: Mapping[str, Grid]) -> Study:
+    """The best of each side as a study of its own, at that side's own choice of constants."""
+    best = {side: own[0].experiment for side, own in tried.items()}
+    chosen = []
+    for side, plan in best.items():
+        names = next(iter(grids[side].options.values()), {})
+        own = {name: (plan.options[name],) for name in names}
+        axes = dict(grids[side].axes)
+        if isinstance(plan.memory, ODEDM) and plan.memory.rho is not None:
+            axes["rho"] = (plan.memory.rho,)
+        chosen.append(Grid(axes, {plan.method: own}))
+    return Study("tuned", tuple(chosen), about="Each side at the constants that it did best with on held-out rows.")

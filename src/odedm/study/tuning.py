@@ -1,0 +1,136 @@
+"""Choices made without the test set: on training rows of the first tasks that are held out of training.
+
+Test rows and test labels are never read here, and the seeds are others than those of the runs that are reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from odedm.errors import UsageError
+from odedm.run.experiment import ODEDM, Experiment
+from odedm.study.plan import Selection
+from odedm.study.work import Work
+
+if TYPE_CHECKING:
+    from odedm.stream.datasets import Dataset
+
+
+def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experiment, Dataset]:
+    """The first tasks of the experiment's stream, with a share of each class's training rows in place of test rows.
+
+    The setting is applied first, so that held-out rows are as imbalanced as those of training; k stays that of the
+    whole stream.
+    """
+    import torch
+
+    from odedm.randomness import generator
+    from odedm.stream.datasets import Dataset
+    from odedm.stream.settings import keep
+    from odedm.stream.tasks import arrival
+
+    tasks = plan.tasks or data.tasks
+    if select.tasks > tasks:
+        raise UsageError(
+            f"A choice on the first {select.tasks} tasks was asked for, but the stream has {tasks}; give fewer."
+        )
+    order = arrival(data.classes, plan.class_order, plan.seed)
+    chosen = order[: select.tasks * (data.classes // tasks)]
+    taken = keep(data.label, plan.setting, plan.factor or 1.0, data.classes)
+    rng = generator(plan.seed, "held-out rows")
+    training, testing, labels, test_labels = [], [], [], []
+    for number, label in enumerate(chosen.tolist()):
+        rows = ((data.label == label) & taken).nonzero().flatten()
+        cut = min(max(1, round(select.share * len(rows))), len(rows) - 1)
+        if cut < 1:
+            raise UsageError(f"Class '{data.class_names[label]}' has {len(rows)} rows, too few to hold one out.")
+        rows = rows[torch.randperm(len(rows), generator=rng)]
+        testing.append(rows[:cut].sort().values)
+        training.append(rows[cut:].sort().values)
+        test_labels.append(torch.full((cut,), number))
+        labels.append(torch.full((len(rows) - cut,), number))
+    names = tuple(data.class_names[label] for label in chosen.tolist())
+    train, test = torch.cat(training), torch.cat(testing)
+    image, test_image = data.image[train], data.image[test]
+    part = Dataset(
+        data.name, image, torch.cat(labels), test_image, torch.cat(test_labels), names, data.transform, select.tasks
+    )
+    own = replace(plan, tasks=select.tasks, setting="standard", factor=None, class_order="natural")
+    return (own if select.tasks > 1 else replace(own, blur=0.0)), part
+
+
+def trial_key(key: str, select: Selection) -> str:
+    """The content hash of a trial, from that of the run it stands for."""
+    return hashlib.blake2b(f"trial {key} {select.tasks} {select.share!r}".encode(), digest_size=12).hexdigest()
+
+
+def trials_of(works: Sequence[Work], select: Selection) -> dict[str, list[Work]]:
+    """For each configuration (by `configuration`) the trials that score it, one for each seed of the selection."""
+    from odedm.study.content import content_key
+
+    found: dict[str, list[Work]] = {}
+    for work in works:
+        mark = configuration(work)
+        if mark in found:
+            continue
+        plans = [work.experiment.with_seed(seed) for seed in select.seeds]
+        found[mark] = [
+            replace(
+                work,
+                key=trial_key(content_key(plan, work.checksum), select),
+                experiment=plan,
+                overwrite=False,
+                kind="trial",
+                select=select,
+            )
+            for plan in plans
+        ]
+    return found
+
+
+def configuration(work: Work) -> str:
+    """What work has in common that differs by seed alone."""
+    return work.experiment.slug()
+
+
+def families(works: Sequence[Work]) -> list[Work]:
+    """The runs with ODEDM that differ from others in ρ alone; DAC may go along with ρ, as it does in the paper."""
+    found: list[Work] = []
+    for own in _split(works, with_dac=False):
+        whole = [own] if _one_each(own) else _split(own, with_dac=True)  # several DAC for one ρ: a sweep of its own
+        found += [work for part in whole if _one_each(part) and len(_shares(part)) > 1 for work in part]
+    return found
+
+
+def _split(works: Sequence[Work], *, with_dac: bool) -> list[list[Work]]:
+    found: dict[str, list[Work]] = {}
+    for work in works:
+        memory = work.experiment.memory
+        if isinstance(memory, ODEDM):
+            same = replace(memory, rho=0.0, k=0, dac=memory.dac if with_dac else None)
+            found.setdefault(replace(work.experiment, memory=same).slug(), []).append(work)
+    return list(found.values())
+
+
+def _shares(works: Sequence[Work]) -> dict[tuple[Any, Any], set[str]]:
+    """The configurations of each share."""
+    found: dict[tuple[Any, Any], set[str]] = {}
+    for work in works:
+        memory = work.experiment.memory
+        if isinstance(memory, ODEDM):
+            found.setdefault((memory.rho, memory.k), set()).add(configuration(work))
+    return found
+
+
+def _one_each(works: Sequence[Work]) -> bool:
+    return all(len(own) == 1 for own in _shares(works).values())
+
+
+def mean_scores(trials: Mapping[str, Sequence[Work]], scores: Mapping[str, float]) -> dict[str, float]:
+    """The mean score of each configuration whose trials are all done."""
+    whole = {mark: [scores[each.key] for each in own if each.key in scores] for mark, own in trials.items()}
+    return {mark: statistics.fmean(found) for mark, found in whole.items() if len(found) == len(trials[mark])}

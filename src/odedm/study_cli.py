@@ -1,0 +1,288 @@
+"""`odedm study` and `odedm tune`: parse, call, print, nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odedm import console
+from odedm.console import err, out
+from odedm.errors import UsageError, choose
+from odedm.files import writable_folder, write_text
+
+if TYPE_CHECKING:
+    from odedm.report.runs import Run
+    from odedm.study.conduct import Stand, Where
+    from odedm.study.drive import Outcome
+    from odedm.study.ledger import Ledger
+    from odedm.study.plan import Study
+    from odedm.study.work import Work
+
+SOME_FAILED = 1
+MOST_SAID = 8
+"""Sentences under the table; a large study has hundreds, and the page holds them all."""
+READY_NAMES = "table1 | dac-sweep | ablation | distances | fitting | imagenet-r | forgetting | task-il | mini"
+
+guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
+
+Lanes = Annotated[
+    int | None,
+    typer.Option(min=1, help="Runs side by side.", rich_help_panel="Where", show_default="as many as pay"),
+]
+Device = Annotated[str, typer.Option(help="auto | cpu | cuda.", rich_help_panel="Where")]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each run.", rich_help_panel="Where")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="lanes: this machine | ray: one or many.", rich_help_panel="Where")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="A running Ray cluster, e.g. auto.", rich_help_panel="Where", show_default="start one here"),
+]
+Cpus = Annotated[float, typer.Option(help="CPUs that one run takes (ray).", rich_help_panel="Where")]
+Gpus = Annotated[
+    float, typer.Option(help="Part of a GPU that one run takes, e.g. 0.125 (ray).", rich_help_panel="Where")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Make the two commands those of an app."""
+    from odedm import tune_cli
+
+    app.command("study")(study)
+    app.command("tune")(tune_cli.tune)
+
+
+@guarded
+def study(
+    what: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help=f"{READY_NAMES}, or your own file.")],
+    data: Annotated[
+        str | None, typer.Option(help="Another data set than the study's own.", rich_help_panel="What")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Only these, e.g. method=er,derpp.", rich_help_panel="What"),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="How many.", rich_help_panel="What", show_default="the study's"),
+    ] = None,
+    select_on: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="TASKS",
+            help="Choose ρ on held-out training rows of so many first tasks; 0: not at all.",
+            rich_help_panel="What",
+            show_default="the study's",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run, and how long it takes.", rich_help_panel="How")
+    ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Start nothing that ends later, e.g. 30m.", rich_help_panel="How"),
+    ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Run again what failed before.", rich_help_panel="How")
+    ] = False,
+    reuse: Annotated[
+        str,
+        typer.Option(help="Finished runs count if made by: any | version | commit.", rich_help_panel="How"),
+    ] = "version",
+    out_folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="The study's folder.", rich_help_panel="How", show_default="runs/NAME"),
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write events as JSON lines.", rich_help_panel="How")
+    ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write TensorBoard logs.", rich_help_panel="How")
+    ] = None,
+    lanes: Lanes = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    engine: EngineName = "lanes",
+    address: Address = None,
+    cpus: Cpus = 1.0,
+    gpus: Gpus = 0.0,
+) -> None:
+    """Run many experiments, each once, and report on them. Stop it and start it again as you like."""
+    from odedm.study import conduct, content
+    from odedm.study.ledger import Ledger
+    from odedm.study.pace import parse_time
+
+    plan = chosen(what, data, seeds, only or [], select_on)
+    choose("policy of --reuse", reuse, content.REUSE)
+    seconds = None if budget is None else parse_time(budget)
+    where = place(engine, lanes, device, threads, address, cpus, gpus)
+    default = plan.name if data is None else f"{plan.name}-{Path(data).name}"
+    ledger = Ledger(out_folder or Path("runs") / default)
+    if dry_run:
+        _say_plan(conduct.look(plan, ledger, where, reuse=reuse, lenient=True), where, ledger.folder)
+        return
+    stand = conduct.look(plan, ledger, where, reuse=reuse)
+    writable_folder(ledger.folder)
+    with ledger.held():
+        ledger.settle(plan)
+        conduct.tidy(stand)
+        works = stand.works(retry=retry)
+        trials = sum(work.kind == "trial" for work in works)
+        _say(
+            f"Study '{plan.name}': {stand.status.total} runs, {len(stand.status.done)} done"
+            + (f", {len(stand.failed)} failed before" if stand.failed else "")
+            + (f", {trials} trials to choose ρ by" if trials else "")
+            + f". Folder: {ledger.folder}"
+        )
+        before = len(stand.status.done)
+        outcome = work_off(
+            works, stand, ledger, where, before, budget=seconds, reuse=reuse, events=events, tensorboard=tensorboard
+        )
+        stand = conduct.look(plan, ledger, where, reuse=reuse)
+        if stand.status.done:
+            _report(stand, ledger.folder)
+    _conclude(stand, outcome, retry=retry)
+
+
+def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], select_on: int | None) -> Study:
+    """The study by its name or file, with what was asked for on the command line."""
+    from odedm.study.plan import Selection, read
+    from odedm.study.ready import READY, ready
+
+    if what not in READY and (what.endswith(".toml") or Path(what).is_file()):
+        if data is not None:
+            raise UsageError("--data is for ready studies; a file names its own data.")
+        plan = read(Path(what))
+    else:
+        plan = ready(what, data)
+    if seeds is not None:
+        plan = plan.with_seeds(seeds)
+    if only:
+        plan = dataclasses.replace(plan, only=(*plan.only, *only))
+    if select_on is not None:
+        own = plan.select or Selection()
+        plan = dataclasses.replace(plan, select=dataclasses.replace(own, tasks=select_on) if select_on else None)
+    return plan
+
+
+def place(
+    engine: str, lanes: int | None, device: str, threads: int, address: str | None, cpus: float, gpus: float
+) -> Where:
+    """Where the runs happen."""
+    from odedm.study.conduct import ENGINES, Where
+
+    choose("engine", engine, ENGINES)
+    choose("device", device, dict.fromkeys(("auto", "cpu", "cuda")))
+    return Where(engine, lanes, device, threads, address, cpus, gpus)
+
+
+def work_off(
+    works: Sequence[Work],
+    stand: Stand,
+    ledger: Ledger,
+    where: Where,
+    done: int,
+    *,
+    budget: float | None = None,
+    reuse: str = "version",
+    events: Path | None = None,
+    tensorboard: Path | None = None,
+) -> Outcome:
+    """Do the work, with a board on the error stream and whoever else listens."""
+    from odedm.study.conduct import go
+    from odedm.study.listening import Audience
+    from odedm.study.progress import StudyBoard
+
+    board = StudyBoard(err, done + len(works), done)
+    for work, each in stand.done():
+        board.best.add(work, each.result)
+    with board, Audience(board, works, events, tensorboard) as audience:
+        return go(works, ledger, where, audience, stand.pace(), budget=budget, reuse=reuse)
+
+
+def _say_plan(stand: Stand, where: Where, folder: Path) -> None:
+    from odedm.study.conduct import lanes_here
+    from odedm.study.pace import in_words
+
+    status, works, pace = stand.status, stand.works(retry=True), stand.pace()
+    _tell(f"Study '{stand.study.name}' in '{folder}': {stand.study.about}")
+    _tell(f"Runs:          {status.total}")
+    _tell(f"Done:          {len(status.done)}")
+    _tell(f"To do:         {len(status.todo)}")
+    if stand.failed:
+        _tell(f"Failed before: {len(stand.failed)} (of those to do; run again with --retry)")
+    if stand.trials:
+        trials = sum(len(own) for own in stand.trials.values())
+        left = sum(work.kind == "trial" for work in works)
+        _tell(f"Trials:        {trials} to choose ρ by, {trials - left} done")
+    for name, why in stand.prepared.missing.items():
+        _tell(f"Data:          '{name}' is not here, so what is done cannot be known. {why}")
+    known = [seconds for work in works if (seconds := pace.expect(work)) is not None]
+    if not works:
+        _tell("Time:          nothing to do")
+    elif not known:
+        _tell("Time:          unknown until the first run of its kind is finished")
+    else:
+        side = where.lanes or (1 if where.engine == "ray" or stand.prepared.missing else lanes_here(works, where))
+        unknown = len(works) - len(known)
+        rest = f", and {unknown} runs of a kind that was not measured yet" if unknown else ""
+        _tell(f"Time:          about {in_words(sum(known) / side)}, {side} side by side{rest}")
+
+
+def _report(stand: Stand, folder: Path) -> None:
+    """The table here, and the page and the tables in the study's folder."""
+    from odedm.report import summary
+    from odedm.report.latex import to_latex
+    from odedm.report.page import render
+    from odedm.report.tables import to_csv, to_markdown, to_rich
+
+    table = summary.summarise(_runs(stand))
+    out.print(to_rich(table))
+    said = summary.verdicts(table) if len(table.rows) > 1 else []
+    for sentence in said[:MOST_SAID]:
+        out.print(sentence, markup=False, highlight=False)
+    if len(said) > MOST_SAID:
+        _tell(f"… and {len(said) - MOST_SAID} more sentences in the report.")
+    for name, text in {"md": to_markdown(table), "csv": to_csv(table), "tex": to_latex(table)}.items():
+        write_text(folder / f"table.{name}", text)
+    write_text(folder / "report.html", render(table))
+    _say(f"Report: {folder / 'report.html'}")
+
+
+def _runs(stand: Stand) -> list[Run]:
+    """The study's finished runs, each with what its configuration scored on held-out training rows, where it did."""
+    from odedm.report.runs import load
+
+    keys = {each.folder.resolve(): key for key, each in stand.status.done.items()}
+    scores = stand.selection()
+    runs = []
+    for run in load(list(keys)):
+        score = scores.get(keys[run.folder.resolve()])
+        extra = run.extra if score is None else {**run.extra, "selection": score}
+        runs.append(dataclasses.replace(run, extra=extra))
+    return runs
+
+
+def _conclude(stand: Stand, outcome: Outcome, *, retry: bool) -> None:
+    """Say what is missing, and end with an exit code that says so."""
+    if outcome.left:
+        _say(f"The budget is spent: {len(outcome.left)} left, e.g. {outcome.left[0].title}. The same command goes on.")
+    failed = stand.failed
+    if failed:
+        first = next(iter(failed.values()))
+        hint = "" if retry else " Run them again with --retry."
+        _say(f"{len(failed)} of {stand.status.total} runs failed; failures.jsonl says which.{hint} The first: {first}")
+        raise typer.Exit(SOME_FAILED)
+
+
+def _say(line: str) -> None:
+    err.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _tell(line: str) -> None:
+    out.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,128 @@
+"""Runs for others to follow: JSON lines, TensorBoard, a frame in a notebook."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import odedm
+from odedm.errors import UsageError
+from odedm.events import JsonLines, TensorBoard, Together, listeners
+from odedm.frames import Results
+from odedm.run.attempt import Job
+from odedm.run.lanes import run_jobs
+
+
+def test_events_of_any_run_as_lines(works, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "events.jsonl"
+    (log,) = listeners(["first", "second"], path, None)
+    results = run_jobs([Job(work.experiment, work.folder) for work in works[:2]], Together(log), lanes=1)
+    log.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for name, result in zip(("first", "second"), results, strict=True):
+        own = [line for line in lines if line["run"] == name]
+        assert [line["event"] for line in own][0] == "begun"
+        assert [line["event"] for line in own][-1] == "finished"
+        assert [line["acc"] for line in own if line["event"] == "task"] == result.acc
+        assert own[-1]["acc_last"] == result.acc_last
+        done = [line for line in own if line["event"] == "progress"]
+        assert done[-1]["done"] == done[-1]["rows"]
+    again = JsonLines(path, ["third"])
+    again.progress(0, 1, 2)
+    again.close()
+    assert len(path.read_text().splitlines()) == len(lines) + 2  # added, not replaced
+    with pytest.raises(UsageError, match="is a folder"):
+        JsonLines(tmp_path, ["x"])
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs the extra 'tensorboard'")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_has_every_curve(works, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (log,) = listeners(["group/seed-0"], None, tmp_path / "logs")
+    (result,) = run_jobs([Job(works[1].experiment, works[1].folder)], log, lanes=1)
+    log.close()
+    read = EventAccumulator(str(tmp_path / "logs" / "group" / "seed-0"))
+    read.Reload()
+    curve = [(event.step, event.value) for event in read.Scalars("class-IL/ACC")]
+    assert curve == [(task, pytest.approx(value)) for task, value in enumerate(result.acc)]
+    long = [event.value for event in read.Scalars("memory/long rows")]
+    assert long == [sum(entry["long"]) for entry in result.census]
+    assert read.Scalars("progress/share of rows")[-1].value == 1.0
+
+
+def test_without_tensorboard_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UsageError, match=r"odedm\[tensorboard\]"):
+        TensorBoard(tmp_path, ["x"])
+
+
+def test_without_ray_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from odedm.study.cluster import Cluster
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r"odedm\[ray\]"):
+        Cluster()
+
+
+def test_files_of_a_worker_stay_in_their_folder(tmp_path: Path) -> None:
+    from odedm.study.cluster import contents, unpack
+
+    for name in ("../result.json", "/etc/x", ".hidden", "a/b"):
+        with pytest.raises(UsageError, match="leads out"):
+            unpack({name: b"x"}, tmp_path / "run")
+    unpack({"result.json": b"{}"}, tmp_path / "run")
+    assert contents(tmp_path / "run") == {"result.json": b"{}"}
+    with pytest.raises(UsageError, match="more than"):
+        contents(tmp_path / "run", most=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.fixture
+def results(works, write) -> Results:
+    for work in works:
+        write(work, acc=40.0 + 10 * (work.experiment.memory.name == "odedm") + work.experiment.seed)
+    return Results(works[0].folder.parents[1])
+
+
+def test_one_row_a_run(results: Results) -> None:
+    assert len(results) == 4
+    assert odedm.Results is Results
+    rows = {(row["memory.name"], row["seed"]): row for row in results.rows()}
+    assert rows["odedm", 1]["acc_last"] == 51.0
+    assert rows["odedm", 0]["memory.rho"] == 0.5
+    assert rows["reservoir", 0]["method.name"] == "er"
+    assert len(results.by_task()) == 4 * 15
+    assert "4 runs in 2 groups" in repr(results)
+    assert results.to_markdown().count("\n") == 4
+
+
+@pytest.mark.skipif(find_spec("pandas") is None, reason="needs the extra 'notebook'")
+def test_a_frame(results: Results) -> None:
+    frame = results.to_frame()
+    means = frame.groupby("memory.name")["acc_last"].mean()
+    assert means.to_dict() == {"odedm": 50.5, "reservoir": 40.5}
+    assert len(results.to_frame(by_task=True)) == 60
+
+
+def test_without_pandas_there_is_a_sentence(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UsageError, match=r"odedm\[notebook\]"):
+        results.to_frame()
+
+
+def test_the_table_shows_itself_and_escapes_what_it_shows(results: Results, works, write) -> None:
+    shown = results._repr_html_()
+    assert shown.startswith("<table>")
+    assert "+10.0" in shown
+    folder = works[0].folder
+    text = (folder / "result.json").read_text().replace('"er"', '"<script>"')
+    (folder / "result.json").write_text(text)
+    assert "<script>" not in Results(folder)._repr_html_()
+    with pytest.raises(UsageError, match="at least one folder"):
+        Results()

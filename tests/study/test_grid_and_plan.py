@@ -1,0 +1,143 @@
+"""A study as data: what its lists stand for, what a file may say, and what comes back from one that was written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odedm.errors import UsageError
+from odedm.run.experiment import ODEDM, Native, Reservoir
+from odedm.study.grid import Grid, matches
+from odedm.study.plan import Selection, Study, parse, read
+from odedm.study.ready import READY, ready
+
+
+def test_every_combination_once_and_all_of_the_first_seed_first() -> None:
+    study = parse(
+        """
+        data = "blobs"
+        method = ["er", "derpp"]
+        memory = ["plain", "odedm"]
+        capacity = [20, 40]
+        rho = [0.25, 0.5]
+        seeds = [3, 1]
+        [options.derpp]
+        lr = [0.1, 0.3]
+        """
+    )
+    plans = study.experiments()
+    assert len(plans) == 2 * 2 * (1 + 2) * (1 + 2)  # seeds, λ, memories, rates of both methods
+    assert [plan.seed for plan in plans] == [3] * 18 + [1] * 18
+    assert [plan.slug() for plan in plans[:18]] == [plan.slug() for plan in plans[18:]]
+    assert len({plan.slug() for plan in plans}) == 18
+    assert {plan.options.get("lr") for plan in plans if plan.method == "er"} == {None}
+
+
+def test_what_belongs_to_odedm_does_not_multiply_other_memories() -> None:
+    grid = Grid({"memory": ("reservoir", "odedm"), "capacity": (20,), "distance": ("l1", "l2"), "rho": (0.5,)})
+    assert [type(plan.memory) for plan in grid.experiments()] == [Reservoir, ODEDM, ODEDM]
+
+
+def test_plain_is_the_methods_own_memory_or_a_reservoir() -> None:
+    grid = Grid({"method": ("er", "icarl"), "memory": ("plain",), "capacity": (20,)})
+    assert [plan.memory for plan in grid.experiments()] == [Reservoir(20), Native(20)]
+
+
+def test_dac_by_the_paper_none_or_a_pair() -> None:
+    grid = Grid({"capacity": (200,), "rho": (0.25, 0.75), "dac": ("paper", "none", (4, 2))})
+    found = [(plan.memory.rho, plan.memory.dac) for plan in grid.experiments() if isinstance(plan.memory, ODEDM)]
+    assert found == [(0.25, (3, 4)), (0.25, None), (0.25, (4, 2)), (0.75, (5, 3)), (0.75, None), (0.75, (4, 2))]
+    with pytest.raises(UsageError, match="goes by ρ"):
+        Grid({"capacity": (200,), "k": (2,), "dac": ("paper",)}).experiments()
+
+
+def test_a_grid_overrides_what_stands_above_it() -> None:
+    study = parse('method = "er"\ncapacity = 20\nrho = 0.5\n[[grid]]\nmethod = "der"\n[[grid]]\nmemory = "plain"')
+    assert [(plan.method, plan.memory.name) for plan in study.experiments()[:2]] == [
+        ("der", "odedm"),
+        ("er", "reservoir"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("methods = ['er']", "did you mean 'method'"),
+        ("[[grid]]\ncapcity = 3", "did you mean 'capacity'"),
+        ("method = []", "'method' is an empty list"),
+        ("capacity = [20, 20]", "'capacity' has 20 twice"),
+        ("capacity = 'many'", "'capacity' takes a whole number"),
+        ("capacity = true", "'capacity' takes a whole number"),
+        ("capacity = -5", "capacity must be 0 or more"),
+        ("rho = 1.5", "between 0 and 1"),
+        ("rho = 'x'", "'rho' takes a number"),
+        ("dac = [3, 4, 5]", "'dac' takes"),
+        ("dac = 'deep'", "'dac' takes"),
+        ("mixup = 1", "'mixup' takes true or false"),
+        ("method = 'derp'", "did you mean 'derpp'"),
+        ("memory = 'resevoir'", "did you mean 'reservoir'"),
+        ("[options]\nlr = 0.1", "Hyper-parameters belong to a method"),
+        ("[options.derp]\nlr = 0.1", "did you mean 'derpp'"),
+        ("options = 3", "'options' must be a table"),
+        ("seeds = 0", "'seeds' is how many"),
+        ("seeds = 'x'", "'seeds' is how many"),
+        ("seeds = [1, 1]", "'seeds' has 1 twice"),
+        ("seeds = [-1]", "0 or more"),
+        ("seeds = []", "'seeds' is an empty list"),
+        ("grid = 3", "'grid' must be"),
+        ("about = 3", "'about' must be text"),
+        ("name = ''", "needs a name"),
+        ("only = [3]", "'only' must be"),
+        ("[select]\ntask = 2", "did you mean 'tasks'"),
+        ("[select]\nshare = 1.0", "between 0 and 1"),
+        ("[select]\nseeds = [0]", "others than the study's"),
+        ("method = ", "is not TOML"),
+    ],
+)
+def test_a_wrong_word_is_named(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse(text).experiments()
+    assert said in str(raised.value)
+
+
+def test_lists_that_multiply_without_end_are_refused_at_once() -> None:
+    many = tuple(range(1, 200))
+    with pytest.raises(UsageError, match="more than"):
+        Grid({"capacity": many, "batch": many, "draw": many, "rho": (0.5,)}).experiments()
+
+
+def test_only_keeps_what_matches_and_says_so_where_nothing_does() -> None:
+    study = ready("mini")
+    kept = replace(study, only=("method=derpp,icarl", "memory=odedm", "rho=0.5")).experiments()
+    assert {(plan.method, plan.memory.name) for plan in kept} == {("derpp", "odedm"), ("icarl", "odedm")}
+    assert all(isinstance(plan.memory, ODEDM) and plan.memory.rho == 0.5 for plan in kept)
+    with pytest.raises(UsageError, match="No experiment"):
+        replace(study, only=("method=vrmcl",)).experiments()
+    with pytest.raises(UsageError, match="did you mean 'method'"):
+        replace(study, only=("metod=er",)).experiments()
+    with pytest.raises(UsageError, match="takes NAME=VALUE"):
+        matches(study.experiments()[0], ["method"])
+
+
+@pytest.mark.parametrize("name", READY)
+def test_a_written_study_is_read_as_it_was(name: str, tmp_path) -> None:
+    study = replace(ready(name), only=("method=derpp",), select=Selection(3, 0.1, (900,)))
+    (tmp_path / "study.toml").write_text(study.to_toml(), encoding="utf-8")
+    assert read(tmp_path / "study.toml") == study
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=40))
+def test_any_text_about_a_study_survives_the_file(about: str) -> None:
+    study = Study("mine", (Grid({"capacity": (5,)}),), (0,), about)
+    assert parse(study.to_toml()) == study
+
+
+def test_a_file_that_cannot_be_read_is_a_sentence(tmp_path) -> None:
+    with pytest.raises(UsageError, match="Cannot read the study"):
+        read(tmp_path / "none.toml")
+    (tmp_path / "odd.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        read(tmp_path / "odd.toml")

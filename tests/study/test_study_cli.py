@@ -1,0 +1,141 @@
+"""`odedm study` and `odedm tune` as a user meets them: words in, a folder and a sentence out."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from odedm.cli import app
+from odedm.run.results import find
+
+TOML = """
+data = "blobs"
+method = "er"
+memory = ["plain", "odedm"]
+capacity = 30
+rho = [0.25, 0.5]
+dac = "paper"
+batch = 32
+seeds = 2
+[select]
+tasks = 2
+seeds = [77]
+"""
+
+
+def odedm(*words: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+    assert done.exit_code == code, done.output + str(done.exception)
+    return done.output
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(TOML, encoding="utf-8")
+    return path
+
+
+def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    said = odedm("study", toml, "--out", out, "--dry-run")
+    assert "Runs:          6" in said
+    assert "unknown until the first run" in said
+    assert not out.exists()
+    events, logs = tmp_path / "events.jsonl", tmp_path / "logs"
+    said = odedm("study", toml, "--out", out, "--device", "cpu", "--events", events)
+    assert "chosen on held-out training rows" in (out / "table.md").read_text(encoding="utf-8")
+    assert "chosen on held-out training rows" in (out / "report.html").read_text(encoding="utf-8")
+    assert {path.name for path in out.iterdir()} >= {"study.toml", "runs", "table.md", "table.csv", "table.tex"}
+    assert len(find([out])) == 6
+    kinds = [json.loads(line)["event"] for line in events.read_text().splitlines()]
+    assert kinds.count("finished") == 6
+    assert kinds.count("task") == 30
+    before, journal = (out / "table.csv").read_bytes(), (out / "journal.jsonl").read_bytes()
+    said = odedm("study", toml, "--out", out, "--device", "cpu")
+    assert "6 done" in said
+    assert ((out / "table.csv").read_bytes(), (out / "journal.jsonl").read_bytes()) == (before, journal)
+    said = odedm("study", toml, "--out", out, "--device", "cpu", "--seeds", 4, "--dry-run")
+    assert "Done:          6" in said
+    assert "To do:         6" in said
+    assert "about" in said
+    said = odedm("study", toml, "--out", out, "--device", "cpu", "--only", "memory=odedm", "--dry-run")
+    assert "Runs:          4" in said
+    assert not logs.exists()
+
+
+def test_failures_are_listed_retried_on_demand_and_end_with_a_code(toml: Path, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    text = TOML.replace("[select]", "[options.er]\nlr = [0.1, 1e30]\n[select]").replace("seeds = 2", "seeds = 1")
+    toml.write_text(text.replace('["plain", "odedm"]', '"plain"'), encoding="utf-8")
+    said = odedm("study", toml, "--out", out, "--device", "cpu", code=1)
+    assert "diverged" in said
+    assert "1 of 2 runs failed" in said
+    (line,) = (out / "failures.jsonl").read_text().splitlines()
+    assert "diverged" in json.loads(line)["error"]
+    said = odedm("study", toml, "--out", out, "--device", "cpu", code=1)
+    assert "1 failed before" in said
+    assert len((out / "failures.jsonl").read_text().splitlines()) == 1
+    odedm("study", toml, "--out", out, "--device", "cpu", "--retry", code=1)
+    assert len((out / "failures.jsonl").read_text().splitlines()) == 2
+    with (out / "table.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 1
+
+
+def test_a_budget_that_is_too_short_says_what_is_left(toml: Path, tmp_path: Path) -> None:
+    said = odedm("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--budget", "0.001s", "--select-on", 0)
+    assert "6 left" in said
+
+
+def test_a_dry_run_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+    said = odedm("study", "table1", "--data", "cifar10", "--dry-run")
+    assert "Runs:          920" in said
+    assert "'cifar10' is not here" in said
+    assert "odedm data get cifar10" in odedm("study", "table1", "--data", "cifar10", code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["minii"], "did you mean 'mini'"),
+        (["none.toml"], "Cannot read the study"),
+        (["mini", "--budget", "soon"], "such as 90s"),
+        (["mini", "--reuse", "versions"], "did you mean 'version'"),
+        (["mini", "--engine", "rays"], "did you mean 'ray'"),
+        (["mini", "--address", "auto"], "for --engine ray"),
+        (["mini", "--gpus", "0.5"], "for --engine ray"),
+        (["mini", "--engine", "ray", "--device", "cuda", "--dry-run"], "needs --gpus"),
+        (["mini", "--device", "gpu"], "Unknown device"),
+        (["mini", "--only", "method"], "takes NAME=VALUE"),
+        (["table1", "--data", "fashion-mini"], "no such table"),
+    ],
+)
+def test_a_wrong_word_is_a_sentence(words: list[str], said: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = odedm("study", *words, code=2)
+    assert said in " ".join(output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> None:
+    out = tmp_path / "tune"
+    words = ("--data", "blobs", "--method", "er", "--capacity", 20, "--lr", "0.01,0.1", "--rho", "0.25,0.5")
+    words = (*words, "--seeds", 1, "--device", "cpu", "--out", out)
+    plain = json.loads(CliRunner().invoke(app, ["tune", *map(str, words), "--json"]).stdout)
+    assert [len(own) for own in plain.values()] == [2, 2]
+    assert plain["without"][0]["mean"] >= plain["without"][1]["mean"]
+    trials = (out / "trials.jsonl").read_text()
+    assert len(trials.splitlines()) == 4
+    said = odedm("tune", *words)
+    assert "0 trials to do" in said
+    assert (out / "trials.jsonl").read_text() == trials
+    assert "Runs:          10" in odedm("study", out / "tuned.toml", "--dry-run")
+    assert "given twice" in odedm("tune", *words, "--set", "lr=1", code=2)
+    assert "separated by commas" in odedm("tune", *words, "--rho", "0.25,,", code=2)
