@@ -65,14 +65,27 @@ def report(
     out_file: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX (booktabs).")] = False,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write every figure as PNG and SVG, with its data as CSV.")
+    ] = None,
 ) -> None:
     """Compare runs: a table here and one self-contained HTML page."""
-    if markdown and csv:
-        raise UsageError("--markdown and --csv exclude each other; give one.")
+    forms = [name for name, wished in (("markdown", markdown), ("csv", csv), ("latex", latex)) if wished]
+    if len(forms) > 1:
+        raise UsageError(f"{' and '.join(f'--{name}' for name in forms)} exclude each other; give one.")
     writable_folder(out_file.parent)
     if out_file.is_dir():
         raise UsageError(f"'{out_file}' is a folder; --out takes the page's file name, e.g. report.html.")
-    _report(find(paths), out_file, "markdown" if markdown else "csv" if csv else "rich")
+    folders = find(paths)
+    _report(folders, out_file, forms[0] if forms else "rich")
+    if figures is not None:
+        from odedm.report.figures.every import report_figures, save_figures
+        from odedm.report.runs import load
+        from odedm.report.summary import summarise
+
+        written = save_figures(report_figures(summarise(load(folders))), writable_folder(figures))
+        err.print(f"Figures: {len(written)} files in {figures}", markup=False, highlight=False, soft_wrap=True)
 
 
 LISTS: dict[str, dict[str, Any]] = {

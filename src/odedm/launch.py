@@ -119,12 +119,14 @@ def _say(line: str) -> None:
 def print_table(folders: Sequence[Path], form: str = "rich") -> None:
     """The runs side by side, on stdout."""
     from odedm.report import summary, tables
+    from odedm.report.choice import caveats
+    from odedm.report.latex import to_latex
     from odedm.report.runs import load
 
     table = summary.summarise(load(folders))
-    if form == "rich":
-        out.print(tables.to_rich(table))
-    else:
-        sys.stdout.write(tables.to_markdown(table) if form == "markdown" else tables.to_csv(table))
-    for sentence in summary.verdicts(table) if form == "rich" and len(table.rows) > 1 else ():
+    if form != "rich":
+        sys.stdout.write({"markdown": tables.to_markdown, "csv": tables.to_csv, "latex": to_latex}[form](table))
+        return
+    out.print(tables.to_rich(table))
+    for sentence in [*summary.verdicts(table), *caveats(table)] if len(table.rows) > 1 else ():
         out.print(sentence, markup=False, highlight=False)

@@ -126,10 +126,12 @@ def study(
     if dry_run:
         _say_plan(conduct.look(plan, ledger, where, reuse=reuse, lenient=True), where, ledger.folder)
         return
-    stand = conduct.look(plan, ledger, where, reuse=reuse)
+    ledger.check(plan)
+    conduct.look(plan, ledger, where, reuse=reuse)  # what cannot be run is refused before anything is written
     writable_folder(ledger.folder)
     with ledger.held():
         ledger.settle(plan)
+        stand = conduct.look(plan, ledger, where, reuse=reuse)  # nobody else can finish a run from here on
         conduct.tidy(stand)
         works = stand.works(retry=retry)
         trials = sum(work.kind == "trial" for work in works)

@@ -141,3 +141,12 @@ def test_a_file_that_cannot_be_read_is_a_sentence(tmp_path) -> None:
     (tmp_path / "odd.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="not UTF-8"):
         read(tmp_path / "odd.toml")
+
+
+def test_names_alone_are_methods_however_they_are_spelled() -> None:
+    study = ready("table1", "cifar10")
+    kept = replace(study, only=("DER,DER++", "capacity=200")).experiments()
+    assert {plan.method for plan in kept} == {"der", "derpp"}
+    assert {plan.method for plan in replace(study, only=("iCaRL,DER++refresh",)).experiments()} == {"icarl", "refresh"}
+    with pytest.raises(UsageError, match=r"Unknown method in --only 'DERR'"):
+        replace(study, only=("DERR",)).experiments()

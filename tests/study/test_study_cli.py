@@ -86,6 +86,14 @@ def test_failures_are_listed_retried_on_demand_and_end_with_a_code(toml: Path, t
         assert len(list(csv.DictReader(file))) == 1
 
 
+def test_a_folder_that_is_not_a_studys_is_left_as_it_is(toml: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "text.txt").write_text("mine")
+    assert "not a study's folder" in odedm("study", toml, "--out", tmp_path / "thesis", code=2)
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["text.txt"]
+    assert "is a file" in odedm("study", toml, "--out", tmp_path / "thesis" / "text.txt", code=2)
+
+
 def test_a_budget_that_is_too_short_says_what_is_left(toml: Path, tmp_path: Path) -> None:
     said = odedm("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--budget", "0.001s", "--select-on", 0)
     assert "6 left" in said

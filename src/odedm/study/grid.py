@@ -11,7 +11,7 @@ from typing import Any
 from odedm.catalogue import MEMORIES, METHODS
 from odedm.errors import UsageError, choose, unknown
 from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
-from odedm.study.paper import DAC, OWN_MEMORY
+from odedm.study.paper import DAC, OWN_MEMORY, plain
 
 Values = tuple[Any, ...]
 Memory = Reservoir | Native | ODEDM
@@ -158,20 +158,35 @@ def _fits(value: Any, kind: str) -> bool:
 def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
     """Whether an experiment has every wished value: `name=value`, several values separated by commas.
 
-    >>> plan = Experiment(Reservoir(50), method="er")
-    >>> matches(plan, ["method=er,der", "capacity=50"]), matches(plan, ["memory=odedm"])
+    Names alone are methods, spelled as in the catalogue or as in the paper.
+
+    >>> plan = Experiment(Reservoir(50), method="derpp")
+    >>> matches(plan, ["DER,DER++", "capacity=50"]), matches(plan, ["memory=odedm"])
     (True, False)
     """
     flat = _flat(plan)
     for wish in wishes:
         name, sign, values = wish.partition("=")
-        if not sign or not name or not values:
-            raise UsageError(f"--only takes NAME=VALUE[,VALUE…], e.g. --only method=derpp,der; '{wish}' was given.")
+        if not sign:
+            name, values = "method", ",".join(_method(each) for each in wish.split(","))
+        if not name or not values:
+            raise UsageError(
+                "--only takes methods, e.g. --only DER,DER++, or NAME=VALUE[,VALUE…], e.g. --only capacity=200; "
+                f"'{wish}' was given."
+            )
         if name not in flat and name not in AXES and not name.startswith(TABLES):
             raise unknown("name in --only", name, [*AXES, "seed"])
         if str(flat.get(name)) not in values.split(","):
             return False
     return True
+
+
+def _method(word: str) -> str:
+    """The catalogue's name of a method, however it is spelled."""
+    known = {plain(name): name for name in METHODS}
+    if plain(word.strip()) not in known:
+        raise UsageError(f"{unknown('method in --only', word, METHODS)} It also takes NAME=VALUE, e.g. capacity=200.")
+    return known[plain(word.strip())]
 
 
 def _flat(plan: Experiment) -> dict[str, Any]:

@@ -63,7 +63,13 @@ class Ledger:
         self.runs = folder / RUNS
 
     def settle(self, study: Study) -> None:
-        """Make the folder this study's: write `study.toml`, or refuse a folder that is another's."""
+        """Make the folder this study's."""
+        self.check(study)
+        writable_folder(self.runs)
+        write_text(self.folder / TOML, study.to_toml())
+
+    def check(self, study: Study) -> None:
+        """Refuse a folder that is another study's, or none's."""
         path = self.folder / TOML
         if path.is_file():
             before = read(path)
@@ -73,8 +79,8 @@ class Ledger:
                 )
         elif self.folder.is_dir() and any(each.name != LOCK for each in self.folder.iterdir()):
             raise UsageError(f"'{self.folder}' exists and is not a study's folder. Give another --out.")
-        writable_folder(self.runs)
-        write_text(path, study.to_toml())
+        elif self.folder.exists() and not self.folder.is_dir():
+            raise UsageError(f"'{self.folder}' is a file; a study needs a folder. Give another --out.")
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -61,8 +61,8 @@ def published(
     >>> published("acc_last", data="fashion-mini", method="derpp", capacity=200, memory="odedm", k=6) is None
     True
     """
-    name = _plain(method)
-    if tasks is not None and tasks != TASKS.get(_plain(data)):
+    name = plain(method)
+    if tasks is not None and tasks != TASKS.get(plain(data)):
         return None
     if memory != "odedm":
         if name in OWN_MEMORY and memory != "native":
@@ -77,7 +77,7 @@ def published(
     for variant in variants:
         for place in settings:
             for table in _tables(fit=fit):
-                key = (table, _plain(data), place, str(capacity), name, variant, metric)
+                key = (table, plain(data), place, str(capacity), name, variant, metric)
                 if key in numbers():
                     return numbers()[key]
     return None
@@ -115,17 +115,17 @@ def numbers() -> dict[Cell, Published]:
         variant, metric = line["variant"], line["metric"]
         # With ODEDM the ± of the mean over tasks is as wide as the fall from task to task: it is no spread of runs.
         spread: Literal["runs", "tasks"] = "tasks" if metric == "acc_mean" and variant != "none" else "runs"
-        key = (line["table"], _plain(line["dataset"]), line["setting"], line["memory"], _plain(line["method"]))
+        key = (line["table"], plain(line["dataset"]), line["setting"], line["memory"], plain(line["method"]))
         error = float(line["std"]) if line["std"] else None
         found[(*key, variant, metric)] = Published(float(line["mean"]), error, spread, line["table"])
     return found
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A name however it is spelled.
 
-    >>> _plain("DER++"), _plain("derpp"), _plain("refresh"), _plain("DER++refresh"), _plain("Tiny-ImageNet")
+    >>> plain("DER++"), plain("derpp"), plain("refresh"), plain("DER++refresh"), plain("Tiny-ImageNet")
     ('derpp', 'derpp', 'derpprefresh', 'derpprefresh', 'tinyimagenet')
     """
-    plain = name.lower().replace("+", "p").replace("-", "").replace("_", "")
-    return ALIASES.get(plain, plain)
+    letters = name.lower().replace("+", "p").replace("-", "").replace("_", "")
+    return ALIASES.get(letters, letters)
