@@ -117,7 +117,7 @@ def keeper_of(
     )
 
 
-def discard_leftover(folder: Path, *_: object) -> None:
+def discard_leftover(folder: Path) -> None:
     """Beside a finished run: remove what its process left that died before it had cleared up.
 
     Another go at the same run, which is to replace it, is not touched.
