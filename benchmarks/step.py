@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import random
 import statistics
 import threading
 import time
@@ -28,9 +27,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from by_hand import by_hand
 from torch.nn import functional as F
 
-from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays, split
+from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays
 from odedm.catalogue import METHODS
 from odedm.nets import base, build
 from odedm.run.numerics import own_numerics
@@ -216,47 +216,11 @@ def hand(data: Any, net_name: str, rounds: int = 5) -> Iterator[tuple[str, dict[
     ours, theirs = [], []
     for _ in range(rounds):
         ours.append(measure(plan("derpp", Reservoir(CAPACITY), net_name, "cpu"), data)["train_s"])
-        theirs.append(by_hand(data, net_name))
+        theirs.append(by_hand(data, net_name, tasks=TASKS, capacity=CAPACITY, size=BATCH))
     steps = len(data.image) / BATCH
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
     yield "by hand", {"ms": 1e3 * statistics.median(theirs) / steps}
     yield "the library", {"ms": 1e3 * statistics.median(ours) / steps, "median_ratio": ratio}
-
-
-def by_hand(data: Any, net_name: str) -> float:
-    """Seconds of DER++ over the stream as one writes it without a library: lists of indices, a reservoir row by row."""
-    stream = split(data, tasks=TASKS)
-    net = build(net_name, data.shape, data.classes, seed=0)
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.03, fused=True)
-    rng, draw = random.Random(0), torch.Generator().manual_seed(0)
-    images = torch.empty((CAPACITY, *data.shape), dtype=data.image.dtype)
-    labels, logits = torch.empty(CAPACITY, dtype=torch.int64), torch.empty(CAPACITY, data.classes)
-    seen = 0
-    with own_numerics(1):
-        start = time.perf_counter()
-        for task in stream.tasks:
-            for first in range(0, len(task), BATCH):
-                image = task.rows["image"][first : first + BATCH]
-                label = task.rows["label"][first : first + BATCH]
-                out = net(stream.transform.augment(image, draw))
-                loss = F.cross_entropy(out, label)
-                if seen:
-                    some = torch.randperm(min(seen, CAPACITY), generator=draw)[:BATCH]
-                    view = net(stream.transform.augment(images[some], draw))
-                    loss = loss + 0.1 * F.mse_loss(view, logits[some])
-                    some = torch.randperm(min(seen, CAPACITY), generator=draw)[:BATCH]
-                    view = net(stream.transform.augment(images[some], draw))
-                    loss = loss + 0.5 * F.cross_entropy(view, labels[some])
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                kept = out.detach()
-                for row in range(len(label)):
-                    slot = seen if seen < CAPACITY else rng.randrange(seen + 1)
-                    if slot < CAPACITY:
-                        images[slot], labels[slot], logits[slot] = image[row], label[row], kept[row]
-                    seen += 1
-        return time.perf_counter() - start
 
 
 def recorded(step: Callable[[], None]) -> Callable[[], None]:
