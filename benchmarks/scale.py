@@ -12,18 +12,17 @@ of a task's two classes and shows the seconds of one task's end by phase.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from step import BATCH, measure, plan, random_data, recorded, timed
+from step import BATCH, collect, measure, plan, random_data, recorded, timed
 from torch import nn
 from torch.nn import functional as F
 
 from odedm import ODEDM, Reservoir, Run
-from odedm.run.provenance import commit, processor
 
 PHASES = ("embed", "reduce", "centre", "select")
 
@@ -136,16 +135,8 @@ def main() -> None:
     options.add_argument("--out", type=Path)
     options.add_argument("--plot", type=Path)
     given = options.parse_args()
-    parts: dict[str, dict[str, dict[str, Any]]] = {}
-    for part in given.parts.split(","):
-        parts[part] = {}
-        for name, row in PARTS[part](given.net, given.device, given.steps):
-            parts[part][name] = row
-            print(f"{part}: {name}: {row['ms']:.2f} ms", flush=True)
-            if given.out:
-                hardware = torch.cuda.get_device_name() if given.device == "cuda" else processor()
-                about = {"hardware": hardware, "torch": torch.__version__, "commit": commit(), "net": given.net}
-                given.out.write_text(json.dumps(about | {"steps": given.steps, "parts": parts}, indent=1) + "\n")
+    makers = {part: partial(PARTS[part], given.net, given.device, given.steps) for part in given.parts.split(",")}
+    parts = collect(makers, given)
     for part, rows in parts.items():
         print(f"\n{part}\n\n{table(part, rows)}")
     if given.plot:

@@ -294,6 +294,25 @@ def plot(parts: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+Maker = Callable[[], Iterator[tuple[str, dict[str, Any]]]]
+"""Measures one part: names and what was found, one after the other."""
+
+
+def collect(makers: dict[str, Maker], given: argparse.Namespace) -> dict[str, dict[str, dict[str, Any]]]:
+    """Measure every part; what is there so far is printed, and written where that was asked for."""
+    parts: dict[str, dict[str, dict[str, Any]]] = {}
+    hardware = torch.cuda.get_device_name() if given.device == "cuda" else processor()
+    about = {"hardware": hardware, "torch": torch.__version__, "commit": commit(), "net": given.net}
+    for part, maker in makers.items():
+        parts[part] = {}
+        for name, row in maker():
+            parts[part][name] = row
+            print(f"{part}: {name}: {row['ms']:.2f} ms", flush=True)
+            if given.out:
+                given.out.write_text(json.dumps(about | {"steps": given.steps, "parts": parts}, indent=1) + "\n")
+    return parts
+
+
 def main() -> None:
     """Measure the parts asked for, print tables, write what is asked for."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -307,25 +326,17 @@ def main() -> None:
     options.add_argument("--plot", type=Path)
     given = options.parse_args()
     data = random_data(given.steps)
-    makers: dict[str, Callable[[], Iterator[tuple[str, dict[str, Any]]]]] = {
+    makers: dict[str, Maker] = {
         "hand": lambda: hand(data, given.net),
         "bare": lambda: bare(given.net, given.device, given.steps),
         "ways": lambda: ways(data, given.net, given.device),
         "methods": lambda: methods(data, given.net, given.device, given.only.split(",")),
         "lanes": lambda: lanes(data, given.net, given.device, [int(each) for each in given.amounts.split(",")]),
     }
-    parts: dict[str, dict[str, dict[str, Any]]] = {}
-    for part in given.parts.split(","):
-        if part == "lanes" and given.device == "cpu":
-            continue  # there lanes are processes: benchmarks/methods.py and the demo show them
-        parts[part] = {}
-        for name, row in makers[part]():
-            parts[part][name] = row
-            print(f"{part}: {name}: {row['ms']:.2f} ms", flush=True)
-            if given.out:
-                hardware = torch.cuda.get_device_name() if given.device == "cuda" else processor()
-                about = {"hardware": hardware, "torch": torch.__version__, "commit": commit(), "net": given.net}
-                given.out.write_text(json.dumps(about | {"steps": given.steps, "parts": parts}, indent=1) + "\n")
+    wished = given.parts.split(",")
+    if given.device == "cpu":  # there lanes are processes: benchmarks/methods.py and the demo show them
+        wished = [part for part in wished if part != "lanes"]
+    parts = collect({part: makers[part] for part in wished}, given)
     for part, rows in parts.items():
         print(f"\n{part}\n\n{table(rows, 'er, native')}")
     if given.plot:

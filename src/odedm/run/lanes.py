@@ -24,7 +24,7 @@ from odedm.run.results import Result
 from odedm.run.schedule import Schedule, Stopped, Wishes
 from odedm.run.signals import Wish, heard
 
-__all__ = ["Job", "Watcher", "choose_lanes", "run_jobs"]
+__all__ = ["Job", "Watcher", "choose_lanes", "run_jobs", "throttled"]
 
 GPU_LANES = 8
 """Runs that share one GPU: more of them gain nothing, the card is full."""
@@ -125,7 +125,7 @@ def _run_here(jobs: Sequence[Job], watcher: Watcher, wishes: Wishes, say: Say) -
             try:
                 if wish():
                     raise Stopped
-                report = _throttled(partial(watcher.progress, number))
+                report = throttled(partial(watcher.progress, number))
                 result = attempt(job, report, wishes, stop=wish, say=say).result
             except UsageError as error:
                 outcomes.append(error)
@@ -137,7 +137,8 @@ def _run_here(jobs: Sequence[Job], watcher: Watcher, wishes: Wishes, say: Say) -
     return outcomes
 
 
-def _throttled(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
+def throttled(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """The same report, but not more often than every `TICK`; the last one always."""
     last = 0.0
 
     def tell(done: int, total: int) -> None:
@@ -174,7 +175,7 @@ def _run_in_threads(
         job = jobs[number]
         if asked():
             raise Stopped
-        tell = _throttled(lambda done, total: reports.put((number, done, total)))
+        tell = throttled(lambda done, total: reports.put((number, done, total)))
         return attempt(job, tell, wishes, data=shared[job.experiment.data], stop=asked, say=reports.put).result
 
     # what a run computes with is set for the whole process, so runs that differ in it take turns
@@ -224,7 +225,7 @@ def _end_with_parent() -> None:
 def _run_there(number: int, job: Job, wishes: Wishes) -> Result:
     if _wish():
         raise Stopped(_wish.number)
-    report = _throttled(lambda done, total: _reports.put((number, done, total)))
+    report = throttled(lambda done, total: _reports.put((number, done, total)))
     return attempt(job, report, wishes, stop=_wish, say=_reports.put).result
 
 

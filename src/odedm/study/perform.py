@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odedm.run.attempt import Job, attempt
+from odedm.run.lanes import throttled
 from odedm.run.schedule import Stopped, Wishes
 from odedm.study.work import Work
 
 if TYPE_CHECKING:
     from odedm.stream.datasets import Dataset
-
-TICK = 0.2
-"""Seconds between two reports of progress from one piece of work."""
 
 
 def perform(
@@ -27,9 +24,9 @@ def perform(
 ) -> float | None:
     """Do it: a run writes its folder, a trial gives its score, in per cent."""
     if work.kind == "trial":
-        return _trial(work, _throttled(report), data, stop)
+        return _trial(work, throttled(report), data, stop)
     wishes = Wishes(overwrite=work.overwrite)
-    attempt(Job(work.experiment, work.folder), _throttled(report), wishes, data=data, stop=stop, say=say)
+    attempt(Job(work.experiment, work.folder), throttled(report), wishes, data=data, stop=stop, say=say)
     return None
 
 
@@ -49,16 +46,3 @@ def _trial(
         raise ValueError("A trial needs to know which rows it holds out.")
     plan, part = held_out(data or load_data(work.experiment.data), work.experiment, work.select)
     return Run(plan, part).finish(watch).result.acc_last
-
-
-def _throttled(report: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    last = 0.0
-
-    def tell(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= TICK or done == total:
-            last = now
-            report(done, total)
-
-    return tell
