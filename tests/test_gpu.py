@@ -7,6 +7,8 @@ import torch
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, UsageError, blobs, select, shapes
 from odedm.catalogue import DISTANCES, METHODS
+from odedm.consolidate import sinkhorn
+from odedm.consolidate.kernels import DenseKernel
 from odedm.nets import ResNet18, base
 from odedm.nets.base import Norm2d, grouped
 from odedm.run.attempt import attempt
@@ -72,6 +74,26 @@ def test_selection_agrees_with_the_cpu(distance, dac):
     assert there.is_cuda
     common = set(here.tolist()) & set(there.cpu().tolist())
     assert len(common) >= 7, "the same choice but for rows that are equally near"
+
+
+@pytest.mark.parametrize("bins", [12, 160, 512])
+def test_transport_by_one_kernel_equals_torch_operations_and_float64(bins):
+    fused = pytest.importorskip("odedm.consolidate.fused")
+    rng = torch.Generator().manual_seed(0)
+    source, target = (torch.rand(n, bins, generator=rng).sub_(0.3).clamp_(min=0).cuda() for n in (70, 33))
+    source, target = (x / x.sum(1, keepdim=True) for x in (source, target))
+    place = torch.rand(bins, 4, generator=rng).cuda()
+    kernel = DenseKernel.relative(torch.cdist(place, place).square(), 0.1)
+    row, column = torch.arange(70 * 33, device="cuda") // 33, torch.arange(70 * 33, device="cuda") % 33
+    one = fused.solve(source, target, row, column, kernel, 1e-4, 300)
+    other = sinkhorn._solve(source[row], target[column], kernel, 1e-4, 300)
+    exact = sinkhorn._solve(source[row].double(), target[column].double(), kernel.double(), 1e-9, 5000)
+    assert one.marginal_error.max() < 1e-4
+    torch.testing.assert_close(one.cost.double(), exact.cost, rtol=2e-3, atol=1e-5)
+    torch.testing.assert_close(one.cost, other.cost, rtol=2e-3, atol=1e-5)
+    again = fused.solve(source, target, row, column, kernel, 1e-4, 300)
+    assert one.cost.equal(again.cost)
+    assert fused.solve(source, target, row[:5], column[:5], kernel, 1e-9, 7).iterations == 7
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

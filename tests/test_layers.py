@@ -10,13 +10,14 @@ import pytest
 import odedm
 
 ROOT = Path(odedm.__file__).parent
-BASE = {"errors", "files", "randomness", "clock", "catalogue", "rows"}
+BASE = {"errors", "files", "randomness", "clock", "catalogue", "rows", "compiled"}
 ALLOWED = {
     "errors": set(),
     "files": {"errors"},
     "randomness": set(),
     "clock": set(),
     "catalogue": set(),
+    "compiled": set(),
     "rows": {"errors"},
     "nets": BASE,
     "stream": BASE,
@@ -43,7 +44,11 @@ ALLOWED = {
 }
 LIGHT = {"torch", "numpy", "safetensors", "typer", "rich", "jinja2", "markupsafe"}  # markupsafe is half of jinja2
 OPTIONAL = {"sklearn": {"stream/datasets.py"}, "matplotlib": {"report/figures/style.py"}}
-OPTIONAL |= {"PIL": {"stream/pictures.py"}, "datasets": {"stream/hugging.py"}, "triton": {"nets/norm_kernels.py"}}
+OPTIONAL |= {
+    "PIL": {"stream/pictures.py"},
+    "datasets": {"stream/hugging.py"},
+    "triton": {"nets/norm_kernels.py", "consolidate/fused.py"},
+}
 OPTIONAL |= {"ray": {"study/cluster.py"}, "pandas": {"frames.py"}}
 
 

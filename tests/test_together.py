@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from odedm import compiled
 from odedm.methods.puridiver import rebuild
 from odedm.nets import MLP, Net, SmallCNN, ViT, base, slim_resnet18
 
@@ -139,14 +140,14 @@ def test_without_a_compiler_a_sentence_and_plain_operations(monkeypatch, caplog)
 
     kernels.trial = trial
     monkeypatch.setitem(sys.modules, "odedm.nets.norm_kernels", kernels)
-    monkeypatch.setattr(base, "find_spec", lambda _: object())
-    base.has_kernels.cache_clear()
+    monkeypatch.setattr(compiled, "find_spec", lambda _: object())
+    compiled.has_kernels.cache_clear()
     try:
-        assert not base.has_kernels(torch.device("cuda"))
+        assert not compiled.has_kernels(kernels.__name__, torch.device("cuda"))
     finally:
-        base.has_kernels.cache_clear()
+        compiled.has_kernels.cache_clear()
     assert "no C compiler" in caplog.text
-    assert not base.has_kernels(torch.device("cpu"))
+    assert not compiled.has_kernels(kernels.__name__, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("unusual", ["momentum", "frozen", "affine", "track"])

@@ -9,23 +9,24 @@ from typing import NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
+from odedm.compiled import has_kernels
 from odedm.consolidate import device
-from odedm.consolidate.kernels import Kernel
+from odedm.consolidate.kernels import DenseKernel, Kernel
 
-RELAXATION = 1.3
-"""Each update goes 1.3 times as far in the log domain: about 9 iterations where plain ones take 16 to 18."""
+RELAXATION, MOST_RELAXATION = 1.4, 1.75
+"""Each update goes 1.4 times as far in the log domain, and farther for pairs that are found to converge slowly."""
 
-SLOW, SLOW_RELAXATION = 25, 1.6
-"""Pairs still there after 25 iterations converge slowly, and slow ones gain from going farther."""
+STUCK, LESS = 4.0, 0.75
+"""A pair that goes farther than others and whose error grows by this factor may go less far beyond plain updates."""
+
+LOOK_EVERY = 5
+"""Iterations between two looks at how fast a pair converges."""
 
 COARSE = 5
 """Iterations in half precision: what they get wrong is below what the remaining ones still correct."""
 
 GROUP = 64
 """Targets from which on a source's pairs are solved together on its own non-zero bins."""
-
-CHECK_EVERY = 4
-"""Iterations between two looks at convergence where a look costs more than an iteration."""
 
 CHUNK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 28}
 """Size of one [pairs, bins] array: cache on a processor, launch overhead on a GPU."""
@@ -170,9 +171,16 @@ def matched(
     cost, error = source.new_empty(len(row)), source.new_empty(len(row))
     most: list[int] = [0]
 
+    own = source.dtype == torch.float32 and has_kernels("odedm.consolidate.fused", source.device)
+
     def together(part: Tensor) -> None:
         i, j = row[part], column[part]
-        cost[part], error[part], steps = _solve(source[i], target[j], kernel, tolerance, iterations)
+        if own and isinstance(kernel, DenseKernel):
+            from odedm.consolidate import fused  # Triton comes with torch for GPUs alone
+
+            cost[part], error[part], steps = fused.solve(source, target, i, j, kernel, tolerance, iterations)
+        else:
+            cost[part], error[part], steps = _solve(source[i], target[j], kernel, tolerance, iterations)
         most.append(steps)
 
     _share(together, _chunks(len(row), target))
@@ -191,7 +199,7 @@ def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: K
     >>> rough(torch.eye(2), torch.eye(2), torch.tensor([0]), torch.tensor([1]), kernel).tolist()
     [1.0]
     """
-    tiny = _tiny(source.dtype)
+    tiny = least(source.dtype)
     first = source / kernel.apply(torch.ones_like(target[:1]))
     sums = kernel.back(first).clamp_(min=tiny)
     cost = source.new_empty(len(row))
@@ -242,18 +250,20 @@ def _share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
 
 def _solve(a: Tensor, b: Tensor, kernel: Kernel, tolerance: float, iterations: int) -> Transport:
     """Pairs a [p, s] (or [1, s], shared by all) and b [p, d]: costs and errors [p]."""
-    tiny = _tiny(b.dtype)
+    tiny = least(b.dtype)
     cost, error = b.new_empty(len(b)), b.new_full((len(b),), torch.inf)
     pair = torch.arange(len(b), device=b.device)
     coarse = min(COARSE, iterations - 1)
-    every = CHECK_EVERY if device.launch_bound(b.device) else 1
-    v = torch.ones_like(b)
-    u = torch.ones_like(a)
+    every = LOOK_EVERY if device.launch_bound(b.device) else 1
+    v, u = torch.ones_like(b), torch.ones_like(a)
+    pace = Pace.first(error)
     done = 0
     while True:
         kv = kernel.apply(v, coarse=done < coarse)
         if done == iterations or (done > coarse and (done - coarse - 1) % every == 0):
             now = (u * kv).sub_(a).abs_().sum(1)
+            if (done - coarse - 1) % LOOK_EVERY == 0:
+                pace = pace.look(now)
             ready = now < tolerance if done < iterations else torch.ones_like(now, dtype=torch.bool)
             amount = int(ready.sum())
             if amount * 8 >= len(ready):  # moving the others up costs a pass, so a few are carried along
@@ -264,22 +274,61 @@ def _solve(a: Tensor, b: Tensor, kernel: Kernel, tolerance: float, iterations: i
                 if amount == len(ready):
                     return Transport(cost, error, done)
                 pair, b, u, v, kv = pair[stay], b[stay], u[stay], v[stay], kv[stay]
+                pace = pace.of(stay)
                 a = a[stay] if len(a) > 1 else a
         # over-relaxation is safe near the solution only; plain updates converge from anywhere, so they come last
-        far = 1.0 if done == 0 or done >= iterations // 2 else SLOW_RELAXATION if done >= SLOW else RELAXATION
-        u = _relax(a / kv.clamp_(min=tiny), u, far - 1)
-        v = _relax(b / kernel.back(u, coarse=done < coarse).clamp_(min=tiny), v, far - 1)
+        beyond = None if done == 0 or done >= iterations // 2 else (pace.far - 1)[:, None]
+        u = _relax(a / kv.clamp_(min=tiny), u, beyond)
+        v = _relax(b / kernel.back(u, coarse=done < coarse).clamp_(min=tiny), v, beyond)
         done += 1
 
 
-def _relax(new: Tensor, old: Tensor, power: float) -> Tensor:
+class Pace(NamedTuple):
+    """How far the updates of each pair [p] go in the log domain, how far they may, and the error at the last look."""
+
+    far: Tensor
+    most: Tensor
+    error: Tensor
+
+    @classmethod
+    def first(cls, like: Tensor) -> Pace:
+        """Before anything is known."""
+        far, most = (torch.full_like(like, value) for value in (RELAXATION, MOST_RELAXATION))
+        return cls(far, most, torch.full_like(like, torch.inf))
+
+    def of(self, which: Tensor) -> Pace:
+        """That of some pairs."""
+        return Pace(*(each[which] for each in self))
+
+    def look(self, now: Tensor) -> Pace:
+        """What follows from the marginal errors [p] `LOOK_EVERY` iterations later.
+
+        Near the solution plain updates shrink the error by a factor η. Those that go ω times as far shrink it by a μ
+        with (μ + ω − 1)² = ω² η μ, as in the theory of over-relaxation, which gives η; best is 2 / (1 + √(1 − η)).
+        Away from the solution that may be too far: a pair whose error has grown then goes less far, for good.
+
+        >>> far, most, error = torch.tensor([1.4, 1.4, 1.75]).double(), torch.full((3,), 1.75).double(), torch.ones(3)
+        >>> Pace(far, most, error).look(torch.tensor([0.6, 0.0, 5.0])).far.round(decimals=2).tolist()
+        [1.66, 1.4, 1.4]
+        """
+        rate = (now / self.error).clamp(1e-6, 0.9999) ** (1 / LOOK_EVERY)
+        eta = ((rate + self.far - 1).square() / (self.far.square() * rate)).clamp(max=0.9999)
+        best = 2 / (1 + (1 - eta).sqrt())
+        # beyond the best the error shrinks by ω − 1, whatever η is
+        far = torch.where(rate > self.far - 1 + 0.02, torch.maximum(self.far, best), self.far)
+        too_far = (self.far > RELAXATION) & (now > STUCK * self.error)
+        most = torch.where(too_far, 1 + LESS * (self.most - 1), self.most)
+        return Pace(torch.minimum(torch.where(too_far, RELAXATION, far), most), most, now)
+
+
+def _relax(new: Tensor, old: Tensor, power: float | Tensor | None) -> Tensor:
     """`new` [p, d] moved on by (new/old)^power, in the place of `old`; entries that are zero stay zero."""
-    if power == 0.0:
+    if power is None:
         return new
-    return torch.div(new, old.clamp_(min=_tiny(old.dtype)), out=old).pow_(power).mul_(new)
+    return torch.div(new, old.clamp_(min=least(old.dtype)), out=old).pow_(power).mul_(new)
 
 
-def _tiny(dtype: torch.dtype) -> float:
+def least(dtype: torch.dtype) -> float:
     """The least divisor: its reciprocal leaves room below the largest number of `dtype` for products."""
     return 1e-30 if dtype == torch.float32 else 1e-250
 

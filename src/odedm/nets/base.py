@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from odedm.compiled import has_kernels
 from odedm.errors import UsageError
-
-log = logging.getLogger(__name__)
 
 
 class Net(nn.Module, ABC):
@@ -107,7 +103,7 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
         )
 
     def _has_kernel(self, x: Tensor) -> bool:
-        return x.dim() == 4 and x.dtype != torch.float64 and has_kernels(x.device)
+        return x.dim() == 4 and x.dtype != torch.float64 and has_kernels("odedm.nets.norm_kernels", x.device)
 
     def _kernel(self, x: Tensor, beside: Tensor | None, relu: bool) -> Tensor:
         from odedm.nets.norm_kernels import group_norm  # Triton comes with torch for GPUs alone
@@ -134,26 +130,6 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
 
 class Norm2d(GroupedNorm, nn.BatchNorm2d):
     """BatchNorm for images, by group where a net asks for it."""
-
-
-@cache
-def has_kernels(device: torch.device) -> bool:
-    """Whether our own kernels work on a device: found out by one small call, for Triton needs a compiler of the system.
-
-    Without them torch's own operations do the same, group by group, more slowly.
-    """
-    if device.type != "cuda" or find_spec("triton") is None:
-        return False
-    try:
-        from odedm.nets.norm_kernels import trial
-
-        trial(device)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # whatever a compiler may lack, training goes on without it
-        log.warning("Triton cannot compile kernels here, so steps will be slower: %s", error)
-        return False
-    return True
 
 
 @contextmanager

@@ -96,8 +96,11 @@ class Stepper:
 
     def close(self) -> None:
         """Let go of the recordings, and of the run itself: with it they would be kept until Python collects garbage."""
+        recorded = bool(self._recordings)
         self._recordings.clear()
         self._record, self.recorder, self.step = None, None, _closed
+        if recorded:
+            release_memory()
 
 
 def _closed(_batch: Rows, _new: int) -> Rows:
@@ -130,6 +133,13 @@ class CudaRecorder:
                 raise
             graph.capture_end()
         return CudaRecording(graph, inputs, outputs)
+
+
+def release_memory() -> None:
+    """Give back what recordings held: torch keeps it for itself, and cuDNN, which asks the GPU, may find none left."""
+    if torch.cuda.is_available():
+        with CudaRecorder._one_at_a_time:  # nothing may be freed while another run records
+            torch.cuda.empty_cache()
 
 
 @contextmanager

@@ -56,27 +56,33 @@ def own_stream(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    outer, inner = torch.cuda.current_stream(device), _unused_stream(device)
+    outer, inner = torch.cuda.current_stream(device), _take_stream(device)
     inner.wait_stream(outer)
     try:
         with torch.cuda.stream(inner):
             yield
     finally:
         outer.wait_stream(inner)
-        _in_use.discard(inner.cuda_stream)
+        _idle.setdefault(device, []).append(inner)
 
 
-_in_use: set[int] = set()
-_looking = threading.Lock()
+_idle: dict[torch.device, list[torch.cuda.Stream]] = {}
+_made: set[int] = set()
+_taking = threading.Lock()
 
 
-def _unused_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream that no other run has: torch hands out 32 in turn, and two runs on one would record each other."""
-    with _looking:
+def _take_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream that no other run has: torch hands out 32 in turn, and two runs on one would record each other.
+
+    One that an earlier run has left comes first: torch keeps freed memory by stream, and each new one would add to it.
+    """
+    with _taking:
+        if _idle.get(device):
+            return _idle[device].pop()
         for _ in range(64):
             stream = torch.cuda.Stream(device)
-            if stream.cuda_stream not in _in_use:
-                _in_use.add(stream.cuda_stream)
+            if stream.cuda_stream not in _made:
+                _made.add(stream.cuda_stream)
                 return stream
     raise UsageError("A GPU has streams for 32 runs at once. Use fewer lanes (--lanes).")
 
