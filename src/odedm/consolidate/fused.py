@@ -8,6 +8,8 @@ rows of the histograms are looked up there too, so that pairs which have converg
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -16,16 +18,20 @@ from torch import Tensor
 from odedm.consolidate.kernels import DenseKernel
 from odedm.consolidate.sinkhorn import COARSE, LOOK_EVERY, Pace, Transport, least
 
-ROWS, BINS, DEPTH, WARPS, STAGES = 128, 128, 32, 8, 3
+ROWS, BINS, DEPTH, WARPS, STAGES = 64, 64, 32, 4, 4
 """Pairs and bins of a tile, how many bins of the other side it takes at a time, and how the GPU works on it."""
 
 
 @triton.jit(do_not_specialize=["pairs"])
 def _scale(
-    other, weight, mass, index, old, far, new, error, pairs, out_bins, in_bins, out_stride, in_stride, tiny,
-    ROWS: tl.constexpr, BINS: tl.constexpr, DEPTH: tl.constexpr, HALF: tl.constexpr,
+    other, high, low, mass, index, old, far, new, error, pairs, out_bins, in_bins, tiny,
+    ROWS: tl.constexpr, BINS: tl.constexpr, DEPTH: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Set new = m · (m / old)^far with m = mass / (K other), and error to |old · (K other) − mass| summed by tile."""
+    """Set new = m · (m / old)^far with m = mass / (K other), and error to |old · (K other) − mass| summed by tile.
+
+    K is `high` + `low`, both bfloat16, and so is what it is multiplied with: three products on tensor cores that are
+    off by 2⁻¹⁶ of each term; for `COARSE` the first of them alone.
+    """
     tiles = tl.cdiv(out_bins, BINS)  # those of the same pairs follow each other: they read the same rows of `other`
     row = tl.program_id(0) // tiles * ROWS + tl.arange(0, ROWS)
     tile = tl.program_id(0) % tiles
@@ -36,12 +42,12 @@ def _scale(
         inner = begin + tl.arange(0, DEPTH)
         here = inner < in_bins
         x = tl.load(other + long[:, None] * in_bins + inner[None, :], mask=real[:, None] & here[None, :], other=0.0)
-        spot = inner[:, None] * in_stride + place[None, :] * out_stride
-        w = tl.load(weight + spot, mask=here[:, None] & inside[None, :], other=0.0)
-        if HALF:  # noqa: SIM108 - decided when the kernel is compiled
-            product = tl.dot(x.to(tl.bfloat16), w, product)
-        else:
-            product = tl.dot(x, w, product, input_precision="tf32x3")  # as good as float32, by tensor cores
+        spot, known = place[None, :] * in_bins + inner[:, None], here[:, None] & inside[None, :]
+        x_high, k_high = x.to(tl.bfloat16), tl.load(high + spot, mask=known, other=0.0)
+        product = tl.dot(x_high, k_high, product)
+        if not COARSE:
+            product = tl.dot(x_high, tl.load(low + spot, mask=known, other=0.0), product)
+            product = tl.dot((x - x_high.to(tl.float32)).to(tl.bfloat16), k_high, product)
     there, at = real[:, None] & inside[None, :], long[:, None] * out_bins + place[None, :]
     own = tl.load(index + row, mask=real, other=0)
     wanted = tl.load(mass + own[:, None] * out_bins + place[None, :], mask=there, other=0.0)
@@ -53,21 +59,34 @@ def _scale(
     tl.store(new + at, tl.where(fresh > 0, fresh * beyond, 0.0), mask=there)
 
 
-def scale(
-    other: Tensor, weight: Tensor, mass: Tensor, index: Tensor, old: Tensor, far: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The scalings [p, out] that follow `old` for `other` [p, in] under K = `weight` [out, in], and the errors [p].
+class Halves(NamedTuple):
+    """A kernel K [out, in] as the sum of two in bfloat16."""
 
-    Pair i is to get `mass`[`index`[i]]; it goes (m / old)^`far`[i] beyond m. The error is that of `old`.
+    high: Tensor
+    low: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> Halves:
+        """Split K in float32, in the order in which a product reads it."""
+        high = weight.bfloat16().contiguous()
+        return cls(high, (weight - high).bfloat16().contiguous())
+
+
+def scale(
+    other: Tensor, kernel: Halves, mass: Tensor, index: Tensor, old: Tensor, far: Tensor, *, coarse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The scalings [p, out] that follow `old` for `other` [p, in], and the errors of `old` in parts [p, tiles].
+
+    Pair i is to get `mass`[`index`[i]]; it goes (m / old)^`far`[i] beyond m.
     """
-    pairs, (out_bins, in_bins) = len(other), weight.shape
+    pairs, (out_bins, in_bins) = len(other), kernel.high.shape
     tiles = triton.cdiv(out_bins, BINS)
     new, error = torch.empty_like(old), old.new_empty(pairs, tiles)
     _scale[(triton.cdiv(pairs, ROWS) * tiles,)](
-        other, weight, mass, index, old, far, new, error, pairs, out_bins, in_bins, *weight.stride(), least(old.dtype),
-        ROWS=ROWS, BINS=BINS, DEPTH=DEPTH, HALF=weight.dtype == torch.bfloat16, num_warps=WARPS, num_stages=STAGES,
+        other, *kernel, mass, index, old, far, new, error, pairs, out_bins, in_bins, least(old.dtype),
+        ROWS=ROWS, BINS=BINS, DEPTH=DEPTH, COARSE=coarse, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
-    return new, error.sum(1)
+    return new, error
 
 
 def solve(
@@ -78,12 +97,12 @@ def solve(
     cost, error = source.new_empty(pairs), source.new_full((pairs,), torch.inf)
     pair, pace = torch.arange(pairs, device=row.device), Pace.first(error)
     u, v = source.new_ones(pairs, source.shape[1]), target.new_ones(pairs, target.shape[1])
-    plain = torch.zeros_like(error)
+    plain, forth, back = torch.zeros_like(error), Halves.of(kernel.weight), Halves.of(kernel.weight.T)
     for done in range(iterations + 1):
-        weight = kernel.weight_for(coarse=done < coarse)
         beyond = plain[: len(row)] if done == 0 or done >= iterations // 2 else pace.far - 1
-        fresh, now = scale(v, weight, source, row, u, beyond)
+        fresh, parts = scale(v, forth, source, row, u, beyond, coarse=done < coarse)
         if done == iterations or (done > coarse and (done - coarse - 1) % LOOK_EVERY == 0):
+            now = parts.sum(1)
             pace = pace.look(now)
             ready = now < tolerance if done < iterations else torch.ones_like(now, dtype=torch.bool)
             amount = int(ready.sum())
@@ -96,12 +115,12 @@ def solve(
                 pair, row, column, pace = pair[stay], row[stay], column[stay], pace.of(stay)
                 beyond, fresh, v = beyond[stay], fresh[stay], v[stay]
         u = fresh
-        v, _ = scale(u, weight.T, target, column, v, beyond)
+        v, _ = scale(u, back, target, column, v, beyond, coarse=done < coarse)
     return Transport(cost, error, done)
 
 
 def trial(device: torch.device) -> None:
     """Compile and run the kernel once in either precision, on next to nothing; raises what stands in the way."""
     one, first = torch.ones(2, 16, device=device), torch.zeros(2, dtype=torch.int64, device=device)
-    for weight in (torch.ones(16, 16, device=device), torch.ones(16, 16, device=device, dtype=torch.bfloat16)):
-        scale(one, weight, one / 16, first, one, one[:, 0].contiguous())
+    for coarse in (True, False):
+        scale(one, Halves.of(torch.ones(16, 16, device=device)), one, first, one, one[:, 0].contiguous(), coarse=coarse)

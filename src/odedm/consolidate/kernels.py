@@ -74,18 +74,14 @@ class DenseKernel:
     def _halved(self, matrix: Tensor) -> Tensor:
         return matrix.bfloat16() if matrix.dtype == torch.float32 and half_is_fast(matrix.device) else matrix
 
-    def weight_for(self, *, coarse: bool) -> Tensor:
-        """K [s, d], for `coarse` in half precision where that is faster."""
-        return self._half if coarse else self.weight
-
     def apply(self, v: Tensor, *, coarse: bool = False) -> Tensor:
         """K v for each row: [p, d] -> [p, s]."""
-        weight = self.weight_for(coarse=coarse)
+        weight = self._half if coarse else self.weight
         return (v.to(weight.dtype) @ weight.T).to(v.dtype)
 
     def back(self, u: Tensor, *, coarse: bool = False) -> Tensor:
         """Kᵀ u for each row: [p, s] -> [p, d]."""
-        weight = self.weight_for(coarse=coarse)
+        weight = self._half if coarse else self.weight
         return (u.to(weight.dtype) @ weight).to(u.dtype)
 
     def apply_cost(self, v: Tensor, *, coarse: bool = False) -> Tensor:

@@ -117,7 +117,7 @@ class _Lloyd:
 
     def solve(self, iterations: int, tolerance: float) -> list[tuple[Clusters, list[int]]]:
         """The clusters of each set, and their sizes."""
-        settled = tolerance * self.variance
+        settled = (tolerance * self.variance).sqrt()
         active = torch.ones_like(settled, dtype=torch.bool)
         used = torch.zeros_like(settled)  # by each set for itself: a slow one takes nothing from the others
         every = CHECK_EVERY if self.batched else 1
@@ -151,10 +151,11 @@ class _Lloyd:
     def _step(self, active: Tensor, settled: Tensor) -> Tensor:
         """Move the centroids of the sets that are `active` [C]; which of them are so still."""
         size, total = self._sums(self._assign()[1])
-        moved = torch.where(size > 0, total / size.clamp(min=1), self.centroid)
-        shift = (moved - self.centroid).square_().sum((1, 2))
+        # few and small operations, since starting them is what takes the time on a GPU; an empty cluster stays
+        move = total.addcmul(size, self.centroid, value=-1).div_(size.clamp(min=1))
         # a set that has settled stays as it is, so it does not matter how late anybody looks
-        self.centroid = torch.where(active[:, None, None], moved, self.centroid)
+        self.centroid = self.centroid.addcmul(move, active[:, None, None].to(move.dtype))
+        shift: Tensor = torch.linalg.vector_norm(move, dim=(1, 2))
         return active & (shift > settled)
 
     def _assign(self) -> tuple[Tensor, Tensor]:
