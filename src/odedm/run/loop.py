@@ -270,6 +270,8 @@ class Run:
 
     def _look(self, task: Task, new: int) -> None:
         """Test in mid-task where it is time to; the run goes on as if it had not."""
+        if not self.looks.anytime:
+            return
         progress = self.progress
         done = progress.rows - sum(len(each) for each in self.stream.tasks[: task.index])
         if self.looks.due(done - new, done, len(task)):
