@@ -147,7 +147,7 @@ def test_what_runs_look_at_is_the_studys_and_no_axis() -> None:
         "evidence = 'yes'": "true or false; 'yes' was given",
         "anytime = -1": "-1 was given",
         "anytime = [1, 2]": "whole number",
-        "[[grid]]\nanytime = 2": "Unknown key 'anytime'",
+        "[[grid]]\nanytime = 2": "'anytime' is the whole study's: write it above the grids",
     }
     for text, sentence in bad.items():
         with pytest.raises(UsageError, match=re.escape(sentence)):

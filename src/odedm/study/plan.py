@@ -164,6 +164,9 @@ def _study(plain: dict[str, Any], name: str) -> Study:
 
 def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
     both = {**shared, **table}
+    for key in table:
+        if key in KEYS:
+            raise UsageError(f"'{key}' is the whole study's: write it above the grids.")
     for key in both:
         if key not in AXES and key not in TABLES:
             raise unknown("key", key, [*AXES, *TABLES, *KEYS])
