@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from odedm import ODEDM, Experiment, Native, Reservoir, Run, UsageError, blobs, select, shapes
+from odedm import ODEDM, Experiment, Looks, Native, Reservoir, Run, UsageError, blobs, select, shapes
 from odedm.catalogue import DISTANCES, METHODS
 from odedm.consolidate import sinkhorn
 from odedm.consolidate.kernels import DenseKernel
@@ -110,6 +110,28 @@ def test_a_captured_run_has_the_numbers_of_an_eager_one(method, memory):
         assert a.equal(b)
     for name, column in captured.memory.rows().items():
         assert column.equal(eager.memory.rows()[name]), name
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("method", ["derpp", "icarl", "puridiver", "vrmcl"])  # all of them capturable
+def test_a_captured_run_that_looks_has_the_numbers_of_one_that_does_not(method, memory):
+    """Tests between replayed steps leave no trace in the recordings, and see what an eager run's do."""
+    data, looks = shapes(), Looks(evidence=True, anytime=5)
+    words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4}
+    plan, eager = (Experiment(MEMORIES[memory], capture=capture, **words) for capture in (True, False))
+    runs = [Run(plan, data, looks), Run(plan, data), Run(eager, data, looks)]
+    looked, blind, slow = [run.finish() for run in runs]
+    assert runs[0].stepper.captured == runs[1].stepper.captured > 10, "no recording was thrown away for it"
+    assert looked.result.class_il == blind.result.class_il
+    assert looked.result.census == blind.result.census
+    for a, b in zip(looked.method.net.state_dict().values(), blind.method.net.state_dict().values(), strict=True):
+        assert a.equal(b)
+    for name, column in looked.memory.rows().items():
+        assert column.equal(blind.memory.rows()[name]), name
+    assert looked.result.anytime == slow.result.anytime
+    assert len(looked.result.anytime) == 15
+    assert looked.evidence.keys() == slow.evidence.keys()
+    assert all(column.equal(slow.evidence[name]) for name, column in looked.evidence.items())
 
 
 def test_lanes_on_streams_have_the_numbers_runs_have_alone(tmp_path):

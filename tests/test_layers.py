@@ -29,7 +29,7 @@ ALLOWED = {
     "report": BASE | {"run", "study"},
     "terminal": BASE | {"run"},
     "cli": BASE | {"run", "study", "report", "launch", "data_cli", "results_cli", "run_cli", "study_cli", "console"},
-    "launch": BASE | {"run", "report", "terminal", "console"},
+    "launch": BASE | {"run", "report", "terminal", "console", "events"},
     "run_cli": BASE | {"run", "launch", "data_cli", "console", "options"},
     "console": {"errors"},
     "options": BASE | {"run"},

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odedm.frames import Results
     from odedm.rows import Field, Part, Rows, Store, Task
     from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
+    from odedm.run.looks import Looks
     from odedm.run.loop import Outcome, Run, train
     from odedm.run.results import Result
     from odedm.stream.cache import open_data
@@ -37,6 +38,7 @@ _HOMES = {
     "Experiment": "run.experiment",
     "Native": "run.experiment",
     "Reservoir": "run.experiment",
+    "Looks": "run.looks",
     "Outcome": "run.loop",
     "Run": "run.loop",
     "train": "run.loop",
@@ -56,6 +58,7 @@ __all__ = [
     "Dataset",
     "Experiment",
     "Field",
+    "Looks",
     "Native",
     "Outcome",
     "Part",

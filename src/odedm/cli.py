@@ -21,6 +21,7 @@ from odedm.launch import launch, plan_jobs, print_table
 from odedm.run.results import find
 from odedm.run.schedule import Wishes
 from odedm.run_cli import MOST_SEEDS, guarded
+from odedm.study.ready import READY
 
 app = typer.Typer(
     name="odedm",
@@ -100,6 +101,7 @@ LISTS: dict[str, dict[str, Any]] = {
     "spaces": catalogue.SPACES,
     "class-orders": catalogue.CLASS_ORDERS,
     "precisions": catalogue.PRECISIONS,
+    "studies": READY,
 }
 
 
@@ -122,15 +124,28 @@ def list_(
 def show(
     path: Annotated[Path, typer.Argument(help="A run's folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    row: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="What became of row N of the stream; for a run with --evidence."),
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Draw that, too: as PNG and SVG, with its data as CSV.")
+    ] = None,
 ) -> None:
-    """Show one run: its configuration, its accuracy matrices, its memory."""
+    """Show one run: its configuration, its accuracy matrices, its memory; or one row's story."""
+    if figure is not None and row is None:
+        raise UsageError("--figure draws the story of one row; give it too, e.g. --row 17.")
     folders = find([path])
     if len(folders) > 1:
         raise UsageError(f"'{path}' holds {len(folders)} runs; give one, e.g. '{folders[0]}', or use `odedm report`.")
     from odedm.report.runs import load
-    from odedm.report.show import print_run
+    from odedm.report.show import print_run, show_row
 
-    result = load(folders)[0].result
+    run = load(folders)[0]
+    if row is not None:
+        show_row(run, row, out, as_json=as_json, folder=figure)
+        return
+    result = run.result
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict(), indent=1) + "\n")
         return

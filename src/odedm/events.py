@@ -62,6 +62,8 @@ class JsonLines:
         for task, (accuracy, row) in enumerate(zip(result.acc, result.class_il, strict=True)):
             self._write(job, "task", task=task, acc=accuracy, class_il=row, task_il=result.task_il[task])
         last = {name: getattr(result, name) for name in ("acc_last", "acc_mean", "task_il_last", "forgetting")}
+        if result.anytime is not None:
+            last["anytime"] = result.anytime
         self._write(job, "finished", **last, seconds=sum(result.seconds.values()), experiment=result.experiment)
 
     def _write(self, job: int, event: str, **more: Any) -> None:
@@ -105,6 +107,8 @@ class TensorBoard:
                 log.add_scalar(f"class-IL by task/task {earlier}", value, task)
             for part, counts in result.census[task].items() if task < len(result.census) else ():
                 log.add_scalar(f"memory/{part} rows", sum(counts), task)
+        for rows, accuracy in result.anytime or ():
+            log.add_scalar("class-IL/ACC by rows seen", accuracy, int(rows))
         for phase, seconds in result.seconds.items():
             log.add_scalar(f"seconds/{phase}", seconds, 0)
         log.add_text("experiment", "```\n" + json.dumps(result.experiment, indent=1) + "\n```")

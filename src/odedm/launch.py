@@ -6,17 +6,19 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from odedm.console import err, out
 from odedm.errors import UsageError
+from odedm.events import Together, listeners
 from odedm.files import writable_folder
 from odedm.run.attempt import Job, discard_leftover
 from odedm.run.experiment import Experiment
 from odedm.run.finished import finished
 from odedm.run.lanes import run_jobs
 from odedm.run.manifest import inspect, working_folder
-from odedm.run.results import FILE, Result
+from odedm.run.results import EVIDENCE_FILE, FILE, Result
 from odedm.run.schedule import Wishes
 from odedm.terminal import Board
 
@@ -64,11 +66,19 @@ def _unfinished_below(path: Path) -> Iterator[Path]:
 
 
 def launch(
-    jobs: Sequence[Job], *, lanes: int | None, wishes: Wishes, quiet: bool = False, writable: Path | None = None
+    jobs: Sequence[Job],
+    *,
+    lanes: int | None,
+    wishes: Wishes,
+    quiet: bool = False,
+    writable: Path | None = None,
+    events: Path | None = None,
+    tensorboard: Path | None = None,
 ) -> list[Result]:
     """The results of all jobs: those that are finished are read, the others run.
 
-    That a folder is taken or closed is found out before the first minute is spent.
+    That a folder is taken or closed is found out before the first minute is spent. What happens goes to `events` as
+    JSON lines, and to `tensorboard`, where they are given.
     """
     from odedm.run.save import check_free
 
@@ -81,19 +91,40 @@ def launch(
     if done:
         what = f"'{jobs[0].folder}' is" if len(jobs) == 1 else f"{len(done)} of {len(jobs)} runs are"
         _say(f"{what} finished already, and not trained again; --overwrite would.")
-    with Board(todo, err, quiet=quiet) as board:
+        _say_unlooked([(jobs[number].folder, result) for number, result in done.items()], wishes)
+    names = [f"{job.folder.parent.name}/{job.folder.name}" for job in todo]
+    with ExitStack() as stack:
+        heard = listeners(names, events, tensorboard) if todo else []
+        for each in heard:
+            stack.callback(each.close)
+        board = stack.enter_context(Board(todo, err, quiet=quiet))
         made = iter(
             run_jobs(
                 todo,
-                board,
+                Together(board, *heard),
                 lanes=lanes,
                 overwrite=wishes.overwrite,
                 fresh=wishes.fresh,
                 schedule=wishes.schedule,
+                looks=wishes.looks,
                 say=_say,
             )
         )
     return [done[number] if number in done else next(made) for number in range(len(jobs))]
+
+
+def _say_unlooked(done: Sequence[tuple[Path, Result]], wishes: Wishes) -> None:
+    """Say which finished runs lack what is asked for: it cannot be had without training them again."""
+    if wishes.looks is None:
+        return
+    asked = {
+        "evidence": [folder for folder, _ in done if wishes.looks.evidence and not (folder / EVIDENCE_FILE).is_file()],
+        "any-time accuracy": [folder for folder, result in done if wishes.looks.anytime and result.anytime is None],
+    }
+    for what, lacking in asked.items():
+        if lacking:
+            which = f"'{lacking[0]}' was" if len(lacking) == 1 else f"{len(lacking)} of them were"
+            _say(f"{which} finished without {what}. --overwrite would train again, and make it.")
 
 
 def _finished(jobs: Sequence[Job]) -> dict[int, Result]:

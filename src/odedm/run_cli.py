@@ -18,6 +18,7 @@ from odedm.errors import choose
 from odedm.launch import GOES_ON, launch, plan_jobs, print_table, unfinished_jobs
 from odedm.run.attempt import Job
 from odedm.run.experiment import Experiment
+from odedm.run.looks import Looks
 from odedm.run.results import Result
 from odedm.run.schedule import Schedule, Wishes
 
@@ -34,6 +35,12 @@ Checkpoints = Annotated[
         rich_help_panel="Run",
     ),
 ]
+
+Events = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Add what happens as JSON lines, e.g. events.jsonl.", rich_help_panel="Look on"),
+]
+Logs = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write TensorBoard logs.", rich_help_panel="Look on")]
 
 
 def register(app: typer.Typer) -> None:
@@ -189,10 +196,19 @@ def run(
         bool,
         typer.Option("--json", help="Print the results as JSON, and nothing else, on stdout.", rich_help_panel="Run"),
     ] = False,
+    evidence: Annotated[
+        bool,
+        typer.Option("--evidence", help="Keep features, and how prototypes were chosen.", rich_help_panel="Look on"),
+    ] = False,
+    anytime: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Test N times in each task.", rich_help_panel="Look on")
+    ] = 0,
+    events: Events = None,
+    tensorboard: Logs = None,
 ) -> None:
     """Train a method with a memory on a stream, for one seed or many; again, it goes on where it stopped."""
     data = settle(data, size)
-    wishes = Wishes(Schedule.parse(checkpoint), fresh, overwrite)
+    wishes = Wishes(Schedule.parse(checkpoint), fresh, overwrite, Looks(evidence, anytime))
     choose("memory", memory, catalogue.MEMORIES)
     of_memory = {
         "rho": rho, "k": k, "replay": replay, "gamma": gamma, "distance": distance, "dac": dac,
@@ -225,7 +241,15 @@ def run(
         capture=not eager,
     )
     jobs = plan_jobs([plan.with_seed(each) for each in range(seed, seed + seeds)], out_folder)
-    results = launch(jobs, lanes=lanes, wishes=wishes, quiet=as_json, writable=out_folder)
+    results = launch(
+        jobs,
+        lanes=lanes,
+        wishes=wishes,
+        quiet=as_json,
+        writable=out_folder,
+        events=events,
+        tensorboard=tensorboard,
+    )
     _show(jobs, results, as_json=as_json)
 
 
@@ -235,11 +259,13 @@ def resume(
     lanes: Annotated[int | None, typer.Option(min=1, help="Runs side by side.", show_default="as many as pay")] = None,
     checkpoint: Checkpoints = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")] = False,
+    events: Events = None,
+    tensorboard: Logs = None,
 ) -> None:
     """Go on with runs that were stopped or killed, from their last checkpoints."""
     wishes = Wishes(Schedule.parse(checkpoint))
     jobs = unfinished_jobs(paths)
-    results = launch(jobs, lanes=lanes, wishes=wishes, quiet=as_json)
+    results = launch(jobs, lanes=lanes, wishes=wishes, quiet=as_json, events=events, tensorboard=tensorboard)
     _show(jobs, results, as_json=as_json)
 
 

@@ -278,6 +278,9 @@ def test_the_story_of_a_row_comes_from_the_choices_of_its_class(fabricate: Fabri
     assert [(m.distance, m.rank, m.kept) for m in told.meetings] == [(5.0, 2, False), (3.0, 2, False)]
     assert figures.story_of_row(run, 202).meetings[0].kept
     assert [m.rank for m in figures.story_of_row(run, 101).meetings] == [2]  # its class has one prototype
+    choices["choice.kept"] = np.array([0, -1, 1, 1, 0])
+    save_file(choices, folder / EVIDENCE_FILE)  # two rows for prototype 1
+    assert [[m.kept for m in figures.story_of_row(run, row).meetings] for row in (200, 201)] == [[False, True]] * 2
     with pytest.raises(UsageError, match="Row 7 was no candidate"):
         figures.story_of_row(run, 7)
     (plain,) = load([fabricate(seed=1)])

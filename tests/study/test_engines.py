@@ -9,7 +9,9 @@ from dataclasses import replace
 
 from puppets import Notes
 
-from odedm.run.results import FILE, Result
+from odedm.run.looks import Looks
+from odedm.run.results import EVIDENCE_FILE, FILE, Result
+from odedm.study.cluster import do_remotely, packed
 from odedm.study.conduct import Where, go, open_engine
 from odedm.study.drive import Driver
 from odedm.study.ledger import Ledger
@@ -38,6 +40,18 @@ def test_processes_and_threads_measure_the_same(works, tmp_path) -> None:
         assert (outcome.done, outcome.failed) == (5, {})
         found.append([measured(work.folder) for work in own] + [ledger.scores()])
     assert found[0] == found[1]
+
+
+def test_threads_and_workers_elsewhere_look_alike(works, tmp_path) -> None:
+    work = replace(works[1], looks=Looks(evidence=True, anytime=2))
+    engine = Threads(1)
+    try:
+        assert Driver(engine, Ledger(tmp_path), Notes(), Pace()).run([work]).done == 1
+    finally:
+        engine.close()
+    files = do_remotely(packed(work), 0, None)["files"]
+    assert files[EVIDENCE_FILE] == (work.folder / EVIDENCE_FILE).read_bytes()
+    assert json.loads(files[FILE])["anytime"] == Result.load(work.folder / FILE).anytime
 
 
 def test_a_lane_that_dies_takes_its_own_work_down_alone(works, tmp_path) -> None:

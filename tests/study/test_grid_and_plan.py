@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from odedm.errors import UsageError
 from odedm.run.experiment import ODEDM, Native, Reservoir
+from odedm.run.looks import Looks
 from odedm.study.grid import Grid, matches
 from odedm.study.plan import Selection, Study, parse, read
 from odedm.study.ready import READY, ready
@@ -133,6 +135,23 @@ def test_a_written_study_is_read_as_it_was(name: str, tmp_path) -> None:
 def test_any_text_about_a_study_survives_the_file(about: str) -> None:
     study = Study("mine", (Grid({"capacity": (5,)}),), (0,), about)
     assert parse(study.to_toml()) == study
+
+
+def test_what_runs_look_at_is_the_studys_and_no_axis() -> None:
+    study = parse("evidence = true\nanytime = 4\ncapacity = [5, 6]")
+    assert study.looks == Looks(evidence=True, anytime=4)
+    assert len(study.experiments()) == 10
+    assert parse(study.to_toml()) == study
+    assert parse("capacity = 5").looks == Looks()
+    bad = {
+        "evidence = 'yes'": "true or false; 'yes' was given",
+        "anytime = -1": "-1 was given",
+        "anytime = [1, 2]": "whole number",
+        "[[grid]]\nanytime = 2": "'anytime' is the whole study's: write it above the grids",
+    }
+    for text, sentence in bad.items():
+        with pytest.raises(UsageError, match=re.escape(sentence)):
+            parse(text)
 
 
 def test_a_file_that_cannot_be_read_is_a_sentence(tmp_path) -> None:

@@ -11,6 +11,7 @@ from puppets import SMALL, result_of
 import odedm
 from odedm.errors import UsageError
 from odedm.run.attempt import Job, attempt
+from odedm.run.looks import Looks
 from odedm.run.provenance import code_version, commit
 from odedm.study.content import content_key, key_of_result
 from odedm.study.grid import Grid
@@ -29,6 +30,19 @@ def test_a_finished_run_has_the_key_that_was_planned_for_it(works) -> None:
     assert list(status.done) == [work.key for work in works[:2]]
     assert [work.key for work in status.todo] == [work.key for work in works[2:]]
     assert status.total == 4
+
+
+def test_a_run_that_was_finished_without_looking_counts(works, write) -> None:
+    write(works[0])
+    looking = [replace(work, looks=Looks(evidence=True, anytime=3)) for work in works]
+    ledger = Ledger(works[0].folder.parents[2])
+    status = ledger.status(looking, reuse="version", **HERE)
+    assert list(status.done) == [works[0].key]
+    assert all(work.looks.evidence for work in status.todo)
+    plans = [work.experiment for work in works]
+    assert [work.key for work in prepare(plans, ledger.runs, device="cpu", looks=Looks(anytime=3)).works] == [
+        work.key for work in works
+    ]
 
 
 def test_what_sets_the_pace_is_no_part_of_the_content(works) -> None:

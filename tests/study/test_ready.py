@@ -106,6 +106,9 @@ def test_mini_has_every_kind_of_evidence() -> None:
     assert len({memory.capacity for memory in duals}) == 2
     assert any(plan.net == "vit" for plan in plans)
     assert any(plan.options.get("fit") for plan in plans)
+    looks = ready("mini").looks
+    assert looks.evidence
+    assert looks.anytime
 
 
 def test_a_table_that_the_paper_does_not_have_is_refused() -> None:

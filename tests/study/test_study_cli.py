@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from odedm.cli import app
-from odedm.run.results import find
+from odedm.run.results import Result, find
 
 TOML = """
 data = "blobs"
@@ -21,6 +21,8 @@ rho = [0.25, 0.5]
 dac = "paper"
 batch = 32
 seeds = 2
+evidence = true
+anytime = 2
 [select]
 tasks = 2
 seeds = [77]
@@ -52,6 +54,8 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
     assert "chosen on held-out training rows" in (out / "report.html").read_text(encoding="utf-8")
     assert {path.name for path in out.iterdir()} >= {"study.toml", "runs", "table.md", "table.csv", "table.tex"}
     assert len(find([out])) == 6
+    assert len(list(out.glob("runs/*/*/evidence.safetensors"))) == 6
+    assert all(len(Result.load(folder / "result.json").anytime or []) == 10 for folder in find([out]))
     kinds = [json.loads(line)["event"] for line in events.read_text().splitlines()]
     assert kinds.count("finished") == 6
     assert kinds.count("task") == 30

@@ -109,8 +109,9 @@ class Consolidator:
                 part = take(rows, member[keep[chosen.row].to(home)])
                 parts.append(part | {"prototype": chosen.centroid.to(home)})
                 if witness is not None:
-                    distance = self.distance.prepare(x, image_shape).pairs(x[keep], own.centroid)
-                    witness(take(rows, member[keep.to(home)]), chosen, distance)
+                    with clock("observe"):
+                        distance = self.distance.prepare(x, image_shape).pairs(x[keep], own.centroid)
+                        witness(take(rows, member[keep.to(home)]), chosen, distance)
         if not parts:
             empty = rows["label"].new_zeros(0, dtype=torch.int64)
             parts.append(take(rows, empty) | {"prototype": empty})

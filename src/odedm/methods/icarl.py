@@ -46,7 +46,7 @@ class ICarl(Method):
     """The network as the last task left it: frozen, in evaluation mode, and no module of the network."""
     exemplars: Replay | None = field(init=False, repr=False, default=None)
     means: tuple[Tensor, Tensor] | None = field(init=False, repr=False, default=None)
-    """What `class_means` gave for the current weights; None after a step."""
+    """What `class_means` gave for the current weights; None from a task's beginning on, and after a step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,8 +57,9 @@ class ICarl(Method):
         self.seen = self.net.classes
 
     def begin_task(self, task: Task) -> None:
-        """Which columns are old and which are seen: labels are numbered by arrival."""
+        """Which columns are old and which are seen: labels are numbered by arrival. The last task's means are over."""
         super().begin_task(task)
+        self.means = None  # also where the first step is a replayed one, which runs no code here
         self.old, self.seen = min(task.classes), max(task.classes) + 1
 
     def step(self, batch: Rows, replay: Replay) -> Rows:

@@ -1,6 +1,11 @@
-"""One run in a terminal."""
+"""One run in a terminal, and one row of its stream."""
 
 from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -8,6 +13,13 @@ from rich.text import Text
 
 from odedm.report.wording import clean
 from odedm.run.results import Result
+
+if TYPE_CHECKING:
+    from odedm.report.figures.story import Story
+    from odedm.report.runs import Run
+
+MOST = 16
+"""Prototypes that are printed, the nearest first; the figure's data have all."""
 
 
 def print_run(result: Result, out: Console) -> None:
@@ -43,3 +55,40 @@ def print_run(result: Result, out: Console) -> None:
     for title, part in (("Experiment", plan), ("Seconds", result.seconds), ("Provenance", result.provenance)):
         out.print(f"[bold]{title}[/]")
         out.print_json(data=part)
+
+
+def show_row(run: Run, row: int, out: Console, *, as_json: bool = False, folder: Path | None = None) -> None:
+    """Tell what became of a row of the stream when its class was consolidated; with a folder, draw it there, too."""
+    from odedm.report.figures.every import save_panels
+    from odedm.report.figures.evidence import story_of_row
+    from odedm.report.figures.story import sample_story
+
+    told = story_of_row(run, row)
+    if folder is not None:
+        save_panels([sample_story(told)], folder, f"row-{row}")
+    if as_json:
+        out.file.write(json.dumps(asdict(told), indent=1) + "\n")
+        return
+    print_story(told, out)
+    if folder is not None:
+        out.print(f"Drawn: {folder / f'row-{row}.png'}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_story(told: Story, out: Console) -> None:
+    """A row's distance to each prototype of its class, its rank among the candidates, and whether it was kept."""
+    kept = [meeting.prototype for meeting in told.meetings if meeting.kept]
+    near = sorted(told.meetings, key=lambda meeting: meeting.distance)
+    end = f"kept for prototype {kept[0]}" if kept else "not kept"
+    out.print(
+        f"{clean(told.name)}: {end}; one of {told.candidates} candidates of its class for {len(near)} prototypes.",
+        markup=False,
+        highlight=False,
+    )
+    table = Table("prototype", "distance", f"rank of {told.candidates}", "kept", title="Nearest first")
+    for meeting in near[:MOST]:
+        table.add_row(
+            str(meeting.prototype), f"{meeting.distance:.4g}", str(meeting.rank), "yes" if meeting.kept else ""
+        )
+    out.print(table)
+    if len(near) > MOST:
+        out.print(f"… and {len(near) - MOST} prototypes farther away.", markup=False, highlight=False)

@@ -14,7 +14,8 @@ from odedm.errors import UsageError
 from odedm.files import sweep_staging
 from odedm.run.experiment import Experiment
 from odedm.run.lock import RunLock, hold
-from odedm.run.manifest import Meta, Position, listed, working_folder
+from odedm.run.looks import Looks
+from odedm.run.manifest import Meta, Position, listed, stored_looks, working_folder
 from odedm.run.results import FILE
 from odedm.run.schedule import Wishes
 
@@ -64,7 +65,7 @@ def attempt(
             check_free(job.folder, overwrite=wishes.overwrite)
             if (job.folder / FILE).exists():
                 (work / REPLACES).touch()
-            run = Run(job.experiment, data)
+            run = Run(job.experiment, data, _looks(work, wishes, say))
             keeper = keeper_of(run, work, lock, wishes, stop=stop, say=say)
             try:
                 outcome = run.finish(lambda _task, done, total: report(done, total), keeper)
@@ -80,6 +81,20 @@ def attempt(
             if not listed(work):
                 _discard(work, lock)
     return outcome
+
+
+def _looks(work: Path, wishes: Wishes, say: Callable[[str], None]) -> Looks:
+    """What a run is to look at: as it began, for what it did not look at then cannot be made up for."""
+    asked = wishes.looks
+    stored = None if wishes.fresh else stored_looks(work)
+    if stored is None:
+        return asked or Looks()
+    if asked is not None and asked != stored:
+        say(
+            f"This run began {stored.words()}, and goes on so. To have it {asked.words()}, start it anew: by --fresh, "
+            f"or without its working folder '{work}'."
+        )
+    return stored
 
 
 def keeper_of(
@@ -100,6 +115,7 @@ def keeper_of(
         {**run.experiment.describe(), "capture": None},  # which changes no number
         run.data.checksum,
         {**versions(run.device), "precision": run.experiment.precision},
+        run.looks,
     )
     return Keeper(
         work,

@@ -216,18 +216,20 @@ def _frozen(value: Any) -> Hashable:
     return fingerprint(value) if type(value).__module__.startswith("odedm.methods.") else _Same(value)
 
 
-def generators_of(owner: Any, seen: set[int] | None = None) -> Iterator[torch.Generator]:
-    """The CUDA generators that an object of ours holds, at any depth, each once."""
+def generators_of(
+    owner: Any, seen: set[int] | None = None, *, device: str | None = "cuda"
+) -> Iterator[torch.Generator]:
+    """The generators of a kind of device (None: of any) that an object of ours holds, at any depth, each once."""
     seen = set() if seen is None else seen
     if id(owner) in seen:
         return
     seen.add(id(owner))
     if isinstance(owner, torch.Generator):
-        if owner.device.type == "cuda":
+        if device in (None, owner.device.type):
             yield owner
         return
     inside = owner if isinstance(owner, list | tuple) else owner.values() if isinstance(owner, dict) else ()
     if type(owner).__module__.startswith("odedm.") and not isinstance(owner, nn.Module):
         inside = vars(owner).values() if hasattr(owner, "__dict__") else ()
     for each in inside:
-        yield from generators_of(each, seen)
+        yield from generators_of(each, seen, device=device)

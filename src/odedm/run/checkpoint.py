@@ -29,6 +29,7 @@ from odedm.run.manifest import (
     Unfit,
     differences,
     listed,
+    looks_of,
     no_constant,
     read_manifest,
     working_folder,
@@ -144,7 +145,7 @@ def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
 def load(folder: Path, expected: Meta | None = None) -> Checkpoint:
     """One checkpoint, read only after all of it was found to be as it was written."""
     manifest = read_manifest(folder)
-    meta = Meta(manifest["configuration"], manifest["data_checksum"], manifest["versions"])
+    meta = Meta(manifest["configuration"], manifest["data_checksum"], manifest["versions"], looks_of(manifest))
     warnings: tuple[str, ...] = ()
     if expected is not None:
         _check_owner(meta, expected)
@@ -183,6 +184,7 @@ def _write(staging: Path, state: State, meta: Meta, position: Position) -> None:
         "configuration_hash": text_fingerprint(dict(meta.configuration)),
         "data_checksum": meta.data_checksum,
         "versions": dict(meta.versions),
+        "looks": meta.looks.to_dict(),
         "files": listing(staging, (TENSORS, TREE)),
     }
     plain = json.loads(json.dumps(plain))  # tuples become lists before the seal, as they will be after reading

@@ -104,6 +104,9 @@ def _outcome(one: Result, other: Result) -> list[Row]:
     for title, left, right in (("Class-IL", one.class_il, other.class_il), ("Task-IL", one.task_il, other.task_il)):
         if left != right:
             rows.append((f"{title} matrix", *_matrices(left, right)))
+    if one.anytime and other.anytime and one.anytime != other.anytime:  # where only one looked there is no difference
+        means = [math.fsum(value for _, value in each.anytime or []) / len(each.anytime or []) for each in (one, other)]
+        rows.append(("mean accuracy at any time, %", _figure(means[0]), _figure(means[1])))
     for part in ("short", "long"):
         ends = [sum(each.census[-1].get(part, [])) if each.census else 0 for each in (one, other)]
         if [entry.get(part) for entry in one.census] != [entry.get(part) for entry in other.census]:

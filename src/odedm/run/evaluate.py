@@ -41,7 +41,7 @@ def evaluate(
         scores = in_chunks(predict, test["image"])
         if scores.isnan().any():
             raise UsageError(
-                f"The network's outputs are not numbers after task {len(tests)}: training diverged. "
+                f"The network's outputs for test rows are not numbers, in task {len(tests)}: training diverged. "
                 "Lower the learning rate (--lr)."
             )
         own = slice(index * classes_per_task, (index + 1) * classes_per_task)

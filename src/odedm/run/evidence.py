@@ -1,14 +1,17 @@
-"""What a run can save beside its result for those who want to look closer: features, and how prototypes were chosen."""
+"""What a run can find out beside its result, for those who want to look closer, and how it looks without a trace."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from odedm.consolidate.nearest import Chosen
-from odedm.rows import Rows, Task, take
+from odedm.methods.base import Method
+from odedm.rows import Rows, Task
+from odedm.run.capture import generators_of
 from odedm.run.probe import LearnerProbe
 
 PER_CLASS = 100
@@ -52,11 +55,34 @@ class Choices:
 def features(probe: LearnerProbe, tasks: Sequence[Task], stored: Rows, per_class: int = PER_CLASS) -> Rows:
     """Features by the network as it is: of the first rows of every class, and of the stored rows in their order."""
     first = [
-        take(task.rows, (task.rows["label"] == each).nonzero().flatten()[:per_class])["image"]
+        probe.embed(task.rows["image"][(task.rows["label"] == each).nonzero().flatten()[:per_class]])
         for task in tasks
-        for each in task.classes
+        for each in task.classes  # one at a time: large pictures of all classes need not fit into memory at once
     ]
-    columns = {"feature.data": probe.embed(torch.cat(first)).flatten(1).float().cpu()}
+    columns = {"feature.data": torch.cat(first).flatten(1).float().cpu()}
     if len(stored["label"]):
         columns["feature.memory"] = probe.embed(stored["image"]).flatten(1).float().cpu()
     return columns
+
+
+@contextmanager
+def undisturbed(method: Method) -> Iterator[None]:
+    """After the block the method is what it was before: what a look has cached, switched or drawn is undone.
+
+    A recorded step would not notice such a change: what the method's code on the host resets in each step is not reset
+    by a replay, and iCaRL would go on with class means of an earlier look. What the network learns is not kept: nobody
+    may train in the block.
+    """
+    before = dict(vars(method))
+    modes = [(module, module.training) for module in method.net.modules()]
+    drawn = [(each, each.get_state()) for each in generators_of([*vars(method).values()], device=None)]
+    try:
+        yield
+    finally:
+        vars(method).clear()
+        vars(method).update(before)
+        for module, mode in modes:
+            module.training = mode
+        for each, state in drawn:
+            if not each.get_state().equal(state):
+                each.set_state(state)

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from odedm.errors import UsageError
 from odedm.run.attempt import Job, attempt
+from odedm.run.looks import Looks
 from odedm.run.results import Result
 from odedm.run.schedule import Schedule, Stopped, Wishes
 from odedm.run.signals import Wish, heard
@@ -61,11 +62,13 @@ def run_jobs(
     overwrite: bool = False,
     fresh: bool = False,
     schedule: Schedule | None = None,
+    looks: Looks | None = None,
     say: Say = say_on_stderr,
 ) -> list[Result]:
     """Run every job, several at once where there is room, and return the results in the order of the jobs.
 
-    Each goes on from its last checkpoint unless it is to be `fresh`. On a CPU lanes are processes; on a GPU threads of
+    Each goes on from its last checkpoint unless it is to be `fresh`, and then looks at what it did before; a new one at
+    `looks`. On a CPU lanes are processes; on a GPU threads of
     this one, each with its own stream. A run that fails does not end the others; when all are through, an error names
     the failed ones. At SIGINT or SIGTERM those under way store their state, and `Stopped` is raised.
     """
@@ -73,7 +76,7 @@ def run_jobs(
         return []
     from odedm.run.limits import fitting_lanes
 
-    wishes = Wishes(schedule or Schedule(), fresh, overwrite)
+    wishes = Wishes(schedule or Schedule(), fresh, overwrite, looks)
     on_gpu = any(_uses_gpu(job.experiment.device) for job in jobs)
     wished = min(lanes or choose_lanes(jobs, on_gpu=on_gpu), len(jobs))
     lanes = fitting_lanes([job.experiment for job in jobs], wished, given=lanes is not None)

@@ -22,18 +22,20 @@ from odedm.rows import Field, Rows, Task
 from odedm.run import experiment as config
 from odedm.run.capture import CudaRecorder, Stepper, generators_of
 from odedm.run.evaluate import evaluate
+from odedm.run.evidence import Choices, features, undisturbed
 from odedm.run.experiment import ODEDM, Experiment, Native
 from odedm.run.feed import feed
 from odedm.run.finished import reported
 from odedm.run.guard import Guard
 from odedm.run.keeper import Keeper
+from odedm.run.looks import Looks
 from odedm.run.numerics import arranged, own_numerics, own_stream, settle
 from odedm.run.probe import LearnerProbe
 from odedm.run.progress import Progress
 from odedm.run.provenance import provenance
 from odedm.run.replay import MemoryReplay
-from odedm.run.resolve import consolidator, load_data, resolve
-from odedm.run.results import Result
+from odedm.run.resolve import consolidator, load_data, policy_name, resolve
+from odedm.run.results import Result, average_accuracy
 from odedm.run.schedule import Stopped
 from odedm.stream.datasets import Dataset, rows_like
 from odedm.stream.tasks import split
@@ -44,13 +46,14 @@ Watch = Callable[[int, int, int], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run: its figures, the trained method and the memory as it ended."""
+    """A finished run: its figures, the trained method, the memory as it ended, and evidence where it was asked for."""
 
     result: Result
     method: Method
     memory: Memory
     probe: LearnerProbe
     data: Dataset
+    evidence: Rows | None = None
 
     def predict(self, x: Any) -> np.ndarray[Any, Any]:
         """The class number, in order of arrival, of each raw row of x, given as for `from_arrays`."""
@@ -85,8 +88,12 @@ def train(
     threads: int = 1,
     precision: str = "auto",
     capture: bool = True,
+    evidence: bool = False,
+    anytime: int = 0,
 ) -> Outcome:
     """Train one method with one memory on one stream, from plain arguments.
+
+    The last two are what is looked at on the way (see `Looks`); they change no number of the run.
 
     >>> outcome = train("blobs", memory=config.Reservoir(capacity=20), method="er")
     >>> len(outcome.result.acc)
@@ -117,17 +124,17 @@ def train(
         precision=precision,
         capture=capture,
     )
-    return Run(plan, given).finish()
+    return Run(plan, given, Looks(evidence, anytime)).finish()
 
 
 class Run:
     """Everything one experiment needs, built and checked; `finish` trains it to its end."""
 
-    def __init__(self, experiment: Experiment, data: Dataset | None = None) -> None:
+    def __init__(self, experiment: Experiment, data: Dataset | None = None, looks: Looks | None = None) -> None:
         self.data = data or load_data(experiment.data)
         self.experiment = resolve(experiment, self.data)
         self.device = torch.device(self.experiment.device)
-        self.progress = Progress()
+        self.progress, self.looks, self.choices = Progress(), looks or Looks(), Choices()
         with own_numerics(self.experiment.threads, self.experiment.precision):
             self._build()
 
@@ -153,6 +160,8 @@ class Run:
         self.method: Method = kind(net=network, draw=draw, rng=self.rng, **plan.options)
         self.probe = LearnerProbe(self.method, self.stream.transform)
         self.memory = self._memory()
+        if self.looks.evidence and isinstance(self.memory, DualMemory):
+            self.memory.witness = self.choices  # and so a part of every checkpoint
         reading, gamma = (plan.memory.replay, plan.memory.gamma) if isinstance(plan.memory, ODEDM) else ("union", 0.0)
         self.replay = MemoryReplay(
             self.memory, self.stream.transform, reading=reading, draw=draw, gamma=gamma, rng=self.rng
@@ -212,10 +221,11 @@ class Run:
         try:
             with own_numerics(self.experiment.threads, self.experiment.precision), own_stream(self.device):
                 self._finish(watch, keeper)
+                evidence = self._evidence() if self.looks.evidence else None
         finally:  # what holds on to the run would keep it, and its part of a GPU, until Python collects garbage
             self.stepper.close()
             self.guard.last = lambda: None
-        return Outcome(self._result(), self.method, self.memory, self.probe, self.data)
+        return Outcome(self._result(), self.method, self.memory, self.probe, self.data, evidence)
 
     def _finish(self, watch: Watch, keeper: Keeper | None) -> None:
         if keeper is not None:
@@ -251,11 +261,28 @@ class Run:
                     progress.arrived.append({name: column.clone() for name, column in rows.items()})
                 progress.count(new, captured=self.stepper.captured)
                 self.guard.after_step(progress.step, task.index)
+                self._look(task, new)
                 watch(task.index, progress.rows, total)
                 if keeper is not None and keeper.after_step():
                     raise Stopped
         self.stepper.settle(self.method)
         self.guard.settle(progress.step, task.index)
+
+    def _look(self, task: Task, new: int) -> None:
+        """Test in mid-task where it is time to; the run goes on as if it had not."""
+        if not self.looks.anytime:
+            return
+        progress = self.progress
+        done = progress.rows - sum(len(each) for each in self.stream.tasks[: task.index])
+        if self.looks.due(done - new, done, len(task)):
+            with self.clock("observe"), undisturbed(self.method):
+                self.guard.settle(progress.step, task.index)
+                class_il, _ = self._evaluate(task.index)
+            progress.anytime.append([progress.rows, *average_accuracy([class_il])])
+
+    def _evidence(self) -> Rows:
+        with self.clock("observe"):
+            return {**features(self.probe, self.stream.tasks, self.memory.rows()), **self.choices.columns()}
 
     def _conclude(self, task: Task) -> None:
         """What follows a task's last batch: the memory's choice, the method's, and the test."""
@@ -269,6 +296,8 @@ class Run:
         progress.class_il.append(class_il)
         progress.task_il.append(task_il)
         progress.census.append(self.memory.census(self.data.classes))
+        if self.looks.anytime:
+            progress.anytime.append([progress.rows, *average_accuracy([class_il])])
         progress.begin(task.index + 1)
 
     def _step(self, batch: Rows, new: int) -> Rows:
@@ -315,13 +344,5 @@ class Run:
             provenance=provenance(self.device, self.data.checksum)
             | {"precision": self.experiment.precision, "steps": steps}
             | ({"notes": progress.notes} if progress.notes else {}),
+            anytime=progress.anytime if self.looks.anytime else None,
         )
-
-
-def policy_name(plan: config.Reservoir | Native | ODEDM, native: str) -> str:
-    """Which policy fills the short-term part."""
-    if isinstance(plan, Native):
-        return plan.policy or native
-    if isinstance(plan, ODEDM):
-        return native if plan.short == "native" else plan.short
-    return "reservoir"

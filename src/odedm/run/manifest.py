@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.errors import UsageError
+from odedm.run.looks import Looks
 from odedm.run.seal import not_a_file, sound, text_fingerprint
 
 SCHEMA = "odedm.checkpoint/1"
@@ -32,11 +33,12 @@ class Position:
 
 @dataclass(frozen=True)
 class Meta:
-    """Whose checkpoint it is: the resolved configuration, the data's checksum, and what computed it."""
+    """Whose checkpoint it is: the resolved configuration, the data's checksum, what computed it, what it looks at."""
 
     configuration: Mapping[str, Any]
     data_checksum: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    looks: Looks = field(default_factory=Looks)
 
 
 class Unfit(Exception):
@@ -101,6 +103,19 @@ def inspect(work: Path) -> dict[str, Any]:
     raise UsageError(" ".join(reasons) or f"There is no checkpoint in '{work}'. Start the run with `odedm run`.")
 
 
+def stored_looks(work: Path) -> Looks | None:
+    """What an unfinished run looks at, as its newest sound manifest says; None where there is none."""
+    try:
+        return looks_of(inspect(work))
+    except UsageError:
+        return None
+
+
+def looks_of(manifest: Mapping[str, Any]) -> Looks:
+    """What the run of a checkpoint looks at."""
+    return Looks.from_dict(manifest.get("looks", {}))
+
+
 def differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Fields in which two configurations differ: as `name=value` of the other, and the own value.
 
@@ -144,6 +159,10 @@ def _ill_formed(plain: Mapping[str, Any], folder: Path) -> str | None:  # noqa: 
     versions = plain.get("versions")
     if not isinstance(versions, dict) or not all(isinstance(each, str) for each in versions.values()):
         return "its versions are not names"
+    try:
+        looks_of(plain)
+    except (UsageError, TypeError):
+        return "what it looks at is not said as it should be"
     if not isinstance(position, dict) or set(position) != {"task", "step", "rows"}:
         return "its position is not a task, a step and rows"
     if not all(type(each) is int and 0 <= each < LARGEST for each in position.values()):

@@ -26,6 +26,8 @@ class Progress:
     class_il: list[list[float]] = field(default_factory=list)
     task_il: list[list[float]] = field(default_factory=list)
     census: list[dict[str, list[int]]] = field(default_factory=list)
+    anytime: list[list[float]] = field(default_factory=list)
+    """Rows seen and accuracy, where the run is to measure it also in between."""
     notes: list[str] = field(default_factory=list)
     """What a reader of the result must know: parts of it were computed by another version."""
 

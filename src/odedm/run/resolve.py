@@ -15,7 +15,7 @@ from odedm.errors import UsageError
 from odedm.methods.base import configure
 from odedm.nets import configure as configure_net
 from odedm.nets import pick
-from odedm.run.experiment import ODEDM, Experiment
+from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
 from odedm.stream.cache import open_data
 from odedm.stream.datasets import Dataset, check_split
 from odedm.stream.settings import check_shares
@@ -132,3 +132,12 @@ def resolve_precision(name: str, device: torch.device, *, exacting: bool) -> str
     if name == "auto":
         return "bf16" if not exacting and torch.cuda.is_bf16_supported() else "tf32"
     return name
+
+
+def policy_name(plan: Reservoir | Native | ODEDM, native: str) -> str:
+    """Which policy fills the short-term part."""
+    if isinstance(plan, Native):
+        return plan.policy or native
+    if isinstance(plan, ODEDM):
+        return native if plan.short == "native" else plan.short
+    return "reservoir"

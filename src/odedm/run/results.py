@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from odedm.run.manifest import working_folder
 SCHEMA = "odedm.result/1"
 FILE = "result.json"
 MEMORY_FILE = "memory.safetensors"
+EVIDENCE_FILE = "evidence.safetensors"
+"""Only where a run was to keep evidence."""
 
 Matrix = list[list[float]]
 """Row i holds the accuracy (%) on tasks 0..i after task i."""
@@ -55,7 +57,11 @@ def backward_transfer(matrix: Matrix) -> float:
 
 @dataclass(frozen=True)
 class Result:
-    """One finished run. Accuracies are per cent; `census` has one entry per task, by part and class."""
+    """One finished run. Accuracies are per cent; `census` has one entry per task, by part and class.
+
+    `anytime` has pairs of rows seen and the mean accuracy over the tasks so far, where the run measured that through
+    the stream; see `Looks`.
+    """
 
     schema: str
     experiment: dict[str, Any]
@@ -71,6 +77,7 @@ class Result:
     seconds: dict[str, float]
     census: list[dict[str, list[int]]]
     provenance: dict[str, Any]
+    anytime: list[list[float]] | None = None
 
     @classmethod
     def measure(
@@ -82,6 +89,7 @@ class Result:
         seconds: dict[str, float],
         census: Sequence[dict[str, list[int]]],
         provenance: dict[str, Any],
+        anytime: list[list[float]] | None = None,
     ) -> Result:
         """Derive every figure from the two matrices."""
         acc, masked = average_accuracy(class_il), average_accuracy(task_il)
@@ -100,11 +108,15 @@ class Result:
             seconds=seconds,
             census=list(census),
             provenance=provenance,
+            anytime=anytime,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return asdict(self)
+        """Plain data, ready for JSON; without what was not measured."""
+        plain = asdict(self)
+        if self.anytime is None:
+            del plain["anytime"]
+        return plain
 
     def save(self, folder: Path) -> Path:
         """Write `result.json` into the folder, whole or not at all."""
@@ -122,10 +134,10 @@ class Result:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             given = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise UsageError(f"'{path}' is not a result this version reads: its schema is {given!r}, not '{SCHEMA}'.")
-        missing = [field.name for field in fields(cls) if field.name not in data]
+        missing = [field.name for field in fields(cls) if field.name not in data and field.default is MISSING]
         if missing:
             raise UsageError(f"The result '{path}' lacks {', '.join(missing)}: run it again.")
-        return cls(**{field.name: data[field.name] for field in fields(cls)})
+        return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
 
 
 def find(paths: Sequence[Path]) -> list[Path]:

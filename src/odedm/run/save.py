@@ -1,4 +1,4 @@
-"""A run's folder: the result and the memory's final rows, there as a whole or not at all."""
+"""A run's folder: the result, the memory's final rows and any evidence, there as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from safetensors.torch import save
 from odedm.errors import UsageError
 from odedm.files import staged_folder, write_bytes
 from odedm.run.loop import Outcome
-from odedm.run.results import FILE, MEMORY_FILE
+from odedm.run.results import EVIDENCE_FILE, FILE, MEMORY_FILE
 from odedm.run.seal import seal
 
 STORED = ("image", "label", "task", "index", "prototype")
@@ -37,6 +37,8 @@ def save_run(outcome: Outcome, folder: Path, *, overwrite: bool = False) -> Path
     columns = {name: rows[name].contiguous().cpu() for name in STORED}
     with staged_folder(folder) as staging:
         write_bytes(staging / MEMORY_FILE, save(columns))
+        if outcome.evidence is not None:
+            write_bytes(staging / EVIDENCE_FILE, save(outcome.evidence))
         outcome.result.save(staging)
         seal(staging)
     return folder

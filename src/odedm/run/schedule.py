@@ -1,4 +1,4 @@
-"""What a user wants of checkpoints: how often, whether to go on from them, whether to replace what is finished."""
+"""How a user wants runs to be kept: how often stored, whether to go on, whether to replace what is finished."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from odedm.errors import UsageError
+from odedm.run.looks import Looks
 
 LEGAL = "'auto', 'task' (after each task), 'N steps' or 'N seconds' (e.g. '500 steps'), or 'never'"
 SHARE = 0.02
@@ -54,11 +55,15 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Wishes:
-    """How runs are to be kept: `fresh` forgets the checkpoints there are, `overwrite` replaces finished runs."""
+    """How runs are to be kept: `fresh` forgets the checkpoints there are, `overwrite` replaces finished runs.
+
+    `looks` is what a run is to look at; None: what its checkpoint does, where there is one, and else nothing.
+    """
 
     schedule: Schedule = Schedule()
     fresh: bool = False
     overwrite: bool = False
+    looks: Looks | None = None
 
 
 class Stopped(KeyboardInterrupt):

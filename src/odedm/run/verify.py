@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from odedm.errors import UsageError
-from odedm.run.results import FILE, MEMORY_FILE, SCHEMA, Result
+from odedm.run.checks import Check, Skipped, checked, demand, numbers
+from odedm.run.results import EVIDENCE_FILE, FILE, MEMORY_FILE, SCHEMA, Result
 from odedm.run.seal import damage, not_a_file, read_seal
+from odedm.run.verify_looks import anytime_fits, evidence_fits
 
 if TYPE_CHECKING:
     from odedm.stream.datasets import Dataset
@@ -25,15 +27,6 @@ COLUMNS = ("image", "label", "task", "index", "prototype")
 Columns = dict[str, "np.ndarray[Any, Any]"]
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at: sound, broken, or not to be checked here (None)."""
-
-    name: str
-    sound: bool | None
-    detail: str
-
-
 def verify(folder: Path) -> list[Check]:
     """Everything about a finished run that can be checked from its folder, and from the data where they are here."""
     checks = [_files(folder)]
@@ -42,41 +35,21 @@ def verify(folder: Path) -> list[Check]:
         return [*checks, read]
     checks.append(Check("result", True, f"{FILE} has the format '{SCHEMA}'"))
     for name, look in (("figures", _figures), ("accuracies", _accuracies), ("census", _census), ("origin", _origin)):
-        checks.append(_checked(name, look, read))
+        checks.append(checked(name, look, read))
+    if read.anytime is not None:
+        checks.append(checked("any time", anytime_fits, read))
     columns = _columns(folder)
     if isinstance(columns, Check):
         return [*checks, columns]
-    checks.append(_checked("memory", lambda result: _memory(result, columns), read))
-    return [*checks, _checked("data", lambda result: _against_data(result, columns), read)]
+    checks.append(checked("memory", lambda result: _memory(result, columns), read))
+    if (folder / EVIDENCE_FILE).exists() or (folder / EVIDENCE_FILE).is_symlink():
+        checks.append(checked("evidence", lambda result: evidence_fits(result, folder / EVIDENCE_FILE, columns), read))
+    return [*checks, checked("data", lambda result: _against_data(result, columns), read)]
 
 
 def is_sound(checks: list[Check]) -> bool:
     """Whether nothing is broken; what could not be checked does not count."""
     return all(check.sound is not False for check in checks)
-
-
-class _Broken(Exception):
-    """What is wrong: the rest of a sentence that starts with the check's name."""
-
-
-class _Skipped(Exception):
-    """Why something cannot be checked here."""
-
-
-def _checked(name: str, look: Callable[[Result], str], result: Result) -> Check:
-    try:
-        return Check(name, True, look(result))
-    except _Broken as fault:
-        return Check(name, False, str(fault))
-    except _Skipped as reason:
-        return Check(name, None, str(reason))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        return Check(name, False, f"the result is not made as it should be ({type(error).__name__}: {str(error)[:80]})")
-
-
-def _demand(fine: object, fault: str) -> None:
-    if not fine:
-        raise _Broken(fault)
 
 
 def _files(folder: Path) -> Check:
@@ -112,8 +85,8 @@ def _read(folder: Path) -> Result | Check:
 def _figures(result: Result) -> str:
     """The figures again, from the matrices alone."""
     for name, matrix in (("class_il", result.class_il), ("task_il", result.task_il)):
-        fine = isinstance(matrix, list) and matrix and all(_numbers(row, i) for i, row in enumerate(matrix, start=1))
-        _demand(fine, f"{name} is not a triangle of numbers")
+        fine = isinstance(matrix, list) and matrix and all(numbers(row, i) for i, row in enumerate(matrix, start=1))
+        demand(fine, f"{name} is not a triangle of numbers")
     again = Result.measure(
         experiment=result.experiment,
         class_il=result.class_il,
@@ -121,37 +94,30 @@ def _figures(result: Result) -> str:
         seconds=result.seconds,
         census=result.census,
         provenance=result.provenance,
+        anytime=result.anytime,
     )
     for each in fields(Result):
         said, found = getattr(result, each.name), getattr(again, each.name)
-        _demand(_same(said, found), f"{each.name} is {_short(said)}, but the matrices give {_short(found)}")
+        demand(_same(said, found), f"{each.name} is {_short(said)}, but the matrices give {_short(found)}")
     return "every figure follows from the two matrices"
 
 
 def _same(said: Any, found: Any) -> bool:
     """Equal up to the last digits: a sum may be rounded otherwise elsewhere."""
     if isinstance(found, float):
-        return _numbers([said], 1) and math.isclose(said, found, rel_tol=1e-12, abs_tol=1e-9)
+        return numbers([said], 1) and math.isclose(said, found, rel_tol=1e-12, abs_tol=1e-9)
     if isinstance(found, list) and isinstance(said, list):
         return len(said) == len(found) and all(map(_same, said, found))
     return bool(said == found)
 
 
-def _numbers(row: object, length: int) -> bool:
-    return (
-        isinstance(row, list)
-        and len(row) == length
-        and all(type(each) in (int, float) and math.isfinite(each) for each in row)
-    )
-
-
 def _accuracies(result: Result) -> str:
     plan, tasks = result.experiment, len(result.class_il)
-    _demand(plan["tasks"] == tasks == len(result.task_il), f"{plan['tasks']} tasks were to be run, {tasks} are there")
+    demand(plan["tasks"] == tasks == len(result.task_il), f"{plan['tasks']} tasks were to be run, {tasks} are there")
     for i, (own, masked) in enumerate(zip(result.class_il, result.task_il, strict=True)):
         for j, (a, b) in enumerate(zip(own, masked, strict=True)):
-            _demand(0 <= a <= 100 and 0 <= b <= 100, f"after task {i + 1} task {j + 1} has {a} and {b} per cent")
-            _demand(b >= a, f"after task {i + 1} Task-IL of task {j + 1} is {b}, below Class-IL, {a}")
+            demand(0 <= a <= 100 and 0 <= b <= 100, f"after task {i + 1} task {j + 1} has {a} and {b} per cent")
+            demand(b >= a, f"after task {i + 1} Task-IL of task {j + 1} is {b}, below Class-IL, {a}")
     return "all between 0 and 100, Task-IL nowhere below Class-IL"
 
 
@@ -159,20 +125,20 @@ def _census(result: Result) -> str:
     plan = result.experiment
     capacity, classes, per_task = plan["memory"]["capacity"], len(plan["classes"]), _per_task(result)
     most = _per_class(result)
-    _demand(len(result.census) == plan["tasks"], f"it has {len(result.census)} entries for {plan['tasks']} tasks")
+    demand(len(result.census) == plan["tasks"], f"it has {len(result.census)} entries for {plan['tasks']} tasks")
     before = [0] * classes
     for i, entry in enumerate(result.census):
         for part in ("short", "long"):
-            fine = _numbers(entry[part], classes) and all(type(each) is int and each >= 0 for each in entry[part])
-            _demand(fine, f"after task {i + 1} its {part}-term part does not count {classes} classes")
+            fine = numbers(entry[part], classes) and all(type(each) is int and each >= 0 for each in entry[part])
+            demand(fine, f"after task {i + 1} its {part}-term part does not count {classes} classes")
         short, long = entry["short"], entry["long"]
         held = sum(short) + sum(long)
-        _demand(held <= capacity, f"after task {i + 1} it has {held} rows, and λ is {capacity}")
+        demand(held <= capacity, f"after task {i + 1} it has {held} rows, and λ is {capacity}")
         early = [c for c in range((i + 1) * per_task, classes) if long[c] or (short[c] and not plan["blur"])]
-        _demand(not early, f"after task {i + 1} it has rows of class {early[:1]}, which had not arrived")
+        demand(not early, f"after task {i + 1} it has rows of class {early[:1]}, which had not arrived")
         lost = [c for c in range(classes) if long[c] < before[c]]
-        _demand(not lost, f"after task {i + 1} long-term rows of class {lost[:1]} are gone, and they stay for good")
-        _demand(max(long) <= most, f"after task {i + 1} a class has {max(long)} long-term rows, and {most} are legal")
+        demand(not lost, f"after task {i + 1} long-term rows of class {lost[:1]} are gone, and they stay for good")
+        demand(max(long) <= most, f"after task {i + 1} a class has {max(long)} long-term rows, and {most} are legal")
         before = long
     return f"never more than {capacity} rows, none of a class before it arrived, no long-term row lost"
 
@@ -189,7 +155,7 @@ def _per_class(result: Result) -> int:
 
 def _origin(result: Result) -> str:
     missing = [name for name in PROVENANCE if name not in result.provenance]
-    _demand(not missing, f"the result does not say its {', '.join(missing)}")
+    demand(not missing, f"the result does not say its {', '.join(missing)}")
     commit = result.provenance["commit"]
     changed = ", with changes that no commit has" if str(commit).endswith("+") else ""
     return f"commit {str(commit)[:12] if commit else 'unknown'}{changed}, torch {result.provenance['torch']}"
@@ -220,24 +186,22 @@ def _memory(result: Result, rows: Columns) -> str:
     classes, label, prototype = len(plan["classes"]), rows["label"], rows["prototype"]
     held = len(label)
     for name in COLUMNS[1:]:
-        _demand(rows[name].dtype == np.int64 and rows[name].ndim == 1, f"its column {name} is not whole numbers")
-    _demand(held <= plan["memory"]["capacity"], f"it has {held} rows, and λ is {plan['memory']['capacity']}")
-    _demand(not held or (label.min() >= 0 and label.max() < classes), f"it has labels beyond the {classes} classes")
-    _demand(
-        not held or (rows["task"].min() >= 0 and rows["task"].max() < plan["tasks"]), "it has tasks beyond the last"
-    )
+        demand(rows[name].dtype == np.int64 and rows[name].ndim == 1, f"its column {name} is not whole numbers")
+    demand(held <= plan["memory"]["capacity"], f"it has {held} rows, and λ is {plan['memory']['capacity']}")
+    demand(not held or (label.min() >= 0 and label.max() < classes), f"it has labels beyond the {classes} classes")
+    demand(not held or (rows["task"].min() >= 0 and rows["task"].max() < plan["tasks"]), "it has tasks beyond the last")
     for part, own in (("short", prototype < 0), ("long", prototype >= 0)):
         found = np.bincount(label[own], minlength=classes).tolist()
-        _demand(found == last[part], f"its {part}-term rows by class are not those of the census")
+        demand(found == last[part], f"its {part}-term rows by class are not those of the census")
         real = rows["index"][own & (rows["index"] >= 0)]
-        _demand(len(np.unique(real)) == len(real), f"a row of the stream is twice in its {part}-term part")
-    _demand(not held or prototype.min() >= -1, "a prototype has a number below -1")
-    _demand(not held or prototype.max() < max(1, plan["memory"].get("k") or 0), "a prototype has a number beyond k")
+        demand(len(np.unique(real)) == len(real), f"a row of the stream is twice in its {part}-term part")
+    demand(not held or prototype.min() >= -1, "a prototype has a number below -1")
+    demand(not held or prototype.max() < max(1, plan["memory"].get("k") or 0), "a prototype has a number beyond k")
     if not plan["blur"]:
-        _demand((label // _per_task(result) == rows["task"]).all(), "a row has a label of another task")
+        demand((label // _per_task(result) == rows["task"]).all(), "a row has a label of another task")
     _, pinned = np.unique(np.stack([label, prototype])[:, prototype >= 0], axis=1, return_counts=True)
     per = int(plan["memory"].get("rows_per_prototype") or 1)
-    _demand(not len(pinned) or pinned.max() <= per, f"a prototype has more than its {per} rows")
+    demand(not len(pinned) or pinned.max() <= per, f"a prototype has more than its {per} rows")
     return f"{held} rows, by class as the census says, {int((prototype >= 0).sum())} of them prototypes"
 
 
@@ -245,29 +209,27 @@ def _against_data(result: Result, rows: Columns) -> str:
     plan = result.experiment
     data = _data(str(plan["data"]))
     if data.checksum != result.provenance["data_checksum"]:
-        raise _Skipped(f"'{plan['data']}' here has another checksum than the data of this run")
+        raise Skipped(f"'{plan['data']}' here has another checksum than the data of this run")
     names = list(data.class_names)
-    _demand(sorted(names) == sorted(plan["classes"]), "its classes are not those of the data")
+    demand(sorted(names) == sorted(plan["classes"]), "its classes are not those of the data")
     real = rows["index"] >= 0
     index, label = rows["index"][real], rows["label"][real]
-    _demand(not len(index) or index.max() < len(data.label), "a row has an index beyond the data")
+    demand(not len(index) or index.max() < len(data.label), "a row has an index beyond the data")
     image = data.image.numpy()[index]
-    _demand(
+    demand(
         image.dtype == rows["image"].dtype and image.shape == rows["image"][real].shape, "its images have another form"
     )
-    _demand(np.array_equal(image, rows["image"][real]), "an image is not the data's row of its index")
+    demand(np.array_equal(image, rows["image"][real]), "an image is not the data's row of its index")
     arrival = np.array([plan["classes"].index(name) for name in names])
     true = arrival[data.label.numpy()[index]]
     if plan["noise"]:
         true, label = true // _per_task(result), label // _per_task(result)
-    _demand(np.array_equal(true, label), "a row has a label that is not its class")
+    demand(np.array_equal(true, label), "a row has a label that is not its class")
     counts = np.bincount(arrival[data.test_label.numpy()] // _per_task(result), minlength=plan["tasks"])
     for row in (*result.class_il, *result.task_il):
         for j, accuracy in enumerate(row):
             right = accuracy * counts[j] / 100
-            _demand(
-                abs(right - round(right)) < 1e-6, f"{accuracy} per cent of {counts[j]} test rows is no whole number"
-            )
+            demand(abs(right - round(right)) < 1e-6, f"{accuracy} per cent of {counts[j]} test rows is no whole number")
     return f"{len(index)} stored rows are rows of '{plan['data']}'; accuracies are shares of its test rows"
 
 
@@ -276,11 +238,11 @@ def _data(name: str) -> Dataset:
     from odedm.stream.cache import is_cached, open_data
 
     if name not in DATASETS and not is_cached(name):
-        raise _Skipped(f"the data set '{name[:60]}' is not here")
+        raise Skipped(f"the data set '{name[:60]}' is not here")
     try:
         data: Dataset = DATASETS[name].load()() if name in DATASETS else open_data(name)
     except UsageError as error:
-        raise _Skipped(str(error).rstrip(".")) from error
+        raise Skipped(str(error).rstrip(".")) from error
     return data
 
 

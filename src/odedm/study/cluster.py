@@ -18,12 +18,13 @@ from typing import Any
 from odedm.errors import UsageError
 from odedm.files import staged_folder, write_bytes
 from odedm.run.experiment import Experiment
+from odedm.run.looks import Looks
 from odedm.study.perform import perform
 from odedm.study.plan import Selection
 from odedm.study.work import Done, Event, Failed, Progressed, Work, sentence
 
 MOST_BYTES = 1 << 30
-"""What a run may send back: its result and its memory's rows."""
+"""What a run may send back: its result, its memory's rows and its evidence."""
 RETRIES = 5
 POLL = 0.5
 LOCAL_STORE = 128 << 20
@@ -160,21 +161,22 @@ def do_remotely(plain: dict[str, Any], number: int, ear: Any) -> dict[str, Any]:
 def packed(work: Work) -> dict[str, Any]:
     """A piece of work as plain data."""
     select = None if work.select is None else asdict(work.select)
-    return {"key": work.key, "kind": work.kind, "experiment": json.dumps(work.experiment.describe()), "select": select}
+    plan, looks = json.dumps(work.experiment.describe()), work.looks.to_dict()
+    return {"key": work.key, "kind": work.kind, "experiment": plan, "select": select, "looks": looks}
 
 
 def unpacked(plain: dict[str, Any]) -> Work:
     """The work again.
 
     >>> from odedm.run.experiment import Reservoir
-    >>> work = Work("key", Experiment(Reservoir(5)), kind="trial", select=Selection())
+    >>> work = Work("key", Experiment(Reservoir(5)), kind="trial", select=Selection(), looks=Looks(anytime=3))
     >>> unpacked(packed(work)) == work
     True
     """
     own = plain["select"]
     select = None if own is None else Selection(own["tasks"], own["share"], tuple(own["seeds"]))
     experiment = Experiment.from_dict(json.loads(plain["experiment"]))
-    return Work(plain["key"], experiment, kind=plain["kind"], select=select)
+    return Work(plain["key"], experiment, kind=plain["kind"], select=select, looks=Looks.from_dict(plain["looks"]))
 
 
 def contents(folder: Path, most: int = MOST_BYTES) -> dict[str, bytes]:
@@ -182,7 +184,9 @@ def contents(folder: Path, most: int = MOST_BYTES) -> dict[str, bytes]:
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     size = sum(path.stat().st_size for path in files)
     if size > most:
-        raise UsageError(f"The run's files have {size} bytes, more than the {most} that are sent back. Lower λ.")
+        raise UsageError(
+            f"The run's files have {size} bytes, more than the {most} that are sent back. Lower λ, or keep no evidence."
+        )
     return {path.name: path.read_bytes() for path in files}
 
 

@@ -109,6 +109,7 @@ def look(study: Study, ledger: Ledger, where: Where, *, reuse: str = "version", 
         threads=where.threads,
         elsewhere=where.engine == "ray",
         lenient=lenient,
+        looks=study.looks,
     )
     status = ledger.status(prepared.works, reuse=reuse, version=code_version(), commit=commit())
     if study.select is None:

@@ -25,7 +25,7 @@ def perform(
     """Do it: a run writes its folder, a trial gives its score, in per cent."""
     if work.kind == "trial":
         return _trial(work, throttled(report), data, stop)
-    wishes = Wishes(overwrite=work.overwrite)
+    wishes = Wishes(overwrite=work.overwrite, looks=work.looks)
     attempt(Job(work.experiment, work.folder), throttled(report), wishes, data=data, stop=stop, say=say)
     return None
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from odedm.errors import UsageError, unknown
 from odedm.run.experiment import Experiment
+from odedm.run.looks import Looks
 from odedm.study.grid import AXES, TABLES, Grid, check_values, matches
 
 MOST_RUNS = 100_000
 MOST_BYTES = 1 << 20
-KEYS = ("name", "about", "seeds", "only", "select", "grid")
+KEYS = ("name", "about", "seeds", "only", "select", "grid", "evidence", "anytime")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Study:
     about: str = ""
     only: tuple[str, ...] = ()
     select: Selection | None = None
+    looks: Looks = field(default_factory=Looks)
+    """What every run looks at; no part of what a run is, so one that is finished without it counts."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or not self.name.strip():
@@ -88,6 +91,7 @@ class Study:
         lines = [f"name = {_toml(self.name)}", f"about = {_toml(self.about)}", f"seeds = {_toml(list(self.seeds))}"]
         if self.only:
             lines.append(f"only = {_toml(list(self.only))}")
+        lines += [f"{name} = {_toml(value)}" for name, value in self.looks.to_dict().items() if value]
         if self.select is not None:
             own = self.select
             lines += ["", "[select]", f"tasks = {own.tasks}", f"share = {_toml(own.share)}"]
@@ -148,12 +152,21 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     if not all(isinstance(each, str) for each in only):
         raise UsageError("'only' must be a list of NAME=VALUE, e.g. ['method=er'].")
     return Study(
-        plain.get("name", name), grids, _seeds(plain.get("seeds", 5)), about, only, _selection(plain.get("select"))
+        plain.get("name", name),
+        grids,
+        _seeds(plain.get("seeds", 5)),
+        about,
+        only,
+        _selection(plain.get("select")),
+        Looks(plain.get("evidence", False), plain.get("anytime", 0)),
     )
 
 
 def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
     both = {**shared, **table}
+    for key in table:
+        if key in KEYS:
+            raise UsageError(f"'{key}' is the whole study's: write it above the grids.")
     for key in both:
         if key not in AXES and key not in TABLES:
             raise unknown("key", key, [*AXES, *TABLES, *KEYS])

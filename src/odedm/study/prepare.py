@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from odedm.catalogue import METHODS
 from odedm.errors import UsageError
 from odedm.run.experiment import Experiment
+from odedm.run.looks import Looks
 from odedm.study.content import content_key
 from odedm.study.work import Work
 
@@ -34,6 +35,7 @@ def prepare(
     threads: int = 1,
     elsewhere: bool = False,
     lenient: bool = False,
+    looks: Looks | None = None,
 ) -> Prepared:
     """Each experiment resolved, with its content hash and its folder; those that turn out to be the same once.
 
@@ -59,7 +61,7 @@ def prepare(
             own, checksum = _resolved(own, data[plan.data], elsewhere=elsewhere), data[plan.data].checksum
         key = content_key(own, checksum)
         place = folder / own.slug() / f"seed-{own.seed}"
-        found.setdefault(key, Work(key, own, place, checksum=checksum))
+        found.setdefault(key, Work(key, own, place, checksum=checksum, looks=looks or Looks()))
     return Prepared(list(found.values()), {name: len(each.label) for name, each in data.items()}, missing)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from odedm.errors import UsageError, choose
+from odedm.run.looks import Looks
 from odedm.study.grid import PLAIN, Grid
 from odedm.study.paper import EPOCHS, SWEPT, TASKS, Cell, numbers
 from odedm.study.plan import Selection, Study
@@ -32,6 +33,7 @@ class Ready:
     make: Callable[[str], tuple[Grid, ...]]
     seeds: tuple[int, ...] = SEEDS
     select: Selection | None = None
+    looks: Looks | None = None
 
 
 def ready(name: str, data: str | None = None) -> Study:
@@ -41,7 +43,8 @@ def ready(name: str, data: str | None = None) -> Study:
     140
     """
     found = choose("study", name, READY)
-    return Study(name, found.make(data or found.data), found.seeds, found.about, select=found.select)
+    grids = found.make(data or found.data)
+    return Study(name, grids, found.seeds, found.about, select=found.select, looks=found.looks or Looks())
 
 
 def share_of(k: int, capacity: int, *, tasks: int, classes: int) -> float:
@@ -188,6 +191,6 @@ READY = {
     "task-il": Ready("The Task-IL tables; the same runs as table1, looked at otherwise.", "cifar10", _task_il),
     "mini": Ready(
         "Every kind of evidence, small, on the embedded images, in minutes.", "fashion-mini", _mini,
-        seeds=(0, 1, 2), select=Selection(seeds=(1000,)),
+        seeds=(0, 1, 2), select=Selection(seeds=(1000,)), looks=Looks(evidence=True, anytime=5),
     ),
 }  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from odedm.run.experiment import Experiment
+from odedm.run.looks import Looks
 from odedm.study.plan import Selection
 
 
@@ -21,6 +22,7 @@ class Work:
     kind: Literal["run", "trial"] = "run"
     select: Selection | None = None
     checksum: str | None = None
+    looks: Looks = field(default_factory=Looks)
 
     def into(self, folder: Path, *, overwrite: bool) -> Work:
         """The same run into another folder."""

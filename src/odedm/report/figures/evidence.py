@@ -56,8 +56,11 @@ def story_of_row(run: Run, index: int) -> Story:
     """The story of a row of the stream, from the choices its run saved."""
     found = read_columns(run, CHOICE)
     if found is None:
+        made = (run.folder / EVIDENCE_FILE).is_file()
+        why = "its memory chose no rows of the stream for good" if made else "make one by its command with --evidence"
         raise UsageError(
-            f"'{run.folder}' holds no {EVIDENCE_FILE} with choices, so it cannot tell what became of row {index}."
+            f"'{run.folder}' holds no {EVIDENCE_FILE} with choices, so it cannot tell what became of row {index}: "
+            f"{why}{'' if made else ' and --overwrite'}."
         )
     rows, label, kept, distance = found
     if distance.ndim != 2 or any(column.shape != (len(distance),) for column in (rows, label, kept)):
@@ -65,17 +68,24 @@ def story_of_row(run: Run, index: int) -> Story:
     places = np.flatnonzero(rows == index)
     if not len(places):
         raise UsageError(
-            f"Row {index} was no candidate of any consolidation of '{run.folder}'. Its candidates are "
-            f"{len(rows)} rows from {rows.min(initial=0)} to {rows.max(initial=0)}; the last task has none."
+            f"Row {index} was no candidate of any consolidation of '{run.folder}': it is of the last task, or was left "
+            f"out when its class was narrowed down, or there is no such row. {_examples(rows, kept)}"
         )
     own = int(label[places[0]])
     rivals = np.flatnonzero(label == own)
     known = ~np.isnan(distance[rivals]).any(axis=0)
     winners = [np.flatnonzero(kept[rivals] == j) for j in np.flatnonzero(known)]
-    taken = np.array([int(winner[0]) if len(winner) else -1 for winner in winners])
-    name = run.classes[own] if 0 <= own < len(run.classes) else str(own)
     at = int(np.flatnonzero(rivals == places[0])[0])
+    # a prototype may keep several rows: if this one is among them, it is the one to be told of
+    taken = np.array([at if at in winner else int(winner[0]) if len(winner) else -1 for winner in winners])
+    name = run.classes[own] if 0 <= own < len(run.classes) else str(own)
     return story(distance[rivals][:, known], taken, at, name=f"row {index} ({name})")
+
+
+def _examples(rows: Array, kept: Array) -> str:
+    """Which rows can be asked for."""
+    some = [*rows[kept >= 0][:2], *rows[kept < 0][:2]]
+    return f"There were {len(rows)} candidates, e.g. {', '.join(str(each) for each in some)}." if some else ""
 
 
 def read_columns(run: Run, names: Sequence[str]) -> list[Array] | None:
