@@ -12,10 +12,11 @@ from typing import Any
 from odedm.errors import UsageError, unknown
 from odedm.run.experiment import Experiment
 from odedm.study.grid import AXES, TABLES, Grid, check_values, matches
+from odedm.study.runtime import Runtime, parse_runtime
 
 MOST_RUNS = 100_000
 MOST_BYTES = 1 << 20
-KEYS = ("name", "about", "seeds", "only", "select", "grid")
+KEYS = ("name", "about", "seeds", "only", "select", "runtime", "grid")
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,12 @@ class Study:
     about: str = ""
     only: tuple[str, ...] = ()
     select: Selection | None = None
+    runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or not self.name.strip():
             raise UsageError(f"A study needs a name, one line of text; {self.name!r} was given.")
-        if not self.grids:
+        if not self.grids and self.runtime is None:
             raise UsageError(f"The study '{self.name}' has no grid, so there is nothing to run.")
         _check_seeds("seeds", self.seeds)
         if self.select is not None and set(self.select.seeds) & set(self.seeds):
@@ -73,6 +75,8 @@ class Study:
                 found |= {plan.slug(): plan for plan in grid.experiments() if matches(plan, self.only)}
             except UsageError as error:
                 raise UsageError(f"Grid {place} of the study '{self.name}': {error}") from None
+        if not self.grids and not self.only:
+            return []
         if not found:
             raise UsageError(f"No experiment of the study '{self.name}' has {' and '.join(self.only)}.")
         if len(found) * len(self.seeds) > MOST_RUNS:
@@ -92,6 +96,8 @@ class Study:
             own = self.select
             lines += ["", "[select]", f"tasks = {own.tasks}", f"share = {_toml(own.share)}"]
             lines.append(f"seeds = {_toml(list(own.seeds))}")
+        if self.runtime is not None:
+            lines += ["", "[runtime]", *(f"{name} = {_toml(value)}" for name, value in self.runtime.to_dict().items())]
         for grid in self.grids:
             lines += ["", "[[grid]]", *(f"{name} = {_toml(list(values))}" for name, values in grid.axes.items())]
             for method, table in grid.options.items():
@@ -140,16 +146,17 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     tables = plain.get("grid", [{}])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables) or not tables:
         raise UsageError("'grid' must be one or more tables, each headed [[grid]].")
-    grids = tuple(_grid(shared, table) for table in tables)
+    runtime = None if "runtime" not in plain else parse_runtime(plain["runtime"])
+    only_timed = runtime is not None and not shared and "grid" not in plain
+    grids = () if only_timed else tuple(_grid(shared, table) for table in tables)
     about = plain.get("about", "")
     if not isinstance(about, str):
         raise UsageError(f"'about' must be text; {about!r} was given.")
     only = _many(plain.get("only", []))
     if not all(isinstance(each, str) for each in only):
         raise UsageError("'only' must be a list of NAME=VALUE, e.g. ['method=er'].")
-    return Study(
-        plain.get("name", name), grids, _seeds(plain.get("seeds", 5)), about, only, _selection(plain.get("select"))
-    )
+    select = _selection(plain.get("select"))
+    return Study(plain.get("name", name), grids, _seeds(plain.get("seeds", 5)), about, only, select, runtime)
 
 
 def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
