@@ -33,7 +33,7 @@ from odedm.study.runtime import Measured
 
 SHOWN = 6
 """How many comparisons stand at the top; the others are folded."""
-DRAWN = 24
+DRAWN = 32
 """How many groups have pictures of their own; with more a page becomes too heavy to send around."""
 PROVENANCE = (
     "odedm",
@@ -101,6 +101,7 @@ def _content(table: Table, timed: Sequence[Measured]) -> dict[str, Any]:
         "told": figures.story_source(groups),
         "undrawn": max(0, len(groups) - DRAWN),
         "colour_bar": figures.colour_bar(),
+        "observed": any("observe" in run.result.seconds for group in groups for run in group.runs),
         "machines": sorted({clean(run.result.provenance.get("device", "unknown")) for g in groups for run in g.runs}),
         "configuration": [(group.label, _configuration(group)) for group in groups],
         "provenance": _provenance(groups),

@@ -258,7 +258,28 @@ def write_over(axes: Axes, y: float, label: str) -> None:
     """A label at the left edge, on the card's own colour so that no line runs through it."""
     ground = {"facecolor": CARD, "edgecolor": "none", "pad": 1.5}
     beside = axes.get_yaxis_transform()
-    axes.text(0.0, y, clean(label, 54), transform=beside, va="center", bbox=ground, zorder=6)
+    axes.text(0.0, y, wrapped(label), transform=beside, va="center", bbox=ground, zorder=6, linespacing=1.15)
+
+
+def wrapped(label: str, most: int = 54) -> str:
+    r"""A label in as many lines as it needs, broken between its parts: names must stay apart to their last word.
+
+    >>> wrapped("ER · ODEDM · k=3", 12)
+    'ER · ODEDM\n· k=3'
+    """
+    lines = [""]
+    for part in clean(label, 4 * most).split(" · "):
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        if len(longer) <= most or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(f"· {part}")
+    return "\n".join(clean(line, most) for line in lines)
+
+
+def pitch(labels: Iterable[str], least: float) -> float:
+    """The height of a row with its label above it, `least` for a label of one line."""
+    return least + 14.0 * max((wrapped(label).count("\n") for label in labels), default=0)
 
 
 def task_ticks(n: int, most: int) -> list[int]:
