@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from odedm.errors import UsageError
-from odedm.report import figures
+from odedm.report import figures, page
 from odedm.report.figures.evidence import EVIDENCE_FILE
 from odedm.report.figures.lines import BASELINE_STROKE, STROKES, families
 from odedm.report.figures.projection import direction, project
@@ -372,3 +372,21 @@ def test_clouds_are_drawn_without_odedm_and_by_distance_first(fabricate: Fabrica
     assert titles[0] == "DER++ · reservoir"
     assert [title.rpartition(" · ")[2] for title in titles[1:4]] == ["l1", "l2", "sinkhorn"]
     assert [title.split(" · ")[0] for title in titles[4:]] == ["DER", "DER"]
+
+
+def test_every_figure_is_on_the_page(fabricate: Fabricate) -> None:
+    table = everything(fabricate)
+    text = page.render(table, [measured()])
+    for name in figures.report_figures(table, timed=[measured()]):
+        assert f'id="f-{"curves" if name == "forgetting" else name}"' in text, name
+    assert text.count("<figcaption") == text.count("<figure")
+    assert "DER++ · ODEDM · λ=20 · k=3 · l2, seed 0: the row kept for the first prototype" in text
+    assert "on a processor, 1 CPU thread; 8 synthetic features a row" in text
+
+
+def test_a_label_is_broken_rather_than_cut(fabricate: Fabricate) -> None:
+    long = {"distance": "sinkhorn", "short": "a policy with a long name", "annotate": "stream"}
+    folders = [fabricate(knobs=long | {"ground": ground}, saved=None) for ground in ("point", "histogram")]
+    panel = figures.seconds_by_phase(groups_of(*folders))
+    assert "histogram" in panel.svg.split("</svg>")[0].partition(">")[2]  # in the picture, not in its name alone
+    assert "…" not in panel.svg

@@ -93,10 +93,12 @@ def _seconds(value: float) -> str:
 def _times(plain: float, dac: float) -> str:
     """How the two compare, in words.
 
-    >>> _times(3.0, 1.0), _times(1.0, 2.0)
-    ('DAC is 3.0 times as fast', 'DAC takes 2.0 times as long')
+    >>> _times(3.0, 1.0), _times(1.0, 2.0), _times(1.0, 1.01)
+    ('DAC is 3.0 times as fast', 'DAC takes 2.0 times as long', 'DAC makes no difference')
     """
     more, less = max(plain, dac), max(min(plain, dac), 1e-9)
+    if more / less < 1.05:
+        return "DAC makes no difference"
     return f"DAC {'is' if plain >= dac else 'takes'} {more / less:.1f} times as {'fast' if plain >= dac else 'long'}"
 
 
