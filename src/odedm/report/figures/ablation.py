@@ -77,7 +77,7 @@ def _draw(axes: Axes, *, bars: Sequence[tuple[str, Group, Estimate]]) -> None:
         seeds = [run.result.acc_last for run in group.runs]
         dots: dict[str, Any] = {"mfc": "none", "mec": INK, "mew": 0.9, "ms": 4.0}
         axes.plot(seeds, [place + 0.3] * len(seeds), "o", **dots, zorder=4, clip_on=False)
-        write_over(axes, place - 0.38, name)
+        write_over(axes, place - 0.43, name)
         axes.annotate(
             f"{number(value.mean)} %",
             (1.0, place),
@@ -89,7 +89,7 @@ def _draw(axes: Axes, *, bars: Sequence[tuple[str, Group, Estimate]]) -> None:
             annotation_clip=False,
         )
     axes.set_xlim(0.0, widest * 1.02 or 1.0)
-    axes.set_ylim(len(bars) - 0.45, -0.7)
+    axes.set_ylim(len(bars) - 0.45, -0.75)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")

@@ -139,7 +139,8 @@ def _draw(axes: Axes, *, lines: Sequence[Line], words: str) -> None:
     shown = [place for i, place in enumerate(places) if i == 0 or _apart(places, i)]
     axes.set_xticks(shown, [f"{place:g}" for place in shown])
     low, high = axes.get_ylim()
-    ticks = [step * 10.0**power for power in range(-9, 9) for step in (1, 2, 5)]
+    steps = (1, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 1000 * low else (1,)
+    ticks = [step * 10.0**power for power in range(-9, 9) for step in steps]
     axes.set_yticks([tick for tick in ticks if low <= tick <= high])  # a range of less than ten has ticks too
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.grid(axis="y")

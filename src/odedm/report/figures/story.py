@@ -74,7 +74,7 @@ def sample_story(told: Story, lead: str = "") -> Panel:
     `lead` says in front of its name why it is shown.
     """
     near = sorted(told.meetings, key=lambda meeting: meeting.distance)[:MOST]
-    frame = Frame(WIDTH, 52 + 40 * len(near), left=8, right=14, top=6, bottom=46, scale=1.45)
+    frame = Frame(WIDTH, 52 + 40 * len(near), left=16, right=14, top=6, bottom=46, scale=1.45)
     kept = [meeting for meeting in told.meetings if meeting.kept]
     end = f"kept for prototype {kept[0].prototype}" if kept else "not kept"
     title = f"{lead}{clean(told.name, 40)}: {end}"
@@ -92,7 +92,7 @@ def _draw(axes: Axes, *, near: Sequence[Meeting], candidates: int) -> None:
     for place, meeting in enumerate(near):
         colour, hatch = (LONG, "") if meeting.kept else (SHORT, "////")
         axes.barh([place], [meeting.distance], height=0.36, color=colour, hatch=hatch, edgecolor=MUTED, linewidth=0.6)
-        write_over(axes, place - 0.4, f"prototype {meeting.prototype} · {_words(meeting, candidates)}")
+        write_over(axes, place - 0.42, f"prototype {meeting.prototype} · {_words(meeting, candidates)}")
     axes.set_ylim(len(near) - 0.6, -0.75)
     axes.set_xlim(0.0, max(meeting.distance for meeting in near) * 1.05 or 1.0)
     axes.set_yticks([])
