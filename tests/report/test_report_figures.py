@@ -390,3 +390,14 @@ def test_a_label_is_broken_rather_than_cut(fabricate: Fabricate) -> None:
     panel = figures.seconds_by_phase(groups_of(*folders))
     assert "histogram" in panel.svg.split("</svg>")[0].partition(">")[2]  # in the picture, not in its name alone
     assert "…" not in panel.svg
+
+
+def test_a_long_title_is_whole_in_a_file(fabricate: Fabricate, tmp_path: Path) -> None:
+    title = "ER · ODEDM · standard · λ=100 · k=3 · DAC 3×4 · sinkhorn · no mixup · cnn, seed 0"
+    rng = np.random.default_rng(0)
+    panels = figures.memory_pca(rng.normal(size=(20, 3)), {title: rng.normal(size=(5, 3))})
+    (svg,) = [path for path in figures.save_panels(panels, tmp_path, "cloud") if path.suffix == ".svg"]
+    text = " ".join("".join(node.itertext()) for node in ET.parse(svg).iter() if node.tag.endswith("text"))
+    assert "no mixup" in text
+    assert "cosine" in text
+    assert "…" not in text

@@ -84,10 +84,10 @@ def _name(dac: Dac) -> str:
 def _seconds(value: float) -> str:
     """Seconds with two figures or more.
 
-    >>> _seconds(12.345), _seconds(0.01234)
-    ('12.3 s', '0.012 s')
+    >>> _seconds(12.345), _seconds(0.01234), _seconds(0.0901)
+    ('12.3 s', '0.012 s', '0.090 s')
     """
-    return f"{value:.1f} s" if value >= 10 else f"{value:.2g} s"
+    return f"{value:.1f} s" if value >= 1 else f"{value:#.2g} s"
 
 
 def _times(plain: float, dac: float) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import html
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ VARIABLES = {
     **{colour: f"--p{place}" for place, colour in enumerate(PHASES)},
 }
 COLOUR_MAP = "cividis"
-TEXT, HEADING = 11.0, 24.0
+TEXT, HEADING, LINE = 11.0, 24.0, 15.0
 WIDTH = 360.0
 """Of most panels: letters of ten pixels on a phone. Wider panels scroll there rather than shrink further."""
 RC: Any = {
@@ -112,16 +113,21 @@ class Drawing:
         frame = self._taller()
         return png(frame.width, frame.height, lambda figure: self._whole(_axes(figure, frame)), size=TEXT, scale=scale)
 
+    def _heading(self) -> list[str]:
+        """The title in as many lines as it needs."""
+        most = int((self.frame.width - 16) / (0.62 * TEXT))
+        return textwrap.wrap(clean(self.title, 4 * most), most)
+
     def _taller(self) -> Frame:
-        room = HEADING if self.title else 0.0
+        lines = len(self._heading())
+        room = HEADING + LINE * (lines - 1) if lines else 0.0
         return replace(self.frame, height=self.frame.height + room, top=self.frame.top + room)
 
     def _whole(self, axes: Axes) -> None:
         frame = self._taller()
-        if self.title:  # as on the page, where it is the panel's heading
-            most = int((frame.width - 16) / (0.62 * TEXT))
-            place = (8 / frame.width, 1 - 0.6 * HEADING / frame.height)
-            axes.figure.text(*place, clean(self.title, most), weight="bold", va="center")
+        for number, line in enumerate(self._heading()):  # as on the page, where it is the panel's heading
+            place = (8 / frame.width, 1 - (0.6 * HEADING + LINE * number) / frame.height)
+            axes.figure.text(*place, line, weight="bold", va="center")
         self.paint(axes)
 
 
