@@ -306,7 +306,8 @@ def test_evidence_that_cannot_be_used_stops_nothing(fabricate: Fabricate) -> Non
 
 def test_the_story_of_a_row_comes_from_the_choices_of_its_class(fabricate: Fabricate) -> None:
     folder = fabricate()
-    save_file(CHOICES, folder / EVIDENCE_FILE)
+    choices = dict(CHOICES)
+    save_file(choices, folder / EVIDENCE_FILE)
     (run,) = load([folder])
     told = figures.story_of_row(run, 200)
     assert (told.name, told.candidates) == ("row 200 (Trouser)", 3)
