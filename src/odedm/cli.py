@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -22,6 +22,10 @@ from odedm.run.results import find
 from odedm.run.schedule import Wishes
 from odedm.run_cli import MOST_SEEDS, guarded
 from odedm.study.ready import READY
+
+if TYPE_CHECKING:
+    from odedm.report.summary import Table as Summary
+    from odedm.study.runtime import Measured
 
 app = typer.Typer(
     name="odedm",
@@ -78,14 +82,11 @@ def report(
     writable_folder(out_file.parent)
     if out_file.is_dir():
         raise UsageError(f"'{out_file}' is a folder; --out takes the page's file name, e.g. report.html.")
-    folders = find(paths)
-    _report(folders, out_file, forms[0] if forms else "rich")
+    table, timed = _report(paths, out_file, forms[0] if forms else "rich")
     if figures is not None:
         from odedm.report.figures.every import report_figures, save_figures
-        from odedm.report.runs import load
-        from odedm.report.summary import summarise
 
-        written = save_figures(report_figures(summarise(load(folders))), writable_folder(figures))
+        written = save_figures(report_figures(table, timed=timed), writable_folder(figures))
         err.print(f"Figures: {len(written)} files in {figures}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -156,12 +157,19 @@ results_cli.register(app)
 study_cli.register(app)
 
 
-def _report(folders: Sequence[Path], page: Path, form: str = "rich") -> None:
-    from odedm.report.page import write_page
+def _report(paths: Sequence[Path], page: Path, form: str = "rich") -> tuple[Summary, list[Measured]]:
+    from odedm.report.figures.runtime import runtime_sentences
+    from odedm.report.page import save_page
+    from odedm.report.sources import gather
 
-    print_table(folders, form)
-    write_page(folders, page)
+    table, timed = gather(paths)
+    if table.rows:
+        print_table(paths, form)
+    for sentence in runtime_sentences(timed) if form == "rich" else ():
+        out.print(sentence, markup=False, highlight=False)
+    save_page(table, timed, page)
     err.print(f"Report: {page}", markup=False, highlight=False, soft_wrap=True)
+    return table, timed
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,17 +16,20 @@ from odedm.errors import UsageError, choose
 from odedm.files import writable_folder, write_text
 
 if TYPE_CHECKING:
-    from odedm.report.runs import Run
+    from odedm.report.summary import Table
     from odedm.study.conduct import Stand, Where
     from odedm.study.drive import Outcome
     from odedm.study.ledger import Ledger
     from odedm.study.plan import Study
+    from odedm.study.runtime import Cell, Measured
     from odedm.study.work import Work
 
 SOME_FAILED = 1
 MOST_SAID = 8
 """Sentences under the table; a large study has hundreds, and the page holds them all."""
-READY_NAMES = "table1 | dac-sweep | ablation | distances | fitting | imagenet-r | forgetting | task-il | mini"
+READY_NAMES = (
+    "table1 | dac-sweep | dac-runtime | ablation | distances | fitting | imagenet-r | forgetting | task-il | mini"
+)
 
 guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
 
@@ -135,20 +139,23 @@ def study(
         conduct.tidy(stand)
         works = stand.works(retry=retry)
         trials = sum(work.kind == "trial" for work in works)
+        timings = 0 if stand.timed is None else len(stand.timed.missing())
         _say(
             f"Study '{plan.name}': {stand.status.total} runs, {len(stand.status.done)} done"
             + (f", {len(stand.failed)} failed before" if stand.failed else "")
             + (f", {trials} trials to choose ρ by" if trials else "")
+            + (f", {timings} timings of DAC" if timings else "")
             + f". Folder: {ledger.folder}"
         )
-        before = len(stand.status.done)
+        before, began = len(stand.status.done), time.monotonic()
         outcome = work_off(
             works, stand, ledger, where, before, budget=seconds, reuse=reuse, events=events, tensorboard=tensorboard
         )
+        left = None if seconds is None else max(0.0, seconds - (time.monotonic() - began))
+        trouble = _time(stand, ledger, where, left) if timings else ""  # by itself: nothing else runs any more
         stand = conduct.look(plan, ledger, where, reuse=reuse)
-        if stand.status.done:
-            _report(stand, ledger.folder)
-    _conclude(stand, outcome, retry=retry)
+        _report(stand, ledger.folder)
+    _conclude(stand, outcome, trouble, retry=retry)
 
 
 def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], select_on: int | None) -> Study:
@@ -224,9 +231,12 @@ def _say_plan(stand: Stand, where: Where, folder: Path) -> None:
         _tell(f"Trials:        {trials} to choose ρ by, {trials - left} done")
     for name, why in stand.prepared.missing.items():
         _tell(f"Data:          '{name}' is not here, so what is done cannot be known. {why}")
+    if stand.timed is not None:
+        _tell(f"Timings:       {_timings(stand.timed)}")
     known = [seconds for work in works if (seconds := pace.expect(work)) is not None]
     if not works:
-        _tell("Time:          nothing to do")
+        if stand.timed is None or not stand.timed.missing():
+            _tell("Time:          nothing to do")
     elif not known:
         _tell("Time:          unknown until the first run of its kind is finished")
     else:
@@ -236,14 +246,66 @@ def _say_plan(stand: Stand, where: Where, folder: Path) -> None:
         _tell(f"Time:          about {in_words(sum(known) / side)}, {side} side by side{rest}")
 
 
+def _timings(timed: Measured) -> str:
+    """How many of a study's timings are made, and how long the others take."""
+    from odedm.study.pace import in_words
+    from odedm.study.runtime import expected
+
+    total, left = len(timed.plan.timings()), timed.missing()
+    known = [expected(cell, timed.timings) for cell, _ in left]
+    if not left:
+        time_left = "nothing to do"
+    elif None in known:
+        time_left = "how long is unknown until the first of each kind is made"
+    else:
+        time_left = f"about {in_words(sum(each for each in known if each is not None))}, after the runs"
+    return f"{total} of DAC with and without, {total - len(left)} done; {time_left}"
+
+
+def _time(stand: Stand, ledger: Ledger, where: Where, budget: float | None) -> str:
+    """Measure what the study times; a sentence where that failed, and the study's report is written all the same."""
+    from odedm.study.conduct import time_choices
+
+    if stand.timed is None:
+        return ""
+    with err.status("Timing divide-and-conquer") as status:
+
+        def tell(left: int, cell: Cell) -> None:
+            status.update(f"Timing divide-and-conquer: {left} left · {cell.title}")
+
+        try:
+            time_choices(stand.timed, ledger, where, budget=budget, tell=tell)
+        except UsageError as error:
+            return str(error)
+    return ""
+
+
 def _report(stand: Stand, folder: Path) -> None:
     """The table here, and the page and the tables in the study's folder."""
+    from odedm.report.figures.runtime import runtime_sentences
+    from odedm.report.page import render
+    from odedm.report.runs import load
+    from odedm.report.sources import find_timings
+    from odedm.report.summary import Table, summarise
+
+    done = [each.folder for each in stand.status.done.values()]
+    timed = find_timings([folder])
+    if not done and not timed:
+        return
+    table = summarise(load(done)) if done else Table(())
+    if done:
+        _report_table(table, folder)
+    for sentence in runtime_sentences(timed):
+        _tell(sentence)
+    write_text(folder / "report.html", render(table, timed))
+    _say(f"Report: {folder / 'report.html'}")
+
+
+def _report_table(table: Table, folder: Path) -> None:
     from odedm.report import summary
     from odedm.report.latex import to_latex
-    from odedm.report.page import render
     from odedm.report.tables import to_csv, to_markdown, to_rich
 
-    table = summary.summarise(_runs(stand))
     out.print(to_rich(table))
     said = summary.verdicts(table) if len(table.rows) > 1 else []
     for sentence in said[:MOST_SAID]:
@@ -252,33 +314,23 @@ def _report(stand: Stand, folder: Path) -> None:
         _tell(f"… and {len(said) - MOST_SAID} more sentences in the report.")
     for name, text in {"md": to_markdown(table), "csv": to_csv(table), "tex": to_latex(table)}.items():
         write_text(folder / f"table.{name}", text)
-    write_text(folder / "report.html", render(table))
-    _say(f"Report: {folder / 'report.html'}")
 
 
-def _runs(stand: Stand) -> list[Run]:
-    """The study's finished runs, each with what its configuration scored on held-out training rows, where it did."""
-    from odedm.report.runs import load
-
-    keys = {each.folder.resolve(): key for key, each in stand.status.done.items()}
-    scores = stand.selection()
-    runs = []
-    for run in load(list(keys)):
-        score = scores.get(keys[run.folder.resolve()])
-        extra = run.extra if score is None else {**run.extra, "selection": score}
-        runs.append(dataclasses.replace(run, extra=extra))
-    return runs
-
-
-def _conclude(stand: Stand, outcome: Outcome, *, retry: bool) -> None:
+def _conclude(stand: Stand, outcome: Outcome, trouble: str, *, retry: bool) -> None:
     """Say what is missing, and end with an exit code that says so."""
     if outcome.left:
         _say(f"The budget is spent: {len(outcome.left)} left, e.g. {outcome.left[0].title}. The same command goes on.")
+    timings = 0 if stand.timed is None or trouble else len(stand.timed.missing())
+    if timings:
+        _say(f"The budget is spent: {timings} timings left. The same command goes on.")
+    if trouble:
+        _say(trouble)
     failed = stand.failed
     if failed:
         first = next(iter(failed.values()))
         hint = "" if retry else " Run them again with --retry."
         _say(f"{len(failed)} of {stand.status.total} runs failed; failures.jsonl says which.{hint} The first: {first}")
+    if failed or trouble:
         raise typer.Exit(SOME_FAILED)
 
 

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from odedm.errors import UsageError
-from odedm.report import figures
+from odedm.report import figures, page
 from odedm.report.figures.evidence import EVIDENCE_FILE
 from odedm.report.figures.lines import BASELINE_STROKE, STROKES, families
 from odedm.report.figures.projection import direction, project
@@ -23,6 +23,7 @@ from odedm.report.groups import Group
 from odedm.report.runs import load
 from odedm.report.summary import Table, summarise
 from odedm.run.results import FILE
+from odedm.study.runtime import Measured, Runtime, Timing
 
 Fabricate = Any
 
@@ -50,6 +51,25 @@ def features(data: int, memory: int, wide: int = 5) -> dict[str, Any]:
     return {name: rng.normal(size=(n, wide)) for name, n in (("feature.data", data), ("feature.memory", memory))}
 
 
+nan = np.nan
+CHOICES = {
+    "choice.index": np.array([100, 101, 200, 201, 202]),
+    "choice.label": np.array([0, 0, 1, 1, 1]),
+    "choice.kept": np.array([0, -1, -1, 1, 0]),
+    "choice.distance": np.array([[1.0, nan], [2.0, nan], [5.0, 3.0], [6.0, 2.0], [4.0, 9.0]]),
+}
+
+
+def measured(name: str = "timed", *, made: int | None = None, **own: Any) -> Measured:
+    """A study's timings: without DAC n·k milliseconds, with it half of that."""
+    plan = Runtime(**{"rows": (100, 200, 400), "k": (3, 6), "repeats": 2, "dimension": (8,)} | own)
+    timings = [
+        Timing(cell, repeat, cell.n * cell.k / 1000 / (1 if cell.dac is None else 2))
+        for cell, repeat in plan.timings()[:made]
+    ]
+    return Measured(plan, tuple(timings), {"device": "a processor", "threads": 1}, name)
+
+
 def everything(fabricate: Fabricate) -> Table:
     """Runs from which every figure of a report can be drawn."""
     folders = [fabricate(memory="reservoir", seed=s, capacity=c, acc=30.0 + s) for s in range(2) for c in (20, 40)]
@@ -59,12 +79,13 @@ def everything(fabricate: Fabricate) -> Table:
         for c in (20, 40)
         for rho in (0.25, 0.5)
     ]
-    save_file(features(60, 9), folders[-1] / EVIDENCE_FILE)
+    folders.append(fabricate(knobs={"rho": 0.25, "k": 3, "distance": "l2"}))
+    save_file(features(60, 9) | CHOICES, folders[-1] / EVIDENCE_FILE)
     return table_of(*(with_extra(folder, anytime=[[10, 90.0], [20, 50.0]]) for folder in folders))
 
 
 def test_every_figure_has_pictures_and_data(fabricate: Fabricate) -> None:
-    found = figures.report_figures(everything(fabricate))
+    found = figures.report_figures(everything(fabricate), timed=[measured()])
     for name, panels in found.items():
         assert panels, name
         for panel in panels:
@@ -75,7 +96,7 @@ def test_every_figure_has_pictures_and_data(fabricate: Fabricate) -> None:
 
 
 def test_figures_become_files_that_need_no_page(fabricate: Fabricate, tmp_path: Path) -> None:
-    found = figures.report_figures(everything(fabricate))
+    found = figures.report_figures(everything(fabricate), timed=[measured()])
     paths = figures.save_figures(found, tmp_path / "new" / "figures")
     assert len(paths) == 3 * sum(len(panels) for panels in found.values())
     assert {path.name for path in paths if "seconds" in path.name} == {"seconds.png", "seconds.svg", "seconds.csv"}
@@ -179,15 +200,36 @@ def test_anytime_meets_other_seeds_between_their_points(fabricate: Fabricate) ->
     assert figures.anytime_curves(groups_of(folders[0], fabricate(seed=2, saved=None))) == []
 
 
-def test_runtime_fixes_what_was_measured_most(fabricate: Fabricate) -> None:
-    timings = [figures.Timing(n, 6, dac, n / 100) for n in (100, 200, 400) for dac in (False, True)]
-    timings += [figures.Timing(400, k, True, 9.0) for k in (13, 19)]
-    over_n, over_k = figures.dac_runtime(timings)
+def test_runtime_has_a_line_with_and_without_over_both_sizes() -> None:
+    over_n, over_k = figures.dac_runtime([measured()])
     assert (over_n.title, over_k.title) == ("Against n, at k = 6", "Against k, at n = 400")
-    assert len(read(over_n)) == 6
-    assert [row["k"] for row in read(over_k)] == ["6", "6", "13", "19"]
-    assert "with DAC 4.00 s at n = 400" in over_n.svg
-    assert figures.dac_runtime(timings[:2]) == figures.dac_runtime([]) == []
+    assert [(row["n"], row["dac"]) for row in read(over_n)][:4] == [
+        ("100", "none"),
+        ("100", "3x4"),
+        ("200", "none"),
+        ("200", "3x4"),
+    ]
+    assert len(read(over_n)) == 3 * 2 * 2
+    assert {row["k"] for row in read(over_k)} == {"3", "6"}
+    assert "without DAC 2.4 s at n = 400; with DAC 3×4 1.2 s at n = 400" in over_n.svg
+    assert figures.dac_runtime([measured(rows=(100,), k=(3,))]) == figures.dac_runtime([]) == []
+
+
+def test_runtime_names_what_it_tells_apart_and_what_is_missing() -> None:
+    several = measured(distance=("sinkhorn", "l2"), dac=((3, 4), (5, 3)))
+    assert [panel.title for panel in figures.dac_runtime([several])] == [
+        "Sinkhorn: against n, at k = 6",
+        "Sinkhorn: against k, at n = 400",
+        "L2: against n, at k = 6",
+        "L2: against k, at n = 400",
+    ]
+    two = figures.dac_runtime([measured("here"), measured("there")])
+    assert [panel.title.split(":")[0] for panel in two] == ["Here", "Here", "There", "There"]
+    (said,) = figures.runtime_sentences([measured()])
+    assert said == "6 prototypes of 400 rows take 1.2 s with DAC 3×4 and 2.4 s without: DAC is 2.0 times as fast."
+    assert figures.runtime_sentences([measured(made=3)]) == [
+        "3 of 16 timings are made; the study's command goes on with the others."
+    ]
 
 
 def test_pca_tells_a_memory_along_the_data_from_one_across() -> None:
@@ -264,13 +306,7 @@ def test_evidence_that_cannot_be_used_stops_nothing(fabricate: Fabricate) -> Non
 
 def test_the_story_of_a_row_comes_from_the_choices_of_its_class(fabricate: Fabricate) -> None:
     folder = fabricate()
-    nan = np.nan
-    choices = {
-        "choice.index": np.array([100, 101, 200, 201, 202]),
-        "choice.label": np.array([0, 0, 1, 1, 1]),
-        "choice.kept": np.array([0, -1, -1, 1, 0]),
-        "choice.distance": np.array([[1.0, nan], [2.0, nan], [5.0, 3.0], [6.0, 2.0], [4.0, 9.0]]),
-    }
+    choices = dict(CHOICES)
     save_file(choices, folder / EVIDENCE_FILE)
     (run,) = load([folder])
     told = figures.story_of_row(run, 200)
@@ -286,3 +322,86 @@ def test_the_story_of_a_row_comes_from_the_choices_of_its_class(fabricate: Fabri
     (plain,) = load([fabricate(seed=1)])
     with pytest.raises(UsageError, match="holds no evidence"):
         figures.story_of_row(plain, 7)
+
+
+def test_three_rows_tell_their_story_kept_near_and_far(fabricate: Fabricate) -> None:
+    plain, dual = fabricate(memory="reservoir"), fabricate()
+    choices = {
+        "choice.index": np.array([7, 8, 9, 10]),
+        "choice.label": np.array([3, 3, 3, 3]),
+        "choice.kept": np.array([1, -1, 0, -1]),
+        "choice.distance": np.array([[9.0, 1.0], [2.0, 8.0], [1.5, 9.0], [7.0, 6.0]]),
+    }
+    save_file(choices, dual / EVIDENCE_FILE)
+    groups = groups_of(plain, dual)
+    assert figures.story_source(groups) == "DER++ · ODEDM, seed 0"
+    assert [panel.title for panel in figures.sample_stories(groups)] == [
+        "Kept · row 9 (Dress): kept for prototype 0",
+        "Near miss · row 8 (Dress): not kept",
+        "Far off · row 10 (Dress): not kept",
+    ]
+    assert figures.sample_stories(groups[:1]) == []
+    assert figures.story_source(groups[:1]) == ""
+    save_file(choices | {"choice.kept": np.array([1])}, dual / EVIDENCE_FILE)
+    (panel,) = figures.sample_stories(groups)
+    assert "do not belong together" in panel.note
+
+
+def by_distances(fabricate: Fabricate, *distances: str, **own: Any) -> list[Path]:
+    return [fabricate(knobs={"distance": distance}, **own) for distance in distances]
+
+
+def test_pictures_are_put_side_by_side_where_the_distance_alone_differs(fabricate: Fabricate) -> None:
+    other = fabricate(knobs={"distance": "mmd", "dac": None})  # differs in more than the distance
+    first = by_distances(fabricate, "sinkhorn", "l2", seed=0)
+    second = by_distances(fabricate, "sinkhorn", "l2", seed=1)
+    (first[1] / "memory.safetensors").unlink()
+    groups = groups_of(fabricate(memory="reservoir"), other, *first, *second)
+    panels = figures.pictures_by_distance(groups)
+    assert [panel.title for panel in panels] == ["l2, seed 1", "sinkhorn, seed 1"]  # the seed that both saved
+    assert panels[0].svg.count("<image") == 5
+    assert {row["task"] for row in read(panels[0])} == set("12345")
+    assert figures.pictures_by_distance(groups_of(other, first[0])) == []
+    (second[1] / "memory.safetensors").unlink()
+    assert [bool(panel.note) for panel in figures.pictures_by_distance(groups)] == [True, False]
+
+
+def test_clouds_are_drawn_without_odedm_and_by_distance_first(fabricate: Fabricate) -> None:
+    lonely = [fabricate("der", memory) for memory in ("reservoir", "odedm")]
+    lonely.append(fabricate("der", knobs={"rho": 0.5, "k": 6}))
+    compared = [fabricate(memory="reservoir"), *by_distances(fabricate, "sinkhorn", "l2", "l1")]
+    for folder in [*lonely, *compared]:
+        save_file(features(30, 5), folder / EVIDENCE_FILE)
+    titles = [panel.title.rpartition(", seed")[0] for panel in figures.memory_projection(groups_of(*lonely, *compared))]
+    assert titles[0] == "DER++ · reservoir"
+    assert [title.rpartition(" · ")[2] for title in titles[1:4]] == ["l1", "l2", "sinkhorn"]
+    assert [title.split(" · ")[0] for title in titles[4:]] == ["DER", "DER"]
+
+
+def test_every_figure_is_on_the_page(fabricate: Fabricate) -> None:
+    table = everything(fabricate)
+    text = page.render(table, [measured()])
+    for name in figures.report_figures(table, timed=[measured()]):
+        assert f'id="f-{"curves" if name == "forgetting" else name}"' in text, name
+    assert text.count("<figcaption") == text.count("<figure")
+    assert "DER++ · ODEDM · λ=20 · k=3 · l2, seed 0: the row kept for the first prototype" in text
+    assert "on a processor, 1 CPU thread; 8 synthetic features a row" in text
+
+
+def test_a_label_is_broken_rather_than_cut(fabricate: Fabricate) -> None:
+    long = {"distance": "sinkhorn", "short": "a policy with a long name", "annotate": "stream"}
+    folders = [fabricate(knobs=long | {"ground": ground}, saved=None) for ground in ("point", "histogram")]
+    panel = figures.seconds_by_phase(groups_of(*folders))
+    assert "histogram" in panel.svg.split("</svg>")[0].partition(">")[2]  # in the picture, not in its name alone
+    assert "…" not in panel.svg
+
+
+def test_a_long_title_is_whole_in_a_file(fabricate: Fabricate, tmp_path: Path) -> None:
+    title = "ER · ODEDM · standard · λ=100 · k=3 · DAC 3×4 · sinkhorn · no mixup · cnn, seed 0"
+    rng = np.random.default_rng(0)
+    panels = figures.memory_pca(rng.normal(size=(20, 3)), {title: rng.normal(size=(5, 3))})
+    (svg,) = [path for path in figures.save_panels(panels, tmp_path, "cloud") if path.suffix == ".svg"]
+    text = " ".join("".join(node.itertext()) for node in ET.parse(svg).iter() if node.tag.endswith("text"))
+    assert "no mixup" in text
+    assert "cosine" in text
+    assert "…" not in text

@@ -53,6 +53,10 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
     assert "chosen on held-out training rows" in (out / "table.md").read_text(encoding="utf-8")
     assert "chosen on held-out training rows" in (out / "report.html").read_text(encoding="utf-8")
     assert {path.name for path in out.iterdir()} >= {"study.toml", "runs", "table.md", "table.csv", "table.tex"}
+    for place in (out, out / "runs"):  # the plain report knows what the study's own one does
+        page = tmp_path / "again.html"
+        assert (out / "table.csv").read_text() in odedm("report", place, "--out", page, "--csv")
+        assert page.read_bytes() == (out / "report.html").read_bytes()
     assert len(find([out])) == 6
     assert len(list(out.glob("runs/*/*/evidence.safetensors"))) == 6
     assert all(len(Result.load(folder / "result.json").anytime or []) == 10 for folder in find([out]))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from puppets import DUAL, SMALL
+from puppets import DUAL, SMALL, result_of
 
 from odedm.errors import UsageError
 from odedm.run.experiment import ODEDM
@@ -17,7 +17,7 @@ from odedm.study.perform import perform
 from odedm.study.plan import Selection
 from odedm.study.prepare import prepare
 from odedm.study.ready import ready
-from odedm.study.tuning import configuration, families, held_out, mean_scores, trials_of
+from odedm.study.tuning import configuration, families, held_out, held_out_score, trials_of
 
 SELECT = Selection(tasks=2, share=0.25, seeds=(70, 71))
 RATES = {"er": {"lr": (0.01, 0.1, 0.5)}}
@@ -139,8 +139,10 @@ def test_a_score_counts_when_all_its_seeds_are_there(tmp_path) -> None:
     trials = trials_of(works, SELECT)
     assert [len(own) for own in trials.values()] == [2, 2]  # by configuration, not by run
     first, second = trials[configuration(works[0])]
-    assert mean_scores(trials, {first.key: 10.0}) == {}
-    assert mean_scores(trials, {first.key: 10.0, second.key: 20.0}) == {configuration(works[0]): 15.0}
+    results = [result_of(work.experiment, work.checksum or "") for work in works]
+    assert [held_out_score(result, SELECT, {first.key: 10.0}) for result in results] == [None] * 3
+    both = {first.key: 10.0, second.key: 20.0}
+    assert [held_out_score(result, SELECT, both) for result in results] == [15.0, 15.0, None]
     other = trials_of(works, replace(SELECT, share=0.3))
     assert not {t.key for own in other.values() for t in own} & {t.key for own in trials.values() for t in own}
 

@@ -23,15 +23,17 @@ from odedm.report.groups import Group
 from odedm.report.labels import method_name
 from odedm.report.latex import to_latex
 from odedm.report.model import model
-from odedm.report.runs import Run, load
+from odedm.report.runs import Run
+from odedm.report.sources import gather
 from odedm.report.statistics import Paired
-from odedm.report.summary import ACC_LAST, METRICS, TASK_IL, Metric, Row, Table, doubt, gaps, summarise, verdict
+from odedm.report.summary import ACC_LAST, METRICS, TASK_IL, Metric, Row, Table, doubt, gaps, verdict
 from odedm.report.tables import to_csv, to_markdown
 from odedm.report.wording import between, clean, number, probability
+from odedm.study.runtime import Measured
 
 SHOWN = 6
 """How many comparisons stand at the top; the others are folded."""
-DRAWN = 24
+DRAWN = 32
 """How many groups have pictures of their own; with more a page becomes too heavy to send around."""
 PROVENANCE = (
     "odedm",
@@ -49,9 +51,14 @@ PROVENANCE = (
 
 def write_page(folders: Sequence[Path], out: Path) -> Path:
     """Write the report on every run at or below `folders` to the file `out`, whole or not at all."""
+    return save_page(*gather(folders), out)
+
+
+def save_page(table: Table, timed: Sequence[Measured], out: Path) -> Path:
+    """Write the report on runs and timings that were read already."""
     if out.is_dir():
         raise UsageError(f"'{out}' is a folder. Give the file to write, e.g. {out / 'report.html'}.")
-    text = render(summarise(load(folders)))
+    text = render(table, timed)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, text)
@@ -60,18 +67,18 @@ def write_page(folders: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def render(table: Table) -> str:
-    """The page as text; the same runs give the same bytes."""
+def render(table: Table, timed: Sequence[Measured] = ()) -> str:
+    """The page as text, on runs, on timings or on both; the same ones give the same bytes."""
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": number, "marked": _marked, "svg": Markup, "clean": clean, "link": _link}
     environment.filters |= {"between": between, "probability": probability}
     script = here.joinpath("tables.js").read_text(encoding="utf-8")
     page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
-    return page.render(**_content(table), script=Markup(script), script_hash=_hash(script))
+    return page.render(**_content(table, timed), script=Markup(script), script_hash=_hash(script))
 
 
-def _content(table: Table) -> dict[str, Any]:
+def _content(table: Table, timed: Sequence[Measured]) -> dict[str, Any]:
     groups, lines = table.groups, model(table)
     lead, folded = _findings(table)
     return {
@@ -83,14 +90,18 @@ def _content(table: Table) -> dict[str, Any]:
         "facts": _facts(table),
         "lead": lead,
         "folded": folded,
-        "gaps": gaps(table),
+        "gaps": gaps(table) if groups else [],
         "doubt": doubt(table),
         "model": lines,
         "caveats": caveats(table),
         "files": {"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
-        "figures": figures.report_figures(table, DRAWN),
+        "figures": figures.report_figures(table, DRAWN, timed),
+        "timed": [_timed(each) for each in timed],
+        "runtime": figures.runtime_sentences(timed),
+        "told": figures.story_source(groups),
         "undrawn": max(0, len(groups) - DRAWN),
         "colour_bar": figures.colour_bar(),
+        "observed": any("observe" in run.result.seconds for group in groups for run in group.runs),
         "machines": sorted({clean(run.result.provenance.get("device", "unknown")) for g in groups for run in g.runs}),
         "configuration": [(group.label, _configuration(group)) for group in groups],
         "provenance": _provenance(groups),
@@ -117,6 +128,8 @@ def _title(table: Table) -> str:
 
     Only the data sets and methods; the facts under the title say the rest.
     """
+    if not table.rows:
+        return "Divide-and-conquer: seconds with and without it"
     data = _listed(sorted({clean(group.settings.get("data", "unknown data")) for group in table.groups}))
     names = list(dict.fromkeys(method_name(group.settings) for group in table.groups))
     methods = _listed(names) if len(names) <= 4 else "Methods"
@@ -127,7 +140,9 @@ def _title(table: Table) -> str:
 def _facts(table: Table) -> list[str]:
     """The few numbers that say how large the experiment was."""
     groups = table.groups
-    facts = []
+    facts: list[str] = []
+    if not groups:
+        return facts
     for values, one, many in (
         ([group.tasks for group in groups], "task", "tasks"),
         ([len(group.classes) for group in groups], "class", "classes"),
@@ -180,6 +195,19 @@ def _provenance(groups: Sequence[Group]) -> list[dict[str, str]]:
         for group in groups
         for run in group.runs
     ]
+
+
+def _timed(measured: Measured) -> str:
+    """Where and on what a study's timings were made, in one sentence."""
+    made, plan = measured.provenance, measured.plan
+    threads = made.get("threads")
+    return (
+        f"{clean(made.get('device', 'an unknown device'))}, {threads} CPU thread{'' if threads == 1 else 's'}; "
+        f"{_listed([str(each) for each in plan.dimension])} synthetic features a row from a seeded generator, "
+        f"{_listed(list(plan.distance))}, {plan.repeats} repeat{'' if plan.repeats == 1 else 's'}; "
+        f"odedm {clean(made.get('odedm', 'unknown'))}, torch {clean(made.get('torch', 'unknown'))}, "
+        f"commit {clean(str(made.get('commit') or 'unknown'), 12)}, finished {clean(made.get('finished', 'unknown'))}"
+    )
 
 
 def _origin(run: Run, key: str) -> object:

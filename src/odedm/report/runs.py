@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from odedm.errors import UsageError
+from odedm.report.held_out import held_out_scores
 from odedm.report.wording import clean
 from odedm.run.results import FILE, Result, find
 
@@ -60,7 +61,10 @@ class Run:
 
 
 def load(folders: Sequence[Path]) -> list[Run]:
-    """Every finished run at or below the folders; the same folder given twice counts once."""
+    """Every finished run at or below the folders; the same folder given twice counts once.
+
+    Runs of a study come with what their configuration scored on held-out training rows, where its trials are there.
+    """
     runs: dict[Path, Run] = {}
     for folder in find(folders):
         file = folder / FILE
@@ -72,7 +76,11 @@ def load(folders: Sequence[Path]) -> list[Run]:
         if fault:
             raise UsageError(f"The result '{file}' cannot be reported: {fault}. Run it again.")
         runs.setdefault(folder.resolve(), Run(folder, result, extra))
-    return list(runs.values())
+    scores = held_out_scores({folder: run.result for folder, run in runs.items() if run.selection is None})
+    return [
+        replace(run, extra={**run.extra, "selection": scores[folder]}) if folder in scores else run
+        for folder, run in runs.items()
+    ]
 
 
 def _fault(result: Result) -> str | None:

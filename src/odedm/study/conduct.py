@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,14 +11,16 @@ from pathlib import Path
 from odedm.errors import UsageError
 from odedm.run.attempt import Job, discard_leftover
 from odedm.run.lanes import choose_lanes
-from odedm.study.content import fault
+from odedm.study.content import fault, made_by
 from odedm.study.drive import Driver, Outcome, Watcher
 from odedm.study.ledger import Finished, Ledger, Status
 from odedm.study.local import Engine, Processes, Threads
 from odedm.study.pace import Pace
 from odedm.study.plan import Study
 from odedm.study.prepare import Prepared, prepare
-from odedm.study.tuning import configuration, families, mean_scores, trials_of
+from odedm.study.runtime import Cell, Measured
+from odedm.study.runtime import load as load_timings
+from odedm.study.tuning import families, trials_of
 from odedm.study.work import Work
 
 ENGINES = {"lanes": "Processes of this machine, or threads on its GPU.", "ray": "Ray: tasks on one machine or many."}
@@ -54,7 +56,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Stand:
-    """Where a study stands: its runs, and the trials of a choice among several ρ with their scores."""
+    """Where a study stands: its runs, the trials of a choice among several ρ with their scores, what it has timed."""
 
     study: Study
     prepared: Prepared
@@ -62,6 +64,7 @@ class Stand:
     trials: Mapping[str, list[Work]] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     failed_trials: Mapping[str, str] = field(default_factory=dict)
+    timed: Measured | None = None
 
     def works(self, *, retry: bool) -> list[Work]:
         """What is to be done now: runs first, then trials."""
@@ -72,12 +75,6 @@ class Stand:
     def failed(self) -> dict[str, str]:
         """Everything that failed before and has not been finished since."""
         return {**self.status.failed, **self.failed_trials}
-
-    def selection(self) -> dict[str, float]:
-        """The held-out score of each run's configuration, by the run's content hash, as far as it is known."""
-        means = mean_scores(self.trials, self.scores)
-        marks = {work.key: configuration(work) for work in self.prepared.works}
-        return {key: means[mark] for key, mark in marks.items() if mark in means}
 
     def done(self) -> list[tuple[Work, Finished]]:
         """The finished runs with what they are the runs of."""
@@ -112,13 +109,50 @@ def look(study: Study, ledger: Ledger, where: Where, *, reuse: str = "version", 
         looks=study.looks,
     )
     status = ledger.status(prepared.works, reuse=reuse, version=code_version(), commit=commit())
+    timed = _timed(study, ledger, reuse=reuse, version=code_version(), commit=commit())
     if study.select is None:
-        return Stand(study, prepared, status)
+        return Stand(study, prepared, status, timed=timed)
     trials = trials_of(families(prepared.works), study.select)
     scores = ledger.scores()
     wanted = {trial.key for own in trials.values() for trial in own if trial.key not in scores}
     failed = {key: said for key, said in ledger.failures().items() if key in wanted}
-    return Stand(study, prepared, status, trials, scores, failed)
+    return Stand(study, prepared, status, trials, scores, failed, timed)
+
+
+def _timed(study: Study, ledger: Ledger, *, reuse: str, version: str, commit: str | None) -> Measured | None:
+    """What there is of the study's own timings; those of another plan, or of other code than asked for, do not count.
+
+    A study narrowed to some of its runs leaves them out.
+    """
+    from odedm.study.stopwatch import check
+
+    if study.runtime is None or study.only:
+        return None
+    check(study.runtime)
+    try:
+        found = load_timings(ledger.folder)
+    except UsageError:  # torn, or not ours: measured again
+        found = None
+    same = found is not None and found.plan == study.runtime
+    if found is not None and same and made_by(found.provenance, reuse, version=version, commit=commit):
+        return found
+    return Measured(study.runtime)
+
+
+def time_choices(
+    timed: Measured,
+    ledger: Ledger,
+    where: Where,
+    *,
+    budget: float | None = None,
+    tell: Callable[[int, Cell], None] = lambda *_: None,
+) -> Measured:
+    """Measure what is missing, in this process and on this machine: call it when no run is under way."""
+    from odedm.study.stopwatch import measure
+
+    until = None if budget is None else time.monotonic() + budget
+    device = "auto" if where.engine == "ray" else where.device  # that of the workers may not be here
+    return measure(timed, ledger.folder, device=device, threads=where.threads, until=until, tell=tell)
 
 
 def tidy(stand: Stand) -> None:

@@ -28,9 +28,10 @@ def content_key(plan: Experiment, checksum: str | None) -> str:
     return _hash(plain, checksum)
 
 
-def key_of_result(result: Result) -> str:
-    """The same of a finished run, from what its result says."""
-    return _hash(result.experiment, result.provenance.get("data_checksum"))
+def key_of_result(result: Result, seed: int | None = None) -> str:
+    """The same of a finished run, from what its result says, or of its configuration with another seed."""
+    plain = result.experiment if seed is None else {**result.experiment, "seed": seed}
+    return _hash(plain, result.provenance.get("data_checksum"))
 
 
 def _hash(plain: Mapping[str, Any], checksum: object) -> str:
@@ -44,7 +45,11 @@ def counts(result: Result, reuse: str, *, version: str, commit: str | None) -> b
 
     A commit with changes on top of it (its mark ends in +) says nothing about the code, so it never counts.
     """
-    made = result.provenance
+    return made_by(result.provenance, reuse, version=version, commit=commit)
+
+
+def made_by(made: Mapping[str, Any], reuse: str, *, version: str, commit: str | None) -> bool:
+    """The same of anything with a provenance."""
     if reuse == "any":
         return True
     if reuse == "version":

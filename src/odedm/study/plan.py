@@ -13,10 +13,11 @@ from odedm.errors import UsageError, unknown
 from odedm.run.experiment import Experiment
 from odedm.run.looks import Looks
 from odedm.study.grid import AXES, TABLES, Grid, check_values, matches
+from odedm.study.runtime import Runtime, parse_runtime
 
 MOST_RUNS = 100_000
 MOST_BYTES = 1 << 20
-KEYS = ("name", "about", "seeds", "only", "select", "grid", "evidence", "anytime")
+KEYS = ("name", "about", "seeds", "only", "select", "runtime", "grid", "evidence", "anytime")
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,12 @@ class Study:
     select: Selection | None = None
     looks: Looks = field(default_factory=Looks)
     """What every run looks at; no part of what a run is, so one that is finished without it counts."""
+    runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or not self.name.strip():
             raise UsageError(f"A study needs a name, one line of text; {self.name!r} was given.")
-        if not self.grids:
+        if not self.grids and self.runtime is None:
             raise UsageError(f"The study '{self.name}' has no grid, so there is nothing to run.")
         _check_seeds("seeds", self.seeds)
         if self.select is not None and set(self.select.seeds) & set(self.seeds):
@@ -76,6 +78,8 @@ class Study:
                 found |= {plan.slug(): plan for plan in grid.experiments() if matches(plan, self.only)}
             except UsageError as error:
                 raise UsageError(f"Grid {place} of the study '{self.name}': {error}") from None
+        if not self.grids and not self.only:
+            return []
         if not found:
             raise UsageError(f"No experiment of the study '{self.name}' has {' and '.join(self.only)}.")
         if len(found) * len(self.seeds) > MOST_RUNS:
@@ -96,6 +100,8 @@ class Study:
             own = self.select
             lines += ["", "[select]", f"tasks = {own.tasks}", f"share = {_toml(own.share)}"]
             lines.append(f"seeds = {_toml(list(own.seeds))}")
+        if self.runtime is not None:
+            lines += ["", "[runtime]", *(f"{name} = {_toml(value)}" for name, value in self.runtime.to_dict().items())]
         for grid in self.grids:
             lines += ["", "[[grid]]", *(f"{name} = {_toml(list(values))}" for name, values in grid.axes.items())]
             for method, table in grid.options.items():
@@ -144,7 +150,9 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     tables = plain.get("grid", [{}])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables) or not tables:
         raise UsageError("'grid' must be one or more tables, each headed [[grid]].")
-    grids = tuple(_grid(shared, table) for table in tables)
+    runtime = None if "runtime" not in plain else parse_runtime(plain["runtime"])
+    only_timed = runtime is not None and not shared and "grid" not in plain
+    grids = () if only_timed else tuple(_grid(shared, table) for table in tables)
     about = plain.get("about", "")
     if not isinstance(about, str):
         raise UsageError(f"'about' must be text; {about!r} was given.")
@@ -157,8 +165,9 @@ def _study(plain: dict[str, Any], name: str) -> Study:
         _seeds(plain.get("seeds", 5)),
         about,
         only,
-        _selection(plain.get("select")),
-        Looks(plain.get("evidence", False), plain.get("anytime", 0)),
+        select=_selection(plain.get("select")),
+        runtime=runtime,
+        looks=Looks(plain.get("evidence", False), plain.get("anytime", 0)),
     )
 
 

@@ -12,6 +12,7 @@ from odedm.run.looks import Looks
 from odedm.study.grid import PLAIN, Grid
 from odedm.study.paper import EPOCHS, SWEPT, TASKS, Cell, numbers
 from odedm.study.plan import Selection, Study
+from odedm.study.runtime import Runtime
 
 SHARES = (0.25, 0.5, 0.75)
 SETTINGS = ("standard", "imbalanced")
@@ -34,6 +35,7 @@ class Ready:
     seeds: tuple[int, ...] = SEEDS
     select: Selection | None = None
     looks: Looks | None = None
+    runtime: Runtime | None = None
 
 
 def ready(name: str, data: str | None = None) -> Study:
@@ -43,8 +45,17 @@ def ready(name: str, data: str | None = None) -> Study:
     140
     """
     found = choose("study", name, READY)
-    grids = found.make(data or found.data)
-    return Study(name, grids, found.seeds, found.about, select=found.select, looks=found.looks or Looks())
+    if data is not None and not found.data:
+        raise UsageError(f"The study '{name}' times synthetic features, so it takes no --data; leave it out.")
+    return Study(
+        name,
+        found.make(data or found.data),
+        found.seeds,
+        found.about,
+        select=found.select,
+        runtime=found.runtime,
+        looks=found.looks or Looks(),
+    )
 
 
 def share_of(k: int, capacity: int, *, tasks: int, classes: int) -> float:
@@ -177,12 +188,23 @@ def _mini(data: str) -> tuple[Grid, ...]:
     )
 
 
+def _nothing(_data: str) -> tuple[Grid, ...]:
+    return ()
+
+
+PAPER_RUNTIME = Runtime(
+    rows=(625, 1250, 2500, 5000), k=(6, 13, 19, 47, 160), dac=((3, 2), (3, 4), (5, 3)), dimension=(512,), repeats=5
+)
+"""A class of CIFAR-10, the features of a ResNet-18, k from λ=200 at 25 % to λ=5120 at 25 %, the paper's three DACs."""
+MINI_RUNTIME = Runtime(rows=(125, 250, 500, 1000), k=(3, 6, 12, 24), dac=((3, 4), (5, 3)), repeats=5)
+
 READY = {
     "table1": Ready(
         "Eight methods with and without ODEDM, every λ, setting and k of the paper.", "cifar10", _table1,
         select=CHOSEN_ON,
     ),
     "dac-sweep": Ready("Clusters and depth of divide-and-conquer for each ρ.", "cifar10", _dac_sweep),
+    "dac-runtime": Ready("Seconds to choose, with and without DAC.", "", _nothing, runtime=PAPER_RUNTIME),
     "ablation": Ready("Plain, mixup, without DAC, with DAC, and ρ = 100 %.", "cifar10", _ablation),
     "distances": Ready("Sinkhorn, L2, L1 and MMD.", "cifar10", _distances),
     "fitting": Ready("PuriDivER with its fit to the memory.", "cifar10", _fitting),
@@ -191,6 +213,6 @@ READY = {
     "task-il": Ready("The Task-IL tables; the same runs as table1, looked at otherwise.", "cifar10", _task_il),
     "mini": Ready(
         "Every kind of evidence, small, on the embedded images, in minutes.", "fashion-mini", _mini,
-        seeds=(0, 1, 2), select=Selection(seeds=(1000,)), looks=Looks(evidence=True, anytime=5),
+        seeds=(0, 1, 2), select=Selection(seeds=(1000,)), runtime=MINI_RUNTIME, looks=Looks(evidence=True, anytime=5),
     ),
 }  # fmt: skip

@@ -17,6 +17,7 @@ from odedm.study.plan import Selection
 from odedm.study.work import Work
 
 if TYPE_CHECKING:
+    from odedm.run.results import Result
     from odedm.stream.datasets import Dataset
 
 
@@ -130,7 +131,9 @@ def _one_each(works: Sequence[Work]) -> bool:
     return all(len(own) == 1 for own in _shares(works).values())
 
 
-def mean_scores(trials: Mapping[str, Sequence[Work]], scores: Mapping[str, float]) -> dict[str, float]:
-    """The mean score of each configuration whose trials are all done."""
-    whole = {mark: [scores[each.key] for each in own if each.key in scores] for mark, own in trials.items()}
-    return {mark: statistics.fmean(found) for mark, found in whole.items() if len(found) == len(trials[mark])}
+def held_out_score(result: Result, select: Selection, scores: Mapping[str, float]) -> float | None:
+    """What a finished run's configuration scored on held-out rows, mean over trials; None unless all are done."""
+    from odedm.study.content import key_of_result
+
+    keys = [trial_key(key_of_result(result, seed), select) for seed in select.seeds]
+    return statistics.fmean(scores[key] for key in keys) if all(key in scores for key in keys) else None

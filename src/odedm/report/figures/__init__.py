@@ -7,20 +7,19 @@ from odedm.report.figures.curves import forgetting_curves
 from odedm.report.figures.density import memory_density
 from odedm.report.figures.differences import difference_plot
 from odedm.report.figures.every import report_figures, save_figures, save_panels
-from odedm.report.figures.evidence import memory_projection, story_of_row
+from odedm.report.figures.evidence import memory_projection, sample_stories, story_of_row, story_source
 from odedm.report.figures.heatmaps import accuracy_matrices, colour_bar
 from odedm.report.figures.pictures import long_term_pictures
 from odedm.report.figures.projection import memory_pca
 from odedm.report.figures.readme import readme_figure
-from odedm.report.figures.runtime import Timing, dac_runtime
+from odedm.report.figures.runtime import dac_runtime, runtime_sentences
 from odedm.report.figures.seconds import seconds_by_phase
-from odedm.report.figures.selections import selection_grids
+from odedm.report.figures.selections import pictures_by_distance, selection_grids
 from odedm.report.figures.story import Story, sample_story, story
 from odedm.report.figures.sweeps import accuracy_over_capacity, accuracy_over_share
 
 __all__ = [
     "Story",
-    "Timing",
     "ablation_bars",
     "accuracy_matrices",
     "accuracy_over_capacity",
@@ -36,8 +35,11 @@ __all__ = [
     "memory_growth",
     "memory_pca",
     "memory_projection",
+    "pictures_by_distance",
     "readme_figure",
     "report_figures",
+    "runtime_sentences",
+    "sample_stories",
     "sample_story",
     "save_figures",
     "save_panels",
@@ -45,4 +47,5 @@ __all__ = [
     "selection_grids",
     "story",
     "story_of_row",
+    "story_source",
 ]

@@ -7,7 +7,20 @@ from functools import partial
 from typing import Any
 
 from odedm.report.figures.lines import families
-from odedm.report.figures.style import INK, LONG, MUTED, SHORT, WIDTH, Axes, Frame, Panel, csv_text, panel, write_over
+from odedm.report.figures.style import (
+    INK,
+    LONG,
+    MUTED,
+    SHORT,
+    WIDTH,
+    Axes,
+    Frame,
+    Panel,
+    csv_text,
+    panel,
+    pitch,
+    write_over,
+)
 from odedm.report.groups import BASELINES, Group
 from odedm.report.statistics import Estimate, estimate
 from odedm.report.wording import clean, measured, number
@@ -23,8 +36,16 @@ def ablation_bars(groups: Sequence[Group]) -> list[Panel]:
         variants = [group.memory for group in members if group.memory not in BASELINES]
         if len(variants) < 2 or len({group.same_but_memory for group in members}) > 1:
             continue
-        bars = [(clean(group.names.member, 54), group, _estimate(group)) for group in members]
-        frame = Frame(WIDTH, 52 + 44 * len(bars), left=8, right=62, top=6, bottom=46, scale=1.45)
+        bars = [(_name(group), group, _estimate(group)) for group in members]
+        frame = Frame(
+            WIDTH,
+            52 + pitch((name for name, _, _ in bars), 44) * len(bars),
+            left=8,
+            right=62,
+            top=6,
+            bottom=46,
+            scale=1.45,
+        )
         alt = f"Final accuracy by variant{': ' + title if title else ''}. " + "; ".join(
             f"{name} {measured(value)} %" for name, _, value in bars
         )
@@ -32,6 +53,13 @@ def ablation_bars(groups: Sequence[Group]) -> list[Panel]:
         data = csv_text(["runs", "seed", "acc_last"], rows)
         panels.append(panel(title or members[0].names.family, frame, alt, partial(_draw, bars=bars), data))
     return panels
+
+
+def _name(group: Group) -> str:
+    """The memory, with its share in place of the k that follows from it where both are known."""
+    rho, k = group.settings.get("memory.rho"), group.settings.get("memory.k")
+    share = f"ρ={100 * rho:g} %" if isinstance(rho, int | float) else f"k={k}"
+    return clean(" · ".join(share if part == f"k={k}" else part for part in group.names.member.split(" · ")), 108)
 
 
 def _estimate(group: Group) -> Estimate:
@@ -49,7 +77,7 @@ def _draw(axes: Axes, *, bars: Sequence[tuple[str, Group, Estimate]]) -> None:
         seeds = [run.result.acc_last for run in group.runs]
         dots: dict[str, Any] = {"mfc": "none", "mec": INK, "mew": 0.9, "ms": 4.0}
         axes.plot(seeds, [place + 0.3] * len(seeds), "o", **dots, zorder=4, clip_on=False)
-        write_over(axes, place - 0.38, name)
+        write_over(axes, place - 0.43, name)
         axes.annotate(
             f"{number(value.mean)} %",
             (1.0, place),
@@ -61,7 +89,7 @@ def _draw(axes: Axes, *, bars: Sequence[tuple[str, Group, Estimate]]) -> None:
             annotation_clip=False,
         )
     axes.set_xlim(0.0, widest * 1.02 or 1.0)
-    axes.set_ylim(len(bars) - 0.45, -0.7)
+    axes.set_ylim(len(bars) - 0.45, -0.75)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")

@@ -22,7 +22,7 @@ def anytime_curves(groups: Sequence[Group]) -> list[Panel]:
     panels = []
     for title, members in families(measured):
         alone = title == ""
-        names = [clean(group.label if alone else group.names.member, 40) for group in members]
+        names = [clean(group.label if alone else group.names.member, 44) for group in members]
         curves = [curve(group) for group in members]
         frame = Frame(WIDTH, 240 + 16 * len(members), top=8 + 16 * len(members), scale=1.45 if alone else 1.25)
         means = ", ".join(

@@ -19,7 +19,7 @@ def forgetting_curves(groups: Sequence[Group]) -> list[Panel]:
     panels = []
     for title, members in families(groups):
         alone = title == ""
-        names = [clean(group.label if alone else group.names.member, 40) for group in members]
+        names = [clean(group.label if alone else group.names.member, 44) for group in members]
         columns = 2 if max(map(len, names)) <= 16 else 1
         keys = 16 * math.ceil(len(members) / columns)
         frame = Frame(WIDTH, 240 + keys, top=8 + keys, scale=1.45 if alone else 1.25)

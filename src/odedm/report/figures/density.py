@@ -45,7 +45,7 @@ def memory_density(groups: Sequence[Group]) -> list[Panel]:
         lines = []
         for group, stroke in zip(members, strokes(members), strict=True):
             rows = held[id(group)]
-            name = clean(group.names.member if title else group.label, 40)
+            name = clean(group.names.member if title else group.label, 44)
             lines.append((group, name, 100.0 * rows / rows.sum(), stroke))
         frame = Frame(WIDTH, 226 + 16 * len(lines), top=10 + 16 * (len(lines) + 1), scale=1.25)
         alt = f"Share of the final memory by class{': ' + title if title else ''}. " + "; ".join(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from odedm.report.figures.style import INK, MUTED, SERIES, WIDTH, Axes, Frame, Panel, csv_text, panel, write_over
+from odedm.report.figures.style import INK, MUTED, SERIES, WIDTH, Axes, Frame, Panel, csv_text, panel, pitch, write_over
 from odedm.report.statistics import Paired
 from odedm.report.summary import ACC_LAST, Table
 from odedm.report.wording import number
@@ -15,7 +15,7 @@ def difference_plot(table: Table) -> Panel | None:
     pairs = {row.group.label: row.differences[ACC_LAST.key] for row in table.compared}
     if not pairs:
         return None
-    frame = Frame(WIDTH, 52 + 50 * len(pairs), left=8, top=6, bottom=46, scale=1.45)
+    frame = Frame(WIDTH, 52 + pitch(pairs, 50) * len(pairs), left=8, top=6, bottom=46, scale=1.45)
     alt = "Paired differences in the final accuracy. " + "; ".join(
         f"{label} {number(pair.estimate.mean, sign=True)} points" for label, pair in pairs.items()
     )

@@ -13,21 +13,26 @@ from odedm.report.figures.census import memory_by_class, memory_growth
 from odedm.report.figures.curves import forgetting_curves
 from odedm.report.figures.density import memory_density
 from odedm.report.figures.differences import difference_plot
-from odedm.report.figures.evidence import memory_projection
+from odedm.report.figures.evidence import memory_projection, sample_stories
 from odedm.report.figures.heatmaps import accuracy_matrices
 from odedm.report.figures.pictures import long_term_pictures
+from odedm.report.figures.runtime import dac_runtime
 from odedm.report.figures.seconds import seconds_by_phase
+from odedm.report.figures.selections import pictures_by_distance
 from odedm.report.figures.style import Panel
 from odedm.report.figures.sweeps import accuracy_over_capacity, accuracy_over_share
 from odedm.report.summary import Table
+from odedm.study.runtime import Measured
 
 
-def report_figures(table: Table, most: int | None = None) -> dict[str, list[Panel]]:
-    """What can be drawn from these runs; a figure without a panel has nothing to show.
+def report_figures(table: Table, most: int | None = None, timed: Sequence[Measured] = ()) -> dict[str, list[Panel]]:
+    """What can be drawn from these runs and timings; a figure without a panel has nothing to show.
 
     With `most`, figures that have a panel for each group show only the first so many groups.
     """
     groups, shown = table.groups, table.groups[:most]
+    if not groups:
+        return {"runtime": dac_runtime(timed)}
     differences = difference_plot(table)
     return {
         "differences": [differences] if differences else [],
@@ -40,9 +45,12 @@ def report_figures(table: Table, most: int | None = None) -> dict[str, list[Pane
         "classes": memory_by_class(shown),
         "density": memory_density(shown),
         "growth": memory_growth(shown),
-        "projection": memory_projection(shown),
+        "projection": memory_projection(groups),
         "pictures": long_term_pictures(shown),
+        "selections": pictures_by_distance(groups),
+        "stories": sample_stories(groups),
         "seconds": [seconds_by_phase(groups)],
+        "runtime": dac_runtime(timed),
     }
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from odedm.errors import UsageError
+from odedm.report.figures.distances import beside_the_plain_one
 from odedm.report.figures.projection import memory_pca
-from odedm.report.figures.story import Story, story
+from odedm.report.figures.story import Story, sample_story, story
 from odedm.report.figures.style import Array, Panel
 from odedm.report.groups import Group
 from odedm.report.runs import Run
@@ -29,19 +30,71 @@ CHOICE = ("choice.index", "choice.label", "choice.kept", "choice.distance")
 FEATURES = ("feature.data", "feature.memory")
 
 
+PLANES = 12
+"""Clouds that a page draws."""
+
+
 def memory_projection(groups: Sequence[Group]) -> list[Panel]:
-    """PCA of memory against data for the first seed of each group that saved its features; nothing for the others.
+    """PCA of memory against data for the first seed of a group that saved its features, without ODEDM and by distance.
 
     Each run has a network, and so a plane, of its own: directions are compared within a panel, not between panels.
     """
     panels = []
+    for group in beside_the_plain_one([group for group in groups if _first(group, FEATURES)]):
+        for run, found in _first(group, FEATURES):
+            panels.append(_projected(f"{group.label}, seed {run.seed}", *found))
+    return panels[:PLANES]
+
+
+def _first(group: Group, names: Sequence[str]) -> list[tuple[Run, list[Array]]]:
+    """The first run of a group that saved these columns, with them; none where none has."""
+    for run in group.runs:
+        found = read_columns(run, names)
+        if found is not None:
+            return [(run, found)]
+    return []
+
+
+def story_source(groups: Sequence[Group]) -> str:
+    """The name of the run whose rows have their stories told; empty where no run saved its choices."""
+    return next((f"{group.label}, seed {run.seed}" for group in groups for run, _ in _first(group, CHOICE)), "")
+
+
+def sample_stories(groups: Sequence[Group]) -> list[Panel]:
+    """Three rows of the first run that saved its choices, of the first class there.
+
+    The row kept for the first prototype; of those not kept the one nearest to a centre; the one farthest from all.
+    """
     for group in groups:
-        for run in group.runs:
-            found = read_columns(run, FEATURES)
-            if found is not None:
-                panels.append(_projected(f"{group.label}, seed {run.seed}", *found))
-                break
-    return panels
+        for run, columns in _first(group, CHOICE):
+            try:
+                _check_choices(run, *columns)
+                told = telling_rows(*columns)
+                return [sample_story(story_of_row(run, index), f"{why} · ") for why, index in told.items()]
+            except UsageError as error:  # a page says what is wrong with one picture and shows the others
+                return [Panel(f"{group.label}, seed {run.seed}", "", clean(error, 300))]
+    return []
+
+
+def telling_rows(rows: Array, label: Array, kept: Array, distance: Array) -> dict[str, int]:
+    """The rows of the first class whose stories are told, by why.
+
+    >>> choices = np.array([10, 11, 12]), np.zeros(3), np.array([-1, 0, -1]), np.array([[2.0], [1.0], [9.0]])
+    >>> telling_rows(*choices)
+    {'Kept': 11, 'Near miss': 10, 'Far off': 12}
+    """
+    own = np.flatnonzero(label == label[0]) if len(label) else np.arange(0)
+    nearest = np.nanmin(distance[own], axis=1) if distance.shape[1] and len(own) else np.zeros(len(own))
+    lost = np.flatnonzero(kept[own] < 0)
+    won = np.flatnonzero(kept[own] >= 0)
+    places = {}
+    if len(won):
+        places["Kept"] = won[np.argmin(kept[own][won])]
+    if len(lost):
+        places["Near miss"] = lost[np.argmin(nearest[lost])]
+    if len(lost) > 1:
+        places["Far off"] = lost[np.argmax(nearest[lost])]
+    return {why: int(rows[own[place]]) for why, place in places.items()}
 
 
 def _projected(name: str, data: Array, memory: Array) -> Panel:
@@ -63,8 +116,7 @@ def story_of_row(run: Run, index: int) -> Story:
             f"{why}{'' if made else ' and --overwrite'}."
         )
     rows, label, kept, distance = found
-    if distance.ndim != 2 or any(column.shape != (len(distance),) for column in (rows, label, kept)):
-        raise UsageError(f"The choices in '{run.folder / EVIDENCE_FILE}' do not belong together. Run it again.")
+    _check_choices(run, rows, label, kept, distance)
     places = np.flatnonzero(rows == index)
     if not len(places):
         raise UsageError(
@@ -86,6 +138,11 @@ def _examples(rows: Array, kept: Array) -> str:
     """Which rows can be asked for."""
     some = [*rows[kept >= 0][:2], *rows[kept < 0][:2]]
     return f"There were {len(rows)} candidates, e.g. {', '.join(str(each) for each in some)}." if some else ""
+
+
+def _check_choices(run: Run, rows: Array, label: Array, kept: Array, distance: Array) -> None:
+    if distance.ndim != 2 or any(column.shape != (len(distance),) for column in (rows, label, kept)):
+        raise UsageError(f"The choices in '{run.folder / EVIDENCE_FILE}' do not belong together. Run it again.")
 
 
 def read_columns(run: Run, names: Sequence[str]) -> list[Array] | None:

@@ -101,7 +101,17 @@ def read_grid(group: Group, pixels: int, *, classes: int = 40, columns: int = 16
     return reason
 
 
-def _read(run: Run) -> Grid | str:
+@dataclass(frozen=True)
+class Kept:
+    """The long-term rows of a run, ordered by task, class and prototype: images of 8 bits, labels and tasks."""
+
+    image: Array
+    label: Array
+    task: Array
+
+
+def read_kept(run: Run) -> Kept | str:
+    """The pictures in a run's long-term memory, or a sentence why there are none."""
     try:
         with safe_open(run.folder / MEMORY_FILE, framework="np") as file:
             present = set(file.keys())
@@ -116,11 +126,19 @@ def _read(run: Run) -> Grid | str:
     sound = image.shape[1] in (1, 3) and image.dtype == np.uint8 and min(image.shape[2:]) > 0
     if not sound or any(column.shape != (len(image),) for column in (label, task, prototype)):
         return "The saved memory does not hold 8-bit grey or colour images with a label, a task and a prototype each."
+    rows = sorted(np.flatnonzero(prototype >= 0).tolist(), key=lambda i: (task[i], label[i], prototype[i], i))
+    return Kept(image[rows], label[rows], task[rows]) if rows else "This memory holds no long-term row."
+
+
+def _read(run: Run) -> Grid | str:
+    found = read_kept(run)
+    if isinstance(found, str):
+        return found
     strips: dict[tuple[int, int], Strip] = {}
-    for i in sorted(np.flatnonzero(prototype >= 0).tolist(), key=lambda i: (task[i], label[i], prototype[i], i)):
-        place = int(task[i]), int(label[i])
-        strips.setdefault(place, Strip(place[0], _class_name(run, place[1]), [])).pictures.append(thumbnail(image[i]))
-    return Grid(list(strips.values()), run.seed) if strips else "This memory holds no long-term row."
+    for image, label, task in zip(found.image, found.label.tolist(), found.task.tolist(), strict=True):
+        strip = strips.setdefault((task, label), Strip(task, _class_name(run, label), []))
+        strip.pictures.append(thumbnail(image))
+    return Grid(list(strips.values()), run.seed)
 
 
 def _class_name(run: Run, label: int) -> str:

@@ -27,6 +27,8 @@ from odedm.report.wording import clean, number
 
 DOTS = 4000
 """Data rows that are drawn; a page of more would be heavy and no clearer."""
+FEW = 1500
+"""Data rows that have room for larger dots."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def memory_pca(data: Array, memories: Mapping[str, Array]) -> list[Panel]:
     found = {name: project(data, memory) for name, memory in memories.items()}
     panels = []
     for name, seen in found.items():
-        title = f"{clean(name, 60)}: cosine {number(seen.cosine, 3)}"
+        title = f"{clean(name, 100)}: cosine {number(seen.cosine, 3)}"
         alt = (
             f"Main directions of {len(seen.memory)} memory rows chosen by {name} and of {len(seen.data)} data rows: "
             f"the cosine between them is {number(seen.cosine, 3)}."
@@ -103,7 +105,7 @@ def _matrix(name: str, points: Array) -> Array:
 def _draw(axes: Axes, *, seen: Projected) -> None:
     every = max(1, len(seen.data) // DOTS)
     dots = seen.data[::every]
-    axes.plot(*dots.T, ".", ms=2.5, color=PLAIN, alpha=0.4, mew=0, rasterized=True)
+    axes.plot(*dots.T, ".", ms=5.0 if len(dots) <= FEW else 3.0, color=PLAIN, alpha=0.55, mew=0, rasterized=True)
     axes.plot([], [], ".", ms=7, color=PLAIN, mew=0, label="data")
     _draw_line(axes, seen.data, seen.data_line, INK, "-", "line of the data")
     marks: dict[str, Any] = {"mfc": "none", "mec": SERIES[1], "mew": 1.3, "ms": 5.5}

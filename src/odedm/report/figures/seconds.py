@@ -20,6 +20,7 @@ from odedm.report.figures.style import (
     csv_text,
     legend,
     panel,
+    pitch,
     write_over,
 )
 from odedm.report.groups import Group
@@ -27,7 +28,7 @@ from odedm.report.wording import clean, number
 
 HATCHES = ("", "", "////", "....", "xxxx", "\\\\\\\\", "----", "", "++++", "||||")
 """For readers without colour: neighbours differ in them or in lightness."""
-KNOWN = ("train", "evaluate", "embed", "reduce", "centre", "select")
+KNOWN = ("train", "evaluate", "embed", "reduce", "centre", "select", "observe")
 
 
 def seconds_by_phase(groups: Sequence[Group]) -> Panel:
@@ -35,7 +36,8 @@ def seconds_by_phase(groups: Sequence[Group]) -> Panel:
     means = _means(groups)
     labels = [group.label for group in groups]
     keys = 16 * math.ceil(len(means) / 3)
-    frame = Frame(WIDTH, 52 + keys + 46 * len(groups), left=8, right=54, top=8 + keys, scale=1.45)
+    tall = pitch(labels, 46) * len(groups)
+    frame = Frame(WIDTH, 52 + keys + tall, left=8, right=54, top=8 + keys, scale=1.45)
     totals = [number(float(total)) for total in sum(means.values(), np.zeros(len(groups)))]
     alt = "Mean seconds per run: " + "; ".join(f"{label} {n}" for label, n in zip(labels, totals, strict=True))
     rows = [(label, phase, mean[i]) for i, label in enumerate(labels) for phase, mean in means.items()]

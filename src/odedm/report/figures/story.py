@@ -68,13 +68,16 @@ def story(distance: Array, kept: Array, row: int, *, name: str) -> Story:
     return Story(name, len(distance), tuple(meetings))
 
 
-def sample_story(told: Story) -> Panel:
-    """The sample's distance to each prototype of its class as bars, nearest first, with its rank at each."""
+def sample_story(told: Story, lead: str = "") -> Panel:
+    """The sample's distance to each prototype of its class as bars, nearest first, with its rank at each.
+
+    `lead` says in front of its name why it is shown.
+    """
     near = sorted(told.meetings, key=lambda meeting: meeting.distance)[:MOST]
-    frame = Frame(WIDTH, 52 + 40 * len(near), left=8, right=14, top=6, bottom=46, scale=1.45)
+    frame = Frame(WIDTH, 52 + 40 * len(near), left=16, right=14, top=6, bottom=46, scale=1.45)
     kept = [meeting for meeting in told.meetings if meeting.kept]
     end = f"kept for prototype {kept[0].prototype}" if kept else "not kept"
-    title = f"{clean(told.name, 40)}: {end}"
+    title = f"{lead}{clean(told.name, 40)}: {end}"
     alt = f"{title}. " + "; ".join(f"prototype {m.prototype}: {_words(m, told.candidates)}" for m in near)
     rows = [(m.prototype, m.distance, m.rank, told.candidates, int(m.kept)) for m in told.meetings]
     data = csv_text(["prototype", "distance", "rank", "candidates", "kept"], rows)
@@ -89,7 +92,7 @@ def _draw(axes: Axes, *, near: Sequence[Meeting], candidates: int) -> None:
     for place, meeting in enumerate(near):
         colour, hatch = (LONG, "") if meeting.kept else (SHORT, "////")
         axes.barh([place], [meeting.distance], height=0.36, color=colour, hatch=hatch, edgecolor=MUTED, linewidth=0.6)
-        write_over(axes, place - 0.4, f"prototype {meeting.prototype} · {_words(meeting, candidates)}")
+        write_over(axes, place - 0.42, f"prototype {meeting.prototype} · {_words(meeting, candidates)}")
     axes.set_ylim(len(near) - 0.6, -0.75)
     axes.set_xlim(0.0, max(meeting.distance for meeting in near) * 1.05 or 1.0)
     axes.set_yticks([])

@@ -7,6 +7,7 @@ import hashlib
 import html
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ VARIABLES = {
     **{colour: f"--p{place}" for place, colour in enumerate(PHASES)},
 }
 COLOUR_MAP = "cividis"
-TEXT, HEADING = 11.0, 24.0
+TEXT, HEADING, LINE = 11.0, 24.0, 15.0
 WIDTH = 360.0
 """Of most panels: letters of ten pixels on a phone. Wider panels scroll there rather than shrink further."""
 RC: Any = {
@@ -112,16 +113,21 @@ class Drawing:
         frame = self._taller()
         return png(frame.width, frame.height, lambda figure: self._whole(_axes(figure, frame)), size=TEXT, scale=scale)
 
+    def _heading(self) -> list[str]:
+        """The title in as many lines as it needs."""
+        most = int((self.frame.width - 16) / (0.62 * TEXT))
+        return textwrap.wrap(clean(self.title, 4 * most), most)
+
     def _taller(self) -> Frame:
-        room = HEADING if self.title else 0.0
+        lines = len(self._heading())
+        room = HEADING + LINE * (lines - 1) if lines else 0.0
         return replace(self.frame, height=self.frame.height + room, top=self.frame.top + room)
 
     def _whole(self, axes: Axes) -> None:
         frame = self._taller()
-        if self.title:  # as on the page, where it is the panel's heading
-            most = int((frame.width - 16) / (0.62 * TEXT))
-            place = (8 / frame.width, 1 - 0.6 * HEADING / frame.height)
-            axes.figure.text(*place, clean(self.title, most), weight="bold", va="center")
+        for number, line in enumerate(self._heading()):  # as on the page, where it is the panel's heading
+            place = (8 / frame.width, 1 - (0.6 * HEADING + LINE * number) / frame.height)
+            axes.figure.text(*place, line, weight="bold", va="center")
         self.paint(axes)
 
 
@@ -258,7 +264,28 @@ def write_over(axes: Axes, y: float, label: str) -> None:
     """A label at the left edge, on the card's own colour so that no line runs through it."""
     ground = {"facecolor": CARD, "edgecolor": "none", "pad": 1.5}
     beside = axes.get_yaxis_transform()
-    axes.text(0.0, y, clean(label, 54), transform=beside, va="center", bbox=ground, zorder=6)
+    axes.text(0.0, y, wrapped(label), transform=beside, va="center", bbox=ground, zorder=6, linespacing=1.15)
+
+
+def wrapped(label: str, most: int = 54) -> str:
+    r"""A label in as many lines as it needs, broken between its parts: names must stay apart to their last word.
+
+    >>> wrapped("ER · ODEDM · k=3", 12)
+    'ER · ODEDM\n· k=3'
+    """
+    lines = [""]
+    for part in clean(label, 4 * most).split(" · "):
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        if len(longer) <= most or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(f"· {part}")
+    return "\n".join(clean(line, most) for line in lines)
+
+
+def pitch(labels: Iterable[str], least: float) -> float:
+    """The height of a row with its label above it, `least` for a label of one line."""
+    return least + 14.0 * max((wrapped(label).count("\n") for label in labels), default=0)
 
 
 def task_ticks(n: int, most: int) -> list[int]:

@@ -1,0 +1,50 @@
+"""What the folders given to a report hold: finished runs, and timings of studies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from odedm.errors import UsageError
+from odedm.report.held_out import study_of
+from odedm.report.runs import load
+from odedm.report.summary import Table, summarise
+from odedm.run.results import find
+from odedm.study.ledger import TOML
+from odedm.study.runtime import FILE as TIMINGS
+from odedm.study.runtime import Measured
+from odedm.study.runtime import load as load_timings
+
+
+def gather(paths: Sequence[Path]) -> tuple[Table, list[Measured]]:
+    """The runs at or below the paths as a table, and the timings there or in the study that a path belongs to.
+
+    A study that measures times alone has no run, and its table no row; without timings no run is an error.
+    """
+    timed = find_timings(paths)
+    bare = bool(timed) and all(path.exists() for path in paths) and not _any_run(paths)
+    return (Table(()) if bare else summarise(load(paths))), timed
+
+
+def find_timings(paths: Sequence[Path]) -> list[Measured]:
+    """The timings of every study at, below or just above the paths, each once, by folder."""
+    places: set[Path] = set()
+    for path in paths:
+        whole = path.resolve()
+        study = study_of(whole, TOML)
+        if study is not None and (study / TIMINGS).is_file():
+            places.add(study)
+        for folder, below, files in os.walk(whole):
+            below[:] = [each for each in below if not each.startswith(".")]
+            if TIMINGS in files:
+                places.add(Path(folder))
+    found = [load_timings(place) for place in sorted(places)]
+    return [each for each in found if each is not None and each.timings]
+
+
+def _any_run(paths: Sequence[Path]) -> bool:
+    try:
+        return bool(find(paths))
+    except UsageError:
+        return False

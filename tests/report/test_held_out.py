@@ -1,0 +1,95 @@
+"""Scores on held-out training rows find their runs: by the study's keys, or by configuration where it is gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odedm.report.choice import caveats, choices
+from odedm.report.runs import load
+from odedm.report.summary import summarise
+from odedm.run.results import FILE, Result
+from odedm.study.content import key_of_result
+from odedm.study.plan import Selection, parse
+from odedm.study.tuning import trial_key
+
+SELECT = Selection(tasks=2, share=0.2, seeds=(1000, 1001))
+SCORES = {0.25: (80.0, 82.0), 0.5: (60.0, 70.0)}
+Fabricate = Any
+
+
+@pytest.fixture
+def study(fabricate: Fabricate, tmp_path: Path) -> Path:
+    """A study's folder: two ρ, of which the second is better on the test set and the first on held-out rows."""
+    folder = tmp_path / "study"
+    lines = []
+    for rho, scores in SCORES.items():
+        for seed in range(2):
+            knobs = {"rho": rho, "k": int(12 * rho)}
+            run = fabricate(
+                seed=seed, acc=100 * rho, saved=None, root="study/runs", name=f"{rho}/seed-{seed}", knobs=knobs
+            )
+        result = Result.load(run / FILE)
+        for seed, score in zip(SELECT.seeds, scores, strict=True):
+            key = trial_key(key_of_result(result, seed), SELECT)
+            other = trial_key(key_of_result(result, seed), Selection(tasks=3, seeds=SELECT.seeds))
+            lines += [{"key": key, "score": score, "experiment": described(result, seed)}]
+            lines += [{"key": other, "score": 1.0, "experiment": {}}]  # of another choice, on other rows
+    (folder / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = "method = 'derpp'\nseeds = 2\n[select]\ntasks = 2\nshare = 0.2\nseeds = [1000, 1001]"
+    (folder / "study.toml").write_text(parse(text, "mine").to_toml(), encoding="utf-8")
+    return folder
+
+
+def described(result: Result, seed: int) -> dict[str, Any]:
+    """The experiment as a trial's line has it: the plan's words, not the result's."""
+    plain = dict(result.experiment)
+    method = dict(plain["method"])
+    memory = {**plain["memory"], "replay": plain.pop("replay"), "gamma": plain.pop("gamma")}
+    plain.pop("classes")
+    return {**plain, "method": method.pop("name"), "options": method, "memory": memory, "seed": seed, "device": "cuda"}
+
+
+def scores_of(*paths: Path) -> dict[float, set[float | None]]:
+    found: dict[float, set[float | None]] = {}
+    for run in load(paths):
+        found.setdefault(run.result.experiment["memory"]["rho"], set()).add(run.selection)
+    return found
+
+
+def test_a_studys_folder_shows_the_choice_without_the_test_set(study: Path) -> None:
+    expected = {0.25: {81.0}, 0.5: {65.0}}
+    assert scores_of(study) == scores_of(study / "runs") == expected
+    assert scores_of(*(study / "runs").glob("*/*")) == expected
+    table = summarise(load([study]))
+    chosen = {choice.how: choice.row.group.settings["memory.rho"] for choice in choices(table)}
+    assert chosen == {"test": 0.5, "held-out": 0.25}
+    assert "no choice without the test set" not in " ".join(caveats(table))
+
+
+def test_a_choice_counts_when_all_its_trials_are_done(study: Path) -> None:
+    lines = (study / "trials.jsonl").read_text().splitlines()
+    (study / "trials.jsonl").write_text("\n".join(lines[2:]))  # without the first trial of the first ρ
+    assert scores_of(study) == {0.25: {None}, 0.5: {65.0}}
+
+
+def test_trials_without_their_study_are_found_by_configuration(study: Path) -> None:
+    (study / "study.toml").unlink()
+    assert scores_of(study) == {0.25: {81.0}, 0.5: {65.0}}
+    lines = (study / "trials.jsonl").read_text()
+    (study / "trials.jsonl").write_text(lines + lines.splitlines()[0] + "\n")  # a seed twice: on which rows?
+    assert scores_of(study) == {0.25: {None}, 0.5: {65.0}}
+
+
+def test_a_study_that_does_not_choose_has_no_choice(study: Path) -> None:
+    (study / "study.toml").write_text(parse("method = 'derpp'", "mine").to_toml(), encoding="utf-8")
+    assert scores_of(study) == {0.25: {None}, 0.5: {None}}
+
+
+def test_what_a_run_says_itself_counts_before_its_studys_trials(study: Path) -> None:
+    file = study / "runs" / "0.5" / "seed-0" / FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"selection": 12.5}))
+    assert scores_of(study) == {0.25: {81.0}, 0.5: {12.5, 65.0}}
