@@ -89,8 +89,8 @@ def test_transport_by_one_kernel_equals_torch_operations_and_float64(bins):
     other = sinkhorn._solve(source[row], target[column], kernel, 1e-4, 4000)
     exact = sinkhorn._solve(source[row].double(), target[column].double(), kernel.double(), 1e-6, 20_000)
     assert one.marginal_error.max() < 1e-4
-    torch.testing.assert_close(one.cost.double(), exact.cost, rtol=2e-3, atol=1e-5)
-    torch.testing.assert_close(one.cost, other.cost, rtol=2e-3, atol=1e-5)
+    torch.testing.assert_close(one.cost.double(), exact.cost, rtol=5e-3, atol=1e-5)
+    torch.testing.assert_close(one.cost, other.cost, rtol=5e-3, atol=1e-5)
     again = fused.solve(source, target, row, column, kernel, 1e-4, 4000)
     assert one.cost.equal(again.cost)
     assert fused.solve(source, target, row[:5], column[:5], kernel, 1e-9, 7).iterations == 7

@@ -30,7 +30,7 @@ FEW_BINS = 64
 LEAST_EPSILON = 0.03
 """Below it, and between images under the grid's ground cost, estimates were found too rough to go by."""
 
-SMALL, SMALL_BATCH = 1 << 17, 1 << 28
+SMALL, SMALL_BATCH = 1 << 17, 1 << 31
 """Pairs times dimensions up to which all are solved: finding out which matter takes more passes, dear on a GPU."""
 
 
