@@ -1,6 +1,6 @@
 """Kill a study at random moments until it is complete, and compare it with one that nobody disturbed.
 
-python tools/kill_study.py --kills 10 [--seed 0] [--small] [--ray] [--out FOLDER]
+python tools/kill_study.py --kills 10 [--seed 0] [--study mini | --small] [--ray] [--out FOLDER]
 
 Checks that no finished run is ever written or started again, that nothing is lost, and that the tables are equal but
 for their times. With --ray the same study is run on a Ray of two workers too, one of which is killed in mid-run.
@@ -40,9 +40,9 @@ seeds = [77]
 SMALL = STUDY.replace('["er", "derpp"]', '"er"').replace("seeds = 3", "seeds = 2").replace("batch = 1", "batch = 2")
 
 
-def command(study: Path, out: Path, engine: str, lanes: int) -> list[str]:
+def command(study: str, out: Path, engine: str, lanes: int) -> list[str]:
     """The command a user would type."""
-    words = [sys.executable, "-m", "odedm", "study", str(study), "--out", str(out), "--device", "cpu"]
+    words = [sys.executable, "-m", "odedm", "study", study, "--out", str(out), "--device", "cpu"]
     return [*words, "--engine", engine, "--lanes", str(lanes)]
 
 
@@ -148,21 +148,25 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lanes", type=int, default=2)
+    parser.add_argument("--study", help="a study's name or file instead of the one in here")
+    parser.add_argument("--longest", type=float, help="seconds until a kill at most")
     parser.add_argument("--small", action="store_true", help="a third of the runs")
     parser.add_argument("--ray", action="store_true", help="also on a Ray of two workers, one of which is killed")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     place = given.out or Path(tempfile.mkdtemp(prefix="kill-study-"))
     place.mkdir(parents=True, exist_ok=True)
-    study = place / "small.toml"
-    study.write_text(SMALL if given.small else STUDY, encoding="utf-8")
+    own = place / "small.toml"
+    own.write_text(SMALL if given.small else STUDY, encoding="utf-8")
+    study = given.study or str(own)
     calm, rough = place / "calm", place / "rough"
     begun = time.monotonic()
     subprocess.run(command(study, calm, "lanes", given.lanes), check=True, stdout=subprocess.DEVNULL)
     whole = time.monotonic() - begun
     print(f"undisturbed: {whole:.1f} s", flush=True)
     rng = random.Random(given.seed)
-    kills = disturbed(command(study, rough, "lanes", given.lanes), rough, given.kills, rng, 0.6 * whole)
+    longest = given.longest or 0.6 * whole
+    kills = disturbed(command(study, rough, "lanes", given.lanes), rough, given.kills, rng, longest)
     print(check(rough, calm, kills), flush=True)
     if given.ray:
         print(bereft(command(study, place / "ray", "ray", 2), place / "ray"), flush=True)
