@@ -6,7 +6,7 @@ import pytest
 import torch
 from clouds import blobs, relu_features
 
-from odedm.consolidate import kernels, sinkhorn
+from odedm.consolidate import kernels, pace, sinkhorn
 from odedm.consolidate.kernels import DenseKernel, GridKernel
 
 F64 = torch.float64
@@ -224,3 +224,28 @@ class TestGridKernel:
         v = torch.rand(2, 10, dtype=F64)
         torch.testing.assert_close(part.apply(v), dense.apply(v)[:, support])
         torch.testing.assert_close(part.apply_cost(v), dense.apply_cost(v)[:, support])
+
+
+def test_pairs_that_converge_slowly_are_driven_farther(monkeypatch):
+    # bins in three clumps, between which mass moves slowly: what features of a young network look like
+    rng = torch.Generator().manual_seed(0)
+    place = torch.randn(3, 4, generator=rng).repeat_interleave(20, 0) + 0.3 * torch.randn(60, 4, generator=rng)
+    kernel = DenseKernel.relative(torch.cdist(place, place).square(), 0.1)
+    a, b = (torch.rand(n, 60, generator=rng).square() for n in (12, 10))
+    a, b = a / a.sum(1, keepdim=True), b / b.sum(1, keepdim=True)
+    fast = sinkhorn.histograms(a, b, kernel)
+    monkeypatch.setattr(pace, "MOST_RELAXATION", pace.RELAXATION)
+    slow = sinkhorn.histograms(a, b, kernel)
+    assert fast.marginal_error.max() < 1e-4
+    assert fast.iterations < 0.8 * slow.iterations
+    exact = sinkhorn.histograms(a.double(), b.double(), kernel.double(), tolerance=1e-6, iterations=20_000)
+    torch.testing.assert_close(fast.cost.double(), exact.cost, rtol=2e-3, atol=1e-6)
+
+
+def test_a_pair_whose_error_grows_goes_less_far_for_good():
+    begun = pace.Pace(torch.tensor([1.7]), torch.tensor([1.75]), torch.tensor([1e-3]))
+    after = begun.look(torch.tensor([5e-3]))
+    assert after.far.item() == pytest.approx(pace.RELAXATION)
+    assert after.most.item() == pytest.approx(1 + 0.75 * 0.75)
+    slow = after.look(torch.tensor([4.9e-3]))
+    assert slow.far.item() == pytest.approx(after.most.item()), "as far as it may still go"

@@ -16,7 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from odedm.consolidate.kernels import DenseKernel
-from odedm.consolidate.sinkhorn import COARSE, LOOK_EVERY, Pace, Transport, least
+from odedm.consolidate.pace import LOOK_EVERY, Pace
+from odedm.consolidate.sinkhorn import COARSE, Transport, least
 
 ROWS, BINS, DEPTH, WARPS, STAGES = 64, 64, 32, 4, 4
 """Pairs and bins of a tile, how many bins of the other side it takes at a time, and how the GPU works on it."""
