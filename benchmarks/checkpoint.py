@@ -24,14 +24,14 @@ import torch
 
 from odedm import ODEDM, Dataset, Experiment, Run
 from odedm.catalogue import METHODS
-from odedm.run import checkpoint
+from odedm.keep import checkpoint
+from odedm.keep.lock import hold
+from odedm.keep.manifest import listed
+from odedm.keep.schedule import Schedule, Wishes
+from odedm.keep.state import capture_state
 from odedm.run.attempt import Job, attempt, keeper_of
-from odedm.run.lock import hold
-from odedm.run.manifest import listed
 from odedm.run.numerics import own_numerics, own_stream
 from odedm.run.provenance import versions
-from odedm.run.schedule import Schedule, Wishes
-from odedm.run.state import capture_state
 from odedm.stream.datasets import from_arrays
 
 MIB = 2**20

@@ -9,11 +9,11 @@ from odedm import ODEDM, Experiment, Looks, Native, Reservoir, Run, UsageError, 
 from odedm.catalogue import DISTANCES, METHODS
 from odedm.consolidate import sinkhorn
 from odedm.consolidate.kernels import DenseKernel
+from odedm.keep.schedule import Schedule, Stopped, Wishes
 from odedm.nets import ResNet18, base
 from odedm.nets.base import Norm2d, grouped
 from odedm.run.attempt import attempt
 from odedm.run.lanes import Job, run_jobs
-from odedm.run.schedule import Schedule, Stopped, Wishes
 
 pytestmark = [
     pytest.mark.gpu,

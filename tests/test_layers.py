@@ -10,7 +10,7 @@ import pytest
 import odedm
 
 ROOT = Path(odedm.__file__).parent
-BASE = {"errors", "files", "randomness", "clock", "catalogue", "rows", "compiled"}
+BASE = {"errors", "files", "randomness", "clock", "catalogue", "rows", "compiled", "looks"}
 ALLOWED = {
     "errors": set(),
     "files": {"errors"},
@@ -19,18 +19,21 @@ ALLOWED = {
     "catalogue": set(),
     "compiled": set(),
     "rows": {"errors"},
+    "looks": {"errors"},
+    "keep": BASE,
     "nets": BASE,
     "stream": BASE,
     "consolidate": BASE,
     "memory": BASE | {"consolidate"},
     "methods": BASE | {"nets"},
-    "run": BASE | {"nets", "stream", "consolidate", "memory", "methods"},
-    "study": BASE | {"run", "stream", "events"},
+    "run": BASE | {"keep", "nets", "stream", "consolidate", "memory", "methods"},
+    "study": BASE | {"keep", "run", "stream", "events"},
     "report": BASE | {"run", "study"},
     "terminal": BASE | {"run"},
-    "cli": BASE | {"run", "study", "report", "launch", "data_cli", "results_cli", "run_cli", "study_cli", "console"},
-    "launch": BASE | {"run", "report", "terminal", "console", "events"},
-    "run_cli": BASE | {"run", "launch", "data_cli", "console", "options"},
+    "cli": BASE
+    | {"keep", "run", "study", "report", "launch", "data_cli", "results_cli", "run_cli", "study_cli", "console"},
+    "launch": BASE | {"keep", "run", "report", "terminal", "console", "events"},
+    "run_cli": BASE | {"keep", "run", "launch", "data_cli", "console", "options"},
     "console": {"errors"},
     "options": BASE | {"run"},
     "data_cli": BASE | {"stream", "console"},

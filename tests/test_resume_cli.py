@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from odedm.cli import app
-from odedm.run.manifest import listed
-from odedm.run.schedule import Stopped
-from odedm.run.signals import heard
+from odedm.keep.manifest import listed
+from odedm.keep.schedule import Stopped
+from odedm.keep.signals import heard
 
 FAULTS = Path(__file__).parents[1] / "benchmarks" / "faults.py"
 TINY = ["--data", "blobs", "--batch", "4", "--capacity", "30", "--memory", "reservoir"]

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from odedm.consolidate.select import select
     from odedm.errors import UsageError
     from odedm.frames import Results
+    from odedm.looks import Looks
     from odedm.rows import Field, Part, Rows, Store, Task
     from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
-    from odedm.run.looks import Looks
     from odedm.run.loop import Outcome, Run, train
     from odedm.run.results import Result
     from odedm.stream.cache import open_data
@@ -29,6 +29,7 @@ _HOMES = {
     "prototypes_per_class": "consolidate.budget",
     "select": "consolidate.select",
     "UsageError": "errors",
+    "Looks": "looks",
     "Field": "rows",
     "Part": "rows",
     "Rows": "rows",
@@ -38,7 +39,6 @@ _HOMES = {
     "Experiment": "run.experiment",
     "Native": "run.experiment",
     "Reservoir": "run.experiment",
-    "Looks": "run.looks",
     "Outcome": "run.loop",
     "Run": "run.loop",
     "train": "run.loop",

@@ -17,9 +17,9 @@ from odedm.console import err, out
 from odedm.data_cli import app as data_app
 from odedm.errors import UsageError, choose
 from odedm.files import writable_folder
+from odedm.keep.schedule import Wishes
 from odedm.launch import launch, plan_jobs, print_table
 from odedm.run.results import find
-from odedm.run.schedule import Wishes
 from odedm.run_cli import MOST_SEEDS, guarded
 from odedm.study.ready import READY
 

@@ -13,13 +13,13 @@ from odedm.console import err, out
 from odedm.errors import UsageError
 from odedm.events import Together, listeners
 from odedm.files import writable_folder
+from odedm.keep.manifest import inspect, working_folder
+from odedm.keep.schedule import Wishes
 from odedm.run.attempt import Job, discard_leftover
 from odedm.run.experiment import Experiment
 from odedm.run.finished import finished
 from odedm.run.lanes import run_jobs
-from odedm.run.manifest import inspect, working_folder
 from odedm.run.results import EVIDENCE_FILE, FILE, Result
-from odedm.run.schedule import Wishes
 from odedm.terminal import Board
 
 GOES_ON = "Finished runs are kept; the same command goes on where the others stopped."

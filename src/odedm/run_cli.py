@@ -15,12 +15,12 @@ from odedm import catalogue, console, options
 from odedm.console import out
 from odedm.data_cli import settle
 from odedm.errors import choose
+from odedm.keep.schedule import Schedule, Wishes
 from odedm.launch import GOES_ON, launch, plan_jobs, print_table, unfinished_jobs
+from odedm.looks import Looks
 from odedm.run.attempt import Job
 from odedm.run.experiment import Experiment
-from odedm.run.looks import Looks
 from odedm.run.results import Result
-from odedm.run.schedule import Schedule, Wishes
 
 MOST_SEEDS = 10_000
 

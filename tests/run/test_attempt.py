@@ -10,11 +10,12 @@ import torch
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, train
 from odedm.catalogue import METHODS
 from odedm.files import sweep_staging
-from odedm.run import checkpoint, provenance
+from odedm.keep import checkpoint
+from odedm.keep.lock import hold
+from odedm.keep.manifest import listed, working_folder
+from odedm.keep.schedule import Schedule, Stopped, Wishes
+from odedm.run import provenance
 from odedm.run.attempt import Job, attempt, discard_leftover
-from odedm.run.lock import hold
-from odedm.run.manifest import listed, working_folder
-from odedm.run.schedule import Schedule, Stopped, Wishes
 
 DATA = blobs(per_class=20)
 MEMORIES = {"native": Native(20), "odedm": ODEDM(24, k=1, candidates=4, replay="both")}
@@ -231,7 +232,7 @@ def test_every_so_many_steps_and_seconds(tmp_path, monkeypatch):
         stored.append((position.step, position.task))
         return original(work, state, meta, position)
 
-    monkeypatch.setattr("odedm.run.keeper.save", note)
+    monkeypatch.setattr("odedm.keep.keeper.save", note)
     go(Job(plan(), tmp_path / "a"), schedule="every 6 steps")
     assert stored == [(4, 1), (8, 2), (12, 3), (16, 4), (20, 5)], "tasks are of four steps: a border comes first"
     stored.clear()

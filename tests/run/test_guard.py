@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from odedm import Experiment, Reservoir, Run, UsageError, blobs
+from odedm.keep.checkpoint import load
+from odedm.keep.manifest import listed, working_folder
+from odedm.keep.schedule import Schedule, Wishes
 from odedm.methods.er import ER
 from odedm.run.attempt import Job, attempt
-from odedm.run.checkpoint import load
 from odedm.run.guard import Guard
-from odedm.run.manifest import listed, working_folder
-from odedm.run.schedule import Schedule, Wishes
 
 DATA = blobs(per_class=20)
 PLAN = Experiment(Reservoir(10), method="er", data="blobs", batch=8, device="cpu")

@@ -13,11 +13,11 @@ import torch
 
 from odedm import ODEDM, Experiment, Reservoir, Run, UsageError, train
 from odedm.files import writable_folder, write_text
+from odedm.keep.schedule import Wishes
 from odedm.run import numerics, resolve
 from odedm.run.lanes import Job, _run_in_threads, run_jobs
 from odedm.run.results import Result, find
 from odedm.run.save import check_free, save_run
-from odedm.run.schedule import Wishes
 
 
 class Silent:

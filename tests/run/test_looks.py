@@ -13,6 +13,8 @@ from test_capture import Emulated
 from test_resume_matrix import check_equal, timeless
 
 from odedm import ODEDM, Experiment, Looks, Native, Reservoir, Run, UsageError, blobs, shapes, train
+from odedm.keep.schedule import Schedule, Wishes
+from odedm.keep.seal import seal
 from odedm.methods.icarl import ICarl
 from odedm.report.figures import evidence as report_evidence
 from odedm.run.attempt import Job, attempt
@@ -20,8 +22,6 @@ from odedm.run.diff import compare
 from odedm.run.evidence import PER_CLASS, undisturbed
 from odedm.run.lanes import run_jobs
 from odedm.run.results import EVIDENCE_FILE, FILE, Result
-from odedm.run.schedule import Schedule, Wishes
-from odedm.run.seal import seal
 from odedm.run.verify import verify
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
@@ -180,7 +180,7 @@ class Looking(Driver):
         self.run = Run(plan, data, BOTH)
         self.roots, self.outside = self.run.roots(), self.run.outside()
         if state is not None:
-            from odedm.run.restore import restore_state
+            from odedm.keep.restore import restore_state
 
             restore_state(self.roots, state, self.outside)
 

@@ -7,7 +7,7 @@ from driver import Driver
 
 from odedm import ODEDM, Native, Reservoir, blobs, shapes
 from odedm.catalogue import METHODS, POLICIES, REPLAYS
-from odedm.run.restore import equal_states
+from odedm.keep.restore import equal_states
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
 

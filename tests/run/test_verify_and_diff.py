@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from odedm import ODEDM, Native, Reservoir, train
 from odedm.cli import app
+from odedm.keep.seal import seal
 from odedm.run.diff import compare
 from odedm.run.results import Result
 from odedm.run.save import save_run
-from odedm.run.seal import seal
 from odedm.run.verify import is_sound, verify
 
 

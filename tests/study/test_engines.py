@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from puppets import Notes
 
-from odedm.run.looks import Looks
+from odedm.looks import Looks
 from odedm.run.results import EVIDENCE_FILE, FILE, Result
 from odedm.study.cluster import do_remotely, packed
 from odedm.study.conduct import Where, go, open_engine

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odedm.errors import UsageError
+from odedm.looks import Looks
 from odedm.run.experiment import ODEDM, Native, Reservoir
-from odedm.run.looks import Looks
 from odedm.study.grid import Grid, matches
 from odedm.study.plan import Selection, Study, parse, read
 from odedm.study.ready import READY, ready

@@ -10,8 +10,8 @@ from puppets import SMALL, result_of
 
 import odedm
 from odedm.errors import UsageError
+from odedm.looks import Looks
 from odedm.run.attempt import Job, attempt
-from odedm.run.looks import Looks
 from odedm.run.provenance import code_version, commit
 from odedm.study.content import content_key, key_of_result
 from odedm.study.grid import Grid

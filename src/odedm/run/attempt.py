@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from odedm.errors import UsageError
 from odedm.files import sweep_staging
+from odedm.keep.lock import RunLock, hold
+from odedm.keep.manifest import Meta, Position, listed, stored_looks, working_folder
+from odedm.keep.schedule import Wishes
+from odedm.looks import Looks
 from odedm.run.experiment import Experiment
-from odedm.run.lock import RunLock, hold
-from odedm.run.looks import Looks
-from odedm.run.manifest import Meta, Position, listed, stored_looks, working_folder
 from odedm.run.results import FILE
-from odedm.run.schedule import Wishes
 
 if TYPE_CHECKING:
-    from odedm.run.keeper import Keeper
+    from odedm.keep.keeper import Keeper
     from odedm.run.loop import Outcome, Run
     from odedm.stream.datasets import Dataset
 
@@ -107,7 +107,7 @@ def keeper_of(
     say: Callable[[str], None] = lambda _: None,
 ) -> Keeper:
     """Who stores a run's state in a working folder."""
-    from odedm.run.keeper import Keeper
+    from odedm.keep.keeper import Keeper
     from odedm.run.provenance import versions
 
     progress = run.progress

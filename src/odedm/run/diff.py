@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from odedm.run.manifest import flatten
+from odedm.keep.manifest import flatten
 from odedm.run.results import Matrix, Result
 
 FIGURES = {

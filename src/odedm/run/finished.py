@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from odedm.errors import UsageError
+from odedm.keep.manifest import differences
 from odedm.run.experiment import Experiment
-from odedm.run.manifest import differences
 from odedm.run.results import FILE, Result
 
 WITHOUT_EFFECT = ("capture", "classes")

@@ -19,11 +19,11 @@ from multiprocessing.connection import wait as wait_for
 from typing import Any, Protocol
 
 from odedm.errors import UsageError
+from odedm.keep.schedule import Schedule, Stopped, Wishes
+from odedm.keep.signals import Wish, heard
+from odedm.looks import Looks
 from odedm.run.attempt import Job, attempt
-from odedm.run.looks import Looks
 from odedm.run.results import Result
-from odedm.run.schedule import Schedule, Stopped, Wishes
-from odedm.run.signals import Wish, heard
 
 __all__ = ["Job", "Watcher", "choose_lanes", "run_jobs", "throttled"]
 

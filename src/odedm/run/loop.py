@@ -13,6 +13,9 @@ import torch
 from odedm.catalogue import METHODS, POLICIES
 from odedm.clock import Clock
 from odedm.errors import UsageError
+from odedm.keep.keeper import Keeper
+from odedm.keep.schedule import Stopped
+from odedm.looks import Looks
 from odedm.memory.base import Memory
 from odedm.memory.dual import Candidates, DualMemory, Host
 from odedm.methods.base import Method
@@ -27,8 +30,6 @@ from odedm.run.experiment import ODEDM, Experiment, Native
 from odedm.run.feed import feed
 from odedm.run.finished import reported
 from odedm.run.guard import Guard
-from odedm.run.keeper import Keeper
-from odedm.run.looks import Looks
 from odedm.run.numerics import arranged, own_numerics, own_stream, settle
 from odedm.run.probe import LearnerProbe
 from odedm.run.progress import Progress
@@ -36,7 +37,6 @@ from odedm.run.provenance import provenance
 from odedm.run.replay import MemoryReplay
 from odedm.run.resolve import consolidator, load_data, policy_name, resolve
 from odedm.run.results import Result, average_accuracy
-from odedm.run.schedule import Stopped
 from odedm.stream.datasets import Dataset, rows_like
 from odedm.stream.tasks import split
 

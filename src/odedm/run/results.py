@@ -12,7 +12,7 @@ from typing import Any
 
 from odedm.errors import UsageError
 from odedm.files import write_text
-from odedm.run.manifest import working_folder
+from odedm.keep.manifest import working_folder
 
 SCHEMA = "odedm.result/1"
 FILE = "result.json"

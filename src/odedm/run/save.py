@@ -8,9 +8,9 @@ from safetensors.torch import save
 
 from odedm.errors import UsageError
 from odedm.files import staged_folder, write_bytes
+from odedm.keep.seal import seal
 from odedm.run.loop import Outcome
 from odedm.run.results import EVIDENCE_FILE, FILE, MEMORY_FILE
-from odedm.run.seal import seal
 
 STORED = ("image", "label", "task", "index", "prototype")
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odedm.errors import UsageError
+from odedm.keep.seal import damage, not_a_file, read_seal
 from odedm.run.checks import Check, Skipped, checked, demand, numbers
 from odedm.run.results import EVIDENCE_FILE, FILE, MEMORY_FILE, SCHEMA, Result
-from odedm.run.seal import damage, not_a_file, read_seal
 from odedm.run.verify_looks import anytime_fits, evidence_fits
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from odedm.keep.seal import not_a_file
 from odedm.run.checks import Broken, demand, numbers
 from odedm.run.results import EVIDENCE_FILE, Result
-from odedm.run.seal import not_a_file
 
 CHOICE = ("choice.index", "choice.label", "choice.kept", "choice.distance")
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from odedm.errors import UsageError
 from odedm.files import staged_folder, write_bytes
+from odedm.looks import Looks
 from odedm.run.experiment import Experiment
-from odedm.run.looks import Looks
 from odedm.study.perform import perform
 from odedm.study.plan import Selection
 from odedm.study.work import Done, Event, Failed, Progressed, Work, sentence

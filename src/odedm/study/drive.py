@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from odedm.errors import UsageError
+from odedm.keep.signals import heard
 from odedm.run.results import FILE, Result
-from odedm.run.signals import heard
 from odedm.study.ledger import Ledger
 from odedm.study.local import Engine
 from odedm.study.pace import Pace

@@ -13,7 +13,7 @@ from typing import Any
 
 from odedm.errors import UsageError
 from odedm.files import writable_folder, write_text
-from odedm.run.lock import hold
+from odedm.keep.lock import hold
 from odedm.run.results import FILE, Result
 from odedm.study.content import counts, key_of_result
 from odedm.study.plan import Study, read

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
-from odedm.run.schedule import Stopped
-from odedm.run.signals import Wish
+from odedm.keep.schedule import Stopped
+from odedm.keep.signals import Wish
 from odedm.study.perform import perform
 from odedm.study.work import Done, Event, Failed, Progressed, Said, Work, sentence
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odedm.keep.schedule import Stopped, Wishes
 from odedm.run.attempt import Job, attempt
 from odedm.run.lanes import throttled
-from odedm.run.schedule import Stopped, Wishes
 from odedm.study.work import Work
 
 if TYPE_CHECKING:

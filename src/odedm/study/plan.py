@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from odedm.errors import UsageError, unknown
+from odedm.looks import Looks
 from odedm.run.experiment import Experiment
-from odedm.run.looks import Looks
 from odedm.study.grid import AXES, TABLES, Grid, check_values, matches
 from odedm.study.runtime import Runtime, parse_runtime
 

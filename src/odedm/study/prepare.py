@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from odedm.catalogue import METHODS
 from odedm.errors import UsageError
+from odedm.looks import Looks
 from odedm.run.experiment import Experiment
-from odedm.run.looks import Looks
 from odedm.study.content import content_key
 from odedm.study.work import Work
 

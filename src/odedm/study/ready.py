@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from odedm.errors import UsageError, choose
-from odedm.run.looks import Looks
+from odedm.looks import Looks
 from odedm.study.grid import PLAIN, Grid
 from odedm.study.paper import EPOCHS, SWEPT, TASKS, Cell, numbers
 from odedm.study.plan import Selection, Study

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from odedm.looks import Looks
 from odedm.run.experiment import Experiment
-from odedm.run.looks import Looks
 from odedm.study.plan import Selection
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from odedm.errors import UsageError
-from odedm.run.looks import Looks
-from odedm.run.seal import not_a_file, sound, text_fingerprint
+from odedm.keep.seal import not_a_file, sound, text_fingerprint
+from odedm.looks import Looks
 
 SCHEMA = "odedm.checkpoint/1"
 FOLDER = "checkpoints"

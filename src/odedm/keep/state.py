@@ -83,7 +83,7 @@ def class_name(thing: object) -> str:
     """Where the class of an object is defined.
 
     >>> class_name(State({}, None))
-    'odedm.run.state.State'
+    'odedm.keep.state.State'
     """
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
@@ -105,7 +105,7 @@ def constant_name(thing: Any) -> str:
     """What a piece of code is called, to notice that it is another one.
 
     >>> constant_name(functools.partial(class_name, 3))
-    'partial of odedm.run.state.class_name'
+    'partial of odedm.keep.state.class_name'
     """
     if isinstance(thing, functools.partial):
         return f"partial of {constant_name(thing.func)}"
@@ -183,7 +183,7 @@ class _Capture:
             return [kind, path, class_name(thing), below]
         raise StateError(
             f"{path or 'The object'} is a {class_name(thing)}, which no checkpoint knows how to store. Keep it as a "
-            "tensor, a number, a list, a dictionary or a data class, or teach odedm.run.state the type."
+            "tensor, a number, a list, a dictionary or a data class, or teach odedm.keep.state the type."
         )
 
     def _key(self, path: str, key: Any) -> Node:

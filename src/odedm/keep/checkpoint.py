@@ -17,7 +17,7 @@ from torch import Tensor
 
 from odedm.errors import UsageError
 from odedm.files import staged_folder, sync_file, write_text
-from odedm.run.manifest import (
+from odedm.keep.manifest import (
     FOLDER,
     MANIFEST,
     MOST_MANIFEST,
@@ -34,9 +34,9 @@ from odedm.run.manifest import (
     read_manifest,
     working_folder,
 )
-from odedm.run.restore import restore_state
-from odedm.run.seal import damage, listing, text_fingerprint
-from odedm.run.state import State, StateError
+from odedm.keep.restore import restore_state
+from odedm.keep.seal import damage, listing, text_fingerprint
+from odedm.keep.state import State, StateError
 
 __all__ = [
     "Checkpoint",

@@ -15,12 +15,12 @@ import torch
 from driver import Driver
 
 from odedm import ODEDM, Reservoir, UsageError, blobs
-from odedm.run import checkpoint, manifest
-from odedm.run.checkpoint import Meta, Position, clear, load_latest, restore, save, working_folder
-from odedm.run.manifest import inspect
-from odedm.run.restore import equal_states
-from odedm.run.seal import text_fingerprint
-from odedm.run.state import State, capture_state
+from odedm.keep import checkpoint, manifest
+from odedm.keep.checkpoint import Meta, Position, clear, load_latest, restore, save, working_folder
+from odedm.keep.manifest import inspect
+from odedm.keep.restore import equal_states
+from odedm.keep.seal import text_fingerprint
+from odedm.keep.state import State, capture_state
 
 META = Meta({"method": {"name": "er", "lr": 0.1}, "seed": 0, "dac": (3, 4)}, "c0ffee", {"torch": "2.13.0"})
 
@@ -328,8 +328,8 @@ import resource, sys
 from pathlib import Path
 import torch
 from odedm.errors import UsageError
-from odedm.run.checkpoint import Meta, Position, save
-from odedm.run.state import State
+from odedm.keep.checkpoint import Meta, Position, save
+from odedm.keep.state import State
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 try:
     save(Path(sys.argv[1]), State({"x": torch.zeros(1 << 18)}, None), Meta({}, ""), Position(0, 2, 2))
@@ -353,8 +353,8 @@ WRITER = """
 import sys
 from pathlib import Path
 import torch
-from odedm.run.checkpoint import Meta, Position, save
-from odedm.run.state import capture_state
+from odedm.keep.checkpoint import Meta, Position, save
+from odedm.keep.state import capture_state
 for step in range(1, 100000):
     state = capture_state({"x": torch.full((1 << 16,), float(step)), "number": step})
     save(Path(sys.argv[1]), state, Meta({}, "data"), Position(0, step, step))

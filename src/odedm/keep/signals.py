@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from odedm.run.schedule import Stopped
+from odedm.keep.schedule import Stopped
 
 STORING = b"\nStopping: the state of what is running is being stored. Once more stops at once.\n"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from odedm import Experiment, Run
-from odedm.run.restore import restore_state
-from odedm.run.state import capture_state
+from odedm.keep.restore import restore_state
+from odedm.keep.state import capture_state
 
 
 class _Killed(Exception):

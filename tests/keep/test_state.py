@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from odedm.clock import Clock
+from odedm.keep.restore import equal_states, restore_state
+from odedm.keep.state import State, StateError, capture_state
 from odedm.nets import MLP
 from odedm.rows import Field, Part, Store
-from odedm.run.restore import equal_states, restore_state
-from odedm.run.state import State, StateError, capture_state
 
 
 def through_json(state):

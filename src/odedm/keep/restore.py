@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odedm.run.state import (
+from odedm.keep.state import (
     VOLATILE,
     Node,
     State,
@@ -35,7 +35,7 @@ def restore_state(thing: Any, state: State, outside: Mapping[str, Tensor] | None
     What the fresh object does not have yet is built. `outside` holds the tensors that were named and not stored. After
     an error the object is of no use any more.
 
-    >>> from odedm.run.state import capture_state
+    >>> from odedm.keep.state import capture_state
     >>> new = {"rate": 0.0, "seen": [], "velocity": None}
     >>> restore_state(new, capture_state({"rate": 0.5, "seen": [1, 2], "velocity": torch.ones(2)}))
     >>> new
@@ -301,7 +301,7 @@ def _named(kind: str, name: str) -> Any:
 def equal_states(one: State, other: State) -> list[str]:
     """The places where two states differ, bit for bit; none where they are equal.
 
-    >>> from odedm.run.state import capture_state
+    >>> from odedm.keep.state import capture_state
     >>> equal_states(capture_state({"a": torch.ones(2), "b": 1}), capture_state({"a": torch.zeros(2), "b": 1}))
     ['a']
     """

@@ -12,14 +12,14 @@ from dataclasses import asdict, replace
 import pytest
 
 from odedm.errors import UsageError
-from odedm.run import lock
-from odedm.run.lock import Owner, alive, hold, started
+from odedm.keep import lock
+from odedm.keep.lock import Owner, alive, hold, started
 
 HOLDER = """
 import sys, time
 from pathlib import Path
 from odedm.errors import UsageError
-from odedm.run.lock import hold
+from odedm.keep.lock import hold
 try:
     with hold(Path(sys.argv[1])):
         print("held", flush=True)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from odedm.errors import UsageError
-from odedm.run.checkpoint import Meta, Position
-from odedm.run.keeper import Keeper
-from odedm.run.lock import hold
-from odedm.run.schedule import Schedule
+from odedm.keep.checkpoint import Meta, Position
+from odedm.keep.keeper import Keeper
+from odedm.keep.lock import hold
+from odedm.keep.schedule import Schedule
 
 META = Meta({"seed": 0}, "data")
 
@@ -76,7 +76,7 @@ def test_never_means_only_when_asked_to_stop(tmp_path):
 
 def test_seconds_count_from_the_last_one(tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("odedm.run.keeper.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("odedm.keep.keeper.time.monotonic", lambda: now[0])
     with hold(tmp_path) as lock:
         run = Counting(tmp_path, lock, "30 seconds")
         run.run(1)
@@ -96,8 +96,8 @@ def test_borders_are_passed_over_where_they_would_cost_too_much(tmp_path, monkey
         stored.append(position.step)
         return work
 
-    monkeypatch.setattr("odedm.run.keeper.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("odedm.run.keeper.save", save)
+    monkeypatch.setattr("odedm.keep.keeper.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("odedm.keep.keeper.save", save)
     with hold(tmp_path) as lock:
         run = Counting(tmp_path, lock, "auto")
         for step in range(4, 101, 4):

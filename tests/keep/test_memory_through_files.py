@@ -12,11 +12,11 @@ from odedm.catalogue import POLICIES
 from odedm.clock import Clock
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
+from odedm.keep.checkpoint import Meta, Position, load_latest, restore, save
+from odedm.keep.restore import equal_states
+from odedm.keep.state import capture_state
 from odedm.memory.dual import Candidates, DualMemory
 from odedm.rows import Field, Part, Task
-from odedm.run.checkpoint import Meta, Position, load_latest, restore, save
-from odedm.run.restore import equal_states
-from odedm.run.state import capture_state
 
 FIELDS = (
     Field("image", (8,), torch.uint8),

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from odedm.errors import UsageError
-from odedm.run.looks import Looks
+from odedm.looks import Looks
 
 LEGAL = "'auto', 'task' (after each task), 'N steps' or 'N seconds' (e.g. '500 steps'), or 'never'"
 SHARE = 0.02

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from odedm.run.checkpoint import Checkpoint, Meta, Position, clear, load_latest, restore, save
-from odedm.run.lock import RunLock
-from odedm.run.schedule import Schedule
-from odedm.run.state import capture_state
+from odedm.keep.checkpoint import Checkpoint, Meta, Position, clear, load_latest, restore, save
+from odedm.keep.lock import RunLock
+from odedm.keep.schedule import Schedule
+from odedm.keep.state import capture_state
 
 
 class Keeper:
