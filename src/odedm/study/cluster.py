@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ MOST_BYTES = 1 << 30
 """What a run may send back: its result, its memory's rows and its evidence."""
 RETRIES = 5
 POLL = 0.5
+PATIENCE = 10.0
+"""Seconds to wait for a cluster to answer."""
 LOCAL_STORE = 128 << 20
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -61,11 +64,14 @@ class Cluster:
             wishes |= {"num_cpus": max(1, round(room * cpus)), "object_store_memory": LOCAL_STORE}
         else:
             wishes = {"address": address or "auto", "log_to_driver": False, "logging_level": "ERROR"}
+        where = f"at '{address}'" if address else "on this machine"
         try:
+            _knock(address)
             self._ray.init(**wishes)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            where = f"at '{address}'" if address else "on this machine"
-            raise UsageError(f"Ray could not be reached {where}: {' '.join(str(error).split())[:300]}") from error
+            token = " If it asks for a token, set RAY_AUTH_MODE=token here as there." if address else ""
+            said = " ".join(str(error).split())[:300].rstrip(".")
+            raise UsageError(f"Ray could not be reached {where}: {said}.{token}") from error
 
     def _room(self, cpus: float, gpus: float) -> int:
         there: dict[str, float] = self._ray.cluster_resources()
@@ -197,6 +203,13 @@ def unpack(files: dict[str, bytes], folder: Path) -> None:
     with staged_folder(folder) as staging:
         for name, content in files.items():
             write_bytes(staging / name, content)
+
+
+def _knock(address: str | None) -> None:
+    """Find out that nobody listens at HOST:PORT before Ray does, which tries for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
 
 
 def _ray() -> Any:
