@@ -64,6 +64,8 @@ def test_without_tensorboard_there_is_a_sentence(tmp_path: Path, monkeypatch: py
 
 def test_a_cluster_that_does_not_answer_is_told_at_once() -> None:
     pytest.importorskip("ray")
+    from odedm.study.cluster import Cluster
+
     with pytest.raises(UsageError, match=r"Ray could not be reached at '127\.0\.0\.1:1': .*refused\. If it asks for a"):
         Cluster(address="127.0.0.1:1")
 
