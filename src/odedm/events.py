@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +14,8 @@ from typing import Any, Protocol
 from odedm.errors import UsageError
 from odedm.files import writable_folder
 from odedm.run.results import Result
+
+log = logging.getLogger(__name__)
 
 EVERY = 1.0
 """Seconds between two lines of progress of one run."""
@@ -40,12 +44,13 @@ class JsonLines:
     """
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
-        writable_folder(path.parent)
+        writable_folder(path.parent, "--events runs/events.jsonl")
         if path.is_dir():
             raise UsageError(f"'{path}' is a folder; events go into a file, e.g. {path / 'events.jsonl'}.")
         self._file = path.open("a", encoding="utf-8")
         self._names, self._last = list(names), dict.fromkeys(range(len(names)), 0.0)
         self._begun: set[int] = set()
+        self._lost = False
 
     def progress(self, job: int, done: int, total: int) -> None:
         """Note how far a run is, now and then."""
@@ -69,12 +74,19 @@ class JsonLines:
     def _write(self, job: int, event: str, **more: Any) -> None:
         when = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"time": when, "event": event, "run": self._names[job], **more}
-        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._file.flush()
+        if self._lost:
+            return
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._file.flush()
+        except OSError as error:  # runs must not end because nobody can listen
+            self._lost = True
+            log.warning("Events can no longer be written to '%s': %s. The runs go on.", self._file.name, error.strerror)
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
 
 
 class TensorBoard:
@@ -89,7 +101,7 @@ class TensorBoard:
         except ImportError:
             raise UsageError("TensorBoard is not here: pip install 'odedm[tensorboard]', or leave it out.") from None
         self._new: Any = SummaryWriter
-        self._folder, self._names = writable_folder(folder), list(names)
+        self._folder, self._names = writable_folder(folder, "--tensorboard runs/logs"), list(names)
         self._open: dict[int, Any] = {}
 
     def progress(self, job: int, done: int, total: int) -> None:

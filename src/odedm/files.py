@@ -89,7 +89,7 @@ def sweep_staging(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def writable_folder(path: Path) -> Path:
+def writable_folder(path: Path, option: str = "--out runs/mine") -> Path:
     """Make the folder and prove that files can be written into it, or say why not."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -98,5 +98,5 @@ def writable_folder(path: Path) -> Path:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(
-            f"Cannot write into the folder '{path}': {reason}. Give a folder you may write to, e.g. --out runs/mine."
+            f"Cannot write into the folder '{path}': {reason}. Give a folder you may write to, e.g. {option}."
         ) from error

@@ -86,8 +86,6 @@ def launch(
     todo = [job for number, job in enumerate(jobs) if number not in done]
     for job in todo:
         check_free(job.folder, overwrite=wishes.overwrite)
-    if writable is not None and todo:
-        writable_folder(writable)
     if done:
         what = f"'{jobs[0].folder}' is" if len(jobs) == 1 else f"{len(done)} of {len(jobs)} runs are"
         _say(f"{what} finished already, and not trained again; --overwrite would.")
@@ -97,6 +95,8 @@ def launch(
         heard = listeners(names, events, tensorboard) if todo else []
         for each in heard:
             stack.callback(each.close)
+        if writable is not None and todo:
+            writable_folder(writable)
         board = stack.enter_context(Board(todo, err, quiet=quiet))
         made = iter(
             run_jobs(

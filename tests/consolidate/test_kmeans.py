@@ -135,3 +135,15 @@ def test_plus_plus_never_takes_a_row_twice():
 def test_refusals(x, k, said):
     with pytest.raises(UsageError, match=said):
         kmeans(x, k, rng=rng())
+
+
+def test_a_tolerance_of_zero_ends_at_the_fixed_point(monkeypatch):
+    steps = []
+    step = module._Lloyd._step
+    monkeypatch.setattr(module._Lloyd, "_step", lambda *given: steps.append(1) or step(*given))
+    x = relu_features(500, 64)
+    loose = kmeans(x, 12, rng=rng(0))
+    before = len(steps)
+    exact = kmeans(x, 12, rng=rng(0), tolerance=0.0)
+    assert len(steps) - before < 60
+    assert exact.inertia <= loose.inertia * (1 + 1e-6)

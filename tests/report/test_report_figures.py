@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
+from safetensors.torch import save
 
 from odedm.errors import UsageError
 from odedm.report import figures, page
@@ -302,6 +304,50 @@ def test_evidence_that_cannot_be_used_stops_nothing(fabricate: Fabricate) -> Non
     save_file(features(1, 1), odd / EVIDENCE_FILE)
     (panel,) = figures.memory_projection(groups_of(odd))
     assert "2 or more rows" in panel.note
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"choice.distance": np.zeros((5, 0))},
+        {"choice.distance": np.full((5, 2), np.nan)},
+        {"choice.distance": np.full((5, 2), np.inf)},
+        {"choice.distance": np.zeros((5, 2), dtype=np.int64)},
+        {"choice.label": np.full(5, 0.5)},
+        {"choice.index": np.full(5, np.nan)},
+        {"choice.kept": np.zeros(4, dtype=np.int64)},
+    ],
+)
+def test_choices_that_say_nonsense_are_told_and_stop_no_page(fabricate: Fabricate, damage: dict[str, Any]) -> None:
+    folder = fabricate()
+    save_file(dict(CHOICES) | damage, folder / EVIDENCE_FILE)
+    (run,) = load([folder])
+    with pytest.raises(UsageError, match="do not belong together"):
+        figures.story_of_row(run, 200)
+    (panel,) = figures.sample_stories(groups_of(folder))
+    assert "do not belong together" in panel.note
+
+
+def test_evidence_that_cannot_be_read_is_told(fabricate: Fabricate, caplog: pytest.LogCaptureFixture) -> None:
+    folder = fabricate()
+    (run,) = load([folder])
+    short = torch.zeros(5, 2, dtype=torch.bfloat16)  # numpy knows no such type
+    for bad in (
+        b"",
+        b"nonsense",
+        save({name: torch.from_numpy(c) for name, c in CHOICES.items()} | {"choice.distance": short}),
+    ):
+        (folder / EVIDENCE_FILE).write_bytes(bad)
+        with pytest.raises(UsageError, match="Cannot read .* Run it again"):
+            figures.story_of_row(run, 200)
+        assert figures.sample_stories(groups_of(folder)) == []
+        assert "Cannot read" in caplog.text
+
+
+@pytest.mark.parametrize("rows", [10**400, -1, 1 << 53])
+def test_any_time_rows_beyond_all_streams_are_told(fabricate: Fabricate, rows: int) -> None:
+    with pytest.raises(UsageError, match="'anytime' is not a list of pairs"):
+        load([with_extra(fabricate(), anytime=[[rows, 3.0]])])
 
 
 def test_the_story_of_a_row_comes_from_the_choices_of_its_class(fabricate: Fabricate) -> None:

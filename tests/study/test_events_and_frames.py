@@ -56,6 +56,15 @@ def test_tensorboard_has_every_curve(works, tmp_path: Path) -> None:
     assert read.Scalars("progress/share of rows")[-1].value == 1.0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_events_that_cannot_be_written_end_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    heard = JsonLines(Path("/dev/full"), ["one"])
+    for done in (1, 2, 3):
+        heard.progress(0, done, 3)
+    heard.close()
+    assert caplog.text.count("Events can no longer be written to '/dev/full'") == 1
+
+
 def test_without_tensorboard_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UsageError, match=r"odedm\[tensorboard\]"):

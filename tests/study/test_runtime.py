@@ -207,6 +207,37 @@ def test_a_file_that_is_not_a_studys_is_told(tmp_path: Path, text: str) -> None:
         load(tmp_path)
 
 
+SOUND = {"dac": [3, 2], "distance": "l2", "dimension": 3, "n": 9, "k": 1, "repeat": 0, "seconds": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("dac", []),
+        ("dac", [3]),
+        ("dac", [-3, 2]),
+        ("dac", 3),
+        ("n", float("inf")),
+        ("n", "9"),
+        ("n", 2.5),
+        ("k", 0),
+        ("repeat", float("inf")),
+        ("repeat", None),
+        ("seconds", 0),
+        ("seconds", 1e300),
+        ("seconds", "soon"),
+    ],
+)
+def test_a_timing_that_says_nonsense_is_told(tmp_path: Path, key: str, value: object) -> None:
+    plan = {"rows": [9], "k": [1]}
+    text = {"plan": plan, "timings": [SOUND], "provenance": {}}
+    (tmp_path / FILE).write_text(json.dumps(text))
+    assert load(tmp_path) is not None
+    (tmp_path / FILE).write_text(json.dumps(text | {"timings": [SOUND | {key: value}]}))
+    with pytest.raises(UsageError, match="Remove it"):
+        load(tmp_path)
+
+
 def test_a_torn_file_is_measured_again(tmp_path: Path, toml: Path) -> None:
     out = tmp_path / "study"
     out.mkdir()

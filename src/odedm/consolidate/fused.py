@@ -56,7 +56,7 @@ def _scale(
     tl.store(error + long * tiles + tile, tl.sum(tl.abs(before * product - wanted), 1), mask=real)
     power = tl.load(far + row, mask=real, other=0.0)
     fresh = wanted / tl.maximum(product, tiny)
-    beyond = tl.exp2(power[:, None] * tl.log2(tl.maximum(fresh, tiny) / tl.maximum(before, tiny)))
+    beyond = tl.exp2(power[:, None] * (tl.log2(tl.maximum(fresh, tiny)) - tl.log2(tl.maximum(before, tiny))))
     tl.store(new + at, tl.where(fresh > 0, fresh * beyond, 0.0), mask=there)
 
 
@@ -94,6 +94,7 @@ def solve(
     source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: DenseKernel, tolerance: float, iterations: int
 ) -> Transport:
     """Pairs `source`[`row`] [p, s] and `target`[`column`] [p, d] in float32: costs and errors [p]."""
+    source, target = source.contiguous(), target.contiguous()  # the kernel finds rows by counting
     pairs, coarse = len(row), min(COARSE, iterations - 1)
     cost, error = source.new_empty(pairs), source.new_full((pairs,), torch.inf)
     pair, pace = torch.arange(pairs, device=row.device), Pace.first(error)

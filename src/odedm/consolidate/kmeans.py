@@ -117,7 +117,9 @@ class _Lloyd:
 
     def solve(self, iterations: int, tolerance: float) -> list[tuple[Clusters, list[int]]]:
         """The clusters of each set, and their sizes."""
-        settled = (tolerance * self.variance).sqrt()
+        # no less than what rounding alone moves: a tolerance of zero ends too
+        least = 2 * torch.finfo(self.x.dtype).eps * (self.k * self.x.shape[2]) ** 0.5
+        settled = max(tolerance**0.5, least) * self.variance.sqrt()
         active = torch.ones_like(settled, dtype=torch.bool)
         used = torch.zeros_like(settled)  # by each set for itself: a slow one takes nothing from the others
         every = CHECK_EVERY if self.batched else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from odedm.report.held_out import held_out_scores
 from odedm.report.wording import clean
 from odedm.run.results import FILE, Result, find
 
+MOST = sys.float_info.max
+"""What a number of a result may be at most: JSON knows larger whole ones."""
 OPTIONAL = ("selection", "anytime")
 """What only some runs measure."""
 
@@ -111,7 +114,9 @@ def _fault_beyond(extra: Mapping[str, Any]) -> str | None:
     selection, anytime = (extra.get(key) for key in OPTIONAL)
     if selection is not None and not _numbers([selection]):
         return "'selection' is not a finite number"
-    if anytime is not None and not (isinstance(anytime, list) and all(_numbers(pair, 2) for pair in anytime)):
+    if anytime is not None and not (
+        isinstance(anytime, list) and all(_numbers(pair, 2) and 0 <= pair[0] < 1 << 53 for pair in anytime)
+    ):
         return "'anytime' is not a list of pairs, rows seen and accuracy"
     return None
 
@@ -126,7 +131,7 @@ def _numbers(values: object, length: int | None = None) -> bool:
         isinstance(values, list)
         and length in (None, len(values))
         and all(
-            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) for value in values
+            isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST for value in values
         )
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from odedm.study.ledger import TOML
 from odedm.study.runtime import FILE as TIMINGS
 from odedm.study.runtime import Measured
 from odedm.study.runtime import load as load_timings
+
+log = logging.getLogger(__name__)
 
 
 def gather(paths: Sequence[Path]) -> tuple[Table, list[Measured]]:
@@ -37,10 +40,19 @@ def find_timings(paths: Sequence[Path]) -> list[Measured]:
             places.add(study)
         for folder, below, files in os.walk(whole):
             below[:] = [each for each in below if not each.startswith(".")]
-            if TIMINGS in files:
+            if TIMINGS in files and TOML in files:  # other programs have files of this name too
                 places.add(Path(folder))
-    found = [load_timings(place) for place in sorted(places)]
+    found = [_timings(place) for place in sorted(places)]
     return [each for each in found if each is not None and each.timings]
+
+
+def _timings(study: Path) -> Measured | None:
+    """A study's timings; a warning where they are not sound, for everything else can be shown."""
+    try:
+        return load_timings(study)
+    except UsageError as error:
+        log.warning("%s", error)
+        return None
 
 
 def _any_run(paths: Sequence[Path]) -> bool:

@@ -97,10 +97,11 @@ class Stepper:
     def close(self) -> None:
         """Let go of the recordings, and of the run itself: with it they would be kept until Python collects garbage."""
         recorded = bool(self._recordings)
-        self._recordings.clear()
-        self._record, self.recorder, self.step = None, None, _closed
-        if recorded:
-            release_memory()
+        with CudaRecorder.one_at_a_time:  # nothing may be freed while another run records
+            self._recordings.clear()
+            self._record, self.recorder, self.step = None, None, _closed
+            if recorded and torch.cuda.is_available():
+                torch.cuda.empty_cache()  # torch would keep it, and cuDNN, which asks the GPU itself, find none left
 
 
 def _closed(_batch: Rows, _new: int) -> Rows:
@@ -110,7 +111,7 @@ def _closed(_batch: Rows, _new: int) -> Rows:
 class CudaRecorder:
     """Records steps as CUDA graphs that share one pool of memory; they are replayed one after the other."""
 
-    _one_at_a_time = threading.Lock()
+    one_at_a_time = threading.Lock()
 
     def __init__(self, generators: Callable[[], Iterable[torch.Generator]]) -> None:
         self.generators = generators
@@ -122,7 +123,7 @@ class CudaRecorder:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators():
             graph.register_generator_state(generator)
-        with self._one_at_a_time, _no_garbage_collection():
+        with self.one_at_a_time, _no_garbage_collection():
             # thread_local: other runs go on in other threads of this process
             graph.capture_begin(self.pool, capture_error_mode="thread_local")
             try:
@@ -133,13 +134,6 @@ class CudaRecorder:
                 raise
             graph.capture_end()
         return CudaRecording(graph, inputs, outputs)
-
-
-def release_memory() -> None:
-    """Give back what recordings held: torch keeps it for itself, and cuDNN, which asks the GPU, may find none left."""
-    if torch.cuda.is_available():
-        with CudaRecorder._one_at_a_time:  # nothing may be freed while another run records
-            torch.cuda.empty_cache()
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from odedm.files import write_text
 from odedm.study.grid import check_values
 
 FILE = "runtime.json"
+MOST = 1 << 40
+"""No size and no time is larger: a file that says so is not ours."""
 MOST_TIMINGS = 10_000
 MOST_ROWS = 10_000_000
 
@@ -156,7 +158,7 @@ def load(folder: Path) -> Measured | None:
             raise TypeError("its provenance is no object")
         timings = tuple(_timing(each) for each in plain["timings"])
         return Measured(parse_runtime(plain["plan"]), timings, own, folder.name)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise UsageError(
             f"'{path}' is not what a study writes ({error}). Remove it, and let the study measure again."
         ) from None
@@ -198,12 +200,15 @@ def expected(cell: Cell, timings: Sequence[Timing]) -> float | None:
 
 
 def _timing(plain: Mapping[str, Any]) -> Timing:
-    dac = None if plain["dac"] is None else (int(plain["dac"][0]), int(plain["dac"][1]))
-    cell = Cell(str(plain["distance"]), int(plain["dimension"]), dac, int(plain["n"]), int(plain["k"]))
+    dimension, n, k, repeat = (plain[name] for name in ("dimension", "n", "k", "repeat"))
+    dac = None if plain["dac"] is None else tuple(plain["dac"])
+    sizes = [dimension, n, k, repeat + 1, *((1, 1) if dac is None else dac)]
+    if not all(type(each) is int and 0 < each <= MOST for each in sizes) or len(sizes) != 6:
+        raise ValueError(f"{sizes} are not all whole numbers from 1 on")
     seconds = float(plain["seconds"])
-    if not (math.isfinite(seconds) and seconds >= 0 and min(cell.n, cell.k) > 0):
-        raise ValueError(f"{seconds} seconds for {cell.title}")
-    return Timing(cell, int(plain["repeat"]), seconds)
+    if not 0 < seconds <= MOST:
+        raise ValueError(f"{seconds} seconds")
+    return Timing(Cell(str(plain["distance"]), dimension, (dac[0], dac[1]) if dac else None, n, k), repeat, seconds)
 
 
 def _many(value: Any, *, pair: bool) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ The file `evidence.safetensors` in a run's folder may hold, each group of column
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,6 +29,8 @@ from odedm.report.wording import clean
 EVIDENCE_FILE = "evidence.safetensors"
 CHOICE = ("choice.index", "choice.label", "choice.kept", "choice.distance")
 FEATURES = ("feature.data", "feature.memory")
+
+log = logging.getLogger(__name__)
 
 
 PLANES = 12
@@ -49,7 +52,11 @@ def memory_projection(groups: Sequence[Group]) -> list[Panel]:
 def _first(group: Group, names: Sequence[str]) -> list[tuple[Run, list[Array]]]:
     """The first run of a group that saved these columns, with them; none where none has."""
     for run in group.runs:
-        found = read_columns(run, names)
+        try:
+            found = read_columns(run, names)
+        except UsageError as error:  # a page shows what can be read
+            log.warning("%s", error)
+            continue
         if found is not None:
             return [(run, found)]
     return []
@@ -141,12 +148,17 @@ def _examples(rows: Array, kept: Array) -> str:
 
 
 def _check_choices(run: Run, rows: Array, label: Array, kept: Array, distance: Array) -> None:
-    if distance.ndim != 2 or any(column.shape != (len(distance),) for column in (rows, label, kept)):
+    columns = (rows, label, kept)
+    fits = distance.ndim == 2 and all(column.shape == (len(distance),) for column in columns)
+    kinds = distance.dtype.kind == "f" and all(column.dtype.kind in "iu" for column in columns)
+    if not (
+        fits and kinds and distance.shape[1] and np.isfinite(distance[:, 0]).all() and not np.isinf(distance).any()
+    ):
         raise UsageError(f"The choices in '{run.folder / EVIDENCE_FILE}' do not belong together. Run it again.")
 
 
 def read_columns(run: Run, names: Sequence[str]) -> list[Array] | None:
-    """These columns of a run's evidence, None where one is not there or the file cannot be read."""
+    """These columns of a run's evidence, None where one is not there; an error where the file cannot be read."""
     path = run.folder / EVIDENCE_FILE
     if not path.is_file():
         return None
@@ -154,5 +166,5 @@ def read_columns(run: Run, names: Sequence[str]) -> list[Array] | None:
         with safe_open(path, framework="np") as file:
             present = set(file.keys())
             return [file.get_tensor(name) for name in names] if present.issuperset(names) else None
-    except (SafetensorError, OSError):
-        return None
+    except (SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
+        raise UsageError(f"Cannot read '{path}': {clean(error, 200)}. Run it again with --overwrite.") from None
