@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from odedm.cli import app
 from odedm.run.experiment import ODEDM, Experiment, Reservoir
 from odedm.run.results import Result
 from odedm.study.work import Done, Event, Failed, Work
@@ -72,3 +75,10 @@ class Notes:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *words: self.lines.append((name, words))
+
+
+def odedm(*words: object, code: int = 0) -> str:
+    """What a command says, which must end with this code."""
+    done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+    assert done.exit_code == code, done.output + str(done.exception)
+    return done.output

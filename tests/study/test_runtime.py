@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from puppets import odedm
 
-from odedm.cli import app
 from odedm.errors import UsageError
 from odedm.study import stopwatch
 from odedm.study.plan import Study, parse
@@ -30,12 +29,6 @@ repeats = 2
 dimension = 4
 distance = "l2"
 """
-
-
-def odedm(*words: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
-    assert done.exit_code == code, done.output + str(done.exception)
-    return done.output
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from puppets import odedm
 from typer.testing import CliRunner
 
 from odedm.cli import app
@@ -27,12 +28,6 @@ anytime = 2
 tasks = 2
 seeds = [77]
 """
-
-
-def odedm(*words: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
-    assert done.exit_code == code, done.output + str(done.exception)
-    return done.output
 
 
 @pytest.fixture

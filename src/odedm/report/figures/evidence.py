@@ -25,8 +25,8 @@ from odedm.report.figures.style import Array, Panel
 from odedm.report.groups import Group
 from odedm.report.runs import Run
 from odedm.report.wording import clean
+from odedm.run.results import EVIDENCE_FILE
 
-EVIDENCE_FILE = "evidence.safetensors"
 CHOICE = ("choice.index", "choice.label", "choice.kept", "choice.distance")
 FEATURES = ("feature.data", "feature.memory")
 
