@@ -9,6 +9,7 @@ from odedm import ODEDM, Experiment, Looks, Native, Reservoir, Run, UsageError, 
 from odedm.catalogue import DISTANCES, METHODS
 from odedm.consolidate import sinkhorn
 from odedm.consolidate.kernels import DenseKernel
+from odedm.consolidate.kmeans import kmeans, kmeans_all
 from odedm.keep.schedule import Schedule, Stopped, Wishes
 from odedm.nets import ResNet18, base
 from odedm.nets.base import Norm2d, grouped
@@ -74,6 +75,46 @@ def test_selection_agrees_with_the_cpu(distance, dac):
     assert there.is_cuda
     common = set(here.tolist()) & set(there.cpu().tolist())
     assert len(common) >= 7, "the same choice but for rows that are equally near"
+
+
+@pytest.mark.parametrize(("k", "d"), [(3, 512), (12, 8), (40, 33), (160, 600)])
+def test_clusters_by_kernels_are_those_of_the_cpu_and_of_torch_operations(k, d, monkeypatch):
+    pytest.importorskip("odedm.consolidate.lloyd_kernels")
+    rng = torch.Generator().manual_seed(0)
+    sets = [
+        torch.randn(n, d, generator=rng) + 9 * torch.randn(k, d, generator=rng)[torch.arange(n) % k] for n in (500, 321)
+    ]
+    here, sizes = kmeans_all(sets, k, rngs=[torch.Generator(), torch.Generator()])
+    there = [x.cuda() for x in sets]
+
+    def on_the_gpu():
+        return kmeans_all(there, k, rngs=[torch.Generator(), torch.Generator()])
+
+    by_kernels, again = on_the_gpu(), on_the_gpu()
+    monkeypatch.setattr("odedm.consolidate.kmeans.has_kernels", lambda *_: False)
+    by_torch = on_the_gpu()
+    for found, amounts in (by_kernels, again, by_torch):
+        assert amounts == sizes
+        for one, own in zip(found, here, strict=True):
+            assert one.label.cpu().equal(own.label)
+            torch.testing.assert_close(one.centroid.cpu(), own.centroid, rtol=1e-4, atol=1e-4)
+            assert one.inertia == pytest.approx(own.inertia, rel=1e-4)
+    assert all(one.centroid.equal(same.centroid) for one, same in zip(by_kernels[0], again[0], strict=True))
+
+
+def test_kernels_fill_empty_clusters_and_keep_to_the_iterations():
+    pytest.importorskip("odedm.consolidate.lloyd_kernels")
+    x = torch.randn(600, 8, generator=torch.Generator().manual_seed(1))
+
+    def far_off(points, k, _rng):
+        return points[:1].expand(k, -1) + 1e4
+
+    found = [
+        kmeans(x.to(where), 6, rng=torch.Generator(), start=far_off, iterations=count).inertia
+        for count in (1, 3, 40) for where in ("cpu", "cuda")
+    ]  # fmt: skip
+    assert found[::2] == pytest.approx(found[1::2], rel=1e-3)
+    assert found[0] > found[2] > found[4], "more iterations, better clusters"
 
 
 @pytest.mark.parametrize("bins", [12, 160, 512])

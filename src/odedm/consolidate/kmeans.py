@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from odedm.compiled import has_kernels
 from odedm.consolidate import device
 from odedm.errors import UsageError
 
@@ -21,6 +22,8 @@ NOISE_ROWS = 64
 
 CHECK_EVERY = 8
 """Iterations between two looks at convergence where a look costs more than an iteration."""
+
+KERNELS = "odedm.consolidate.lloyd_kernels"
 
 Start = Callable[[Tensor, int, torch.Generator], Tensor]
 """Points [n, d], a number of clusters k and a generator in, starting centroids [k, d] out."""
@@ -121,19 +124,15 @@ class _Lloyd:
         least = 2 * torch.finfo(self.x.dtype).eps * (self.k * self.x.shape[2]) ** 0.5
         settled = max(tolerance**0.5, least) * self.variance.sqrt()
         active = torch.ones_like(settled, dtype=torch.bool)
-        used = torch.zeros_like(settled)  # by each set for itself: a slow one takes nothing from the others
-        every = CHECK_EVERY if self.batched else 1
+        left = torch.full_like(settled, iterations)  # each set's own: a slow one takes nothing from the others
         while True:
-            while bool(active.any()):
-                for _ in range(every):
-                    used += active
-                    active = self._step(active, settled) & (used < iterations)
+            left = self._settle(active, left, settled)
             nearest, label = self._assign()
             size, _ = self._sums(label)
             far = (nearest + self.square).clamp_(min=0).mul_(self.weight)
-            *sizes, inertia, spent = torch.cat([size[..., 0].T, far.sum(1)[None], used[None]]).tolist()
+            *sizes, inertia, rest = torch.cat([size[..., 0].T, far.sum(1)[None], left[None]]).tolist()
             empty = [[c for c in range(self.k) if sizes[c][i] == 0] for i in range(len(self.x))]
-            again = [bool(lost) and spent[i] < iterations for i, lost in enumerate(empty)]
+            again = [bool(lost) and rest[i] > 0 for i, lost in enumerate(empty)]
             if not any(again):
                 break
             for i, lost in enumerate(empty):
@@ -149,6 +148,20 @@ class _Lloyd:
                 mean = mean[used]
             result.append((Clusters(own, mean, inertia[i]), [int(column[i]) for column in sizes if column[i]]))
         return result
+
+    def _settle(self, active: Tensor, left: Tensor, settled: Tensor) -> Tensor:
+        """Move the centroids of the sets that are `active` [C] until they rest; what is `left` of their iterations."""
+        if self.batched and self.x.dtype == torch.float32 and has_kernels(KERNELS, self.x.device):
+            from odedm.consolidate import lloyd_kernels  # Triton comes with torch for GPUs alone
+
+            mine = torch.where(active, left, 0)
+            self.centroid, rest = lloyd_kernels.settle(self.weighed, self.centroid, mine, settled, CHECK_EVERY)
+            return left - mine + rest
+        while bool(active.any()):
+            for _ in range(CHECK_EVERY if self.batched else 1):
+                left = left - active.to(left.dtype)
+                active = self._step(active, settled) & (left > 0)
+        return left
 
     def _step(self, active: Tensor, settled: Tensor) -> Tensor:
         """Move the centroids of the sets that are `active` [C]; which of them are so still."""

@@ -1,0 +1,105 @@
+"""Lloyd's iterations on a GPU: two products, and two Triton kernels for all that lies between them.
+
+torch starts twenty small operations an iteration, and starting them is what takes the time. Here the host starts four
+and looks at the outcome every few iterations. Sums are products with one-hot labels, in a fixed order: they repeat.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS, CLUSTERS, WIDTH = 32, 32, 512
+"""Rows and clusters of a tile that is searched for the best score, and entries of a centroid that move at once."""
+
+
+@triton.jit(do_not_specialize=["rows", "clusters"])
+def _elect(score, rows, clusters, ROWS: tl.constexpr, CLUSTERS: tl.constexpr):
+    """Put a one in the place of each row's highest `score` [rows, clusters], the first of equals, and zeros around."""
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    real = row < rows
+    best, winner = tl.full((ROWS,), -float("inf"), tl.float32), tl.zeros((ROWS,), tl.int32)
+    for begin in range(0, clusters, CLUSTERS):
+        cluster = begin + tl.arange(0, CLUSTERS)
+        there = real[:, None] & (cluster < clusters)[None, :]
+        value = tl.load(score + row[:, None] * clusters + cluster[None, :], mask=there, other=-float("inf"))
+        high, place = tl.max(value, 1, return_indices=True)
+        winner = tl.where(high > best, begin + place, winner)
+        best = tl.maximum(best, high)
+    for begin in range(0, clusters, CLUSTERS):
+        cluster = begin + tl.arange(0, CLUSTERS)
+        there = real[:, None] & (cluster < clusters)[None, :]
+        mine = (winner[:, None] == cluster[None, :]).to(tl.float32)
+        tl.store(score + row[:, None] * clusters + cluster[None, :], mine, mask=there)
+
+
+@triton.jit(do_not_specialize=["clusters", "width", "row"])
+def _move(
+    centre, total, settled, left, shift, left_next, shift_next, clusters, width, row,
+    CLUSTERS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Move a set's centroid to its points' mean if the set moved enough before and has iterations left.
+
+    A row of `centre` is a centroid [width], minus half its squared length, and padding; a row of `total` is the sum of
+    its points [width], how many they are, and padding; both have `row` entries.
+    """
+    which, cluster = tl.program_id(0), tl.program_id(1)
+    moved = tl.zeros((CLUSTERS,), tl.float32)
+    for begin in range(0, clusters, CLUSTERS):
+        other = begin + tl.arange(0, CLUSTERS)
+        moved += tl.load(shift + which * clusters + other, mask=other < clusters, other=0.0)
+    rest = tl.load(left + which)
+    goes = (rest > 0) & (tl.sum(moved, 0) > tl.load(settled + which))
+    at = (which * clusters + cluster).to(tl.int64) * row
+    size = tl.load(total + at + width)
+    step = tl.where(goes, 1 / tl.maximum(size, 1.0), 0.0)
+    length, distance = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
+    for begin in range(0, width, WIDTH):
+        entry = begin + tl.arange(0, WIDTH)
+        old = tl.load(centre + at + entry, mask=entry < width, other=0.0)
+        move = (tl.load(total + at + entry, mask=entry < width, other=0.0) - size * old) * step
+        new = old + move
+        length += new * new
+        distance += move * move
+        tl.store(centre + at + entry, new, mask=entry < width)
+    tl.store(centre + at + width, -0.5 * tl.sum(length, 0))
+    tl.store(shift_next + which * clusters + cluster, tl.sum(distance, 0))
+    if cluster == 0:
+        tl.store(left_next + which, tl.where(goes, rest - 1, rest))
+
+
+def settle(weighed: Tensor, centroid: Tensor, left: Tensor, settled: Tensor, look_every: int) -> tuple[Tensor, Tensor]:
+    """Move centroids [C, k, d] until they have settled: where they are then, and what is left of the iterations.
+
+    `weighed` [C, n, d + 4] holds points, their weights, and three columns of zeros; `left` [C] is how many iterations
+    each set may do, `settled` [C] how far its centroids must move to go on.
+    """
+    (sets, rows, wide), (_, clusters, width) = weighed.shape, centroid.shape
+    centre = weighed.new_zeros(sets, clusters, wide)
+    centre[:, :, :width] = centroid
+    centre[:, :, width] = centroid.square().sum(2) / -2
+    score, total = weighed.new_empty(sets, rows, clusters), torch.empty_like(centre)
+    settled = settled.square()
+    # what is left and how far centroids moved, before an iteration and after it: its programs run in any order
+    now = left.int(), weighed.new_full((sets, clusters), torch.inf)
+    later = torch.empty_like(now[0]), torch.empty_like(now[1])
+    while bool(((now[0] > 0) & (now[1].sum(1) > settled)).any()):
+        for _ in range(look_every):
+            torch.bmm(weighed, centre.mT, out=score)
+            _elect[(triton.cdiv(sets * rows, ROWS),)](score, sets * rows, clusters, ROWS=ROWS, CLUSTERS=CLUSTERS)
+            torch.bmm(score.mT, weighed, out=total)
+            _move[(sets, clusters)](
+                centre, total, settled, *now, *later, clusters, width, wide, CLUSTERS=CLUSTERS, WIDTH=WIDTH
+            )  # fmt: skip
+            now, later = later, now
+    return centre[:, :, :width], now[0]
+
+
+def trial(device: torch.device) -> None:
+    """Compile and run the kernels once, on next to nothing; raises what stands in the way."""
+    weighed, one = torch.ones(1, 2, 20, device=device), torch.ones(1, device=device)
+    settle(weighed, torch.zeros(1, 2, 16, device=device), one, torch.zeros_like(one), 1)
