@@ -81,21 +81,19 @@ def test_selection_agrees_with_the_cpu(distance, dac):
 def test_clusters_by_kernels_are_those_of_the_cpu_and_of_torch_operations(k, d, monkeypatch):
     pytest.importorskip("odedm.consolidate.lloyd_kernels")
     rng = torch.Generator().manual_seed(0)
-    sets = [
-        torch.randn(n, d, generator=rng) + 9 * torch.randn(k, d, generator=rng)[torch.arange(n) % k] for n in (500, 321)
-    ]
-    here, sizes = kmeans_all(sets, k, rngs=[torch.Generator(), torch.Generator()])
-    there = [x.cuda() for x in sets]
+    sets = [torch.randn(n, d, generator=rng) for n in (1500, 321)]
 
-    def on_the_gpu():
-        return kmeans_all(there, k, rngs=[torch.Generator(), torch.Generator()])
+    def found(where):
+        # from given rows: seeding chooses between near equals, which rounding may turn
+        moved, rngs = [x.to(where) for x in sets], [torch.Generator(), torch.Generator()]
+        return kmeans_all(moved, k, rngs=rngs, start=lambda x, k, _: x[:k].clone())
 
-    by_kernels, again = on_the_gpu(), on_the_gpu()
+    here, by_kernels, again = found("cpu"), found("cuda"), found("cuda")
     monkeypatch.setattr("odedm.consolidate.kmeans.has_kernels", lambda *_: False)
-    by_torch = on_the_gpu()
-    for found, amounts in (by_kernels, again, by_torch):
-        assert amounts == sizes
-        for one, own in zip(found, here, strict=True):
+    by_torch = found("cuda")
+    for clusters, sizes in (by_kernels, again, by_torch):
+        assert sizes == here[1]
+        for one, own in zip(clusters, here[0], strict=True):
             assert one.label.cpu().equal(own.label)
             torch.testing.assert_close(one.centroid.cpu(), own.centroid, rtol=1e-4, atol=1e-4)
             assert one.inertia == pytest.approx(own.inertia, rel=1e-4)
@@ -228,6 +226,27 @@ def test_grouped_batchnorm_equals_one_batch_after_the_other(dtype, sizes, channe
         torch.testing.assert_close(a.double(), b.double(), rtol=1e-5, atol=1e-6)
     for counters in norm.counters.values():
         assert not counters.any(), "ready for the next call"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "channels", "side"), [(40, 64, 32), (1, 20, 9), (0, 16, 4)])
+@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True)])
+def test_batchnorm_in_evaluation_is_that_of_torch_in_one_pass(dtype, rows, channels, side, relu, adds):
+    torch.manual_seed(0)
+    norm = Norm2d(channels).cuda().eval()
+    norm.running_var.uniform_(0.5, 2)
+    norm.running_mean.normal_()
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    x, beside = (torch.randn(rows, channels, side, side, device="cuda").to(dtype) for _ in range(2))
+    with torch.no_grad():
+        y = norm(x, beside if adds else None, relu=relu)
+    exact = copy.deepcopy(norm).double()(x.double(), beside.double() if adds else None, relu=relu)
+    assert y.dtype == dtype
+    torch.testing.assert_close(y.double(), exact, **({} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}))
+    again = norm(x.requires_grad_(), beside if adds else None, relu=relu)
+    assert again.requires_grad, "with gradients it is torch's own"
+    torch.testing.assert_close(y, again, rtol=2e-2, atol=2e-2)
 
 
 def test_one_pass_equals_separate_forwards_on_the_device(monkeypatch):

@@ -23,6 +23,10 @@ ROWS, BINS, DEPTH, WARPS, STAGES = 64, 64, 32, 4, 4
 """Pairs and bins of a tile, how many bins of the other side it takes at a time, and how the GPU works on it."""
 
 
+NEAR = 1e-2
+"""While most errors are larger than this, half precision is enough: a third of the products."""
+
+
 @triton.jit(do_not_specialize=["pairs"])
 def _scale(
     other, high, low, mass, index, old, far, new, error, pairs, out_bins, in_bins, tiny,
@@ -96,6 +100,7 @@ def solve(
     """Pairs `source`[`row`] [p, s] and `target`[`column`] [p, d] in float32: costs and errors [p]."""
     source, target = source.contiguous(), target.contiguous()  # the kernel finds rows by counting
     pairs, coarse = len(row), min(COARSE, iterations - 1)
+    first = coarse + 1
     cost, error = source.new_empty(pairs), source.new_full((pairs,), torch.inf)
     pair, pace = torch.arange(pairs, device=row.device), Pace.first(error)
     u, v = source.new_ones(pairs, source.shape[1]), target.new_ones(pairs, target.shape[1])
@@ -103,11 +108,13 @@ def solve(
     for done in range(iterations + 1):
         beyond = plain[: len(row)] if done == 0 or done >= iterations // 2 else pace.far - 1
         fresh, parts = scale(v, forth, source, row, u, beyond, coarse=done < coarse)
-        if done == iterations or (done > coarse and (done - coarse - 1) % LOOK_EVERY == 0):
+        if done == iterations or (done >= first and (done - first) % LOOK_EVERY == 0):
             now = parts.sum(1)
             pace = pace.look(now)
             ready = now < tolerance if done < iterations else torch.ones_like(now, dtype=torch.bool)
-            amount = int(ready.sum())
+            amount, far = torch.stack([ready.sum(), (now > NEAR).sum()]).tolist()
+            if far * 2 > len(now) and done < iterations // 4:
+                coarse = done + LOOK_EVERY  # until the next look, which is at full precision as all are
             if amount * 8 >= len(ready):  # moving the others up costs a pass, so a few are carried along
                 stay, leave = ready.byte().argsort(stable=True).split([len(ready) - amount, amount])
                 cost[pair[leave]] = (u[leave] * kernel.apply_cost(v[leave])).sum(1)

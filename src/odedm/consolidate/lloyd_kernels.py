@@ -12,9 +12,12 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional as F
 
 ROWS, CLUSTERS, WIDTH = 32, 32, 512
 """Rows and clusters of a tile that is searched for the best score, and entries of a centroid that move at once."""
+PROGRAMS, MOST_PARTS = 600, 16
+"""Tiles of 32 × 32 sums that a product should have, and into how many parts the points may be cut for it."""
 
 
 @triton.jit(do_not_specialize=["rows", "clusters"])
@@ -37,15 +40,15 @@ def _elect(score, rows, clusters, ROWS: tl.constexpr, CLUSTERS: tl.constexpr):
         tl.store(score + row[:, None] * clusters + cluster[None, :], mine, mask=there)
 
 
-@triton.jit(do_not_specialize=["clusters", "width", "row"])
+@triton.jit(do_not_specialize=["parts", "clusters", "width", "row"])
 def _move(
-    centre, total, settled, left, shift, left_next, shift_next, clusters, width, row,
+    centre, total, settled, left, shift, left_next, shift_next, parts, clusters, width, row,
     CLUSTERS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Move a set's centroid to its points' mean if the set moved enough before and has iterations left.
 
-    A row of `centre` is a centroid [width], minus half its squared length, and padding; a row of `total` is the sum of
-    its points [width], how many they are, and padding; both have `row` entries.
+    A row of `centre` is a centroid [width], minus half its squared length, and padding; a row of `total`, one for each
+    part of the points, is their sum [width], how many they are, and padding; both have `row` entries.
     """
     which, cluster = tl.program_id(0), tl.program_id(1)
     moved = tl.zeros((CLUSTERS,), tl.float32)
@@ -55,13 +58,19 @@ def _move(
     rest = tl.load(left + which)
     goes = (rest > 0) & (tl.sum(moved, 0) > tl.load(settled + which))
     at = (which * clusters + cluster).to(tl.int64) * row
-    size = tl.load(total + at + width)
+    first, further = (which * parts * clusters + cluster).to(tl.int64) * row, clusters.to(tl.int64) * row
+    size = 0.0
+    for part in range(parts):
+        size += tl.load(total + first + part * further + width)
     step = tl.where(goes, 1 / tl.maximum(size, 1.0), 0.0)
     length, distance = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
     for begin in range(0, width, WIDTH):
         entry = begin + tl.arange(0, WIDTH)
         old = tl.load(centre + at + entry, mask=entry < width, other=0.0)
-        move = (tl.load(total + at + entry, mask=entry < width, other=0.0) - size * old) * step
+        points = tl.zeros((WIDTH,), tl.float32)
+        for part in range(parts):
+            points += tl.load(total + first + part * further + entry, mask=entry < width, other=0.0)
+        move = (points - size * old) * step
         new = old + move
         length += new * new
         distance += move * move
@@ -78,11 +87,16 @@ def settle(weighed: Tensor, centroid: Tensor, left: Tensor, settled: Tensor, loo
     `weighed` [C, n, d + 4] holds points, their weights, and three columns of zeros; `left` [C] is how many iterations
     each set may do, `settled` [C] how far its centroids must move to go on.
     """
-    (sets, rows, wide), (_, clusters, width) = weighed.shape, centroid.shape
+    (sets, clusters, width), wide = centroid.shape, weighed.shape[2]
+    # a product over all rows gives few numbers, so a GPU would be idle but for as many tiles: it is done in parts
+    parts = max(1, min(MOST_PARTS, PROGRAMS // (sets * triton.cdiv(clusters, 32) * triton.cdiv(wide, 32))))
+    weighed = F.pad(weighed, (0, 0, 0, -weighed.shape[1] % parts))
+    rows = weighed.shape[1]
     centre = weighed.new_zeros(sets, clusters, wide)
     centre[:, :, :width] = centroid
     centre[:, :, width] = centroid.square().sum(2) / -2
-    score, total = weighed.new_empty(sets, rows, clusters), torch.empty_like(centre)
+    score, total = weighed.new_empty(sets, rows, clusters), weighed.new_empty(sets * parts, clusters, wide)
+    piece, member = (x.view(sets * parts, rows // parts, -1) for x in (weighed, score))
     settled = settled.square()
     # what is left and how far centroids moved, before an iteration and after it: its programs run in any order
     now = left.int(), weighed.new_full((sets, clusters), torch.inf)
@@ -91,9 +105,9 @@ def settle(weighed: Tensor, centroid: Tensor, left: Tensor, settled: Tensor, loo
         for _ in range(look_every):
             torch.bmm(weighed, centre.mT, out=score)
             _elect[(triton.cdiv(sets * rows, ROWS),)](score, sets * rows, clusters, ROWS=ROWS, CLUSTERS=CLUSTERS)
-            torch.bmm(score.mT, weighed, out=total)
+            torch.bmm(member.mT, piece, out=total)
             _move[(sets, clusters)](
-                centre, total, settled, *now, *later, clusters, width, wide, CLUSTERS=CLUSTERS, WIDTH=WIDTH
+                centre, total, settled, *now, *later, parts, clusters, width, wide, CLUSTERS=CLUSTERS, WIDTH=WIDTH
             )  # fmt: skip
             now, later = later, now
     return centre[:, :, :width], now[0]
