@@ -50,7 +50,7 @@ OPTIONAL = {"sklearn": {"stream/datasets.py"}, "matplotlib": {"report/figures/st
 OPTIONAL |= {
     "PIL": {"stream/pictures.py"},
     "datasets": {"stream/hugging.py"},
-    "triton": {"nets/norm_kernels.py", "consolidate/fused.py"},
+    "triton": {"nets/norm_kernels.py", "consolidate/fused.py", "consolidate/lloyd_kernels.py"},
 }
 OPTIONAL |= {"ray": {"study/cluster.py"}, "pandas": {"frames.py"}}
 
