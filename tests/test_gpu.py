@@ -243,7 +243,8 @@ def test_batchnorm_in_evaluation_is_that_of_torch_in_one_pass(dtype, rows, chann
         y = norm(x, beside if adds else None, relu=relu)
     exact = copy.deepcopy(norm).double()(x.double(), beside.double() if adds else None, relu=relu)
     assert y.dtype == dtype
-    torch.testing.assert_close(y.double(), exact, **({} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}))
+    small = 5e-3 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(y.double(), exact, rtol=small, atol=small)
     again = norm(x.requires_grad_(), beside if adds else None, relu=relu)
     assert again.requires_grad, "with gradients it is torch's own"
     torch.testing.assert_close(y, again, rtol=2e-2, atol=2e-2)

@@ -138,7 +138,7 @@ def test_a_distance_with_three_methods_is_enough(batched):
 
 # (prototypes, operations, reads) of a task of two classes of 600 rows: somewhat above what it takes, well below what
 # a loop over classes or clouds, or a look at every iteration, would take
-BUDGET = [(6, 3000, 60), (60, 9000, 140)]
+BUDGET = [(6, 3300, 80), (60, 9000, 160)]
 
 
 @pytest.mark.parametrize(("k", "operations", "reads"), BUDGET)

@@ -53,7 +53,8 @@ def clouds(
     ε is `epsilon` times the mean cost of each problem. Weights of zero are padding: their costs must be finite
     and have no influence. Kernel scaling around potentials: they start at the c-transform of the cost, so that
     every row and column of the kernel has an entry near 1, and take the scalings in before these overflow. So
-    float32 is enough even for small ε, where the textbook kernel underflows and gives a distance of zero.
+    float32 is enough even for small ε, where the textbook kernel underflows and gives a distance of zero. Updates go
+    beyond the plain ones as far as each problem's own convergence allows, see `Pace`.
 
     >>> c = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
     >>> weight = torch.full((1, 2), 0.5)
@@ -71,34 +72,45 @@ def clouds(
         # at padding the exponent may be positive: nothing multiplies it but a zero, which must not meet an infinity
         return ((f[:, :, None] + g[:, None] - cost) / scale).clamp_(max=50).exp_()
 
-    k = kernel()
-    # a problem keeps the scalings of the check at which it had converged, so its company does not matter
-    last_u, last_v, error = u, v, torch.full_like(mean, torch.inf)
-    active = torch.ones_like(mean, dtype=torch.bool)
-    done = 0
-    while done < iterations:
-        for _ in range(min(10, iterations - done)):
-            u = a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny)
-            v = b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny)
+    k, done = kernel(), 0
+    # what follows from the errors is decided on the host, which needs them anyway: one transfer each way
+    error, active = torch.full((len(cost),), torch.inf, dtype=cost.dtype), torch.ones(len(cost), dtype=torch.bool)
+    pace = Pace.first(error)
+    last_u, last_v = u, v
+    while bool(active.any()) and done < iterations:
+        far = pace._replace(far=pace.far.to(cost.device, non_blocking=True))
+        for _ in range(min(LOOK_EVERY, iterations - done)):
+            beyond = _beyond(far, done, iterations)
+            u = _relax(a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny), u, beyond)
+            v = _relax(b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny), v, beyond)
             done += 1
-        now = (u * torch.bmm(k, v[:, :, None])[..., 0]).sub_(a).abs_().sum(1)
-        error, each = torch.where(active, now, error), active[:, None]
-        last_u, last_v = torch.where(each, u, last_u), torch.where(each, v, last_v)
-        active = active & ~(now < tolerance)
-        log_u = torch.where(a > 0, u.clamp_min(tiny).log(), 0.0)
-        log_v = torch.where(b > 0, v.clamp_min(tiny).log(), 0.0)
-        large = active & (torch.maximum(log_u.abs().amax(1), log_v.abs().amax(1)) > 30)
-        going, overflowing = torch.stack([active.any(), large.any()]).tolist()
-        if not going:
-            break
-        if overflowing:
-            each = large[:, None]
-            f, g = (torch.where(each, h + scale[:, 0] * log, h) for h, log in ((f, log_u), (g, log_v)))
-            k, one_u, one_v = kernel(), (a > 0).to(cost.dtype), (b > 0).to(cost.dtype)
-            u, v = torch.where(each, one_u, u), torch.where(each, one_v, v)
-            last_u, last_v = torch.where(each, one_u, last_u), torch.where(each, one_v, last_v)
+        off = (u * torch.bmm(k, v[:, :, None])[..., 0]).sub_(a).abs_().sum(1)
+        now, wide = torch.stack([off, torch.maximum(_widest(u, a), _widest(v, b))]).cpu()
+        pace, error = pace.look(now), torch.where(active, now, error)
+        # a problem keeps the scalings with which it has converged, so its company does not matter
+        ends = active & ((now < tolerance) | torch.tensor(done == iterations))
+        if bool(ends.any()):
+            each = ends[:, None].to(cost.device, non_blocking=True)
+            last_u, last_v = torch.where(each, u, last_u), torch.where(each, v, last_v)
+            active = active & ~ends
+        large = active & (wide > 30)
+        if bool(large.any()):
+            each = large[:, None].to(cost.device, non_blocking=True)
+            f, g = (torch.where(each, h + scale[:, 0] * _log(x, w), h) for h, x, w in ((f, u, a), (g, v, b)))
+            k = kernel()
+            u, v = (torch.where(each, (w > 0).to(cost.dtype), x) for x, w in ((u, a), (v, b)))
     total = (last_u * torch.bmm(k.mul_(cost), last_v[:, :, None])[..., 0]).sum(1)
-    return Transport(total, error, done)
+    return Transport(total, error.to(cost.device, non_blocking=True), done)
+
+
+def _log(scaling: Tensor, weight: Tensor) -> Tensor:
+    """Logarithms [B, n] of scalings, zero at padding, which has no weight."""
+    return torch.where(weight > 0, scaling, 1.0).clamp_min_(torch.finfo(scaling.dtype).tiny).log_()
+
+
+def _widest(scaling: Tensor, weight: Tensor) -> Tensor:
+    """How far the scalings [B, n] of each problem have gone from 1 at most, as a logarithm [B]."""
+    return _log(scaling, weight).abs_().amax(1)
 
 
 def histograms(
@@ -268,11 +280,18 @@ def _solve(a: Tensor, b: Tensor, kernel: Kernel, tolerance: float, iterations: i
                 pair, b, u, v, kv = pair[stay], b[stay], u[stay], v[stay], kv[stay]
                 pace = pace.of(stay)
                 a = a[stay] if len(a) > 1 else a
-        # over-relaxation is safe near the solution only; plain updates converge from anywhere, so they come last
-        beyond = None if done == 0 or done >= iterations // 2 else (pace.far - 1)[:, None]
+        beyond = _beyond(pace, done, iterations)
         u = _relax(a / kv.clamp_(min=tiny), u, beyond)
         v = _relax(b / kernel.back(u, coarse=done < coarse).clamp_(min=tiny), v, beyond)
         done += 1
+
+
+def _beyond(pace: Pace, done: int, iterations: int) -> Tensor | None:
+    """How far beyond the plain updates [p, 1] those of an iteration go; None: not at all.
+
+    Over-relaxation is safe near the solution only; plain updates converge from anywhere, so they come last.
+    """
+    return None if done == 0 or done >= iterations // 2 else (pace.far - 1)[:, None]
 
 
 def _relax(new: Tensor, old: Tensor, power: float | Tensor | None) -> Tensor:
