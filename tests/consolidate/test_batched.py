@@ -1,9 +1,12 @@
 """Classes side by side, as a GPU takes them, against one class at a time, as a processor does."""
 
+import numpy as np
 import pytest
 import torch
 from clouds import blobs, network_features, relu_features, rng
 from counting import Counting
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from odedm.clock import Clock
 from odedm.consolidate import device, sinkhorn, transport
@@ -192,7 +195,7 @@ def test_a_slow_set_takes_no_iterations_from_its_company(batched):
     assert beside.inertia == pytest.approx(alone.inertia)
 
 
-@pytest.mark.parametrize("lost", ["sharp", "cost", "estimate"])
+@pytest.mark.parametrize("lost", ["sharp", "sharper", "cost", "estimate"])
 def test_answers_that_are_no_numbers_end_and_do_not_win(lost):
     cost = torch.rand(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     bad = torch.rand(40, 5, generator=torch.Generator().manual_seed(1)) < 0.3
@@ -203,9 +206,97 @@ def test_answers_that_are_no_numbers_end_and_do_not_win(lost):
 
     found = nearest_by_estimate(
         cost.where(~(bad & torch.tensor(lost == "estimate")), torch.nan),
-        answer(torch.tensor(lost == "sharp")),
+        [answer(torch.tensor(lost == "sharp")), answer(torch.tensor(lost == "sharper"))],
         answer(torch.tensor(lost == "cost")),
         margin=0.1,
     )
     want = nearest_distinct(cost.where(~(bad & torch.tensor(lost == "cost")), 1e300))
     assert found.row.equal(want.row)
+
+
+def clumps(n, d, seed):
+    """Features as of a young network, whose dimensions fall into a few clumps, so that transport converges slowly."""
+    own = torch.Generator().manual_seed(seed)
+    clump = torch.randn(n, 3, generator=own, dtype=torch.float64).repeat_interleave(d // 3, 1)
+    return (clump + 0.5 * torch.randn(n, d // 3 * 3, generator=own, dtype=torch.float64) + 1).relu()
+
+
+@pytest.mark.parametrize("k", [5, 40])
+@pytest.mark.parametrize("seed", range(2))
+def test_where_transport_converges_slowly_few_pairs_are_solved_too(k, seed, monkeypatch):
+    monkeypatch.setattr(transport, "SMALL", 0)
+    x = clumps(300, 96, seed)
+    y = kmeans(x, k, rng=rng(seed)).centroid
+    fitted = Sinkhorn(tolerance=1e-8).prepare(x, None)
+    mass = fitted._histograms(x)[:, 0]
+    assert sinkhorn.histograms(mass[:20], mass[20:40], fitted._kernel).iterations > 20
+    want = nearest_distinct(fitted.pairs(x, y))
+    asked = {}
+    for name in ("rough", "matched"):
+        find = getattr(sinkhorn, name)
+
+        def counted(source, target, row, *rest, name=name, find=find, **words):
+            key = name, words["iterations"]
+            asked[key] = asked.get(key, 0) + len(row)
+            return find(source, target, row, *rest, **words)
+
+        monkeypatch.setattr(sinkhorn, name, counted)
+    assert fitted.nearest(x, y).row.equal(want.row)
+    amounts = [asked["rough", steps] for steps in transport.SHARPER] + [asked["matched", 500]]
+    assert amounts == sorted(amounts, reverse=True), "each step is climbed by those that the last has left"
+    assert amounts[-1] < 0.1 * len(x) * k
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 60),
+    k=st.integers(1, 6),
+    per=st.integers(1, 3),
+    off=st.lists(st.floats(0.0, 0.04), min_size=0, max_size=3),
+    seed=st.integers(0, 999),
+)
+def test_any_number_of_steps_chooses_as_all_costs_do(n, k, per, off, seed):
+    own = np.random.default_rng(seed)
+    cost = own.uniform(1, 2, (n, k))
+    # wrong by a factor of each centroid, and for each pair by up to twice as much as that of a step
+    centroid = own.uniform(0.5, 2, k)
+    estimates = [cost * centroid * (1 + own.uniform(-spread, spread, (n, k))) for spread in (0.04, *off)]
+    asked = []
+
+    def step(at, values):
+        def find(row, column):
+            asked.extend((at, pair) for pair in zip(row.tolist(), column.tolist(), strict=True))
+            return values[row, column]
+
+        return find
+
+    sharper = [step(at, values) for at, values in enumerate(estimates[1:])]
+    found = nearest_by_estimate(torch.tensor(estimates[0]), sharper, step("cost", cost), per, margin=0.2)
+    want = nearest_distinct(torch.tensor(cost), per)
+    assert (found.row.tolist(), found.centroid.tolist()) == (want.row.tolist(), want.centroid.tolist())
+    assert len(asked) == len(set(asked)), "nothing is asked for twice"
+
+
+def test_a_step_that_is_less_sharp_than_the_others_is_repaired_by_them():
+    own = np.random.default_rng(0)
+    cost = own.uniform(1, 2, (80, 6))
+    poor, near = (cost * own.uniform(1 - off, 1 + off, (80, 6)) for off in (0.12, 0.004))
+    solved = []
+
+    def chosen(*tables):
+        solved.clear()
+
+        def solve(row, column):
+            solved.extend(row)
+            return cost[row, column]
+
+        sharper = [lambda row, column, table=table: table[row, column] for table in tables[1:]]
+        return nearest_by_estimate(torch.tensor(tables[0]), sharper, solve).row.tolist()
+
+    want = nearest_distinct(torch.tensor(cost)).row.tolist()
+    amounts = []
+    for tables in ([poor], [poor, near], [near, poor], [poor, poor], [poor, near, poor]):
+        assert chosen(*tables) == want
+        amounts.append(len(solved))
+    assert amounts[1] < 0.5 * amounts[0], "sharper estimates leave fewer to solve"
+    assert amounts[3] <= amounts[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from odedm.errors import UsageError
 
-FIRST = 8
+FIRST = 4
 """Rows per centroid that are solved before anything is known of how far the estimates are off."""
 
 FAR = np.finfo(np.float64).max
@@ -51,56 +51,77 @@ def nearest_distinct(cost: Tensor, per: int = 1) -> Chosen:
     return _chosen(taken, cost.device)
 
 
-def nearest_by_estimate(estimate: Tensor, sharpen: Solve, solve: Solve, per: int = 1, *, margin: float = 0.1) -> Chosen:
+def nearest_by_estimate(
+    estimate: Tensor, sharper: Sequence[Solve], solve: Solve, per: int = 1, *, margin: float = 0.1
+) -> Chosen:
     """`nearest_distinct` where a cost is dear, but an `estimate` [n, k] of it, wrong by a factor, is not.
 
-    `sharpen` gives better estimates at a fraction of the price of `solve`. Both are done for the best estimates of each
-    centroid, and then for every free row that could still beat what its centroid has found: whose estimate, times the
-    centroid's mean factor so far, times the lowest factor so far as a share of such means, less `margin` of it, is
-    below; first by `estimate`, then by the sharpened one. What is solved on the way moves these factors, and it goes on
-    until no such row is left. So it chooses as all costs would, unless the factor of an unsolved pair is below the
-    lowest seen by more than `margin`; where estimates are poor it solves everything.
+    `sharper` gives better and better estimates at rising prices, all below that of `solve`. The best of each centroid
+    by `estimate` go through all of them. Then every free row that could still beat what its centroid has found climbs
+    one step, and again, until no such row is left: one whose sharpest estimate so far, times the centroid's mean factor
+    of such estimates, times their lowest factor so far as a share of such means, less `margin` of it, is below. The
+    margin of sharper estimates is smaller, as their factors spread less than those of `estimate`, and that of any is no
+    smaller than what the lowest factor is below the mean. What is solved on the way moves these factors. So it chooses
+    as all costs would, unless the factor of an unsolved pair is below the lowest seen by more than the margin.
 
     >>> cost = torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]])
     >>> exact = lambda row, centroid: cost.numpy()[row, centroid]
-    >>> nearest_by_estimate(cost + 0.1, exact, exact)
+    >>> nearest_by_estimate(cost + 0.1, [exact], exact)
     Chosen(row=tensor([0, 2]), centroid=tensor([0, 1]))
     """
     guess = np.ascontiguousarray(estimate.T.cpu().numpy()).astype(np.float64)
-    guess = np.where(np.isfinite(guess), guess, 0.0)  # what could not be estimated must be solved
+    estimated = np.isfinite(guess)
+    guess = np.where(estimated, guess, 0.0)
     offset = 1e-6 * guess.mean() + np.finfo(np.float64).tiny  # both may be zero, and then agree
     guess += offset
-    sharp, known = guess.copy(), np.full_like(guess, np.inf)
-    is_sharp, is_known = np.zeros((2, *guess.shape), dtype=bool)  # what was asked for, whatever the answer
+    tables, known = [guess, *(np.full_like(guess, np.nan) for _ in sharper)], np.full_like(guess, np.inf)
+    step = np.zeros(guess.shape, dtype=np.int8)  # how often a pair was asked for, whatever the answers
+
+    def climb(wanted: NDArray[np.bool_]) -> None:
+        for at, find in reversed([*enumerate([*sharper, solve])]):  # from above, so that a pair climbs one step alone
+            centroid, row = places = (wanted & (step == at)).nonzero()
+            if not len(row):
+                continue
+            answer = find(row, centroid) + offset
+            # an answer that overflowed says nothing: the estimate stays, or the cost counts as beyond all others
+            instead = tables[at][places] if at < len(sharper) else FAR
+            [*tables, known][at + 1][places] = np.where(np.isfinite(answer), answer, instead)
+            step[places] = at + 1
+
+    taken: list[tuple[int, int]] = []
+    wanted = ~estimated  # these must be solved, and say nothing of the others
     amount = min(per + FIRST, guess.shape[1])
-    blunt = np.zeros(guess.shape, dtype=bool)
-    np.put_along_axis(blunt, np.argpartition(guess, amount - 1, axis=1)[:, :amount], True, axis=1)
-    dear = blunt
-    while True:
-        for table, asked, find, places in ((sharp, is_sharp, sharpen, blunt), (known, is_known, solve, dear)):
-            centroid, row = places.nonzero()
-            if len(row):
-                answer = find(row, centroid) + offset
-                # an answer that overflowed says nothing: the estimate stays, or the cost counts as beyond all others
-                answer = np.where(np.isfinite(answer), answer, guess[centroid, row] if table is sharp else FAR)
-                table[centroid, row], asked[centroid, row] = answer, True
-        solved = (is_known & (known < FAR)).nonzero()
-        bound = np.where(is_sharp, *(_lowest(table, known, solved, margin) for table in (sharp, guess)))
-        bound[is_known] = np.inf
+    first = np.argpartition(np.where(estimated, guess, np.inf), amount - 1, axis=1)[:, :amount]
+    np.put_along_axis(wanted, first, True, axis=1)
+    for _ in range(len(sharper)):
+        climb(wanted)
+    while wanted.any():
+        climb(wanted)
+        lowest = _lowest(tables, known, ((known < FAR) & estimated).nonzero(), margin)
+        bound = np.full_like(guess, np.inf)
+        for at, table in enumerate(lowest):
+            np.copyto(bound, table, where=step == at)
         taken, wanted = _try(known, bound, per)
-        if not wanted.any():
-            return _chosen(taken, estimate.device)
-        blunt, dear = wanted & ~is_sharp, wanted & is_sharp
+    return _chosen(taken, estimate.device)
 
 
-def _lowest(guess: NDArray[Any], known: NDArray[Any], solved: tuple[Any, ...], margin: float) -> NDArray[Any]:
-    """How low the costs [k, n] may be, going by estimates of all and by the costs `known` where they are `solved`."""
-    factor, centroid = known[solved] / guess[solved], solved[0]
-    amount = np.bincount(centroid, minlength=len(guess))
-    mean = np.bincount(centroid, factor, len(guess)) / np.maximum(amount, 1)
-    share = (factor / mean[centroid]).min(initial=1.0) * (1 - margin)
-    lowest: NDArray[Any] = guess * np.where(amount > 0, mean * share, 0.0)[:, None]  # nothing solved: anything may win
-    return lowest
+def _lowest(
+    tables: Sequence[NDArray[Any]], known: NDArray[Any], solved: tuple[Any, ...], margin: float
+) -> Iterator[NDArray[Any]]:
+    """How low the costs [k, n] may be, going by each table of estimates and by the `known` ones that are `solved`."""
+    centroid = solved[0]
+    amount = np.bincount(centroid, minlength=len(known))
+    blunt = 0.0
+    for table in tables:
+        factor = known[solved] / table[solved]
+        mean = np.bincount(centroid, factor, len(known)) / np.maximum(amount, 1)
+        share = factor / mean[centroid]
+        spread = float(np.square(share - 1).sum() ** 0.5)
+        blunt = blunt or spread
+        # sharper estimates need less of a margin, as much less as they spread less; poor ones as much again as was seen
+        lowest = share.min(initial=1.0)
+        lowest *= 1 - max(margin * min(1.0, spread / blunt if blunt else 1.0), 1 - lowest)
+        yield table * np.where(amount > 0, mean * lowest, 0.0)[:, None]  # nothing solved: anything may win
 
 
 def _try(known: NDArray[Any], bound: NDArray[Any], per: int) -> tuple[list[tuple[int, int]], NDArray[np.bool_]]:

@@ -10,6 +10,9 @@ from torch import Tensor
 RELAXATION, MOST_RELAXATION = 1.4, 1.75
 """Each update goes 1.4 times as far in the log domain, and farther for pairs that are found to converge slowly."""
 
+ROUGH_RELAXATION = 1.6
+"""That of estimates, which are taken long before convergence: best for slow pairs at 4 to 12 iterations."""
+
 STUCK, LESS = 4.0, 0.75
 """A pair that goes farther than others and whose error grows by this factor may go less far beyond plain updates."""
 

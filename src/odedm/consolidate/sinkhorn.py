@@ -12,7 +12,7 @@ from torch import Tensor
 from odedm.compiled import has_kernels
 from odedm.consolidate import device
 from odedm.consolidate.kernels import DenseKernel, Kernel
-from odedm.consolidate.pace import LOOK_EVERY, RELAXATION, Pace
+from odedm.consolidate.pace import LOOK_EVERY, ROUGH_RELAXATION, Pace
 
 COARSE = 5
 """Iterations in half precision: what they get wrong is below what the remaining ones still correct."""
@@ -148,7 +148,7 @@ def histograms(
         cost[i], error[i], steps = _solve(source[i, support][None], target, own, tolerance, iterations)
         most.append(steps)
 
-    _share(by_source, torch.arange(n).split(1))
+    share(by_source, torch.arange(n).split(1))
     pair = torch.arange(n * k)
     flat = Transport(cost.flatten(), error.flatten(), max(most))
     _repair(source, target, pair // k, pair % k, kernel, flat, tolerance, iterations)
@@ -187,14 +187,16 @@ def matched(
             cost[part], error[part], steps = _solve(source[i], target[j], kernel, tolerance, iterations)
         most.append(steps)
 
-    _share(together, _chunks(len(row), target))
+    share(together, chunks(len(row), target))
     solved = Transport(cost, error, max(most))
     _repair(source, target, row, column, kernel, solved, tolerance, iterations)
     return solved
 
 
-def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: Kernel) -> Tensor:
-    """Estimates [p] of `matched` costs after three iterations, in half precision where that is faster.
+def rough(
+    source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: Kernel, *, iterations: int = 3
+) -> Tensor:
+    """Estimates [p] of `matched` costs after a few iterations, in half precision where that is faster.
 
     The first is shared: it begins with the sums of the kernel, so its scaling of a source knows no target.
 
@@ -212,22 +214,22 @@ def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: K
         i, j = row[part], column[part]
         a, b, u = source[i], target[j], first[i]
         v = b / sums[i]
-        for _ in range(2):
-            u = _relax(a / kernel.apply(v, coarse=True).clamp_(min=tiny), u, RELAXATION - 1)
-            v = _relax(b / kernel.back(u, coarse=True).clamp_(min=tiny), v, RELAXATION - 1)
+        for _ in range(iterations - 1):
+            u = _relax(a / kernel.apply(v, coarse=True).clamp_(min=tiny), u, ROUGH_RELAXATION - 1)
+            v = _relax(b / kernel.back(u, coarse=True).clamp_(min=tiny), v, ROUGH_RELAXATION - 1)
         cost[part] = (u * kernel.apply_cost(v, coarse=True)).sum(1)
 
-    _share(work, _chunks(len(row), target))
+    share(work, chunks(len(row), target))
     return cost
 
 
-def _chunks(pairs: int, target: Tensor) -> tuple[Tensor, ...]:
+def chunks(pairs: int, target: Tensor) -> tuple[Tensor, ...]:
     """The numbers of all pairs, a chunk at a time."""
     chunk = CHUNK_BYTES.get(target.device.type, 1 << 24) // (target.shape[1] * target.element_size()) + 1
     return tuple(torch.arange(pairs, device=target.device).split(chunk))
 
 
-def _share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
+def share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
     """Do the parts on all of torch's threads, one part per thread instead of all threads on one part.
 
     The products are too small to be shared: threads would mostly wait for each other, on a busy machine for long.

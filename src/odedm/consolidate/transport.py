@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from odedm.consolidate import device, sinkhorn
+from odedm.consolidate.foresight import foresee
 from odedm.consolidate.kernels import DenseKernel, GridKernel, Kernel
 from odedm.consolidate.nearest import Chosen, Solve, nearest_by_estimate, nearest_distinct
 from odedm.errors import UsageError, unknown
@@ -29,6 +30,9 @@ FEW_BINS = 64
 """Bins below which all pairs are solved: cheap, and their estimates are too poor (8 to 24 bins: 11 of 900 choices)."""
 LEAST_EPSILON = 0.03
 """Below it, and between images under the grid's ground cost, estimates were found too rough to go by."""
+
+SHARPER = (6, 12)
+"""Iterations of sharper and sharper estimates: the first rule most pairs out, the others those that are slow."""
 
 SMALL, SMALL_BATCH = 1 << 17, 1 << 31
 """Pairs times dimensions up to which all are solved: finding out which matter takes more passes, dear on a GPU."""
@@ -190,8 +194,9 @@ class FittedSinkhorn:
 
             return find
 
-        sharpen, solve = on_pairs(self._sharpened), on_pairs(self._matched)
-        return nearest_by_estimate(self._estimate(source, target), sharpen, solve, per, margin=margin)
+        sharper = [on_pairs(partial(self._sharpened, iterations=amount)) for amount in SHARPER]
+        estimate = foresee(source[:, 0], target[:, 0], self._kernel)  # profiles have one channel
+        return nearest_by_estimate(estimate, sharper, on_pairs(self._matched), per, margin=margin)
 
     def _matched(self, source: Tensor, target: Tensor, row: Tensor, column: Tensor) -> Tensor:
         """Costs [p] of chosen pairs of histograms [n, channels, bins]."""
@@ -199,28 +204,11 @@ class FittedSinkhorn:
         parts = [sinkhorn.matched(a, b, row, column, self._kernel, **self._limits).cost for a, b in sides]
         return torch.stack(parts).mean(0)
 
-    def _sharpened(self, source: Tensor, target: Tensor, row: Tensor, column: Tensor) -> Tensor:
-        """Estimates [p] of the costs of chosen pairs, after three iterations."""
+    def _sharpened(self, source: Tensor, target: Tensor, row: Tensor, column: Tensor, iterations: int = 3) -> Tensor:
+        """Estimates [p] of the costs of chosen pairs, after a few iterations."""
         sides = zip(source.unbind(1), target.unbind(1), strict=True)
-        return torch.stack([sinkhorn.rough(a, b, row, column, self._kernel) for a, b in sides]).mean(0)
-
-    def _estimate(self, source: Tensor, target: Tensor) -> Tensor:
-        """What all pairs would cost after one iteration [n, k]; the larger of those begun at either side.
-
-        The first scaling depends on one side alone, and so does the plan's cost for each unit of mass of the other:
-        two products for all pairs together, where every further iteration takes two for each.
-        """
-        costs = [
-            torch.maximum(self._rates(a) @ b.T, a @ self._rates(b).T)
-            for a, b in zip(source.unbind(1), target.unbind(1), strict=True)
-        ]
-        return torch.stack(costs).mean(0)
-
-    def _rates(self, mass: Tensor) -> Tensor:
-        """What a unit of mass in each bin pays to reach each of `mass` [n, bins] after one scaling: [n, bins]."""
-        kernel = self._kernel
-        u = mass / kernel.apply(torch.ones_like(mass[:1]))
-        return kernel.apply_cost(u) / kernel.back(u).clamp_(min=torch.finfo(u.dtype).tiny)
+        parts = [sinkhorn.rough(a, b, row, column, self._kernel, iterations=iterations) for a, b in sides]
+        return torch.stack(parts).mean(0)
 
     @property
     def _limits(self) -> sinkhorn.Limits:
