@@ -20,6 +20,9 @@ from odedm.consolidate.sinkhorn import COARSE, Transport, least
 ROWS, BINS, DEPTH, WARPS, STAGES = 64, 64, 32, 4, 4
 """Pairs and bins of a tile, how many bins of the other side it takes at a time, and how the GPU works on it."""
 
+FEW = 1 << 13
+"""Pairs that leave together: fewer than that keep a GPU less busy than starting the operations keeps the host."""
+
 NEAR = 1e-2
 """While most errors are larger than this, half precision is enough: a third of the products."""
 
@@ -106,9 +109,10 @@ def solve(
     cost, error = source.new_empty(pairs), source.new_full((pairs,), torch.inf)
     pair, pace = torch.arange(pairs, device=row.device), Pace.first(error)
     u, v = (halves(side.new_ones(pairs, side.shape[1])) for side in (source, target))
-    plain, forth, back = torch.zeros_like(error), halves(kernel.weight), halves(kernel.weight.T)
+    forth, back, beyond = halves(kernel.weight), halves(kernel.weight.T), torch.zeros_like(error)
     for done in range(iterations + 1):
-        beyond = plain[: len(row)] if done == 0 or done >= iterations // 2 else pace.far - 1
+        if done == 1:
+            beyond = pace.far - 1
         fresh, parts = scale(v, forth, source, row, u, beyond, coarse=done < coarse)
         if done == iterations or (done >= first and (done - first) % LOOK_EVERY == 0):
             now = parts.sum(1)
@@ -117,7 +121,9 @@ def solve(
             amount, far = torch.stack([ready.sum(), (now > NEAR).sum()]).tolist()
             if far * 2 > len(now) and done < iterations // 4:
                 coarse = done + LOOK_EVERY  # until the next look, which is at full precision as all are
-            if amount * 8 >= len(ready):  # moving the others up costs a pass, so a few are carried along
+            beyond = pace.far - 1 if done < iterations // 2 else torch.zeros_like(now)  # see `sinkhorn._beyond`
+            # moving the others up costs a pass, so a few are carried along; of few pairs all, as starting work is dear
+            if amount == len(ready) or (amount * 8 >= len(ready) > FEW):
                 stay, leave = ready.byte().argsort(stable=True).split([len(ready) - amount, amount])
                 cost[pair[leave]] = (whole(u[:, leave]) * kernel.apply_cost(whole(v[:, leave]))).sum(1)
                 error[pair[leave]] = now[leave]
