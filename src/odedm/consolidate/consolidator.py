@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from odedm.clock import Clock
+from odedm.consolidate import device
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import kmeans_all
@@ -87,12 +88,13 @@ class Consolidator:
         some = [i for i, member in enumerate(members) if len(member)]
         sets, members = [points[i] for i in some], [members[i] for i in some]
         rngs = [torch.Generator().manual_seed(seeds[i]) for i in some]
-        with clock("reduce"):
+        where = sets[0].device if sets else rows["label"].device
+        with clock("reduce"), device.quick(where):
             if self.dac is None:
                 keeps = [torch.arange(len(x), device=x.device) for x in sets]
             else:
                 keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
-        with clock("centre"):
+        with clock("centre"), device.quick(where):
             kept = [x[keep] for x, keep in zip(sets, keeps, strict=True)]
             clusters = kmeans_all(kept, self.k, rngs=rngs)[0]
         # pixels have places between which mass can move; the entries of a vector have none
@@ -105,9 +107,12 @@ class Consolidator:
                 if self.mixup:
                     parts.append(_means(take(rows, member[keep.to(home)]), own.label.to(home)))
                     continue
-                chosen = nearest(self.distance.prepare(x, image_shape), x[keep], own.centroid, self.rows_per_prototype)
-                part = take(rows, member[keep[chosen.row].to(home)])
-                parts.append(part | {"prototype": chosen.centroid.to(home)})
+                with device.quick(where):
+                    measure = self.distance.prepare(x, image_shape)
+                    chosen = nearest(measure, x[keep], own.centroid, self.rows_per_prototype)
+                # copies, since what was made so may not be changed or learned from later
+                row, centroid = keep.clone()[chosen.row.clone()].to(home), chosen.centroid.clone().to(home)
+                parts.append(take(rows, member[row]) | {"prototype": centroid})
                 if witness is not None:
                     with clock("observe"):
                         distance = self.distance.prepare(x, image_shape).pairs(x[keep], own.centroid)

@@ -15,3 +15,16 @@ def launch_bound(device: torch.device) -> bool:
     False
     """
     return device.type != "cpu"
+
+
+def quick(device: torch.device) -> torch.inference_mode:
+    """A block in which an operation is started with less ado, where starting is what costs; the numbers are the same.
+
+    What is made in it must be copied before it is changed or learned from outside. It holds for its thread alone, so
+    a processor, which shares work among threads, does without.
+
+    >>> with quick(torch.device("cpu")):
+    ...     torch.ones(1).is_inference()
+    False
+    """
+    return torch.inference_mode(launch_bound(device))

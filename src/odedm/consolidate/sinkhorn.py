@@ -20,6 +20,9 @@ COARSE = 5
 GROUP = 64
 """Targets from which on a source's pairs are solved together on its own non-zero bins."""
 
+LARGE = 1e13
+"""Scalings of clouds beyond this are taken into the potentials."""
+
 CHUNK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 28}
 """Size of one [pairs, bins] array: cache on a processor, launch overhead on a GPU."""
 
@@ -85,7 +88,8 @@ def clouds(
             v = _relax(b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny), v, beyond)
             done += 1
         off = (u * torch.bmm(k, v[:, :, None])[..., 0]).sub_(a).abs_().sum(1)
-        now, wide = torch.stack([off, torch.maximum(_widest(u, a), _widest(v, b))]).cpu()
+        # one side's scalings vanish only as the other's grow: K has an entry near 1 in every row and column
+        now, most = torch.stack([off, torch.maximum(u.amax(1), v.amax(1))]).cpu()
         pace, error = pace.look(now), torch.where(active, now, error)
         # a problem keeps the scalings with which it has converged, so its company does not matter
         ends = active & ((now < tolerance) | torch.tensor(done == iterations))
@@ -93,7 +97,7 @@ def clouds(
             each = ends[:, None].to(cost.device, non_blocking=True)
             last_u, last_v = torch.where(each, u, last_u), torch.where(each, v, last_v)
             active = active & ~ends
-        large = active & (wide > 30)
+        large = active & (most > LARGE)
         if bool(large.any()):
             each = large[:, None].to(cost.device, non_blocking=True)
             f, g = (torch.where(each, h + scale[:, 0] * _log(x, w), h) for h, x, w in ((f, u, a), (g, v, b)))
@@ -106,11 +110,6 @@ def clouds(
 def _log(scaling: Tensor, weight: Tensor) -> Tensor:
     """Logarithms [B, n] of scalings, zero at padding, which has no weight."""
     return torch.where(weight > 0, scaling, 1.0).clamp_min_(torch.finfo(scaling.dtype).tiny).log_()
-
-
-def _widest(scaling: Tensor, weight: Tensor) -> Tensor:
-    """How far the scalings [B, n] of each problem have gone from 1 at most, as a logarithm [B]."""
-    return _log(scaling, weight).abs_().amax(1)
 
 
 def histograms(

@@ -110,7 +110,7 @@ class Sinkhorn:
         limit, small = self.iterations, self.tolerance
         return sinkhorn.clouds(cost, a, b, epsilon=self.epsilon, tolerance=small, iterations=limit).cost[0]
 
-    def many_clouds(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    def many_clouds(self, pairs: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         """`clouds` of each pair, of any classes: side by side, padded, where launches are what costs.
 
         >>> [float(cost) for cost in Sinkhorn().many_clouds([(torch.zeros(3, 2), torch.ones(4, 2))])]
@@ -118,12 +118,13 @@ class Sinkhorn:
         """
         if not pairs or not device.launch_bound(pairs[0][0].device):
             return [self.clouds(x, y) for x, y in pairs]
+        pairs = [sorted(pair, key=len) for pair in pairs]  # either way round is the same, and so the padding is less
         n, m = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
         d, size = pairs[0][0].shape[1], pairs[0][0].element_size()
         fit = max(1, CLOUD_BYTES // (max(n * m, (n + m) * d) * size))
         return [cost for first in range(0, len(pairs), fit) for cost in self._padded(pairs[first : first + fit])]
 
-    def _padded(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Sequence[Tensor]:
+    def _padded(self, pairs: Sequence[Sequence[Tensor]]) -> Sequence[Tensor]:
         (x, a), (y, b) = (_pad([pair[side] for pair in pairs]) for side in (0, 1))
         # about the middle of the two means, as in `squares`; padding has no weight there nor later
         origin = (torch.bmm(a[:, None], x) + torch.bmm(b[:, None], y)) / 2
