@@ -141,7 +141,7 @@ def test_a_distance_with_three_methods_is_enough(batched):
 
 # (prototypes, operations, reads) of a task of two classes of 600 rows: somewhat above what it takes, well below what
 # a loop over classes or clouds, or a look at every iteration, would take
-BUDGET = [(6, 3300, 80), (60, 9000, 160)]
+BUDGET = [(6, 3600, 80), (60, 9600, 160)]
 
 
 @pytest.mark.parametrize(("k", "operations", "reads"), BUDGET)
@@ -279,8 +279,8 @@ def test_any_number_of_steps_chooses_as_all_costs_do(n, k, per, off, seed):
 
 def test_a_step_that_is_less_sharp_than_the_others_is_repaired_by_them():
     own = np.random.default_rng(0)
-    cost = own.uniform(1, 2, (80, 6))
-    poor, near = (cost * own.uniform(1 - off, 1 + off, (80, 6)) for off in (0.12, 0.004))
+    cost = own.uniform(1, 2, (80, 30))
+    poor, near = (cost * own.uniform(1 - off, 1 + off, (80, 30)) for off in (0.12, 0.004))
     solved = []
 
     def chosen(*tables):

@@ -226,8 +226,8 @@ def _seeds(
     def noise(rows: int) -> Tensor:
         drawn = torch.ones(rows, sets, n)
         for i, (amount, rng) in enumerate(zip(amounts, rngs, strict=True)):
-            # a draw of exactly zero, one in 16 million, would divide to a NaN
-            drawn[:, i, :amount] = torch.empty(rows, amount).exponential_(generator=rng).clamp_(min=1e-30)
+            # not by exponential_, whose draws differ between versions of torch, and which is slower
+            drawn[:, i, :amount] = torch.rand(rows, amount, dtype=torch.float64, generator=rng).log_().neg_()
         return drawn.to(y.device, y.dtype, non_blocking=True)
 
     race = noise(min(k, NOISE_ROWS))

@@ -15,6 +15,9 @@ from odedm.errors import UsageError
 FIRST = 4
 """Rows per centroid that are solved before anything is known of how far the estimates are off."""
 
+SAMPLE = 96
+"""How many pairs are so at least, for all centroids together: of few centroids more rows each."""
+
 FAR = np.finfo(np.float64).max
 """The cost of a pair that could not be solved: behind all others, and still a number."""
 
@@ -90,7 +93,7 @@ def nearest_by_estimate(
 
     taken: list[tuple[int, int]] = []
     wanted = ~estimated  # these must be solved, and say nothing of the others
-    amount = min(per + FIRST, guess.shape[1])
+    amount = min(max(per + FIRST, -(-SAMPLE // len(guess))), guess.shape[1])
     first = np.argpartition(np.where(estimated, guess, np.inf), amount - 1, axis=1)[:, :amount]
     np.put_along_axis(wanted, first, True, axis=1)
     for _ in range(len(sharper)):
