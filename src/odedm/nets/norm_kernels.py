@@ -22,7 +22,7 @@ HOST = ("parts", "groups", "adds", "cuts")
 """Numbers of the host that are not worth a kernel of their own: each costs about a second to compile."""
 ROWS, WIDTH, WARPS = 64, 32, 2
 """Rows and channels of a tile, and the warps that work on it: the fastest of 42 settings for ResNet-18 on an H200."""
-LONG, WIDE, MANY = 64, 64, 4
+LONG, WIDE, MANY = 32, 128, 4
 """The same where batches are large: in evaluation."""
 PROGRAMS, MOST_PARTS = 1024, 128
 """How many programs a reduction aims at, and into how many parts it may cut a group's rows."""
