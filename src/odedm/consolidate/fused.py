@@ -20,7 +20,7 @@ from odedm.consolidate.sinkhorn import COARSE, Transport, least
 ROWS, BINS, DEPTH, WARPS, STAGES = 64, 64, 32, 4, 4
 """Pairs and bins of a tile, how many bins of the other side it takes at a time, and how the GPU works on it."""
 
-FEW = 1 << 13
+FEW = 1 << 14
 """Pairs that leave together: fewer than that keep a GPU less busy than starting the operations keeps the host."""
 
 NEAR = 1e-2
