@@ -7,6 +7,7 @@ import torch
 
 from odedm import ODEDM, Experiment, Looks, Native, Reservoir, Run, UsageError, blobs, select, shapes
 from odedm.catalogue import DISTANCES, METHODS
+from odedm.compiled import has_kernels
 from odedm.consolidate import sinkhorn
 from odedm.consolidate.kernels import DenseKernel
 from odedm.consolidate.kmeans import kmeans, kmeans_all
@@ -79,7 +80,7 @@ def test_selection_agrees_with_the_cpu(distance, dac):
 
 @pytest.mark.parametrize(("k", "d"), [(3, 512), (12, 8), (40, 33), (160, 600)])
 def test_clusters_by_kernels_are_those_of_the_cpu_and_of_torch_operations(k, d, monkeypatch):
-    pytest.importorskip("odedm.consolidate.lloyd_kernels")
+    assert has_kernels("odedm.consolidate.lloyd_kernels", torch.device("cuda"))
     rng = torch.Generator().manual_seed(0)
     sets = [torch.randn(n, d, generator=rng) for n in (1500, 321)]
 
@@ -101,7 +102,7 @@ def test_clusters_by_kernels_are_those_of_the_cpu_and_of_torch_operations(k, d, 
 
 
 def test_kernels_fill_empty_clusters_and_keep_to_the_iterations():
-    pytest.importorskip("odedm.consolidate.lloyd_kernels")
+    assert has_kernels("odedm.consolidate.lloyd_kernels", torch.device("cuda"))
     x = torch.randn(600, 8, generator=torch.Generator().manual_seed(1))
 
     def far_off(points, k, _rng):
@@ -233,6 +234,7 @@ def test_grouped_batchnorm_equals_one_batch_after_the_other(dtype, sizes, channe
 @pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True)])
 def test_batchnorm_in_evaluation_is_that_of_torch_in_one_pass(dtype, rows, channels, side, relu, adds):
     torch.manual_seed(0)
+    assert has_kernels("odedm.nets.norm_kernels", torch.device("cuda"))
     norm = Norm2d(channels).cuda().eval()
     norm.running_var.uniform_(0.5, 2)
     norm.running_mean.normal_()

@@ -24,7 +24,8 @@ def has_kernels(module: str, device: torch.device) -> bool:
     if device.type != "cuda" or find_spec("triton") is None:
         return False
     try:
-        import_module(module).trial(device)
+        with torch.inference_mode(False):  # whoever asks first, a trial may need gradients
+            import_module(module).trial(device)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler may lack, work goes on without it

@@ -244,7 +244,7 @@ def test_where_transport_converges_slowly_few_pairs_are_solved_too(k, seed, monk
     assert fitted.nearest(x, y).row.equal(want.row)
     amounts = [asked["rough", steps] for steps in transport.SHARPER] + [asked["matched", 500]]
     assert amounts == sorted(amounts, reverse=True), "each step is climbed by those that the last has left"
-    assert amounts[-1] < 0.1 * len(x) * k
+    assert amounts[-1] < 0.15 * len(x) * k
 
 
 @settings(max_examples=60, deadline=None)
@@ -279,8 +279,8 @@ def test_any_number_of_steps_chooses_as_all_costs_do(n, k, per, off, seed):
 
 def test_a_step_that_is_less_sharp_than_the_others_is_repaired_by_them():
     own = np.random.default_rng(0)
-    cost = own.uniform(1, 2, (80, 30))
-    poor, near = (cost * own.uniform(1 - off, 1 + off, (80, 30)) for off in (0.12, 0.004))
+    cost = own.uniform(1, 2, (400, 30))
+    poor, near = (cost * own.uniform(1 - off, 1 + off, (400, 30)) for off in (0.12, 0.004))
     solved = []
 
     def chosen(*tables):
@@ -300,3 +300,17 @@ def test_a_step_that_is_less_sharp_than_the_others_is_repaired_by_them():
         amounts.append(len(solved))
     assert amounts[1] < 0.5 * amounts[0], "sharper estimates leave fewer to solve"
     assert amounts[3] <= amounts[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("n", "d", "k", "per"), [(150, 70, 1, 3), (400, 64, 10, 1), (300, 128, 3, 2)])
+def test_features_of_either_sign_are_chosen_as_solving_all_does(n, d, k, per, seed, monkeypatch):
+    """Histograms of signed noise are all nearly alike, so estimates that are a little off would decide."""
+    monkeypatch.setattr(transport, "SMALL", 0)
+    x = torch.randn(n, d, generator=torch.Generator().manual_seed(100 + seed), dtype=torch.float64)
+    y = kmeans(x, k, rng=rng(seed)).centroid
+    fitted = Sinkhorn(tolerance=1e-7).prepare(x, None)
+    cost = fitted.pairs(x, y)
+    got, want = fitted.nearest(x, y, per), nearest_distinct(cost, per)
+    for one, other, centroid in zip(got.row, want.row, want.centroid, strict=True):
+        assert cost[one, centroid] <= cost[other, centroid] * (1 + 1e-4)

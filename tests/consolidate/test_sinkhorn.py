@@ -8,6 +8,7 @@ from clouds import blobs, relu_features
 
 from odedm.consolidate import kernels, pace, sinkhorn
 from odedm.consolidate.kernels import DenseKernel, GridKernel
+from odedm.consolidate.transport import Sinkhorn
 
 F64 = torch.float64
 
@@ -249,3 +250,15 @@ def test_a_pair_whose_error_grows_goes_less_far_for_good():
     assert after.most.item() == pytest.approx(1 + 0.75 * 0.75)
     slow = after.look(torch.tensor([4.9e-3]))
     assert slow.far.item() == pytest.approx(after.most.item()), "as far as it may still go"
+
+
+@pytest.mark.parametrize("epsilon", [5e-4, 2e-3])
+def test_clouds_with_heavy_tails_stay_finite_in_float32(epsilon):
+    """Updates that go beyond the plain ones must not overflow between two looks."""
+    for seed in range(30):
+        own = torch.Generator().manual_seed(seed)
+        x, y = torch.randn(60, 8, generator=own) ** 3, torch.randn(45, 8, generator=own) ** 3 + 10 * (seed % 2)
+        found = Sinkhorn(epsilon=epsilon).clouds(x, y)
+        exact = Sinkhorn(epsilon=epsilon).clouds(x.double(), y.double())
+        assert found.isfinite()
+        assert float(found) == pytest.approx(float(exact), rel=0.2), "half converged, both"

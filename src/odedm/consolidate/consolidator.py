@@ -111,8 +111,9 @@ class Consolidator:
                     measure = self.distance.prepare(x, image_shape)
                     chosen = nearest(measure, x[keep], own.centroid, self.rows_per_prototype)
                 # copies, since what was made so may not be changed or learned from later
-                row, centroid = keep.clone()[chosen.row.clone()].to(home), chosen.centroid.clone().to(home)
-                parts.append(take(rows, member[row]) | {"prototype": centroid})
+                chosen = Chosen(chosen.row.clone(), chosen.centroid.clone())
+                row = keep.clone()[chosen.row].to(home)
+                parts.append(take(rows, member[row]) | {"prototype": chosen.centroid.to(home)})
                 if witness is not None:
                     with clock("observe"):
                         distance = self.distance.prepare(x, image_shape).pairs(x[keep], own.centroid)

@@ -111,8 +111,10 @@ def solve(
     u, v = (halves(side.new_ones(pairs, side.shape[1])) for side in (source, target))
     forth, back, beyond = halves(kernel.weight), halves(kernel.weight.T), torch.zeros_like(error)
     for done in range(iterations + 1):
-        if done == 1:
+        if done == 1 < iterations // 2:
             beyond = pace.far - 1
+        if done == iterations // 2:  # plain ones come last, as in `sinkhorn._beyond`
+            beyond = torch.zeros_like(beyond)
         fresh, parts = scale(v, forth, source, row, u, beyond, coarse=done < coarse)
         if done == iterations or (done >= first and (done - first) % LOOK_EVERY == 0):
             now = parts.sum(1)
@@ -121,7 +123,7 @@ def solve(
             amount, far = torch.stack([ready.sum(), (now > NEAR).sum()]).tolist()
             if far * 2 > len(now) and done < iterations // 4:
                 coarse = done + LOOK_EVERY  # until the next look, which is at full precision as all are
-            beyond = pace.far - 1 if done < iterations // 2 else torch.zeros_like(now)  # see `sinkhorn._beyond`
+            beyond = pace.far - 1 if done < iterations // 2 else beyond
             # moving the others up costs a pass, so a few are carried along; of few pairs all, as starting work is dear
             if amount == len(ready) or (amount * 8 >= len(ready) > FEW):
                 stay, leave = ready.byte().argsort(stable=True).split([len(ready) - amount, amount])

@@ -18,6 +18,9 @@ FIRST = 4
 SAMPLE = 96
 """How many pairs are so at least, for all centroids together: of few centroids more rows each."""
 
+BEHIND, MOST_BEHIND = 1024, 16
+"""About how many further pairs are solved, of all centroids together and of one, to see how far estimates are off."""
+
 FAR = np.finfo(np.float64).max
 """The cost of a pair that could not be solved: behind all others, and still a number."""
 
@@ -60,8 +63,8 @@ def nearest_by_estimate(
     """`nearest_distinct` where a cost is dear, but an `estimate` [n, k] of it, wrong by a factor, is not.
 
     `sharper` gives better and better estimates at rising prices, all below that of `solve`. The best of each centroid
-    by `estimate` go through all of them. Then every free row that could still beat what its centroid has found climbs
-    one step, and again, until no such row is left: one whose sharpest estimate so far, times the centroid's mean factor
+    by `estimate`, and some behind them, go through all. Then every free row that could still beat what its centroid has
+    found climbs one step, and again, until no such row is left: one whose sharpest estimate so far, times the centroid's mean factor
     of such estimates, times their lowest factor so far as a share of such means, less `margin` of it, is below. The
     margin of sharper estimates is smaller, as their factors spread less than those of `estimate`, and that of any is no
     smaller than what the lowest factor is below the mean. What is solved on the way moves these factors. So it chooses
@@ -94,8 +97,12 @@ def nearest_by_estimate(
     taken: list[tuple[int, int]] = []
     wanted = ~estimated  # these must be solved, and say nothing of the others
     amount = min(max(per + FIRST, -(-SAMPLE // len(guess))), guess.shape[1])
-    first = np.argpartition(np.where(estimated, guess, np.inf), amount - 1, axis=1)[:, :amount]
-    np.put_along_axis(wanted, first, True, axis=1)
+    order = np.argsort(np.where(estimated, guess, np.inf), axis=1)
+    # the best, and some behind them, farther and farther apart: they tell how often an estimate is too high
+    some = min(-(-BEHIND // len(guess)), MOST_BEHIND)
+    behind = amount * (guess.shape[1] / amount) ** ((np.arange(some) + 0.5) / some)
+    rank = np.union1d(np.arange(amount), behind[behind < guess.shape[1]].astype(np.int64))
+    np.put_along_axis(wanted, order[:, rank], True, axis=1)
     for _ in range(len(sharper)):
         climb(wanted)
     while wanted.any():

@@ -20,6 +20,9 @@ COARSE = 5
 GROUP = 64
 """Targets from which on a source's pairs are solved together on its own non-zero bins."""
 
+LEAST_TOLERANCE = 1e-5
+"""The L1 error that scalings of 16 bits, as tensor cores multiply them, reach for certain."""
+
 LARGE = 1e13
 """Scalings of clouds beyond this are taken into the potentials."""
 
@@ -75,7 +78,7 @@ def clouds(
         # at padding the exponent may be positive: nothing multiplies it but a zero, which must not meet an infinity
         return ((f[:, :, None] + g[:, None] - cost) / scale).clamp_(max=50).exp_()
 
-    k, done = kernel(), 0
+    k, done, cap = kernel(), 0, torch.finfo(cost.dtype).max ** 0.75  # between two looks updates may go far beyond
     # what follows from the errors is decided on the host, which needs them anyway: one transfer each way
     error, active = torch.full((len(cost),), torch.inf, dtype=cost.dtype), torch.ones(len(cost), dtype=torch.bool)
     pace = Pace.first(error)
@@ -84,8 +87,8 @@ def clouds(
         far = pace._replace(far=pace.far.to(cost.device, non_blocking=True))
         for _ in range(min(LOOK_EVERY, iterations - done)):
             beyond = _beyond(far, done, iterations)
-            u = _relax(a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny), u, beyond)
-            v = _relax(b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny), v, beyond)
+            u = _relax(a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny), u, beyond).clamp_max_(cap)
+            v = _relax(b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny), v, beyond).clamp_max_(cap)
             done += 1
         off = (u * torch.bmm(k, v[:, :, None])[..., 0]).sub_(a).abs_().sum(1)
         # one side's scalings vanish only as the other's grow: K has an entry near 1 in every row and column
@@ -174,7 +177,8 @@ def matched(
     cost, error = source.new_empty(len(row)), source.new_empty(len(row))
     most: list[int] = [0]
 
-    own = source.dtype == torch.float32 and has_kernels("odedm.consolidate.fused", source.device)
+    fine = source.dtype == torch.float32 and tolerance >= LEAST_TOLERANCE
+    own = fine and has_kernels("odedm.consolidate.fused", source.device)
 
     def together(part: Tensor) -> None:
         i, j = row[part], column[part]
@@ -192,16 +196,14 @@ def matched(
     return solved
 
 
-def rough(
-    source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: Kernel, *, iterations: int = 3
-) -> Tensor:
+def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: Kernel, *, iterations: int) -> Tensor:
     """Estimates [p] of `matched` costs after a few iterations, in half precision where that is faster.
 
     The first is shared: it begins with the sums of the kernel, so its scaling of a source knows no target.
 
     >>> from odedm.consolidate.kernels import DenseKernel
     >>> kernel = DenseKernel.relative(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 0.05)
-    >>> rough(torch.eye(2), torch.eye(2), torch.tensor([0]), torch.tensor([1]), kernel).tolist()
+    >>> rough(torch.eye(2), torch.eye(2), torch.tensor([0]), torch.tensor([1]), kernel, iterations=3).tolist()
     [1.0]
     """
     tiny = least(source.dtype)

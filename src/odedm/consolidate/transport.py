@@ -32,7 +32,7 @@ LEAST_EPSILON = 0.03
 """Below it, and between images under the grid's ground cost, estimates were found too rough to go by."""
 
 SHARPER = (6, 12)
-"""Iterations of sharper and sharper estimates: the first rule most pairs out, the others those that are slow."""
+"""Iterations of sharper and sharper estimates: few rule most pairs out, more are for those that converge slowly."""
 
 SMALL, SMALL_BATCH = 1 << 17, 1 << 31
 """Pairs times dimensions up to which all are solved: finding out which matter takes more passes, dear on a GPU."""
@@ -167,7 +167,9 @@ class FittedSinkhorn:
             parts = [sinkhorn.histograms(a, b, self._kernel, **self._limits).cost for a, b in sides]
             return torch.stack(parts).mean(0)
         pair = torch.arange(len(x) * len(y), device=x.device)
-        estimate = self._sharpened(source, target, pair // len(y), pair % len(y)).view(len(x), -1)
+        estimate = self._sharpened(source, target, pair // len(y), pair % len(y), SHARPER[0]).view(len(x), -1)
+        most = torch.finfo(x.dtype).max / 4
+        estimate = estimate.nan_to_num_(nan=most, posinf=most)  # one that could not be made ranks last
         # the estimates keep their order but move behind the solved ones, so a choice of distinct rows that has
         # used up a centroid's solved rows goes on with the next best
         best = estimate.topk(screen, dim=0, largest=False).indices
@@ -178,7 +180,7 @@ class FittedSinkhorn:
         return rest.scatter(0, best, exact)
 
     def nearest(self, x: Tensor, y: Tensor, per: int = 1) -> Chosen:
-        """The rows that `nearest_distinct` would choose by `pairs`, solving only pairs that can decide the choice."""
+        """The rows that `nearest_distinct` would choose by `pairs`, solving only pairs that can decide, as far as is seen."""
         settings, margin = self.settings, self.settings.margin
         small = SMALL_BATCH if device.launch_bound(x.device) else SMALL
         few = x.shape[1] < FEW_BINS or len(x) * len(y) * x.shape[1] <= small
@@ -205,7 +207,7 @@ class FittedSinkhorn:
         parts = [sinkhorn.matched(a, b, row, column, self._kernel, **self._limits).cost for a, b in sides]
         return torch.stack(parts).mean(0)
 
-    def _sharpened(self, source: Tensor, target: Tensor, row: Tensor, column: Tensor, iterations: int = 3) -> Tensor:
+    def _sharpened(self, source: Tensor, target: Tensor, row: Tensor, column: Tensor, iterations: int) -> Tensor:
         """Estimates [p] of the costs of chosen pairs, after a few iterations."""
         sides = zip(source.unbind(1), target.unbind(1), strict=True)
         parts = [sinkhorn.rough(a, b, row, column, self._kernel, iterations=iterations) for a, b in sides]

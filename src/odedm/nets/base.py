@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from odedm.compiled import has_kernels
@@ -88,7 +89,7 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
         """Values [n, c, ...], normalised; then `beside` is added and the ReLU taken, where asked for."""
         if self.groups and self._has_kernel(input):
             return self._kernel(input, beside, relu)
-        if not (self.training or torch.is_grad_enabled()) and self._has_kernel(input) and self._is_whole():
+        if self._has_kernel(input) and self._is_judged(input):
             return self._judged(input, beside, relu)
         parts = input.split(self.groups) if self.groups else (input,)
         y = self._norm(input) if len(parts) == 1 else torch.cat([self._norm(part) for part in parts])
@@ -107,8 +108,11 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
     def _has_kernel(self, x: Tensor) -> bool:
         return x.dim() == 4 and x.dtype != torch.float64 and has_kernels("odedm.nets.norm_kernels", x.device)
 
-    def _is_whole(self) -> bool:
-        return self.affine and self.running_mean is not None and self.running_var is not None
+    def _is_judged(self, x: Tensor) -> bool:
+        """Whether it evaluates without gradients of any kind: those of torch.func and forward mode want torch's own."""
+        plain = not (self.training or torch.is_grad_enabled() or torch._C._functorch.is_functorch_wrapped_tensor(x))
+        whole = self.affine and self.running_mean is not None and self.running_var is not None
+        return plain and whole and forward_ad._current_level < 0
 
     def _judged(self, x: Tensor, beside: Tensor | None, relu: bool) -> Tensor:
         from odedm.nets.norm_kernels import judged_norm  # Triton comes with torch for GPUs alone
