@@ -64,11 +64,12 @@ def nearest_by_estimate(
 
     `sharper` gives better and better estimates at rising prices, all below that of `solve`. The best of each centroid
     by `estimate`, and some behind them, go through all. Then every free row that could still beat what its centroid has
-    found climbs one step, and again, until no such row is left: one whose sharpest estimate so far, times the centroid's mean factor
-    of such estimates, times their lowest factor so far as a share of such means, less `margin` of it, is below. The
-    margin of sharper estimates is smaller, as their factors spread less than those of `estimate`, and that of any is no
-    smaller than what the lowest factor is below the mean. What is solved on the way moves these factors. So it chooses
-    as all costs would, unless the factor of an unsolved pair is below the lowest seen by more than the margin.
+    found climbs one step, and again, until no such row is left: one whose sharpest estimate so far, times the
+    centroid's mean factor of such estimates, times their lowest factor so far as a share of such means, less `margin`
+    of it, is below. The margin of sharper estimates is smaller, as their factors spread less than those of `estimate`,
+    and that of any is no smaller than what the lowest factor is below the mean. What is solved on the way moves these
+    factors. So it chooses as all costs would, unless the factor of an unsolved pair is below the lowest seen by more
+    than the margin.
 
     >>> cost = torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]])
     >>> exact = lambda row, centroid: cost.numpy()[row, centroid]

@@ -180,7 +180,7 @@ class FittedSinkhorn:
         return rest.scatter(0, best, exact)
 
     def nearest(self, x: Tensor, y: Tensor, per: int = 1) -> Chosen:
-        """The rows that `nearest_distinct` would choose by `pairs`, solving only pairs that can decide, as far as is seen."""
+        """The rows that `nearest_distinct` would choose by `pairs`, solving only pairs that seem to decide it."""
         settings, margin = self.settings, self.settings.margin
         small = SMALL_BATCH if device.launch_bound(x.device) else SMALL
         few = x.shape[1] < FEW_BINS or len(x) * len(y) * x.shape[1] <= small
