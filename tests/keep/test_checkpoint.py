@@ -91,8 +91,16 @@ def set_(**values):
 
 
 def rewritten_tree(text):
+    return rewritten("state.json", text.encode())
+
+
+def rewritten_tensors(content):
+    return rewritten("state.safetensors", content)
+
+
+def rewritten(name, content):
     def spoil(folder):
-        (folder / "state.json").write_text(text)
+        (folder / name).write_bytes(content)
         listing = manifest_listing(folder)
         reseal(folder, lambda plain: plain.update(files=listing))
 
@@ -101,15 +109,6 @@ def rewritten_tree(text):
 
 def manifest_listing(folder):
     return checkpoint.listing(folder, ("state.safetensors", "state.json"))
-
-
-def rewritten_tensors(content):
-    def spoil(folder):
-        (folder / "state.safetensors").write_bytes(content)
-        listing = manifest_listing(folder)
-        reseal(folder, lambda plain: plain.update(files=listing))
-
-    return spoil
 
 
 DAMAGE = {

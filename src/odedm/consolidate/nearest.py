@@ -97,13 +97,7 @@ def nearest_by_estimate(
 
     taken: list[tuple[int, int]] = []
     wanted = ~estimated  # these must be solved, and say nothing of the others
-    amount = min(max(per + FIRST, -(-SAMPLE // len(guess))), guess.shape[1])
-    order = np.argsort(np.where(estimated, guess, np.inf), axis=1)
-    # the best, and some behind them, farther and farther apart: they tell how often an estimate is too high
-    some = min(-(-BEHIND // len(guess)), MOST_BEHIND)
-    behind = amount * (guess.shape[1] / amount) ** ((np.arange(some) + 0.5) / some)
-    rank = np.union1d(np.arange(amount), behind[behind < guess.shape[1]].astype(np.int64))
-    np.put_along_axis(wanted, order[:, rank], True, axis=1)
+    np.put_along_axis(wanted, _sample(np.where(estimated, guess, np.inf), per), True, axis=1)
     for _ in range(len(sharper)):
         climb(wanted)
     while wanted.any():
@@ -114,6 +108,19 @@ def nearest_by_estimate(
             np.copyto(bound, table, where=step == at)
         taken, wanted = _try(known, bound, per)
     return _chosen(taken, estimate.device)
+
+
+def _sample(guess: NDArray[Any], per: int) -> NDArray[np.int64]:
+    """Rows [k, m] to be solved first: the best by `guess` [k, n], and some farther and farther behind them.
+
+    The best alone would not tell how often an estimate is too high.
+    """
+    k, n = guess.shape
+    amount, some = min(max(per + FIRST, -(-SAMPLE // k)), n), min(-(-BEHIND // k), MOST_BEHIND)
+    behind = amount * (n / amount) ** ((np.arange(some) + 0.5) / some)
+    rank = np.union1d(np.arange(amount), behind[behind < n].astype(np.int64))
+    rows: NDArray[np.int64] = np.argsort(guess, axis=1)[:, rank]
+    return rows
 
 
 def _lowest(

@@ -84,9 +84,9 @@ def clouds(
     pace = Pace.first(error)
     last_u, last_v = u, v
     while bool(active.any()) and done < iterations:
-        far = pace._replace(far=pace.far.to(cost.device, non_blocking=True))
+        there = pace._replace(far=pace.far.to(cost.device, non_blocking=True))
         for _ in range(min(LOOK_EVERY, iterations - done)):
-            beyond = _beyond(far, done, iterations)
+            beyond = _beyond(there, done, iterations)
             u = _relax(a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny), u, beyond).clamp_max_(cap)
             v = _relax(b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny), v, beyond).clamp_max_(cap)
             done += 1
@@ -95,7 +95,7 @@ def clouds(
         now, most = torch.stack([off, torch.maximum(u.amax(1), v.amax(1))]).cpu()
         pace, error = pace.look(now), torch.where(active, now, error)
         # a problem keeps the scalings with which it has converged, so its company does not matter
-        ends = active & ((now < tolerance) | torch.tensor(done == iterations))
+        ends = active & ((now < tolerance) | (done == iterations))
         if bool(ends.any()):
             each = ends[:, None].to(cost.device, non_blocking=True)
             last_u, last_v = torch.where(each, u, last_u), torch.where(each, v, last_v)

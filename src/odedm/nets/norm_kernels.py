@@ -274,6 +274,12 @@ def counters_for(channels: int, groups: int, device: torch.device) -> Tensor:
     return torch.zeros(triton.cdiv(channels, min(WIDTH, channels)) * (groups + 1), dtype=torch.int32, device=device)
 
 
+def _rows_of_channels(x: Tensor, beside: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Maps, and what is to be added to them, as the kernels read them."""
+    x = x.contiguous(memory_format=torch.channels_last)
+    return x, None if beside is None else beside.to(x.dtype).contiguous(memory_format=torch.channels_last)
+
+
 def group_norm(
     x: Tensor,
     beside: Tensor | None,
@@ -292,9 +298,7 @@ def group_norm(
 
     Running statistics move in place, group after group. `counters` come from `counters_for`.
     """
-    x = x.contiguous(memory_format=torch.channels_last)
-    if beside is not None:
-        beside = beside.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    x, beside = _rows_of_channels(x, beside)
     result: Tensor = GroupNormalised.apply(  # type: ignore[no-untyped-call]
         x, beside, weight, bias, running_mean, running_var, counters, sizes, momentum, eps, relu
     )
@@ -313,9 +317,7 @@ def judged_norm(
     relu: bool,
 ) -> Tensor:
     """Maps [n, c, h, w] normalised by the running statistics; `beside` is added, then the ReLU. No gradients."""
-    x = x.contiguous(memory_format=torch.channels_last)
-    if beside is not None:
-        beside = beside.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    x, beside = _rows_of_channels(x, beside)
     y, (n, channels, height, width) = torch.empty_like(x), x.shape
     block = min(WIDE, triton.next_power_of_2(channels))
     # made on the device: a recording may keep it, and every number of rows would else be one more to remember
