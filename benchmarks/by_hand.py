@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from odedm import Dataset, split
-from odedm.nets import build
-from odedm.run.numerics import own_numerics
+from odedm.nets.build import build
+from odedm.training.numerics import own_numerics
 
 
 def by_hand(data: Dataset, net_name: str, *, tasks: int, capacity: int, size: int) -> float:

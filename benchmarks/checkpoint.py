@@ -23,16 +23,17 @@ from typing import Any
 import torch
 
 from odedm import ODEDM, Dataset, Experiment, Run
-from odedm.catalogue import METHODS
-from odedm.keep import checkpoint
-from odedm.keep.lock import hold
-from odedm.keep.manifest import listed
-from odedm.keep.schedule import Schedule, Wishes
-from odedm.keep.state import capture_state
-from odedm.run.attempt import Job, attempt, keeper_of
-from odedm.run.numerics import own_numerics, own_stream
-from odedm.run.provenance import versions
-from odedm.stream.datasets import from_arrays
+from odedm.checkpoint import stored as checkpoint
+from odedm.checkpoint.capture_state import capture_state
+from odedm.checkpoint.lock import hold
+from odedm.checkpoint.manifest import listed
+from odedm.checkpoint.schedule import Schedule
+from odedm.core.registry import METHODS
+from odedm.execute.attempt import Job, attempt, keeper_of
+from odedm.execute.job import Wishes
+from odedm.results.provenance import versions
+from odedm.stream.dataset import from_arrays
+from odedm.training.numerics import own_numerics, own_stream
 
 MIB = 2**20
 

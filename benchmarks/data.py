@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from odedm.stream.crew import cores
+from odedm.data.image_workers import cores
 
 CHUNK = 256
 
@@ -48,8 +48,8 @@ def loop(folder: Path) -> float:
 
 def imported(folder: Path) -> tuple[float, int]:
     """Seconds for an import into a fresh data folder, and the bytes of its cache."""
-    from odedm.stream.cache import disk_bytes
-    from odedm.stream.importing import import_as
+    from odedm.data.cache import disk_bytes
+    from odedm.data.importer import import_as
 
     with tempfile.TemporaryDirectory() as place:
         os.environ["ODEDM_DATA"] = place
@@ -62,8 +62,8 @@ def opened(folder: Path) -> tuple[float, float]:
     """Seconds to open a cache by its name, and to gather a batch of 32 rows from it."""
     import torch
 
-    from odedm.stream.cache import open_data
-    from odedm.stream.importing import import_as
+    from odedm.data.cache import open_data
+    from odedm.data.importer import import_as
 
     with tempfile.TemporaryDirectory() as place:
         os.environ["ODEDM_DATA"] = place

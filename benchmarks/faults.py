@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odedm.catalogue import METHODS
-from odedm.files import write_text
+from odedm.core.files import write_text
+from odedm.core.registry import METHODS
 
 MEMORIES = {
     "reservoir": ["--memory", "reservoir"],
@@ -153,19 +153,19 @@ def start(case: Case, folder: Path) -> subprocess.Popen[bytes]:
 
 def as_odedm(weights: Path, words: list[str]) -> None:
     """`odedm` with these words, and beside the result a digest of the weights, which no result holds."""
-    from odedm.cli import main as command
-    from odedm.run import save
+    from odedm.cli.app import main as command
+    from odedm.training.loop import Outcome
 
-    original = save.save_run
+    original = Outcome.save
 
-    def and_weights(outcome: Any, *args: Any, **options: Any) -> Path:
+    def and_weights(outcome: Outcome, *args: Any, **options: Any) -> Path:
         digest = hashlib.sha256()
         for name, value in outcome.method.net.state_dict().items():
             digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
         weights.write_text(digest.hexdigest())
         return original(outcome, *args, **options)
 
-    save.save_run = and_weights
+    Outcome.save = and_weights  # type: ignore[method-assign]
     sys.argv = ["odedm", *words]
     command()
 

@@ -21,16 +21,16 @@ import torch
 from rich.console import Console
 
 from odedm import ODEDM, Experiment, Native, Run, from_arrays
-from odedm.catalogue import METHODS
-from odedm.run.lanes import Job, run_jobs
-from odedm.terminal import Board
+from odedm.cli.board import Board
+from odedm.core.registry import METHODS
+from odedm.execute.lanes import Job, run_jobs
 
 CAPACITY, BATCH, TASKS, CLASSES = 200, 32, 5, 10
 
 
 def accuracy(names: Sequence[str], seeds: int, out: Path | None, runs: Path) -> None:
     """ACC_5, Task-IL and forgetting of every method with its native memory and with ODEDM."""
-    from odedm.report.runs import load
+    from odedm.report.load import load
     from odedm.report.summary import summarise
     from odedm.report.tables import to_markdown
 

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 
-from odedm.run.results import FILE, Result, find
+from odedm.results.result import FILE, Result, find
 
 FIGURES: dict[str, Callable[[Result], float]] = {
     "ACC after the last task": lambda result: result.acc_last,

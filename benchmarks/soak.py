@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from odedm import ODEDM, Experiment, blobs
-from odedm.run.attempt import Job, attempt
-from odedm.run.provenance import commit, processor
+from odedm.execute.attempt import Job, attempt
+from odedm.results.provenance import commit, processor
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -31,10 +31,11 @@ from by_hand import by_hand
 from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays
-from odedm.catalogue import METHODS
-from odedm.nets import base, build
-from odedm.run.numerics import own_numerics
-from odedm.run.provenance import commit, processor
+from odedm.core.registry import METHODS
+from odedm.nets import base, grouped_batch_norm
+from odedm.nets.build import build
+from odedm.results.provenance import commit, processor
+from odedm.training.numerics import own_numerics
 
 CAPACITY, BATCH, TASKS, CLASSES = 200, 32, 5, 10
 
@@ -104,7 +105,7 @@ def separate(really: bool) -> Iterator[None]:
 
 def compiled(run: Run) -> None:
     """Let torch compile the trunk; BatchNorm by group then is plain operations, which the compiler fuses."""
-    base.GroupedNorm._has_kernel = lambda *_: False
+    grouped_batch_norm.GroupedNorm._has_kernel = lambda *_: False
     run.method.net.trunk = torch.compile(run.method.net.trunk)  # type: ignore[method-assign]
 
 
@@ -129,12 +130,12 @@ def ways(data: Any, net: str, device: str) -> Iterator[tuple[str, dict[str, Any]
                 base.joins = lambda _: True
             yield name, measure(plan("derpp", Reservoir(CAPACITY), net, device, **words), data)
     if device == "cuda":
-        kernel = base.GroupedNorm._has_kernel
+        kernel = grouped_batch_norm.GroupedNorm._has_kernel
         start = time.perf_counter()
         try:
             result = measure(plan("derpp", Reservoir(CAPACITY), net, device), data, compiled)
         finally:
-            base.GroupedNorm._has_kernel = kernel
+            grouped_batch_norm.GroupedNorm._has_kernel = kernel
         yield "captured bf16, fused, compiled", result | {"run_s": time.perf_counter() - start}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from odedm import Experiment, Run
-from odedm.keep.restore import restore_state
-from odedm.keep.state import capture_state
+from odedm.checkpoint.capture_state import capture_state
+from odedm.checkpoint.restore_state import restore_state
 
 
 class _Killed(Exception):

@@ -6,16 +6,19 @@ import pytest
 import torch
 
 from odedm import ODEDM, Experiment, Looks, Native, Reservoir, Run, UsageError, blobs, select, shapes
-from odedm.catalogue import DISTANCES, METHODS
-from odedm.compiled import has_kernels
-from odedm.consolidate import sinkhorn
-from odedm.consolidate.kernels import DenseKernel
+from odedm.checkpoint.schedule import Schedule
+from odedm.checkpoint.stop import Stopped
 from odedm.consolidate.kmeans import kmeans, kmeans_all
-from odedm.keep.schedule import Schedule, Stopped, Wishes
-from odedm.nets import ResNet18, base
-from odedm.nets.base import Norm2d, grouped
-from odedm.run.attempt import attempt
-from odedm.run.lanes import Job, run_jobs
+from odedm.consolidate.sinkhorn import solver as sinkhorn
+from odedm.consolidate.sinkhorn.kernels import DenseKernel
+from odedm.core.registry import DISTANCES, METHODS
+from odedm.core.triton_support import has_kernels
+from odedm.execute.attempt import attempt
+from odedm.execute.job import Wishes
+from odedm.execute.lanes import Job, run_jobs
+from odedm.nets import base
+from odedm.nets.grouped_batch_norm import Norm2d, grouped
+from odedm.nets.resnet import ResNet18
 
 pytestmark = [
     pytest.mark.gpu,
@@ -80,7 +83,7 @@ def test_selection_agrees_with_the_cpu(distance, dac):
 
 @pytest.mark.parametrize(("k", "d"), [(3, 512), (12, 8), (40, 33), (160, 600)])
 def test_clusters_by_kernels_are_those_of_the_cpu_and_of_torch_operations(k, d, monkeypatch):
-    assert has_kernels("odedm.consolidate.lloyd_kernels", torch.device("cuda"))
+    assert has_kernels("odedm.consolidate.kmeans_triton", torch.device("cuda"))
     rng = torch.Generator().manual_seed(0)
     sets = [torch.randn(n, d, generator=rng) for n in (1500, 321)]
 
@@ -102,7 +105,7 @@ def test_clusters_by_kernels_are_those_of_the_cpu_and_of_torch_operations(k, d, 
 
 
 def test_kernels_fill_empty_clusters_and_keep_to_the_iterations():
-    assert has_kernels("odedm.consolidate.lloyd_kernels", torch.device("cuda"))
+    assert has_kernels("odedm.consolidate.kmeans_triton", torch.device("cuda"))
     x = torch.randn(600, 8, generator=torch.Generator().manual_seed(1))
 
     def far_off(points, k, _rng):
@@ -118,7 +121,7 @@ def test_kernels_fill_empty_clusters_and_keep_to_the_iterations():
 
 @pytest.mark.parametrize("bins", [12, 160, 512])
 def test_transport_by_one_kernel_equals_torch_operations_and_float64(bins):
-    fused = pytest.importorskip("odedm.consolidate.fused")
+    fused = pytest.importorskip("odedm.consolidate.sinkhorn.solver_triton")
     rng = torch.Generator().manual_seed(0)
     source, target = (torch.rand(n, bins, generator=rng).sub_(0.3).clamp_(min=0).cuda() for n in (70, 33))
     source, target = (x / x.sum(1, keepdim=True) for x in (source, target))
@@ -234,7 +237,7 @@ def test_grouped_batchnorm_equals_one_batch_after_the_other(dtype, sizes, channe
 @pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True)])
 def test_batchnorm_in_evaluation_is_that_of_torch_in_one_pass(dtype, rows, channels, side, relu, adds):
     torch.manual_seed(0)
-    assert has_kernels("odedm.nets.norm_kernels", torch.device("cuda"))
+    assert has_kernels("odedm.nets.grouped_batch_norm_triton", torch.device("cuda"))
     norm = Norm2d(channels).cuda().eval()
     norm.running_var.uniform_(0.5, 2)
     norm.running_mean.normal_()

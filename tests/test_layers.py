@@ -10,49 +10,38 @@ import pytest
 import odedm
 
 ROOT = Path(odedm.__file__).parent
-BASE = {"errors", "files", "randomness", "clock", "catalogue", "rows", "compiled", "looks"}
+LAYERS = (
+    {"core"},
+    {"nets", "stream", "consolidate", "checkpoint"},
+    {"data", "memory", "methods"},
+    {"results"},
+    {"training"},
+    {"execute"},
+    {"study", "recipes"},
+    {"report"},
+    {"cli"},
+)
+"""Rooms from the ground up: each may use those below its own layer, and of its own layer none but itself."""
+BESIDE = {"methods": {"nets"}, "memory": {"consolidate"}, "data": {"stream"}}
+"""Rooms of the science know of those below them only what they need."""
 ALLOWED = {
-    "errors": set(),
-    "files": {"errors"},
-    "randomness": set(),
-    "clock": set(),
-    "catalogue": set(),
-    "compiled": set(),
-    "rows": {"errors"},
-    "looks": {"errors"},
-    "keep": BASE,
-    "nets": BASE,
-    "stream": BASE,
-    "consolidate": BASE,
-    "memory": BASE | {"consolidate"},
-    "methods": BASE | {"nets"},
-    "run": BASE | {"keep", "nets", "stream", "consolidate", "memory", "methods"},
-    "study": BASE | {"keep", "run", "stream", "events"},
-    "report": BASE | {"run", "study"},
-    "terminal": BASE | {"run"},
-    "cli": BASE
-    | {"keep", "run", "study", "report", "launch", "data_cli", "results_cli", "run_cli", "study_cli", "console"},
-    "launch": BASE | {"keep", "run", "report", "terminal", "console", "events"},
-    "run_cli": BASE | {"keep", "run", "launch", "data_cli", "console", "options"},
-    "console": {"errors"},
-    "options": BASE | {"run"},
-    "data_cli": BASE | {"stream", "console"},
-    "results_cli": BASE | {"run", "console"},
-    "events": BASE | {"run"},
-    "frames": BASE | {"run", "report"},
-    "study_cli": BASE | {"run", "study", "report", "console", "tune_cli"},
-    "tune_cli": BASE | {"run", "study", "console", "study_cli"},
-    "__main__": {"cli"},
-    "__init__": BASE | {"run", "stream", "consolidate", "frames"},
+    room: set().union({"core"}, BESIDE[room]) if room in BESIDE else set().union(*LAYERS[:height])
+    for height, layer in enumerate(LAYERS)
+    for room in layer
 }
+ALLOWED |= {"__init__": set().union(*LAYERS), "__main__": {"cli"}}
 LIGHT = {"torch", "numpy", "safetensors", "typer", "rich", "jinja2", "markupsafe"}  # markupsafe is half of jinja2
-OPTIONAL = {"sklearn": {"stream/datasets.py"}, "matplotlib": {"report/figures/style.py"}}
+OPTIONAL = {"sklearn": {"data/builtin.py"}, "matplotlib": {"report/figures/style.py"}}
 OPTIONAL |= {
-    "PIL": {"stream/pictures.py"},
-    "datasets": {"stream/hugging.py"},
-    "triton": {"nets/norm_kernels.py", "consolidate/fused.py", "consolidate/lloyd_kernels.py"},
+    "PIL": {"data/images.py"},
+    "datasets": {"data/huggingface.py"},
+    "triton": {
+        "nets/grouped_batch_norm_triton.py",
+        "consolidate/kmeans_triton.py",
+        "consolidate/sinkhorn/solver_triton.py",
+    },
 }
-OPTIONAL |= {"ray": {"study/cluster.py"}, "pandas": {"frames.py"}}
+OPTIONAL |= {"ray": {"execute/ray_engine.py"}, "pandas": {"report/notebook.py"}}
 
 
 def imports(path):
@@ -105,7 +94,7 @@ def run_python(code):
 
 
 def test_help_and_plans_need_no_torch():
-    code = "import sys, odedm, odedm.cli, odedm.study.recipes; print('torch' in sys.modules)"
+    code = "import sys, odedm, odedm.cli.app, odedm.recipes.demo; print('torch' in sys.modules)"
     assert run_python(code) == "False"
 
 

@@ -24,7 +24,7 @@ def test_links_and_pictures_exist():
 
 
 def test_every_method_has_its_page():
-    from odedm.catalogue import METHODS
+    from odedm.core.registry import METHODS
 
     missing = [name for name in METHODS if not (ROOT / "docs" / "methods" / f"{name}.md").is_file()]
     assert not missing

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 
 import odedm
-from odedm.stream.datasets import fashion_mini
+from odedm.data.builtin import fashion_mini
 
 RATES = (0.01, 0.03, 0.1, 0.3, 0.5, 1.0)
 SEEDS = (100, 101, 102)

@@ -13,40 +13,41 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from odedm.consolidate.budget import prototypes_per_class
     from odedm.consolidate.select import select
-    from odedm.errors import UsageError
-    from odedm.frames import Results
-    from odedm.looks import Looks
-    from odedm.rows import Field, Part, Rows, Store, Task
-    from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
-    from odedm.run.loop import Outcome, Run, train
-    from odedm.run.results import Result
-    from odedm.stream.cache import open_data
-    from odedm.stream.datasets import Dataset, from_arrays
+    from odedm.core.errors import UsageError
+    from odedm.core.rows import Field, Part, Rows, Task
+    from odedm.core.store import Store
+    from odedm.data.cache import open_data
+    from odedm.report.notebook import Results
+    from odedm.results.result import Result
+    from odedm.stream.dataset import Dataset, from_arrays
     from odedm.stream.synthetic import blobs, shapes
     from odedm.stream.tasks import Stream, split
+    from odedm.training.experiment import ODEDM, Experiment, Native, Reservoir
+    from odedm.training.loop import Outcome, Run, train
+    from odedm.training.observation import Looks
 
 _HOMES = {
     "prototypes_per_class": "consolidate.budget",
     "select": "consolidate.select",
-    "UsageError": "errors",
-    "Looks": "looks",
-    "Field": "rows",
-    "Part": "rows",
-    "Rows": "rows",
-    "Store": "rows",
-    "Task": "rows",
-    "ODEDM": "run.experiment",
-    "Experiment": "run.experiment",
-    "Native": "run.experiment",
-    "Reservoir": "run.experiment",
-    "Outcome": "run.loop",
-    "Run": "run.loop",
-    "train": "run.loop",
-    "Result": "run.results",
-    "Results": "frames",
-    "open_data": "stream.cache",
-    "Dataset": "stream.datasets",
-    "from_arrays": "stream.datasets",
+    "UsageError": "core.errors",
+    "Looks": "training.observation",
+    "Field": "core.rows",
+    "Part": "core.rows",
+    "Rows": "core.rows",
+    "Store": "core.store",
+    "Task": "core.rows",
+    "ODEDM": "training.experiment",
+    "Experiment": "training.experiment",
+    "Native": "training.experiment",
+    "Reservoir": "training.experiment",
+    "Outcome": "training.loop",
+    "Run": "training.loop",
+    "train": "training.loop",
+    "Result": "results.result",
+    "Results": "report.notebook",
+    "open_data": "data.cache",
+    "Dataset": "stream.dataset",
+    "from_arrays": "stream.dataset",
     "blobs": "stream.synthetic",
     "shapes": "stream.synthetic",
     "Stream": "stream.tasks",

@@ -1,6 +1,6 @@
 """`python -m odedm` is the `odedm` command."""
 
-from odedm.cli import main
+from odedm.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -8,14 +8,16 @@ from counting import Counting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odedm.clock import Clock
-from odedm.consolidate import device, sinkhorn, transport
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, L2, Sinkhorn
 from odedm.consolidate.kmeans import kmeans, kmeans_all
 from odedm.consolidate.nearest import nearest_by_estimate, nearest_distinct
 from odedm.consolidate.select import nearest
+from odedm.consolidate.sinkhorn import solver as sinkhorn
+from odedm.consolidate.sinkhorn import transport
+from odedm.core import device
+from odedm.core.timer import Clock
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 

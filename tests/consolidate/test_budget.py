@@ -3,7 +3,7 @@
 import pytest
 
 from odedm.consolidate.budget import check_budget, prototypes_per_class
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 
 CIFAR10 = {"tasks": 5, "classes": 2}
 CIFAR100 = {"tasks": 10, "classes": 10}

@@ -4,11 +4,11 @@ import pytest
 import torch
 from clouds import relu_features, rng
 
-from odedm.clock import Clock
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, L2
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
+from odedm.core.timer import Clock
 
 
 class FakeProbe:

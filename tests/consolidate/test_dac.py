@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odedm.consolidate.dac import Dac, closest_subset
 from odedm.consolidate.distance import DISTANCES, L2
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 
 
 def spread_start(x, k, _):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odedm.consolidate import distance as module
 from odedm.consolidate.distance import DISTANCES, L1, L2, MMD, Sinkhorn
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 
 EVERY = pytest.mark.parametrize("distance", list(DISTANCES.values()), ids=list(DISTANCES))
 

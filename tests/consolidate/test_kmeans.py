@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 
 from odedm.consolidate import kmeans as module
 from odedm.consolidate.kmeans import kmeans, plus_plus
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 
 
 @pytest.mark.parametrize("k", [3, 20, 90])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, L2
 from odedm.consolidate.select import nearest_distinct, select
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 
 
 def slow(cost, per):

@@ -6,9 +6,11 @@ import pytest
 import torch
 from clouds import blobs, relu_features
 
-from odedm.consolidate import kernels, pace, sinkhorn
-from odedm.consolidate.kernels import DenseKernel, GridKernel
-from odedm.consolidate.transport import Sinkhorn
+from odedm.consolidate.sinkhorn import kernels
+from odedm.consolidate.sinkhorn import relaxation as pace
+from odedm.consolidate.sinkhorn import solver as sinkhorn
+from odedm.consolidate.sinkhorn.kernels import DenseKernel, GridKernel
+from odedm.consolidate.sinkhorn.transport import Sinkhorn
 
 F64 = torch.float64
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, blobs, shapes
-from odedm.catalogue import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
+from odedm.core.registry import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
 
 BLOBS = blobs(per_class=30)
 CAPACITY = 30

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from odedm import Field, Part, Task, UsageError
-from odedm.clock import Clock
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
+from odedm.core.timer import Clock
 from odedm.memory.dual import Candidates, DualMemory
 from odedm.memory.reservoir import Reservoir
 

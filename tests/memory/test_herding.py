@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odedm import Field, Part, Task
-from odedm.clock import Clock
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
+from odedm.core.timer import Clock
 from odedm.memory.dual import DualMemory
 from odedm.memory.herding import HerdedQuota, herd, priority, ranks
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odedm import Field, Part, Task
-from odedm.clock import Clock
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
+from odedm.core.timer import Clock
 from odedm.memory.dual import DualMemory
 from odedm.memory.quota import ReleasedTaskQuota, TaskQuota, priorities, quotas, ranks
 

@@ -5,8 +5,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from odedm import Task
-from odedm.nets import MLP, SmallCNN
-from odedm.rows import count, take
+from odedm.core.rows import count, take
+from odedm.nets.small import MLP, SmallCNN
 
 CLASSES = 6
 

@@ -13,7 +13,7 @@ from odedm.memory.quota import TaskQuota
 from odedm.methods.base import hyperparameters
 from odedm.methods.er import ER
 from odedm.methods.fdr import FDR, function_distance
-from odedm.nets import MLP
+from odedm.nets.small import MLP
 
 BLOBS, SHAPES = blobs(per_class=30), shapes(per_class=20)
 MEMORIES = {

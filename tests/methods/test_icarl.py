@@ -8,15 +8,15 @@ import torch
 from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Field, Part, Reservoir, Run, Task, UsageError, blobs, shapes
-from odedm.catalogue import REPLAYS
+from odedm.core.registry import REPLAYS
+from odedm.core.rng import generator
 from odedm.memory.reservoir import Reservoir as ReservoirMemory
 from odedm.methods.base import hyperparameters
 from odedm.methods.icarl import ICarl, distinct
-from odedm.nets import MLP, SmallCNN
-from odedm.randomness import generator
-from odedm.run.experiment import Native
-from odedm.run.replay import MemoryReplay
+from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
+from odedm.training.experiment import Native
+from odedm.training.replay import MemoryReplay
 
 CLASSES = 6
 PLAIN = Transform(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))

@@ -13,18 +13,27 @@ from torch import nn
 from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Field, Native, Part, Reservoir, Run, Task, UsageError, blobs, shapes
+from odedm.core.rng import generator
 from odedm.memory.reservoir import Reservoir as ReservoirMemory
-from odedm.methods import fitting
+from odedm.methods import noisy_labels as fitting
 from odedm.methods.base import configure
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
-from odedm.methods.fitting import combined_loss, corrected_loss, restarting_rate, split
-from odedm.methods.mixture import Mixture, fit_mixture, two_means
+from odedm.methods.noisy_labels import (
+    Mixture,
+    combined_loss,
+    corrected_loss,
+    fit_mixture,
+    restarting_rate,
+    split,
+    two_means,
+)
 from odedm.methods.puridiver import HeadNorm, PuriDivER
-from odedm.nets import MLP, ResNet18, SmallCNN, build
-from odedm.randomness import generator
-from odedm.run.replay import MemoryReplay
+from odedm.nets.build import build
+from odedm.nets.resnet import ResNet18
+from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
-from odedm.stream.datasets import constants
+from odedm.stream.dataset import constants
+from odedm.training.replay import MemoryReplay
 
 CLASSES = 4
 PLAIN = Transform(torch.zeros(1), torch.ones(1))

@@ -18,8 +18,9 @@ from odedm.methods.refresh import (
     stream_gradient,
     weights,
 )
-from odedm.nets import MLP, ResNet18
-from odedm.nets.base import Norm2d
+from odedm.nets.grouped_batch_norm import Norm2d
+from odedm.nets.resnet import ResNet18
+from odedm.nets.small import MLP
 from odedm.stream.augment import Transform
 
 BLOBS, SHAPES = blobs(per_class=30), shapes(per_class=20)

@@ -5,15 +5,16 @@ import torch
 from torch.nn import functional as F
 
 from odedm import Field, Part
+from odedm.core.rng import generator
 from odedm.memory.reservoir import Reservoir
 from odedm.methods.base import configure, hyperparameters
 from odedm.methods.der import DER
 from odedm.methods.derpp import DERpp
 from odedm.methods.er import ER
-from odedm.nets import MLP, SmallCNN, build
-from odedm.randomness import generator
-from odedm.run.replay import MemoryReplay
+from odedm.nets.build import build
+from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
+from odedm.training.replay import MemoryReplay
 
 CLASSES = 4
 PLAIN = Transform(torch.zeros(1), torch.ones(1))

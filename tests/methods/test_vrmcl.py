@@ -8,9 +8,9 @@ from fixed_replay import CLASSES, NETS, FixedReplay, adapted, cnn, flat, forward
 from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, blobs, shapes
-from odedm.methods.functional import NetFunction, Objective, hypergradient, rescale
+from odedm.core.rng import generator
+from odedm.methods.meta_learning import NetFunction, Objective, hypergradient, rescale
 from odedm.methods.vrmcl import VRMCL
-from odedm.randomness import generator
 
 CURRENT = 1
 

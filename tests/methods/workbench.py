@@ -6,12 +6,12 @@ import torch
 from torch.nn import functional as F
 
 from odedm import Field, Task
+from odedm.core.rng import generator
 from odedm.memory.reservoir import Reservoir
-from odedm.nets import MLP, SmallCNN
-from odedm.randomness import generator
-from odedm.run.loop import LearnerProbe
-from odedm.run.replay import MemoryReplay
+from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
+from odedm.training.loop import LearnerProbe
+from odedm.training.replay import MemoryReplay
 
 CLASSES = 4
 SHAPE = (1, 8, 8)

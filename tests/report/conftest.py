@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from odedm.run.results import MEMORY_FILE, Result
+from odedm.results.result import MEMORY_FILE, Result
 
 Fabricate = Callable[..., Path]
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from odedm.report.choice import caveats, choices
-from odedm.report.runs import load
+from odedm.report.load import load
+from odedm.report.share_choice import caveats, choices
 from odedm.report.summary import summarise
-from odedm.run.results import FILE, Result
-from odedm.study.content import key_of_result
-from odedm.study.plan import Selection, parse
-from odedm.study.tuning import trial_key
+from odedm.results.result import FILE, Result
+from odedm.study.identity import key_of_result
+from odedm.study.study import parse
+from odedm.study.trials import trial_key
+from odedm.training.hold_out import Selection
 
 SELECT = Selection(tasks=2, share=0.2, seeds=(1000, 1001))
 SCORES = {0.25: (80.0, 82.0), 0.5: (60.0, 70.0)}

@@ -15,16 +15,16 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report import figures, page
 from odedm.report.figures.lines import BASELINE_STROKE, STROKES, families
 from odedm.report.figures.projection import direction, project
 from odedm.report.figures.style import Panel
 from odedm.report.groups import Group
-from odedm.report.runs import load
+from odedm.report.load import load
 from odedm.report.summary import Table, summarise
-from odedm.run.results import EVIDENCE_FILE, FILE
-from odedm.study.runtime import Measured, Runtime, Timing
+from odedm.results.result import EVIDENCE_FILE, FILE
+from odedm.study.dac_timing_plan import Measured, Runtime, Timing
 
 Fabricate = Any
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from odedm.errors import UsageError
-from odedm.report.choice import caveats, choices
+from odedm.core.errors import UsageError
 from odedm.report.latex import escape, to_latex
+from odedm.report.load import load
 from odedm.report.model import Cell, TableModel, model
-from odedm.report.runs import load
+from odedm.report.share_choice import caveats, choices
 from odedm.report.statistics import Estimate
 from odedm.report.summary import summarise
 from odedm.report.tables import to_csv, to_markdown
-from odedm.run.results import FILE
-from odedm.study.paper import Published
+from odedm.results.result import FILE
+from odedm.study.paper_numbers import Published
 
 Fabricate = Any
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report import figures, page
 from odedm.report.figures.census import final_census
 from odedm.report.labels import METHODS
-from odedm.report.runs import load
+from odedm.report.load import load
 from odedm.report.summary import summarise
 from odedm.report.tables import to_csv, to_markdown
-from odedm.run.results import MEMORY_FILE
+from odedm.results.result import MEMORY_FILE
 
 Fabricate = Any
 VOID = {"meta", "link", "br"}

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report import tables
-from odedm.report.runs import load
+from odedm.report.load import load
 from odedm.report.summary import ACC_LAST, METRICS, TOLD, Table, summarise, verdicts
 from odedm.report.wording import number
-from odedm.run.results import FILE
+from odedm.results.result import FILE
 
 Fabricate = Any
 

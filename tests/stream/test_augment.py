@@ -3,7 +3,7 @@ import torch
 
 from odedm.stream import augment
 from odedm.stream.augment import Transform, crop_and_flip
-from odedm.stream.datasets import constants
+from odedm.stream.dataset import constants
 
 
 def slow_view(image, pad, top, left, mirror):

@@ -8,7 +8,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from odedm.stream import autoaugment as module
 from odedm.stream.augment import Transform, crop_and_flip
 from odedm.stream.autoaugment import OPERATIONS, POLICY, autoaugment, operate
-from odedm.stream.datasets import constants
+from odedm.stream.dataset import constants
 
 
 def pictures(n=12, channels=3, height=32, width=32, seed=0):

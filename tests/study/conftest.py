@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from puppets import DUAL, SMALL, result_of
 
+from odedm.execute.job import Work
 from odedm.study.prepare import prepare
-from odedm.study.work import Work
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from odedm.cli import app
-from odedm.run.experiment import ODEDM, Experiment, Reservoir
-from odedm.run.results import Result
-from odedm.study.work import Done, Event, Failed, Work
+from odedm.cli.app import app
+from odedm.execute.job import Done, Event, Failed, Work
+from odedm.results.result import Result
+from odedm.training.experiment import ODEDM, Experiment, Reservoir
 
 SMALL = Experiment(Reservoir(20), method="er", data="blobs", batch=16, device="cpu")
 DUAL = Experiment(ODEDM(20, rho=0.5), method="er", data="blobs", batch=16, device="cpu")

@@ -9,13 +9,13 @@ import pytest
 from puppets import Notes, Puppet
 from rich.console import Console
 
-from odedm.errors import UsageError
-from odedm.study.content import fault
-from odedm.study.drive import Driver
+from odedm.cli.study_board import StudyBoard
+from odedm.core.errors import UsageError
+from odedm.execute.eta import Pace, in_words, parse_time
+from odedm.execute.scheduler import Driver
+from odedm.study.identity import fault
 from odedm.study.ledger import Ledger
-from odedm.study.pace import Pace, in_words, parse_time
-from odedm.study.plan import Selection
-from odedm.study.progress import StudyBoard
+from odedm.training.hold_out import Selection
 
 
 @pytest.fixture

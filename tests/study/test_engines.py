@@ -9,16 +9,16 @@ from dataclasses import replace
 
 from puppets import Notes
 
-from odedm.looks import Looks
-from odedm.run.results import EVIDENCE_FILE, FILE, Result
-from odedm.study.cluster import do_remotely, packed
-from odedm.study.conduct import Where, go, open_engine
-from odedm.study.drive import Driver
+from odedm.execute.eta import Pace
+from odedm.execute.job import Failed, Progressed
+from odedm.execute.ray_engine import do_remotely, packed
+from odedm.execute.scheduler import Driver
+from odedm.execute.workers import Processes, Threads
+from odedm.results.result import EVIDENCE_FILE, FILE, Result
 from odedm.study.ledger import Ledger
-from odedm.study.local import Processes, Threads
-from odedm.study.pace import Pace
-from odedm.study.plan import Selection
-from odedm.study.work import Failed, Progressed
+from odedm.study.session import Where, go, open_engine
+from odedm.training.hold_out import Selection
+from odedm.training.observation import Looks
 
 
 def measured(folder) -> object:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import odedm
-from odedm.errors import UsageError
-from odedm.events import JsonLines, TensorBoard, Together, listeners
-from odedm.frames import Results
-from odedm.run.attempt import Job
-from odedm.run.lanes import run_jobs
+from odedm.core.errors import UsageError
+from odedm.execute.attempt import Job
+from odedm.execute.lanes import run_jobs
+from odedm.execute.observers import JsonLines, TensorBoard, Together, listeners
+from odedm.report.notebook import Results
 
 
 def test_events_of_any_run_as_lines(works, tmp_path: Path) -> None:
@@ -73,14 +73,14 @@ def test_without_tensorboard_there_is_a_sentence(tmp_path: Path, monkeypatch: py
 
 def test_a_cluster_that_does_not_answer_is_told_at_once() -> None:
     pytest.importorskip("ray")
-    from odedm.study.cluster import Cluster
+    from odedm.execute.ray_engine import Cluster
 
     with pytest.raises(UsageError, match=r"Ray could not be reached at '127\.0\.0\.1:1': .*refused\. If it asks for a"):
         Cluster(address="127.0.0.1:1")
 
 
 def test_without_ray_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from odedm.study.cluster import Cluster
+    from odedm.execute.ray_engine import Cluster
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"odedm\[ray\]"):
@@ -88,7 +88,7 @@ def test_without_ray_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_files_of_a_worker_stay_in_their_folder(tmp_path: Path) -> None:
-    from odedm.study.cluster import contents, unpack
+    from odedm.execute.ray_engine import contents, unpack
 
     for name in ("../result.json", "/etc/x", ".hidden", "a/b"):
         with pytest.raises(UsageError, match="leads out"):

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odedm.errors import UsageError
-from odedm.looks import Looks
-from odedm.run.experiment import ODEDM, Native, Reservoir
+from odedm.core.errors import UsageError
 from odedm.study.grid import Grid, matches
-from odedm.study.plan import Selection, Study, parse, read
-from odedm.study.ready import READY, ready
+from odedm.study.paper_studies import READY, ready
+from odedm.study.study import Study, parse, read
+from odedm.training.experiment import ODEDM, Native, Reservoir
+from odedm.training.hold_out import Selection
+from odedm.training.observation import Looks
 
 
 def test_every_combination_once_and_all_of_the_first_seed_first() -> None:

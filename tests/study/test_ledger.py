@@ -9,15 +9,15 @@ import pytest
 from puppets import SMALL, result_of
 
 import odedm
-from odedm.errors import UsageError
-from odedm.looks import Looks
-from odedm.run.attempt import Job, attempt
-from odedm.run.provenance import code_version, commit
-from odedm.study.content import content_key, key_of_result
+from odedm.core.errors import UsageError
+from odedm.execute.attempt import Job, attempt
+from odedm.results.provenance import code_version, commit
 from odedm.study.grid import Grid
+from odedm.study.identity import content_key, key_of_result
 from odedm.study.ledger import FAILURES, JOURNAL, Ledger, lines
-from odedm.study.plan import Study
 from odedm.study.prepare import prepare
+from odedm.study.study import Study
+from odedm.training.observation import Looks
 
 HERE = {"version": "0.1.0", "commit": "abc"}
 

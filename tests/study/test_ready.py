@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from odedm.errors import UsageError
-from odedm.run.experiment import ODEDM, Experiment
-from odedm.study.paper import EPOCHS, TASKS, numbers, published
-from odedm.study.ready import READY, ready
+from odedm.core.errors import UsageError
+from odedm.study.paper_numbers import EPOCHS, TASKS, numbers, published
+from odedm.study.paper_studies import READY, ready
+from odedm.training.experiment import ODEDM, Experiment
 
 PAPER_NAME = {"tiny-imagenet": "tinyimagenet", "imagenet-r": "imagenetr"}
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 from puppets import odedm
 
-from odedm.errors import UsageError
-from odedm.study import stopwatch
-from odedm.study.plan import Study, parse
-from odedm.study.ready import READY, ready
-from odedm.study.runtime import FILE, Cell, Measured, Runtime, Timing, expected, load
-from odedm.study.stopwatch import features, measure, time_one
+from odedm.core.errors import UsageError
+from odedm.study import dac_timing as stopwatch
+from odedm.study.dac_timing import features, measure, time_one
+from odedm.study.dac_timing_plan import FILE, Cell, Measured, Runtime, Timing, expected, load
+from odedm.study.paper_studies import READY, ready
+from odedm.study.study import Study, parse
 
 SMALL = Runtime(rows=(20, 40), k=(2, 4), repeats=2, dimension=(4,), distance=("l2",))
 TOML = """

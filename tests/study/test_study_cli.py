@@ -10,8 +10,8 @@ import pytest
 from puppets import odedm
 from typer.testing import CliRunner
 
-from odedm.cli import app
-from odedm.run.results import Result, find
+from odedm.cli.app import app
+from odedm.results.result import Result, find
 
 TOML = """
 data = "blobs"

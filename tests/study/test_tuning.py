@@ -8,16 +8,16 @@ import pytest
 import torch
 from puppets import DUAL, SMALL, result_of
 
-from odedm.errors import UsageError
-from odedm.run.experiment import ODEDM
+from odedm.core.errors import UsageError
+from odedm.execute.perform import perform
 from odedm.stream.synthetic import blobs
-from odedm.study.contest import Contest, as_study, candidates
 from odedm.study.grid import Grid
-from odedm.study.perform import perform
-from odedm.study.plan import Selection
+from odedm.study.paper_studies import ready
 from odedm.study.prepare import prepare
-from odedm.study.ready import ready
-from odedm.study.tuning import configuration, families, held_out, held_out_score, trials_of
+from odedm.study.trials import configuration, families, held_out_score, trials_of
+from odedm.study.tuning import Contest, as_study, candidates
+from odedm.training.experiment import ODEDM
+from odedm.training.hold_out import Selection, held_out
 
 SELECT = Selection(tasks=2, share=0.25, seeds=(70, 71))
 RATES = {"er": {"lr": (0.01, 0.1, 0.5)}}

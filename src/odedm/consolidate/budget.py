@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 
 
 def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1) -> int:
@@ -46,7 +46,7 @@ def check_budget(
     >>> check_budget(26, 200, tasks=5, classes=2)
     Traceback (most recent call last):
     ...
-    odedm.errors.UsageError: 26 prototypes per class need 208 pinned rows (4 consolidated tasks of 2 classes, 1 row(s) \
+    odedm.UsageError: 26 prototypes per class need 208 pinned rows (4 consolidated tasks of 2 classes, 1 row(s) \
 per prototype), but the memory holds 200. The largest k that fits is 25.
     """
     if k < 0 or reserved < 0:

@@ -9,15 +9,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from odedm.clock import Clock
-from odedm.consolidate import device
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import kmeans_all
 from odedm.consolidate.nearest import Chosen
 from odedm.consolidate.select import nearest
-from odedm.errors import UsageError, unknown
-from odedm.rows import Probe, Rows, take
+from odedm.core import device
+from odedm.core.errors import UsageError, unknown
+from odedm.core.rows import Probe, Rows, take
+from odedm.core.timer import Clock
 
 Witness = Callable[[Rows, Chosen, Tensor], None]
 """Shown the candidates of a class, which of them were chosen for which centre, and all distances [candidates, k]."""

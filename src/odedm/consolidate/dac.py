@@ -11,7 +11,7 @@ from torch import Tensor
 
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import Start, kmeans_all
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 
 MOST_CLUSTERS = 12
 """All subsets of the clusters are compared: 4083 for 12, and twice as many with each further one."""

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from odedm.consolidate.transport import Sinkhorn, squares
-from odedm.errors import UsageError
+from odedm.consolidate.sinkhorn.transport import Sinkhorn, squares
+from odedm.core.errors import UsageError
 
 __all__ = ["DISTANCES", "L1", "L2", "MMD", "Distance", "Sinkhorn"]
 

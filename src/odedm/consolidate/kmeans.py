@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from odedm.compiled import has_kernels
-from odedm.consolidate import device
-from odedm.errors import UsageError
+from odedm.core import device
+from odedm.core.errors import UsageError
+from odedm.core.triton_support import has_kernels
 
 TABLE_BYTES = 1 << 28
 """Largest table of squared distances that seeding may hold; beyond it they are made row by row."""
@@ -23,7 +23,7 @@ NOISE_ROWS = 64
 CHECK_EVERY = 8
 """Iterations between two looks at convergence where a look costs more than an iteration."""
 
-KERNELS = "odedm.consolidate.lloyd_kernels"
+KERNELS = "odedm.consolidate.kmeans_triton"
 
 Start = Callable[[Tensor, int, torch.Generator], Tensor]
 """Points [n, d], a number of clusters k and a generator in, starting centroids [k, d] out."""
@@ -152,7 +152,7 @@ class _Lloyd:
     def _settle(self, active: Tensor, left: Tensor, settled: Tensor) -> Tensor:
         """Move the centroids of the sets that are `active` [C] until they rest; what is `left` of their iterations."""
         if self.batched and self.x.dtype == torch.float32 and has_kernels(KERNELS, self.x.device):
-            from odedm.consolidate import lloyd_kernels  # Triton comes with torch for GPUs alone
+            from odedm.consolidate import kmeans_triton as lloyd_kernels  # Triton comes with torch for GPUs alone
 
             mine = torch.where(active, left, 0)
             self.centroid, rest = lloyd_kernels.settle(self.weighed, self.centroid, mine, settled, CHECK_EVERY)

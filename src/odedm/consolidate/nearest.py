@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 
 FIRST = 4
 """Rows per centroid that are solved before anything is known of how far the estimates are off."""

@@ -14,8 +14,8 @@ from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, Distance
 from odedm.consolidate.kmeans import kmeans
 from odedm.consolidate.nearest import Chosen, nearest_distinct
-from odedm.errors import UsageError, choose
-from odedm.randomness import generator
+from odedm.core.errors import UsageError, choose
+from odedm.core.rng import generator
 
 __all__ = ["Chosen", "nearest", "nearest_distinct", "select"]
 

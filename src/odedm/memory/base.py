@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from odedm.rows import Part, Probe, Rows, Task
+from odedm.core.rows import Part, Probe, Rows, Task
 
 
 class Memory(Protocol):

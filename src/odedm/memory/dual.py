@@ -7,11 +7,12 @@ from typing import Protocol
 
 import torch
 
-from odedm.clock import Clock
 from odedm.consolidate.consolidator import Consolidator, Witness
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
+from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.store import EMPTY, Store
+from odedm.core.timer import Clock
 from odedm.memory.base import Memory
-from odedm.rows import EMPTY, Field, Part, Probe, Rows, Store, Task, count
 
 
 class Host(Memory, Protocol):

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.rows import Field, Part, Probe, Rows, Task, count, take
+from odedm.core.store import EMPTY
 from odedm.memory.keyed import BorderMemory
-from odedm.rows import EMPTY, Field, Part, Probe, Rows, Task, count, take
 
 GOLDEN = (5**0.5 - 1) / 2
 LARGEST = torch.finfo(torch.float64).max

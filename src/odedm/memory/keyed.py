@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from odedm.errors import UsageError
-from odedm.rows import EMPTY, Field, Part, Probe, Rows, Store, Task, count, take
+from odedm.core.errors import UsageError
+from odedm.core.rows import Field, Part, Probe, Rows, Task, count, take
+from odedm.core.store import EMPTY, Store
 
 PROTOTYPE = Field("prototype", dtype=torch.int64)
 ORDER = Field("order", dtype=torch.int64)

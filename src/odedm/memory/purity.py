@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
+from odedm.core.rows import Field, Probe, Rows, Task, count
+from odedm.core.store import EMPTY
 from odedm.memory.keyed import LATER, KeyedMemory
-from odedm.rows import EMPTY, Field, Probe, Rows, Task, count
 
 TINY = 1e-6
 """A spread this small beside the values themselves is rounding, not a difference."""

@@ -7,8 +7,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from odedm.core.rows import Part, Probe, Task, take
 from odedm.memory.keyed import BorderMemory
-from odedm.rows import Part, Probe, Task, take
 
 
 @final
@@ -20,7 +20,7 @@ class TaskQuota(BorderMemory):
     quotas; pins displace the lowest ranks, task by task in turn.
     The rows are read when the task is over: a second visit, which the strictly online setting does not allow.
 
-    >>> from odedm.rows import Field
+    >>> from odedm.core.rows import Field
     >>> class NoFields:
     ...     def annotate(self, rows):
     ...         return {}

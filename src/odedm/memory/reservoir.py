@@ -6,15 +6,15 @@ from typing import final
 
 import torch
 
+from odedm.core.rows import Probe, Rows, Task, count
 from odedm.memory.keyed import KeyedMemory
-from odedm.rows import Probe, Rows, Task, count
 
 
 @final
 class Reservoir(KeyedMemory):
     """Every streamed row is here with equal probability; without pins, plain reservoir sampling.
 
-    >>> from odedm.rows import Field, Part
+    >>> from odedm.core.rows import Field, Part
     >>> memory = Reservoir(2, [Field("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([3, 4, 5])}, rng=torch.Generator().manual_seed(0))
     >>> memory.size(), memory.size(Part.LONG)

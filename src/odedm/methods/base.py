@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.errors import UsageError, unknown
-from odedm.nets import Net, evaluating
-from odedm.randomness import generator
-from odedm.rows import Field, Rows, Task
+from odedm.core.errors import UsageError, unknown
+from odedm.core.rng import generator
+from odedm.core.rows import Field, Rows, Task
+from odedm.nets.base import Net, evaluating
 
 
 class Replay(Protocol):

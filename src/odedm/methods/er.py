@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch.nn import functional as F
 
+from odedm.core.rows import Rows
 from odedm.methods.base import Method, Replay
-from odedm.rows import Rows
 
 
 @dataclass(kw_only=True, eq=False)

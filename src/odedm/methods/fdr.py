@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.rows import Field, Rows
 from odedm.methods.base import Method, Replay
-from odedm.rows import Field, Rows
 
 
 @dataclass(kw_only=True, eq=False)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.errors import UsageError, choose
+from odedm.core.errors import UsageError, choose
+from odedm.core.rows import Rows, Task, take
 from odedm.methods.base import Method, Replay
-from odedm.nets import Net
-from odedm.rows import Rows, Task, take
+from odedm.nets.base import Net
 
 CHUNK = 512
 """Stored images embedded at once: bounds what the class means need."""

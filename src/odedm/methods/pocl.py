@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.errors import choose
+from odedm.core.errors import choose
+from odedm.core.rows import Rows, Task, count, take
 from odedm.methods.base import Method, Replay
-from odedm.methods.functional import NetFunction, Objective, at_least, class_range, hypergradient, with_memory
-from odedm.rows import Rows, Task, count, take
+from odedm.methods.meta_learning import NetFunction, Objective, at_least, class_range, hypergradient, with_memory
 
 SLICES = {
     "head": "The weights of the head.",

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm.errors import UsageError, choose
+from odedm.core.errors import UsageError, choose
+from odedm.core.rows import Rows, Task, count
 from odedm.methods.base import Method, Replay
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
-from odedm.methods.fitting import (
+from odedm.methods.noisy_labels import (
     Split,
     combined_loss,
     companion_size,
@@ -24,8 +25,8 @@ from odedm.methods.fitting import (
     shuffled,
     split,
 )
-from odedm.nets import GroupedNorm, Net
-from odedm.rows import Rows, Task, count
+from odedm.nets.base import Net
+from odedm.nets.grouped_batch_norm import GroupedNorm
 
 CHUNK = 256
 """Rows judged at a time: keeps memory bounded."""

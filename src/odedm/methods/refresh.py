@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from odedm.errors import UsageError, choose
+from odedm.core.errors import UsageError, choose
+from odedm.core.rows import Field, Rows, Task, count, take
 from odedm.methods.base import Method, Replay
 from odedm.methods.derpp import rehearse
-from odedm.rows import Field, Rows, Task, count, take
 
 Weights = dict[str, Tensor]
 """One tensor for every parameter of a network, by its name."""

@@ -8,9 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from odedm.errors import choose
+from odedm.core.errors import choose
+from odedm.core.rows import Rows, Task, count
 from odedm.methods.base import Method, Replay
-from odedm.methods.functional import (
+from odedm.methods.meta_learning import (
     Hypergradient,
     NetFunction,
     Objective,
@@ -20,7 +21,6 @@ from odedm.methods.functional import (
     rescale,
     with_memory,
 )
-from odedm.rows import Rows, Task, count
 
 SPLITS = {
     "origin": "Rows of the stream batch compete as current ones, rows of the memory as past ones.",

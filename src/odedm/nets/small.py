@@ -7,7 +7,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from odedm.nets.base import Net, Norm2d, channels, positive
+from odedm.nets.base import Net, channels, positive
+from odedm.nets.grouped_batch_norm import Norm2d
 
 
 @final

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.nets.base import Net, channels, positive
-from odedm.nets.weights import read_weights
+from odedm.nets.vit_weights import read_weights
 
 EPSILON = 1e-6
 """LayerNorm's, as in published weights; torch's own default is ten times as much."""

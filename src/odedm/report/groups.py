@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report.labels import METHODS, Label, Settings, belongs_to_memory, labels
-from odedm.report.runs import Run
+from odedm.report.load import Run
 from odedm.report.wording import canonical
 
 BASELINES = ("native", "reservoir")

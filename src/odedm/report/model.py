@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from odedm.report.choice import choices
 from odedm.report.groups import Group
+from odedm.report.share_choice import choices
 from odedm.report.statistics import Estimate, Paired
 from odedm.report.summary import METRICS, Metric, Row, Table
-from odedm.study.paper import Published, published
+from odedm.study.paper_numbers import Published, published
 
 PRINTED = ("acc_last", "acc_mean", "task_il_last")
 """The metrics that the paper prints."""

@@ -15,21 +15,21 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from odedm.errors import UsageError
-from odedm.files import write_text
+from odedm.core.errors import UsageError
+from odedm.core.files import write_text
 from odedm.report import figures
-from odedm.report.choice import caveats
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
 from odedm.report.latex import to_latex
+from odedm.report.load import Run
 from odedm.report.model import model
-from odedm.report.runs import Run
+from odedm.report.share_choice import caveats
 from odedm.report.sources import gather
 from odedm.report.statistics import Paired
 from odedm.report.summary import ACC_LAST, METRICS, TASK_IL, Metric, Row, Table, doubt, gaps, verdict
 from odedm.report.tables import to_csv, to_markdown
 from odedm.report.wording import between, clean, number, probability
-from odedm.study.runtime import Measured
+from odedm.study.dac_timing_plan import Measured
 
 SHOWN = 6
 """How many comparisons stand at the top; the others are folded."""

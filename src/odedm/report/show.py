@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from odedm.report.wording import clean
-from odedm.run.results import Result
+from odedm.results.result import Result
 
 if TYPE_CHECKING:
     from odedm.report.figures.story import Story
-    from odedm.report.runs import Run
+    from odedm.report.load import Run
 
 MOST = 16
 """Prototypes that are printed, the nearest first; the figure's data have all."""

@@ -7,15 +7,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from odedm.errors import UsageError
-from odedm.report.held_out import study_of
-from odedm.report.runs import load
+from odedm.core.errors import UsageError
+from odedm.report.load import load
 from odedm.report.summary import Table, summarise
-from odedm.run.results import find
+from odedm.report.trial_scores import study_of
+from odedm.results.result import find
+from odedm.study.dac_timing_plan import FILE as TIMINGS
+from odedm.study.dac_timing_plan import Measured
+from odedm.study.dac_timing_plan import load as load_timings
 from odedm.study.ledger import TOML
-from odedm.study.runtime import FILE as TIMINGS
-from odedm.study.runtime import Measured
-from odedm.study.runtime import load as load_timings
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report.groups import BASELINES, Group, group
-from odedm.report.runs import Run
+from odedm.report.load import Run
 from odedm.report.statistics import FEWEST, Estimate, Paired, estimate, holm, paired, smallest_p
 from odedm.report.wording import between, number, probability
 

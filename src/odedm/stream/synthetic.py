@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from odedm.randomness import generator
-from odedm.stream.datasets import Dataset, from_arrays
+from odedm.core.rng import generator
+from odedm.stream.dataset import Dataset, from_arrays
 
 
 def blobs(*, classes: int = 10, tasks: int = 5, per_class: int = 60, dimensions: int = 16, seed: int = 0) -> Dataset:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odedm.catalogue import CLASS_ORDERS
-from odedm.errors import choose
-from odedm.randomness import generator
-from odedm.rows import Rows, Task
+from odedm.core.errors import choose
+from odedm.core.registry import CLASS_ORDERS
+from odedm.core.rng import generator
+from odedm.core.rows import Rows, Task
 from odedm.stream.augment import Transform
-from odedm.stream.datasets import Dataset, check_split
-from odedm.stream.settings import blurred, check_shares, keep, mislabelled
+from odedm.stream.corruption import blurred, check_shares, keep, mislabelled
+from odedm.stream.dataset import Dataset, check_split
 
 
 @dataclass(frozen=True)

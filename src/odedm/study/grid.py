@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from odedm.catalogue import MEMORIES, METHODS
-from odedm.errors import UsageError, choose, unknown
-from odedm.run.experiment import ODEDM, Experiment, Native, Reservoir
-from odedm.study.paper import DAC, OWN_MEMORY, plain
+from odedm.core.errors import UsageError, choose, unknown
+from odedm.core.registry import MEMORIES, METHODS
+from odedm.study.paper_numbers import DAC, OWN_MEMORY, plain
+from odedm.training.experiment import ODEDM, Experiment, Native, Reservoir
 
 Values = tuple[Any, ...]
 Memory = Reservoir | Native | ODEDM

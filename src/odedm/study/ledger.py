@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from odedm.errors import UsageError
-from odedm.files import writable_folder, write_text
-from odedm.keep.lock import hold
-from odedm.run.results import FILE, Result
-from odedm.study.content import counts, key_of_result
-from odedm.study.plan import Study, read
-from odedm.study.work import Work
+from odedm.checkpoint.lock import hold
+from odedm.core.errors import UsageError
+from odedm.core.files import writable_folder, write_text
+from odedm.execute.job import Work
+from odedm.results.result import FILE, Result
+from odedm.study.identity import counts, key_of_result
+from odedm.study.study import Study, read
 
 TOML, RUNS, FAILURES, JOURNAL, TRIALS = "study.toml", "runs", "failures.jsonl", "journal.jsonl", "trials.jsonl"
 LOCK = ".lock"

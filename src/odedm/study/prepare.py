@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odedm.catalogue import METHODS
-from odedm.errors import UsageError
-from odedm.looks import Looks
-from odedm.run.experiment import Experiment
-from odedm.study.content import content_key
-from odedm.study.work import Work
+from odedm.core.errors import UsageError
+from odedm.core.registry import METHODS
+from odedm.execute.job import Work
+from odedm.study.identity import content_key
+from odedm.training.experiment import Experiment
+from odedm.training.observation import Looks
 
 if TYPE_CHECKING:
-    from odedm.stream.datasets import Dataset
+    from odedm.stream.dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def prepare(
     `elsewhere` plans for other machines: then `device` is what they have, "cpu" or "cuda". With `lenient` a data set
     that is not here is noted, and its experiments stay as they are.
     """
-    from odedm.run.resolve import load_data
+    from odedm.training.resolve import load_data
 
     found: dict[str, Work] = {}
     data: dict[str, Dataset] = {}
@@ -66,7 +66,7 @@ def prepare(
 
 
 def _resolved(plan: Experiment, data: Dataset, *, elsewhere: bool) -> Experiment:
-    from odedm.run.resolve import resolve
+    from odedm.training.resolve import resolve
 
     asked = replace(plan, device="cpu", precision="fp32") if elsewhere else plan
     try:

@@ -1,139 +1,125 @@
-"""Choices made without the test set: on training rows of the first tasks that are held out of training.
-
-Test rows and test labels are never read here, and the seeds are others than those of the runs that are reported.
-"""
+"""Tuning by equal means: as many tries with ODEDM as without, scored on held-out training rows."""
 
 from __future__ import annotations
 
-import hashlib
+import random
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from odedm.errors import UsageError
-from odedm.run.experiment import ODEDM, Experiment
-from odedm.study.plan import Selection
-from odedm.study.work import Work
+from odedm.core.errors import UsageError
+from odedm.execute.job import Work
+from odedm.study.grid import Grid
+from odedm.study.ledger import Ledger
+from odedm.study.prepare import prepare
+from odedm.study.session import Where
+from odedm.study.study import Study
+from odedm.study.trials import trials_of
+from odedm.training.experiment import ODEDM, Experiment
+from odedm.training.hold_out import Selection
 
-if TYPE_CHECKING:
-    from odedm.run.results import Result
-    from odedm.stream.datasets import Dataset
+SIDES = ("without", "with")
 
 
-def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experiment, Dataset]:
-    """The first tasks of the experiment's stream, with a share of each class's training rows in place of test rows.
+def candidates(plain: Grid, dual: Grid, tries: int | None = None, seed: int = 0) -> dict[str, list[Experiment]]:
+    """Equally many tries without and with ODEDM, drawn by the seed where one side has more to try.
 
-    The setting is applied first, so that held-out rows are as imbalanced as those of training; k stays that of the
-    whole stream.
+    >>> rates = {"er": {"lr": (0.03, 0.1, 0.3)}}
+    >>> few = Grid({"method": ("er",), "memory": ("plain",), "capacity": (50,)}, rates)
+    >>> many = Grid({"method": ("er",), "memory": ("odedm",), "capacity": (50,), "rho": (0.25, 0.5)}, rates)
+    >>> {side: len(plans) for side, plans in candidates(few, many).items()}
+    {'without': 3, 'with': 3}
     """
-    import torch
+    sides = dict(zip(SIDES, (plain.experiments(), dual.experiments()), strict=True))
+    number = min(len(plans) for plans in sides.values())
+    if tries is not None:
+        if tries > number:
+            raise UsageError(f"{tries} tries were asked for, but one side has only {number} combinations; give more.")
+        number = tries
+    return {side: _drawn(plans, number, seed) for side, plans in sides.items()}
 
-    from odedm.randomness import generator
-    from odedm.stream.datasets import Dataset
-    from odedm.stream.settings import keep
-    from odedm.stream.tasks import arrival
 
-    tasks = plan.tasks or data.tasks
-    if select.tasks > tasks:
-        raise UsageError(
-            f"A choice on the first {select.tasks} tasks was asked for, but the stream has {tasks}; give fewer."
+def _drawn(plans: Sequence[Experiment], number: int, seed: int) -> list[Experiment]:
+    return [plans[place] for place in sorted(random.Random(seed).sample(range(len(plans)), number))]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A configuration and what each of its trials scored, in per cent."""
+
+    experiment: Experiment
+    scores: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds, by which is chosen."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def words(self) -> str:
+        """What was tried, in words."""
+        memory = self.experiment.memory
+        share = [f"ρ={memory.rho:g}"] if isinstance(memory, ODEDM) and memory.rho is not None else []
+        return ", ".join([*share, *(f"{name}={value}" for name, value in self.experiment.options.items())])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {"mean": self.mean, "scores": list(self.scores), "experiment": self.experiment.describe()}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The trials of every candidate, side by side."""
+
+    sides: Mapping[str, Mapping[str, Sequence[Work]]]
+
+    @property
+    def tries(self) -> int:
+        """How many configurations each side may try."""
+        return max(len(own) for own in self.sides.values())
+
+    def to_do(self, scores: Mapping[str, float]) -> list[Work]:
+        """The trials without a score, the sides taking turns, so that a contest cut short is cut on both."""
+        piles = [[trial for own in side.values() for trial in own] for side in self.sides.values()]
+        longest = max(len(pile) for pile in piles)
+        turns = [pile[place] for place in range(longest) for pile in piles if place < len(pile)]
+        return [trial for trial in turns if trial.key not in scores]
+
+    def tried(self, scores: Mapping[str, float]) -> dict[str, list[Tried]]:
+        """Every candidate whose trials are all done, the best first; of equal ones the earlier."""
+        found: dict[str, list[Tried]] = {}
+        for side, own in self.sides.items():
+            whole = [trials for trials in own.values() if all(trial.key in scores for trial in trials)]
+            tried = [Tried(each[0].experiment, tuple(scores[trial.key] for trial in each)) for each in whole]
+            found[side] = sorted(tried, key=lambda each: -each.mean)
+        return found
+
+
+def contest(sides: Mapping[str, Sequence[Experiment]], select: Selection, ledger: Ledger, where: Where) -> Contest:
+    """The trials that decide among the candidates."""
+    found = {}
+    for side, plans in sides.items():
+        prepared = prepare(
+            plans,
+            ledger.runs,
+            device=where.planned_device,
+            threads=where.threads,
+            elsewhere=where.engine == "ray",
         )
-    order = arrival(data.classes, plan.class_order, plan.seed)
-    chosen = order[: select.tasks * (data.classes // tasks)]
-    taken = keep(data.label, plan.setting, plan.factor or 1.0, data.classes)
-    rng = generator(plan.seed, "held-out rows")
-    training, testing, labels, test_labels = [], [], [], []
-    for number, label in enumerate(chosen.tolist()):
-        rows = ((data.label == label) & taken).nonzero().flatten()
-        cut = min(max(1, round(select.share * len(rows))), len(rows) - 1)
-        if cut < 1:
-            raise UsageError(f"Class '{data.class_names[label]}' has {len(rows)} rows, too few to hold one out.")
-        rows = rows[torch.randperm(len(rows), generator=rng)]
-        testing.append(rows[:cut].sort().values)
-        training.append(rows[cut:].sort().values)
-        test_labels.append(torch.full((cut,), number))
-        labels.append(torch.full((len(rows) - cut,), number))
-    names = tuple(data.class_names[label] for label in chosen.tolist())
-    train, test = torch.cat(training), torch.cat(testing)
-    image, test_image = data.image[train], data.image[test]
-    part = Dataset(
-        data.name, image, torch.cat(labels), test_image, torch.cat(test_labels), names, data.transform, select.tasks
-    )
-    own = replace(plan, tasks=select.tasks, setting="standard", factor=None, class_order="natural")
-    return (own if select.tasks > 1 else replace(own, blur=0.0)), part
+        found[side] = trials_of(prepared.works, select)
+    return Contest(found)
 
 
-def trial_key(key: str, select: Selection) -> str:
-    """The content hash of a trial, from that of the run it stands for."""
-    return hashlib.blake2b(f"trial {key} {select.tasks} {select.share!r}".encode(), digest_size=12).hexdigest()
-
-
-def trials_of(works: Sequence[Work], select: Selection) -> dict[str, list[Work]]:
-    """For each configuration (by `configuration`) the trials that score it, one for each seed of the selection."""
-    from odedm.study.content import content_key
-
-    found: dict[str, list[Work]] = {}
-    for work in works:
-        mark = configuration(work)
-        if mark in found:
-            continue
-        plans = [work.experiment.with_seed(seed) for seed in select.seeds]
-        found[mark] = [
-            replace(
-                work,
-                key=trial_key(content_key(plan, work.checksum), select),
-                experiment=plan,
-                overwrite=False,
-                kind="trial",
-                select=select,
-            )
-            for plan in plans
-        ]
-    return found
-
-
-def configuration(work: Work) -> str:
-    """What work has in common that differs by seed alone."""
-    return work.experiment.slug()
-
-
-def families(works: Sequence[Work]) -> list[Work]:
-    """The runs with ODEDM that differ from others in ρ alone; DAC may go along with ρ, as it does in the paper."""
-    found: list[Work] = []
-    for own in _split(works, with_dac=False):
-        whole = [own] if _one_each(own) else _split(own, with_dac=True)  # several DAC for one ρ: a sweep of its own
-        found += [work for part in whole if _one_each(part) and len(_shares(part)) > 1 for work in part]
-    return found
-
-
-def _split(works: Sequence[Work], *, with_dac: bool) -> list[list[Work]]:
-    found: dict[str, list[Work]] = {}
-    for work in works:
-        memory = work.experiment.memory
-        if isinstance(memory, ODEDM):
-            same = replace(memory, rho=0.0, k=0, dac=memory.dac if with_dac else None)
-            found.setdefault(replace(work.experiment, memory=same).slug(), []).append(work)
-    return list(found.values())
-
-
-def _shares(works: Sequence[Work]) -> dict[tuple[Any, Any], set[str]]:
-    """The configurations of each share."""
-    found: dict[tuple[Any, Any], set[str]] = {}
-    for work in works:
-        memory = work.experiment.memory
-        if isinstance(memory, ODEDM):
-            found.setdefault((memory.rho, memory.k), set()).add(configuration(work))
-    return found
-
-
-def _one_each(works: Sequence[Work]) -> bool:
-    return all(len(own) == 1 for own in _shares(works).values())
-
-
-def held_out_score(result: Result, select: Selection, scores: Mapping[str, float]) -> float | None:
-    """What a finished run's configuration scored on held-out rows, mean over trials; None unless all are done."""
-    from odedm.study.content import key_of_result
-
-    keys = [trial_key(key_of_result(result, seed), select) for seed in select.seeds]
-    return statistics.fmean(scores[key] for key in keys) if all(key in scores for key in keys) else None
+def as_study(tried: Mapping[str, Sequence[Tried]], grids: Mapping[str, Grid]) -> Study:
+    """The best of each side as a study of its own, at that side's own choice of constants."""
+    best = {side: own[0].experiment for side, own in tried.items()}
+    chosen = []
+    for side, plan in best.items():
+        names = next(iter(grids[side].options.values()), {})
+        own = {name: (plan.options[name],) for name in names}
+        axes = dict(grids[side].axes)
+        if isinstance(plan.memory, ODEDM) and plan.memory.rho is not None:
+            axes["rho"] = (plan.memory.rho,)
+        chosen.append(Grid(axes, {plan.method: own}))
+    return Study("tuned", tuple(chosen), about="Each side at the constants that it did best with on held-out rows.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from odedm.errors import UsageError
-from odedm.files import write_bytes, write_text
+from odedm.core.errors import UsageError
+from odedm.core.files import write_bytes, write_text
 from odedm.report.figures.ablation import ablation_bars
 from odedm.report.figures.anytime import anytime_curves
 from odedm.report.figures.census import memory_by_class, memory_growth
@@ -22,7 +22,7 @@ from odedm.report.figures.selections import pictures_by_distance
 from odedm.report.figures.style import Panel
 from odedm.report.figures.sweeps import accuracy_over_capacity, accuracy_over_share
 from odedm.report.summary import Table
-from odedm.study.runtime import Measured
+from odedm.study.dac_timing_plan import Measured
 
 
 def report_figures(table: Table, most: int | None = None, timed: Sequence[Measured] = ()) -> dict[str, list[Panel]]:

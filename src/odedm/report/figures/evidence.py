@@ -17,15 +17,15 @@ from collections.abc import Sequence
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report.figures.distances import beside_the_plain_one
 from odedm.report.figures.projection import memory_pca
 from odedm.report.figures.story import Story, sample_story, story
 from odedm.report.figures.style import Array, Panel
 from odedm.report.groups import Group
-from odedm.report.runs import Run
+from odedm.report.load import Run
 from odedm.report.wording import clean
-from odedm.run.results import EVIDENCE_FILE
+from odedm.results.result import EVIDENCE_FILE
 
 CHOICE = ("choice.index", "choice.label", "choice.kept", "choice.distance")
 FEATURES = ("feature.data", "feature.memory")

@@ -14,9 +14,9 @@ from safetensors import SafetensorError, safe_open
 from odedm.report.figures.class_axis import Span, draw_class_axis, left_margin
 from odedm.report.figures.style import TEXT, Array, Axes, Frame, Panel, csv_text, panel
 from odedm.report.groups import BASELINES, Group
-from odedm.report.runs import Run
+from odedm.report.load import Run
 from odedm.report.wording import clean
-from odedm.run.results import MEMORY_FILE
+from odedm.results.result import MEMORY_FILE
 
 PIXELS = 450_000
 """Room for the pictures of a whole page: about a megabyte at worst."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report.figures.style import (
     CARD,
     INK,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from odedm.errors import UsageError
-from odedm.files import write_bytes
+from odedm.core.errors import UsageError
+from odedm.core.files import write_bytes
 from odedm.report.figures.class_axis import left_margin
 from odedm.report.figures.curves import ceiling, draw_curves
 from odedm.report.figures.pictures import PIXELS, Grid, draw_grid, read_grid
 from odedm.report.figures.style import Figure, png
 from odedm.report.groups import BASELINES, Group
-from odedm.report.runs import load
+from odedm.report.load import load
 from odedm.report.summary import summarise
 from odedm.report.wording import clean
 

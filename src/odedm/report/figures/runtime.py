@@ -12,7 +12,7 @@ from odedm.report.figures.lines import BASELINE_STROKE, STROKES, Stroke, draw_li
 from odedm.report.figures.style import WIDTH, Axes, Frame, Panel, csv_text, legend, panel
 from odedm.report.statistics import Estimate, estimate
 from odedm.report.wording import clean
-from odedm.study.runtime import Measured, Runtime, Timing
+from odedm.study.dac_timing_plan import Measured, Runtime, Timing
 
 Dac = tuple[int, int] | None
 Line = tuple[str, Stroke, list[float], list[Estimate]]

@@ -7,14 +7,14 @@ from functools import partial
 
 import numpy as np
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report.figures.distances import by_distance, distance_of
 from odedm.report.figures.pictures import PIXELS, Grid, Strip, draw_grid, read_kept, thumbnail
 from odedm.report.figures.style import Array, Frame, Panel, csv_text, panel
 from odedm.report.groups import Group
-from odedm.report.runs import Run
+from odedm.report.load import Run
 from odedm.report.wording import clean
-from odedm.run.results import MEMORY_FILE
+from odedm.results.result import MEMORY_FILE
 
 STEP, LEFT = 40.0, 54.0
 COLUMNS = 10

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report.figures.style import (
     LONG,
     MUTED,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from odedm.errors import UsageError
+from odedm.core.errors import UsageError
 from odedm.report.wording import clean
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Saves a run's state and goes on from it."""

@@ -1,0 +1,102 @@
+"""When a run is stored, and by whom: the one object that a loop asks after every step and every task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from odedm.checkpoint.capture_state import capture_state
+from odedm.checkpoint.lock import RunLock
+from odedm.checkpoint.schedule import Schedule
+from odedm.checkpoint.stored import Checkpoint, Meta, Position, clear, load_latest, restore, save
+
+
+class Keeper:
+    """Stores a run's state when its schedule says so, and when `stop` does: then the run may end without loss.
+
+    `roots` is what of the run is state, `outside` the tensors that it only refers to; `check` is asked before each
+    write, and raises where the state is not worth keeping. The lock is checked too: a folder that was deleted or taken
+    over is left alone. `timed` is the block that a write happens in.
+    """
+
+    def __init__(
+        self,
+        work: Path,
+        lock: RunLock,
+        meta: Meta,
+        *,
+        roots: Callable[[], Mapping[str, Any]],
+        outside: Mapping[str, Tensor],
+        position: Callable[[], Position],
+        schedule: Schedule | None = None,
+        fresh: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+        check: Callable[[], None] = lambda: None,
+        timed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.work, self.lock, self.meta, self.schedule, self.fresh = work, lock, meta, schedule or Schedule(), fresh
+        self._roots, self._outside, self._position, self._stop = roots, outside, position, stop
+        self._check, self._timed, self._say = check, timed, say
+        self._counts = bool(self.schedule.steps or self.schedule.seconds)
+        self._begun = self._time = time.monotonic()
+        self._step, self._cost, self._spent = position().step, 0.0, 0.0
+        self.last: Path | None = None
+        """The last checkpoint that was written or found: where the run goes on from if it fails now."""
+
+    def resume(self) -> Checkpoint | None:
+        """Put the run where its last checkpoint was; None where there is none, or where it is to start anew."""
+        if self.fresh:
+            clear(self.work)
+        found = load_latest(self.work, self.meta)
+        if found is None:
+            return None
+        restore(self._roots(), found, self._outside)
+        self.last, self._step, self._time = found.folder, found.position.step, time.monotonic()
+        for line in found.warnings:
+            self._say(line)
+        where = found.position
+        self._say(
+            f"Going on after step {where.step} (task {where.task + 1}, {where.rows} rows seen) from '{self.last}'."
+        )
+        return found
+
+    def after_step(self) -> bool:
+        """Store if it is time; whether the run is to stop here, its state being stored. Costs nothing otherwise."""
+        stop = self._stop()
+        if stop or (
+            self._counts and self.schedule.due(self._position().step - self._step, time.monotonic() - self._time)
+        ):
+            self.store()
+        return stop
+
+    def after_task(self) -> bool:
+        """Store at a border, if the schedule has any and the run can afford it; whether the run is to stop here."""
+        stop = self._stop()
+        if stop or (self.schedule.tasks and self._affordable()):
+            self.store()
+        return stop
+
+    def _affordable(self) -> bool:
+        share = self.schedule.share
+        if share is None or not self._cost:  # what one costs is known after the first
+            return True
+        return self._spent + self._cost <= share * (time.monotonic() - self._begun)
+
+    def store(self) -> Path:
+        """Write a checkpoint now."""
+        self._check()
+        with self._timed():
+            start = time.monotonic()
+            self.lock.check()
+            position = self._position()
+            self.last = save(self.work, capture_state(self._roots(), self._outside), self.meta, position)
+            self._step, self._time = position.step, time.monotonic()
+            self._cost = self._time - start
+            self._spent += self._cost
+        return self.last

@@ -1,0 +1,246 @@
+"""`odedm data …`: list, get, import, verify and show data sets; parses, calls, prints, nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from odedm.cli import console
+from odedm.cli.console import err, out
+from odedm.core.errors import UsageError, choose
+from odedm.core.registry import DATASETS
+
+if TYPE_CHECKING:
+    from odedm.data.cache import Manifest
+    from odedm.data.image_workers import Watch
+
+app = typer.Typer(
+    name="data",
+    help="Data sets: get, import, check and show them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+Name = Annotated[str, typer.Argument(help="The data set's name.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a data set of that name.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+
+guarded = console.guarded("Nothing half-made was left behind; a download goes on where it stopped.")
+
+
+@contextmanager
+def progress(screen: Console = err) -> Iterator[Watch]:
+    """A bar on a terminal, silence elsewhere, for whatever reports (what, done, total)."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=28),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
+    tasks: dict[str, int] = {}
+
+    def watch(what: str, done: int, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = bar.add_task(what, total=total)
+        bar.update(tasks[what], completed=done, total=total)  # type: ignore[arg-type]
+
+    with bar:
+        yield watch
+
+
+def settle(data: str, size: int | None = None) -> str:
+    """The name of a data set that is then certain to be here: a path is imported first, with a bar."""
+    from odedm.data import cache
+
+    if data in DATASETS:
+        if size is not None:
+            raise UsageError(f"--size is for pictures given by their path; '{data}' has its own size.")
+        return data
+    with progress() as watch:
+        return cache.settle(data, size, watch=watch).name
+
+
+@app.command("list")
+@guarded
+def list_(as_json: AsJson = False) -> None:
+    """What can be used: embedded, published, imported."""
+    from odedm.data import cache
+    from odedm.data.published import PUBLISHED
+
+    here = cache.cached()
+    rows = [(name, "built in", entry.about) for name, entry in DATASETS.items()]
+    for name, known in PUBLISHED.items():
+        state = _state(here.pop(name, None))
+        rows.append((name, state or f"odedm data get {name}", known.about))
+    rows += [(name, _state(found) or "", _about(found)) for name, found in here.items()]
+    if as_json:
+        sys.stdout.write(json.dumps([dict(zip(("name", "state", "about"), row, strict=True)) for row in rows]) + "\n")
+        return
+    table = Table("name", "state", "about", box=None, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+    out.print(
+        f"Imported data sets live in {cache.root()} (set ODEDM_DATA to change it).", highlight=False, soft_wrap=True
+    )
+
+
+def _state(found: Manifest | str | None) -> str | None:
+    return found if found is None else "broken" if isinstance(found, str) else "here"
+
+
+def _about(found: Manifest | str) -> str:
+    if isinstance(found, str):
+        return found
+    rows = f"{found.rows[0]} + {found.rows[1]} rows {_shape(found)}"
+    return f"{rows}, {len(found.class_names)} classes, from {found.source}."
+
+
+def _shape(manifest: Manifest) -> str:
+    return "×".join(map(str, manifest.shape))
+
+
+@app.command()
+@guarded
+def get(
+    name: Name,
+    url: Annotated[str | None, typer.Option(help="A mirror of the official archive.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the archive after the import.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Download a published data set and import it."""
+    from odedm.data import cache
+    from odedm.data.download import download
+    from odedm.data.importer import import_as, prepared
+    from odedm.data.published import PUBLISHED
+
+    known = choose("published data set", name, PUBLISHED)
+    if cache.is_cached(name) and not overwrite:
+        cache.load_manifest(name)
+        out.print(f"'{name}' is here already; `odedm data verify {name}` checks it.", highlight=False, soft_wrap=True)
+        return
+    official = known.archives[0]
+    folder = prepared(cache.root() / ".downloads")
+    manual = (
+        f"By hand: get {official.file} from {official.url} on any machine, bring it here, and run "
+        f"`odedm data import {official.file} --as {name}`."
+    )
+    with progress() as watch:
+        path = download(url or official.url, folder / official.file, known.archives, watch, manual=manual)
+        manifest = import_as(path, name, overwrite=overwrite, watch=watch)
+    if not keep:
+        path.unlink(missing_ok=True)
+    _done(manifest)
+
+
+@app.command("import")
+@guarded
+def import_(
+    path: Annotated[Path, typer.Argument(help="An archive, a folder, or an array file.")],
+    name: Annotated[str, typer.Option("--as", metavar="NAME", help="The name it gets.")],
+    size: Annotated[int | None, typer.Option(min=1, help="Make pictures N×N.", show_default="as they are")] = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Default number of tasks.", show_default="by classes")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides what is held out if there is no test part.")] = 0,
+    test_share: Annotated[float, typer.Option(help="How much is held out then.")] = 0.2,
+    flip: Annotated[
+        bool | None, typer.Option("--flip/--no-flip", help="Mirror in training.", show_default="published sets only")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Import an official archive, its folder, a folder of pictures, arrays, or a saved Hugging Face data set."""
+    from odedm.data.importer import import_as
+
+    with progress() as watch:
+        manifest = import_as(
+            path.expanduser(),
+            name,
+            size=size,
+            seed=seed,
+            test_share=test_share,
+            tasks=tasks,
+            flip=flip,
+            overwrite=overwrite,
+            watch=watch,
+        )
+    _done(manifest)
+
+
+@app.command()
+@guarded
+def verify(name: Name) -> None:
+    """Read every byte of an imported data set and compare it with its checksum."""
+    from odedm.data import cache
+
+    manifest = cache.verify(name)
+    out.print(f"'{name}' is sound: checksum {manifest.checksum}.", highlight=False)
+
+
+@app.command()
+@guarded
+def show(name: Name, as_json: AsJson = False) -> None:
+    """What an imported data set holds."""
+    from odedm.data import cache
+
+    manifest = cache.find(name)
+    if as_json:
+        sys.stdout.write(manifest.to_json())
+        return
+    _print(manifest)
+
+
+def _done(manifest: Manifest) -> None:
+    skipped = f" {manifest.skipped} other files were skipped." if manifest.skipped else ""
+    out.print(f"Imported '{manifest.name}': {_about(manifest)}{skipped}", highlight=False, markup=False, soft_wrap=True)
+    out.print(
+        f"Use it: odedm run --data {manifest.name} --tasks {manifest.tasks}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _print(manifest: Manifest) -> None:
+    from odedm.data import cache
+
+    names = ", ".join(manifest.class_names[:10]) + (" …" if len(manifest.class_names) > 10 else "")
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    rows = {
+        "name": manifest.name,
+        "from": f"{manifest.source} ({manifest.kind})",
+        "rows": f"{manifest.rows[0]} for training, {manifest.rows[1]} for testing",
+        "row": f"{_shape(manifest)} {'bytes' if manifest.dtype == 'U8' else 'numbers'}",
+        "classes": f"{len(manifest.class_names)}: {names}",
+        "tasks": str(manifest.tasks),
+        "training views": f"pad {manifest.pad}, {'mirrored half of the time' if manifest.flip else 'not mirrored'}",
+        "mean": _numbers(manifest.mean),
+        "deviation": _numbers(manifest.deviation),
+        "measured": f"{_numbers(manifest.measured_mean)}; {_numbers(manifest.measured_deviation)}",
+        "skipped files": str(manifest.skipped),
+        "checksum": manifest.checksum,
+        "folder": f"{cache.root() / manifest.name} ({cache.disk_bytes(manifest) / 1e6:.1f} MB)",
+    }
+    for each, value in rows.items():
+        table.add_row(f"[bold]{each}[/]", value)
+    out.print(table, highlight=False)
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return " ".join(f"{each:.4f}" for each in values[:4]) + (" …" if len(values) > 4 else "")

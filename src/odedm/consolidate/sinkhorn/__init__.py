@@ -1,0 +1,1 @@
+"""Entropic optimal transport: the distance, its solver and its estimates."""

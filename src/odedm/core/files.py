@@ -1,0 +1,102 @@
+"""Writing files so that a reader sees the old one or the new one, never half of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from odedm.core.errors import UsageError
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write to a temporary file beside `path`, flush it to the disk, then rename it into place."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+        sync_folder(path.parent)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write text as UTF-8, whole or not at all."""
+    write_bytes(path, content.encode())
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's own entries, so that a rename in it outlives a power cut; where the system can."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems have no such thing
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_file(path: Path) -> None:
+    """Flush a file that something else has written."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def staged_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its place when the block ends well, and vanishes otherwise."""
+    staging = Path(tempfile.mkdtemp(dir=writable_folder(folder.parent), prefix=f".{folder.name}.{os.getpid()}."))
+    try:
+        yield staging
+        staging.chmod(0o755)
+        sync_folder(staging)
+        if folder.exists():  # moved aside first: at every moment there is a whole folder to be found
+            old = staging.with_name(staging.name + ".old")
+            os.replace(folder, old)
+            os.replace(staging, folder)
+            shutil.rmtree(old)
+        else:
+            os.replace(staging, folder)
+        sync_folder(folder.parent)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def sweep_staging(folder: Path) -> None:
+    """Clear up what killed processes left of their work on `folder`; one that they had moved aside is moved back.
+
+    Only for who knows that no other process is at work on it.
+    """
+    mark = re.compile(re.escape(f".{folder.name}.") + r"\d+\..+")
+    for left in [each for each in folder.parent.iterdir() if mark.fullmatch(each.name)]:
+        if left.name.endswith(".old") and not folder.exists():
+            os.replace(left, folder)
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def writable_folder(path: Path, option: str = "--out runs/mine") -> Path:
+    """Make the folder and prove that files can be written into it, or say why not."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"Cannot write into the folder '{path}': {reason}. Give a folder you may write to, e.g. {option}."
+        ) from error

@@ -1,0 +1,105 @@
+"""Every name a user can give, with one line each and where it lives; torch is imported only when one is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for: `target` is "module:attribute" below the package."""
+
+    target: str
+    about: str
+
+    def load(self) -> Any:
+        """Import the module and hand out the attribute.
+
+        >>> Entry("core.errors:UsageError", "the error").load().__name__
+        'UsageError'
+        """
+        module, _, attribute = self.target.partition(":")
+        return getattr(import_module(f"odedm.{module}"), attribute)
+
+
+METHODS = {
+    "er": Entry("methods.er:ER", "Experience replay: one cross-entropy over the stream batch and a replay draw."),
+    "der": Entry("methods.der:DER", "Dark experience replay: keeps the logits of stored rows where they were."),
+    "derpp": Entry("methods.derpp:DERpp", "DER++: DER plus cross-entropy on a second, independent replay draw."),
+    "refresh": Entry("methods.refresh:Refresh", "DER++refresh: DER++ after a small step of unlearning."),
+    "fdr": Entry("methods.fdr:FDR", "Function distance: keeps the predictions on stored rows where they were."),
+    "icarl": Entry("methods.icarl:ICarl", "iCaRL: distillation, herded exemplars, nearest mean of exemplars."),
+    "puridiver": Entry("methods.puridiver:PuriDivER", "PuriDivER: pure and diverse rows, for noisy labels."),
+    "vrmcl": Entry("methods.vrmcl:VRMCL", "VR-MCL: meta-learning with a variance-reduced hypergradient."),
+    "pocl": Entry("methods.pocl:POCL", "POCL: hypergradients of past tasks in Pareto balance."),
+}
+
+MEMORIES = {
+    "reservoir": Entry("memory.reservoir:Reservoir", "A uniform sample of the whole stream."),
+    "native": Entry("memory.base:Memory", "The memory policy that the method was published with."),
+    "odedm": Entry("memory.dual:DualMemory", "The reservoir and a long-term memory of prototypes in one budget."),
+}
+
+POLICIES = {
+    "reservoir": Entry("memory.reservoir:Reservoir", "A uniform sample of the whole stream."),
+    "task-quota": Entry("memory.quota:TaskQuota", "As many rows of every task, chosen when it ends (FDR)."),
+    "task-quota-released": Entry(
+        "memory.quota:ReleasedTaskQuota", "FDR's quota as the framework releases it: off by one, nearly balanced."
+    ),
+    "herded": Entry("memory.herding:HerdedQuota", "As many exemplars of every class, chosen by herding (iCaRL)."),
+    "purity": Entry("memory.purity:Purity", "Rows with small loss, unlike each other (PuriDivER)."),
+}
+"""How short-term rows are chosen; a method's `native` is one of these."""
+
+DATASETS = {
+    "fashion-mini": Entry("data.builtin:fashion_mini", "Fashion-MNIST subset, 300 + 100 a class, 28×28 (embedded)."),
+    "digits": Entry("data.builtin:digits", "scikit-learn's 8×8 digits, 10 classes (extra `digits`)."),
+    "blobs": Entry("stream.synthetic:blobs", "Gaussian blobs in 16 dimensions, 10 classes (synthetic)."),
+    "shapes": Entry("stream.synthetic:shapes", "Noisy 12×12 colour patterns, 6 classes (synthetic)."),
+}
+
+DISTANCES = {
+    "sinkhorn": Entry("consolidate.distance:Sinkhorn", "Entropic optimal transport between feature histograms."),
+    "l2": Entry("consolidate.distance:L2", "Euclidean distance."),
+    "l1": Entry("consolidate.distance:L1", "Sum of absolute differences."),
+    "mmd": Entry("consolidate.distance:MMD", "Maximum mean discrepancy with a Gaussian kernel."),
+}
+
+NETS = {
+    "mlp": Entry("nets.small:MLP", "Two hidden layers, for vectors."),
+    "cnn": Entry("nets.small:SmallCNN", "Three convolutions with BatchNorm, for small images."),
+    "resnet18": Entry("nets.resnet:ResNet18", "ResNet-18 with the CIFAR stem, width 64."),
+    "resnet18-slim": Entry("nets.resnet:slim_resnet18", "The same at width 20, a tenth of the weights."),
+    "vit": Entry("nets.vit:ViT", "Vision transformer (ViT-Tiny/16), for large images; reads weights from a file."),
+}
+
+SETTINGS = {
+    "standard": "All training rows.",
+    "imbalanced": "Even-numbered classes lose the rows at even positions, so they keep half.",
+    "imbalanced-all": "Every class loses the rows at even positions (the paper's other reading; stays balanced).",
+    "long-tail": "Class i keeps a share that falls geometrically to 1/factor (--factor).",
+}
+
+REPLAYS = {
+    "auxiliary": "Draws from short-term as ever, plus one cross-entropy term on a long-term draw.",
+    "union": "Draws from short-term and long-term rows alike, no further term.",
+    "both": "Union draws plus the auxiliary term.",
+}
+
+CLASS_ORDERS = {
+    "natural": "Classes arrive in the order of their labels.",
+    "seed": "Classes arrive in an order drawn from the seed.",
+}
+
+SPACES = {
+    "features": "The network's penultimate layer, in evaluation mode.",
+    "pixels": "The raw image.",
+}
+
+PRECISIONS = {
+    "fp32": "float32 throughout.",
+    "tf32": "float32, but convolutions of a GPU round their inputs to 10 bits of fraction.",
+    "bf16": "The trunk in bfloat16; weights, BatchNorm's statistics, the head and losses in float32.",
+}

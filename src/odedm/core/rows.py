@@ -1,0 +1,90 @@
+"""Rows with named columns, tasks of a stream, and what a memory may ask of the learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Rows = dict[str, Tensor]
+"""Columns by name that share their first dimension."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column to be stored: its name, the shape of one entry, its type."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+
+
+class Part(Enum):
+    """Which rows of a memory are meant."""
+
+    ALL = "all"
+    SHORT = "short"
+    LONG = "long"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a stream: its place, its classes, and its training rows in the order they arrive."""
+
+    index: int
+    total: int
+    classes: tuple[int, ...]
+    rows: Rows
+
+    @property
+    def last(self) -> bool:
+        """Whether no task follows."""
+        return self.index == self.total - 1
+
+    def __len__(self) -> int:
+        return len(self.rows["label"])
+
+
+class Probe(Protocol):
+    """All that a memory may ask of the learner, with the network in evaluation mode and without gradients."""
+
+    def embed(self, image: Tensor) -> Tensor:
+        """Features [n, d] of raw images [n, ...] by the current network."""
+        ...
+
+    def annotate(self, rows: Rows) -> Rows:
+        """The method's own fields (e.g. logits) for rows that carry raw images."""
+        ...
+
+    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Features [n, d] and cross-entropies [n] of rows with raw images and labels, from one forward."""
+        ...
+
+    def class_weights(self) -> Tensor:
+        """The head's weights [C, d]: what each class looks for in the features."""
+        ...
+
+    def training_loss(self) -> Tensor:
+        """The loss of the last update, a 0-d tensor."""
+        ...
+
+
+def take(rows: Rows, index: Tensor) -> Rows:
+    """The rows at `index` [n], column by column.
+
+    >>> take({"label": torch.tensor([5, 6, 7])}, torch.tensor([2, 0]))
+    {'label': tensor([7, 5])}
+    """
+    return {name: column.index_select(0, index) for name, column in rows.items()}
+
+
+def count(rows: Rows) -> int:
+    """How many rows the columns hold.
+
+    >>> count({"label": torch.zeros(3)})
+    3
+    """
+    return len(next(iter(rows.values())))

@@ -1,0 +1,1 @@
+"""How data gets onto the disk."""

@@ -1,0 +1,161 @@
+"""Reads the pickles of CIFAR's python version as data: an inert interpreter of few opcodes that calls nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pickletools import genops
+from typing import Any
+
+import numpy as np
+
+from odedm.core.errors import UsageError
+
+PLAIN = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+PUSH = {"BININT", "BININT1", "BININT2", "BINSTRING", "SHORT_BINSTRING"}
+"""Opcodes whose argument is the value."""
+NAMES = {"numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype"}
+"""All that the format names; they stay words here, and mean an array of bytes and nothing else."""
+LIMIT = 1_000_000
+"""More opcodes than any such file has."""
+
+
+@dataclass
+class _Word:
+    """A name from `NAMES`, never looked up."""
+
+    text: str
+
+
+@dataclass
+class _Making:
+    """What a REDUCE would make: an array or its type, filled in by the BUILD that follows."""
+
+    kind: str
+    arguments: tuple[Any, ...]
+    state: tuple[Any, ...] | None = None
+
+
+@dataclass
+class _Machine:
+    where: str
+    stack: list[Any] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+    memo: dict[int, Any] = field(default_factory=dict)
+
+    def refuse(self, what: str) -> UsageError:
+        return UsageError(
+            f"'{self.where}' {what}, which CIFAR's python version has no use for: it is not that format, and could do "
+            "harm if it were run. Nothing of it was. Take the binary version (cifar-10-binary.tar.gz)."
+        )
+
+    def since_mark(self) -> list[Any]:
+        start = self.marks.pop()
+        taken = self.stack[start:]
+        del self.stack[start:]
+        return taken
+
+    def take(self, number: int) -> tuple[Any, ...]:
+        if number > len(self.stack):
+            raise IndexError(number)
+        taken = tuple(self.stack[-number:])
+        del self.stack[-number:]
+        return taken
+
+
+def read_batch(content: bytes, where: str) -> dict[str, Any]:
+    """The dictionary of one batch file: lists, words, whole numbers, and arrays of bytes [n, d].
+
+    Opcodes outside a short list, names outside `NAMES` and anything that would be called are refused by name.
+    """
+    machine = _Machine(where)
+    try:
+        for number, (opcode, argument, _) in enumerate(genops(content)):
+            if number > LIMIT:
+                raise machine.refuse(f"has more than {LIMIT} instructions")
+            if opcode.name == "STOP":
+                break
+            _step(machine, opcode.name, argument)
+        (result,) = machine.stack
+    except UsageError:
+        raise
+    except Exception as error:  # whatever the parser trips over, the file is not what it should be
+        raise UsageError(
+            f"'{where}' is truncated or corrupt ({error or type(error).__name__}). Get it again."
+        ) from error
+    if not isinstance(result, dict):
+        raise machine.refuse(f"holds a {type(result).__name__}")
+    return {key: _finish(machine, value) for key, value in result.items()}
+
+
+def _step(machine: _Machine, name: str, argument: Any) -> None:  # noqa: PLR0912 - one branch per opcode
+    stack = machine.stack
+    if name in PUSH:
+        stack.append(argument)
+    elif name in PLAIN:
+        stack.append(PLAIN[name])
+    elif name == "PROTO":
+        if argument > 2:
+            raise machine.refuse(f"is a pickle of protocol {argument}")
+    elif name in ("BINPUT", "LONG_BINPUT"):
+        machine.memo[argument] = stack[-1]
+    elif name in ("BINGET", "LONG_BINGET"):
+        stack.append(machine.memo[argument])
+    elif name == "MARK":
+        machine.marks.append(len(stack))
+    elif name == "EMPTY_DICT":
+        stack.append({})
+    elif name == "EMPTY_LIST":
+        stack.append([])
+    elif name == "EMPTY_TUPLE":
+        stack.append(())
+    elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+        stack.append(machine.take(int(name[-1])))
+    elif name == "TUPLE":
+        stack.append(tuple(machine.since_mark()))
+    elif name in ("APPEND", "APPENDS"):
+        items = machine.take(1) if name == "APPEND" else machine.since_mark()
+        _the(list, stack[-1]).extend(items)
+    elif name in ("SETITEM", "SETITEMS"):
+        pairs = machine.take(2) if name == "SETITEM" else machine.since_mark()
+        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+            _the(dict, stack[-1])[_the(str, key)] = value  # words alone: nested tuples can take years to hash
+    elif name == "GLOBAL":
+        if argument not in NAMES:
+            raise machine.refuse(f"asks for '{str(argument).replace(' ', '.')}'")
+        stack.append(_Word(argument))
+    elif name == "REDUCE":
+        word, arguments = machine.take(2)
+        if not isinstance(word, _Word) or word.text == "numpy ndarray":
+            raise machine.refuse("wants something called")
+        stack.append(_Making("type" if word.text == "numpy dtype" else "array", arguments))
+    elif name == "BUILD":
+        (state,) = machine.take(1)
+        _the(_Making, stack[-1]).state = state
+    else:
+        raise machine.refuse(f"uses the instruction {name}")
+
+
+def _the(kind: type[Any], value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"a {type(value).__name__} where a {kind.__name__} belongs")
+    return value
+
+
+def _finish(machine: _Machine, value: Any) -> Any:
+    """Arrays made from their parts: version, shape, type, column order, bytes."""
+    if not isinstance(value, _Making):
+        return value
+    if value.kind != "array" or not value.state or len(value.state) != 5:
+        raise machine.refuse("holds an array in an unknown form")
+    _, shape, kind, columns_first, content = value.state
+    if not isinstance(kind, _Making) or kind.kind != "type" or kind.arguments[:1] not in (("u1",), ("|u1",)):
+        raise machine.refuse("holds an array that is not of bytes")
+    raw = _the(str, content).encode("latin-1")
+    if (
+        columns_first
+        or not all(isinstance(side, int) for side in shape)
+        or len(shape) != 2
+        or shape[0] * shape[1] != len(raw)
+    ):
+        raise machine.refuse(f"holds an array of {len(raw)} bytes that says its shape is {shape}")
+    return np.frombuffer(raw, np.uint8).reshape(shape)

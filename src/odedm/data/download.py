@@ -1,0 +1,159 @@
+"""Gets a file over HTTP: a broken download goes on where it stopped, and only the known file is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import shutil
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from odedm.core.errors import UsageError
+from odedm.data.image_workers import Watch
+from odedm.data.published import Archive
+
+CHUNK = 1 << 18
+TIMEOUT = 30.0
+TRIES = 4
+MOST = 64 << 30
+"""Bytes of a file whose length nobody knows."""
+
+
+def download(url: str, target: Path, known: Sequence[Archive], watch: Watch, *, manual: str) -> Path:
+    """Get `url` into `target`; `known` are the files it may be, `manual` the sentence on doing it by hand.
+
+    What has arrived stays in `<target>.part`, with a note of what it is a part of, until the file is whole.
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise UsageError(
+            f"'{url}' is no web address; http:// and https:// are. A file on disk can be imported. {manual}"
+        )
+    if target.is_file() and _matches(target, known):
+        return target
+    part = target.with_name(target.name + ".part")
+    error: Exception | None = None
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(min(2.0**attempt, 8.0) * RETRY_PAUSE)
+        try:
+            _fetch(url, part, known, watch)
+            break
+        except urllib.error.HTTPError as failure:
+            failure.close()
+            if failure.code == 416 or failure.code >= 500:
+                if failure.code == 416:
+                    _forget(part)
+                error = failure
+                continue
+            raise UsageError(
+                f"'{url}' cannot be had: the server says {failure.code} {failure.reason}. {manual}"
+            ) from failure
+        except (
+            urllib.error.URLError,
+            http.client.HTTPException,
+            TimeoutError,
+            ConnectionError,
+            socket.gaierror,
+        ) as failure:
+            error = failure
+    else:
+        there = part.stat().st_size if part.is_file() else 0
+        kept = f" {there} bytes are kept; the same command goes on from there." if there else ""
+        reason = getattr(error, "reason", None) or error
+        raise UsageError(f"'{url}' cannot be had: {reason}.{kept} {manual}") from error
+    if not _matches(part, known):
+        found = f"{part.stat().st_size} bytes, md5 {_digest(part, 'md5')}, sha256 {_digest(part, 'sha256')}"
+        _forget(part)
+        raise UsageError(f"What came from '{url}' is not the known file ({found}); it was removed. {manual}")
+    os.replace(part, target)
+    _forget(part)
+    return target
+
+
+RETRY_PAUSE = 1.0
+"""A factor for the pauses between tries."""
+
+
+def _fetch(url: str, part: Path, known: Sequence[Archive], watch: Watch) -> None:
+    """One try: ask for what is missing, append it, and fail if the connection ends early."""
+    note = part.with_name(part.name + ".of")
+    have, mark = (part.stat().st_size, _note(note, url)) if part.is_file() else (0, None)
+    headers = {"User-Agent": "odedm", "Accept-Encoding": "identity"}
+    if have and mark:
+        headers |= {"Range": f"bytes={have}-", "If-Range": mark}
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+        if answer.status != 206 or not str(answer.headers.get("Content-Range", "")).startswith(f"bytes {have}-"):
+            have = 0
+        length = answer.headers.get("Content-Length")
+        total = have + int(length) if length and length.isdigit() else None
+        limit = _limit(total, known, part)
+        mark = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+        note.write_text(f"{url}\n{mark}\n", "utf-8")
+        with part.open("ab" if have else "wb") as file:
+            while chunk := answer.read(CHUNK):
+                have += len(chunk)
+                if have > limit:
+                    raise UsageError(f"'{url}' sends more than {limit} bytes; the download was stopped.")
+                file.write(chunk)
+                watch("downloading", have, total or limit)
+            file.flush()
+            os.fsync(file.fileno())
+    if total is not None and have < total:
+        raise http.client.IncompleteRead(b"", total - have)
+
+
+def _limit(total: int | None, known: Sequence[Archive], part: Path) -> int:
+    """As many bytes as may come: the known length, or what the disk has room for."""
+    sizes = [archive.size for archive in known]
+    limit = max(size for size in sizes if size) if sizes and all(sizes) else MOST
+    free = shutil.disk_usage(part.parent).free
+    if total is not None and total - (part.stat().st_size if part.is_file() else 0) > free:
+        raise UsageError(f"The download needs {total} bytes, but {free} are free in '{part.parent}'. Set ODEDM_DATA.")
+    return min(limit, MOST)
+
+
+def _note(note: Path, url: str) -> str | None:
+    """What the server called the file of which a part is here; None if that was another file or is not known."""
+    try:
+        of, mark = note.read_text("utf-8").splitlines()[:2]
+    except (OSError, ValueError):
+        return None
+    return mark or None if of == url else None
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    part.with_name(part.name + ".of").unlink(missing_ok=True)
+
+
+def _matches(path: Path, known: Sequence[Archive]) -> bool:
+    """Whether a file is one of those that are known; anything is, where none is."""
+    if not known:
+        return True
+    found: dict[str, str] = {}
+    for archive in known:
+        if archive.size is not None and archive.size != path.stat().st_size:
+            continue
+        kind, wanted = ("sha256", archive.sha256) if archive.sha256 else ("md5", archive.md5)
+        if wanted is None:
+            return True
+        if kind not in found:
+            found[kind] = _digest(path, kind)
+        if found[kind] == wanted:
+            return True
+    return False
+
+
+def _digest(path: Path, kind: str) -> str:
+    digest = hashlib.new(kind, usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

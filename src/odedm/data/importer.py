@@ -1,0 +1,177 @@
+"""From a path to a cache: decode into a temporary folder, check, and put it in its place whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from odedm.core.errors import UsageError
+from odedm.core.files import sync_folder, write_text
+from odedm.data import cache
+from odedm.data import detect as formats
+from odedm.data.archives import Folder
+from odedm.data.cache import MANIFEST, TENSORS, Manifest
+from odedm.data.cache_writer import write
+from odedm.data.image_workers import Watch
+from odedm.data.images import BadPicture
+
+SOURCES = ".sources"
+"""Which path was imported under which name: one small file per state of a path."""
+LOCKS = ".locks"
+PENDING = "pending"
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """Watch without a word."""
+
+
+def import_as(
+    path: Path,
+    name: str,
+    *,
+    size: int | None = None,
+    seed: int = 0,
+    test_share: float = 0.2,
+    tasks: int | None = None,
+    flip: bool | None = None,
+    overwrite: bool = False,
+    watch: Watch | None = None,
+) -> Manifest:
+    """Import a path under a name of your own, or under a published one for the data of that name."""
+    cache.check_name(name)
+    with _locked(name):
+        if (cache.root() / name).exists() and not overwrite:
+            raise UsageError(f"There is a data set '{name}' already; give another name, or --overwrite to replace it.")
+        found = formats.read(path, name, size=size, seed=seed, test_share=test_share)
+        with _staging(name) as staging:
+            manifest = write(found, staging, name, path, size, seed, watch or silent)
+            manifest = replace(manifest, tasks=tasks or manifest.tasks, flip=manifest.flip if flip is None else flip)
+            _finish(staging, manifest)
+    return manifest
+
+
+def import_path(path: Path, *, size: int | None = None, seed: int = 0, watch: Watch | None = None) -> Manifest:
+    """Import a path under its own name and its content's, or find it imported already."""
+    mark = fingerprint(path, size=size, seed=seed)
+    note = cache.root() / SOURCES / mark
+    with _locked(mark):
+        if note.is_file():
+            name = note.read_text("utf-8").strip()
+            if cache.is_cached(name):
+                return cache.load_manifest(name)
+        found = formats.read(path, size=size, seed=seed)
+        with _staging(mark) as staging:
+            manifest = write(found, staging, PENDING, path, size, seed, watch or silent)
+            manifest = replace(manifest, name=f"{_stem(path)}-{manifest.checksum[:8]}")
+            with _locked(manifest.name):
+                if cache.is_cached(manifest.name):
+                    manifest = cache.load_manifest(manifest.name)
+                else:
+                    _finish(staging, manifest)
+        note.parent.mkdir(exist_ok=True)
+        write_text(note, manifest.name + "\n")
+    return manifest
+
+
+def fingerprint(path: Path, *, size: int | None, seed: int) -> str:
+    """What tells one state of a path from another without reading its files: names, lengths and times of change."""
+    digest = hashlib.blake2b(f"{path.resolve()}/{size}/{seed}".encode(), digest_size=16)
+    if path.is_dir():
+        tree = Folder(path)
+        for name, length in tree.sizes.items():
+            digest.update(f"{name}\0{length}/{tree.changed[name]}\0".encode("utf-8", "surrogateescape"))
+    else:
+        status = path.stat()
+        digest.update(f"{status.st_size}/{status.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+def _stem(path: Path) -> str:
+    """A data set's name from a path's.
+
+    >>> _stem(Path("/data/My Flowers.tar.gz")), _stem(Path("/"))
+    ('my-flowers', 'data')
+    """
+    name = re.sub(r"\.(tar|tgz|gz|zip|npz|npy)\b", "", path.resolve().name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")[:40] or "data"
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[None]:
+    """One import of a name at a time: a second one waits, and then finds what the first one made.
+
+    Whoever holds the lock may sweep up after an import that was killed.
+    """
+    folder = prepared(cache.root())
+    handle = os.open(prepared(folder / LOCKS) / name, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            for remains in folder.glob(f".{name}~*"):
+                shutil.rmtree(remains, ignore_errors=True)
+        except (ImportError, OSError):
+            pass  # no locks here: renaming alone keeps readers safe, two imports merely do the work twice
+        yield
+    finally:
+        os.close(handle)
+
+
+def prepared(folder: Path) -> Path:
+    """The folder, made if need be, if files can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write into the data folder '{folder}': {error.strerror or error}. Set ODEDM_DATA to a folder you "
+            "may write to."
+        ) from error
+
+
+@contextmanager
+def _staging(name: str) -> Iterator[Path]:
+    """A temporary folder beside the caches that is gone when the block ends, whatever was not moved out of it."""
+    staging = Path(tempfile.mkdtemp(dir=cache.root(), prefix=f".{name}~"))  # a mark that no name has
+    try:
+        yield staging
+    except BadPicture as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
+            raise
+        raise UsageError(
+            f"Cannot write the cache in '{cache.root()}': {error.strerror}. Free some space, or set ODEDM_DATA to "
+            "another disk. Nothing was left behind."
+        ) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _finish(staging: Path, manifest: Manifest) -> None:
+    """Write the manifest, flush everything to the disk, and rename the folder into its place."""
+    final = cache.root() / manifest.name
+    (staging / "whole").mkdir()
+    os.replace(staging / TENSORS, staging / "whole" / TENSORS)
+    write_text(staging / "whole" / MANIFEST, manifest.to_json())
+    sync_folder(staging / "whole")
+    for attempt in range(5):
+        if final.exists():
+            os.replace(final, staging / f"old-{attempt}")  # readers keep their map; the name is free for a moment
+        try:
+            os.replace(staging / "whole", final)
+            break
+        except OSError as error:  # another import without locks was faster: its result gives way
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or attempt == 4:
+                raise
+    sync_folder(final.parent)

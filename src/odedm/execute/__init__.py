@@ -1,0 +1,1 @@
+"""Runs many jobs: on processes, on a GPU, on a cluster."""

@@ -1,0 +1,290 @@
+"""What a run will need, reckoned before it starts: a refusal with numbers instead of a kill for want of memory."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from odedm.core.errors import UsageError
+from odedm.core.registry import METHODS, NETS
+from odedm.methods.base import configure
+from odedm.nets.build import configure as configure_net
+from odedm.nets.build import pick
+from odedm.stream.dataset import Dataset
+from odedm.training.evaluate import BATCH
+from odedm.training.experiment import ODEDM, Experiment
+from odedm.training.resolve import load_data
+
+MIB = 1 << 20
+PROCESS = {"cpu": 350 * MIB, "cuda": 700 * MIB}
+"""What a process takes before it does anything: libraries on the host, the driver's context on a GPU."""
+
+FORWARDS: dict[str, tuple[int, int]] = {
+    "er": (1, 1),
+    "der": (1, 1),
+    "derpp": (1, 2),
+    "refresh": (1, 2),
+    "fdr": (1, 1),
+    "icarl": (1, 0),
+    "puridiver": (1, 1),
+    "vrmcl": (1, 1),
+    "pocl": (1, 0),
+}
+"""How many stream batches and replay draws a step holds in one graph; a method that is not here: (1, 3)."""
+
+TWICE = frozenset({"vrmcl", "pocl"})
+"""Methods that derive through a gradient: their graphs hold about three times as much, and compute in 32 bits."""
+
+WORDS = {
+    "activations": "--batch or --draw, or take a smaller --net",
+    "data": "the images' size, or take a smaller data set",
+    "memory": "--capacity",
+    "network": "the net's width, or take a smaller --net",
+    "consolidation": "the task's rows by --candidates N, or choose by --space features",
+    "process": "--lanes",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes of one run by what they are for."""
+
+    parts: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        shown = sorted(self.parts.items(), key=lambda part: -part[1])
+        return ", ".join(f"{name} {gib(size)}" for name, size in shown if size * 50 > self.total)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes a network holds of each row: `saved` for the way back, `largest` at one place; of its weights; features."""
+
+    saved: int
+    largest: int
+    weights: int
+    features: int
+
+
+def check_room(experiment: Experiment, data: Dataset, lanes: int = 1) -> None:
+    """Refuse what would not fit into the memory that is free now, `lanes` such runs at a time."""
+    device = _device(experiment)
+    room = available(device)
+    one = estimate(experiment, data, device)
+    needed = lanes * one.total + (PROCESS["cuda"] if device.type == "cuda" else 0)
+    if room is None or needed <= room:
+        return
+    largest = max(one.parts, key=lambda part: one.parts[part])
+    what = "This run needs" if lanes == 1 else f"{lanes} runs side by side need"
+    lower = WORDS[largest] if lanes == 1 or largest == "process" else f"--lanes, or {WORDS[largest]}"
+    where = "on the GPU" if device.type == "cuda" else "on this machine"
+    each = "" if lanes == 1 else " each"
+    raise UsageError(
+        f"{what} about {gib(needed)} of memory ({one}{each}), and {gib(room)} are free {where}. Lower {lower}."
+    )
+
+
+def fitting_lanes(plans: Sequence[Experiment], lanes: int, *, given: bool) -> int:
+    """How many of these runs go side by side: `lanes` where that fits, fewer unless the number was `given`.
+
+    What does not fit alone, or not in the number that was given, is refused.
+    """
+    kinds = {plan.slug(): plan for plan in plans}.values()  # seeds need the same
+    data = {name: load_data(name) for name in {plan.data for plan in kinds}}
+    if not given and lanes > 1:
+        plan = max(kinds, key=lambda each: lane_bytes(each, data[each.data], _device(each)))
+        room = available(_device(plan))
+        if room is not None:
+            shared = PROCESS["cuda"] if _device(plan).type == "cuda" else 0
+            lanes = max(1, min(lanes, (room - shared) // lane_bytes(plan, data[plan.data], _device(plan))))
+    for plan in kinds:
+        check_room(plan, data[plan.data], lanes)
+    return lanes
+
+
+def lane_bytes(experiment: Experiment, data: Dataset, device: torch.device | str) -> int:
+    """About how many bytes one more run takes on a device; on the CPU with the process that it runs in."""
+    return estimate(experiment, data, torch.device(device)).total
+
+
+def estimate(experiment: Experiment, data: Dataset, device: torch.device) -> Estimate:
+    """The bytes of one run by what they are for, at the moment when it holds most."""
+    net = footprint(experiment, data)
+    cuda = device.type == "cuda"
+    rows = data.image.nbytes + data.test_image.nbytes
+    host = 0 if cuda or data.known_checksum is not None else rows  # a cached data set is mapped, not held
+    step = _step_bytes(experiment, net, cuda=cuda)
+    look = 3 * net.largest * BATCH.get(device.type, BATCH["cpu"])
+    border = _border_bytes(experiment, data, net) + look
+    parts = {
+        "data": rows + host,
+        "memory": memory_bytes(experiment, data),
+        "network": int(net.weights * _copies(experiment, data, net, device)),
+        "activations": max(step, look),
+        "consolidation": max(0, border - max(step, look)),
+    }
+    return Estimate(parts if cuda else {**parts, "process": PROCESS["cpu"]})
+
+
+def memory_bytes(experiment: Experiment, data: Dataset) -> int:
+    """The store of λ rows: the raw row, label, task, index, prototype and order, its key, and logits where kept."""
+    per_row = data.image[:1].nbytes + 6 * 8 + 4 * data.classes
+    return experiment.memory.capacity * per_row
+
+
+def footprint(experiment: Experiment, data: Dataset) -> Footprint:
+    """What the network holds for each row, measured by a forward in which nothing is computed or allocated."""
+    rows = 2  # one row alone has no batch statistics
+    name = pick(experiment.net, data.shape)
+    options = configure_net(name, data.shape, data.classes, experiment.net_options)
+    with torch.device("meta"):
+        net = NETS[name].load()(
+            data.shape, data.classes, **{**options, **({"weights": ""} if "weights" in options else {})}
+        )
+        x = torch.empty(rows, *data.shape)
+    own = {each.untyped_storage()._cdata for each in (*net.parameters(), *net.buffers())}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        features = net.features(x)
+        logits = net.head(features)
+    weights = sum(each.numel() * each.element_size() for each in net.parameters())
+    sizes = [*kept.values(), logits.nbytes]
+    return Footprint(sum(sizes) // rows, max(sizes) // rows, weights, features.flatten(1).shape[1])
+
+
+def _step_bytes(experiment: Experiment, net: Footprint, *, cuda: bool) -> int:
+    """What the graphs of one step hold at once, and what the way back through the largest layer adds."""
+    batch, draw = experiment.batch, experiment.draw or experiment.batch
+    batches, draws = FORWARDS.get(experiment.method, (1, 3))
+    rows = batches * batch + draws * draw
+    if experiment.method == "pocl":
+        rows += min(int(experiment.options.get("pool", 300)), experiment.memory.capacity)
+    if isinstance(experiment.memory, ODEDM) and experiment.memory.replay != "union":
+        rows += draw
+    precision = getattr(experiment, "precision", "auto")
+    half = precision == "bf16" or (precision == "auto" and cuda and experiment.method not in TWICE)
+    size = rows * (net.saved + 2 * net.largest) * (3 if experiment.method in TWICE else 1) // (2 if half else 1)
+    size += size // 4  # workspaces of convolutions, and gaps between blocks
+    captured = cuda and bool(getattr(experiment, "capture", True))
+    return 2 * size if captured else size  # a recorded step has a pool of its own, beside that of the steps before it
+
+
+def _copies(experiment: Experiment, data: Dataset, net: Footprint, device: torch.device) -> float:
+    """How many times as much as its weights a network takes: gradients, momentum, and what the method keeps."""
+    values = configure(experiment.method, METHODS[experiment.method].load(), dict(experiment.options))
+    common = 2.5 + bool(values.get("momentum"))
+    tasks = experiment.tasks or data.tasks
+    own: dict[str, float] = {
+        "refresh": 4 + _gradients_at_once(net, device),
+        "icarl": 4,
+        "vrmcl": 7 + 4 * math.ceil(experiment.batch / max(1, int(values.get("chunk", 8)))),
+        "pocl": 9 + tasks,
+    }
+    return common + own.get(experiment.method, 1 if experiment.method in FORWARDS else 5)
+
+
+def _gradients_at_once(net: Footprint, device: torch.device) -> float:
+    """Gradients of single rows that DER++refresh holds when a task ends, in networks."""
+    from odedm.methods import refresh
+
+    entries = refresh.ENTRIES.get(device.type, refresh.ENTRIES["cpu"])
+    return 3.0 * max(1, min(refresh.CHUNK, entries // max(1, net.weights // 4)))
+
+
+def _border_bytes(experiment: Experiment, data: Dataset, net: Footprint) -> int:
+    """What choosing prototypes adds: points of a task, and the distances between the clusters of a class."""
+    memory = experiment.memory
+    if not isinstance(memory, ODEDM):
+        return 0
+    tasks = experiment.tasks or data.tasks
+    of_class = int(data.label.bincount(minlength=data.classes).max())
+    if isinstance(memory.candidates, int):
+        of_class = min(of_class, memory.candidates)
+    wide = data.image[0].numel() if memory.space == "pixels" else net.features
+    points = 4 * of_class * (data.classes // tasks) * wide
+    clouds = 4 * 4 * (of_class // 2) ** 2 if memory.dac else 0
+    ground = 3 * 8 * (wide if memory.space == "features" else wide // max(1, data.shape[0])) ** 2
+    return 3 * points + clouds + (ground if memory.distance == "sinkhorn" else 0)
+
+
+def _device(experiment: Experiment) -> torch.device:
+    cuda = experiment.device == "cuda" or (experiment.device == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if cuda else "cpu")
+
+
+def available(device: torch.device) -> int | None:
+    """Bytes that are free now on a device; None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return host_room()
+
+
+def host_room(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Free bytes of the machine, or of the container where that allows less."""
+    found = [each for each in (_free_of_machine(proc), _free_of_group(proc, groups)) if each is not None]
+    return min(found) if found else None
+
+
+def _free_of_machine(proc: Path) -> int | None:
+    try:
+        for line in (proc / "meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if proc == Path("/proc") else None
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _free_of_group(proc: Path, groups: Path) -> int | None:
+    """Limit minus use of the control group, its file cache not counted: that is given back when asked for."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    own = next((line.split(":", 2)[2].strip("/") for line in lines if line.startswith("0::")), "")
+    rooms = []
+    for folder in {groups / own, groups}:
+        rooms.append(_room_of(folder / "memory.max", folder / "memory.current", folder / "memory.stat"))
+    old = groups / "memory"
+    rooms.append(_room_of(old / "memory.limit_in_bytes", old / "memory.usage_in_bytes", old / "memory.stat"))
+    known = [each for each in rooms if each is not None]
+    return min(known) if known else None
+
+
+def _room_of(limit: Path, used: Path, table: Path) -> int | None:
+    try:
+        most = int(limit.read_text())  # "max" where there is no limit
+        entries = dict(line.split() for line in table.read_text().splitlines())
+        cache = int(entries.get("total_inactive_file", entries.get("inactive_file", 0)))
+        return max(0, most - int(used.read_text()) + cache) if most < 1 << 60 else None
+    except (OSError, ValueError):
+        return None
+
+
+def gib(size: int) -> str:
+    """Bytes to read.
+
+    >>> gib(3 << 29), gib(5 << 20)
+    ('1.5 GiB', '5 MiB')
+    """
+    return f"{size / 2**30:.1f} GiB" if size >= 1 << 30 else f"{math.ceil(size / MIB)} MiB"

@@ -1,0 +1,222 @@
+"""Work on more than one machine by Ray: each piece a task of its own that outlives a lost worker.
+
+Workers need this package and the data set, no shared disk: a run's files come back and are written here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from odedm.core.errors import UsageError
+from odedm.core.files import staged_folder, write_bytes
+from odedm.execute.job import Done, Event, Failed, Progressed, Work, sentence
+from odedm.execute.perform import perform
+from odedm.training.experiment import Experiment
+from odedm.training.hold_out import Selection
+from odedm.training.observation import Looks
+
+MOST_BYTES = 1 << 30
+"""What a run may send back: its result, its memory's rows and its evidence."""
+RETRIES = 5
+POLL = 0.5
+PATIENCE = 10.0
+"""Seconds to wait for a cluster to answer."""
+LOCAL_STORE = 128 << 20
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""No usage statistics leave the machine; what is set already stays."""
+
+
+class Cluster:
+    """Lanes that are Ray tasks, each with `cpus` and a fraction `gpus` of a GPU.
+
+    Without an address a Ray of this machine is started with room for `lanes`, and ended with the study.
+    """
+
+    def __init__(
+        self, lanes: int | None = None, *, address: str | None = None, cpus: float = 1.0, gpus: float = 0.0
+    ) -> None:
+        self._ray = _ray()
+        self._begin(lanes, address, cpus)
+        self.lanes = lanes or self._room(cpus, gpus)
+        remote: Any = self._ray.remote
+        self._task = remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(do_remotely)
+        self._ear: Any = remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Ear).remote()
+        self._running: dict[Any, tuple[int, Work]] = {}
+        self._asked = 0.0
+
+    def _begin(self, lanes: int | None, address: str | None, cpus: float) -> None:
+        wishes: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        if address is None and not os.environ.get("RAY_ADDRESS"):
+            room = lanes or max(1, int((os.cpu_count() or 1) / max(cpus, 0.01)))
+            wishes |= {"num_cpus": max(1, round(room * cpus)), "object_store_memory": LOCAL_STORE}
+        else:
+            wishes = {"address": address or "auto", "log_to_driver": False, "logging_level": "ERROR"}
+        where = f"at '{address}'" if address else "on this machine"
+        try:
+            _knock(address)
+            self._ray.init(**wishes)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            token = " If it asks for a token, set RAY_AUTH_MODE=token here as there." if address else ""
+            said = " ".join(str(error).split())[:300].rstrip(".")
+            raise UsageError(f"Ray could not be reached {where}: {said}.{token}") from error
+
+    def _room(self, cpus: float, gpus: float) -> int:
+        there: dict[str, float] = self._ray.cluster_resources()
+        rooms = [there.get("CPU", 0.0) / cpus] if cpus else []
+        rooms += [there.get("GPU", 0.0) / gpus] if gpus else []
+        room = int(min(rooms, default=1.0))
+        if room < 1:
+            self.close()
+            raise UsageError(
+                f"The cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs, too few for one run "
+                f"with {cpus:g} and {gpus:g}. Give smaller --cpus or --gpus."
+            )
+        return room
+
+    def fits(self, work: Work) -> bool:
+        """Whether fewer tasks are under way than there are lanes."""
+        del work
+        return len(self._running) < self.lanes
+
+    def start(self, number: int, work: Work) -> None:
+        """Hand the work to Ray, as plain data."""
+        self._running[self._task.remote(packed(work), number, self._ear)] = (number, work)
+
+    def events(self, timeout: float) -> Iterator[Event]:
+        """Pass on progress, and write what comes back into the study's folder."""
+        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout) if self._running else ([], [])
+        if time.monotonic() - self._asked > POLL:
+            self._asked = time.monotonic()
+            yield from self._progress()
+        for reference in done:
+            number, work = self._running.pop(reference)
+            yield self._outcome(reference, number, work)
+
+    def _progress(self) -> Iterator[Event]:
+        with suppress(self._ray.exceptions.RayError):
+            for number, seen in self._ray.get(self._ear.take.remote(), timeout=5).items():
+                yield Progressed(number, *seen)
+
+    def _outcome(self, reference: Any, number: int, work: Work) -> Event:
+        try:
+            answer: dict[str, Any] = self._ray.get(reference)
+            if "error" in answer:
+                return Failed(number, answer["error"])
+            if work.kind == "run":
+                unpack(answer["files"], work.folder)
+        except self._ray.exceptions.RayError as error:
+            return Failed(number, f"Ray lost this run {RETRIES + 1} times: {sentence(error)[:300]}")
+        except (OSError, UsageError) as error:
+            return Failed(number, sentence(error))
+        return Done(number, answer.get("score"))
+
+    def close(self) -> None:
+        """Cancel what is under way and leave the cluster."""
+        for reference in getattr(self, "_running", {}):
+            with suppress(Exception):
+                self._ray.cancel(reference, force=True)
+        self._ray.shutdown()
+
+
+class Ear:
+    """Where workers tell how far they are, and the driver asks; the last word of each is enough."""
+
+    def __init__(self) -> None:
+        self.heard: dict[int, tuple[int, int, int]] = {}
+
+    def tell(self, number: int, done: int, total: int, process: int) -> None:
+        """A worker's word."""
+        self.heard[number] = (done, total, process)
+
+    def take(self) -> dict[int, tuple[int, int, int]]:
+        """What was said since the last time."""
+        heard, self.heard = self.heard, {}
+        return heard
+
+
+def do_remotely(plain: dict[str, Any], number: int, ear: Any) -> dict[str, Any]:
+    """What a worker does: the work in a folder of its own, then its files or its score, or why it failed."""
+    work = unpacked(plain)
+
+    def report(done: int, total: int) -> None:
+        if ear is not None:
+            ear.tell.remote(number, done, total, os.getpid())
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="odedm-") as place:
+            folder = Path(place) / "run"
+            score = perform(replace(work, folder=folder, overwrite=False), report)
+            return {"score": score, "files": contents(folder) if work.kind == "run" else {}}
+    except Exception as error:  # whatever it is, it is this run's alone
+        return {"error": sentence(error)}
+
+
+def packed(work: Work) -> dict[str, Any]:
+    """A piece of work as plain data."""
+    select = None if work.select is None else asdict(work.select)
+    plan, looks = json.dumps(work.experiment.describe()), work.looks.to_dict()
+    return {"key": work.key, "kind": work.kind, "experiment": plan, "select": select, "looks": looks}
+
+
+def unpacked(plain: dict[str, Any]) -> Work:
+    """The work again.
+
+    >>> from odedm.training.experiment import Reservoir
+    >>> work = Work("key", Experiment(Reservoir(5)), kind="trial", select=Selection(), looks=Looks(anytime=3))
+    >>> unpacked(packed(work)) == work
+    True
+    """
+    own = plain["select"]
+    select = None if own is None else Selection(own["tasks"], own["share"], tuple(own["seeds"]))
+    experiment = Experiment.from_dict(json.loads(plain["experiment"]))
+    return Work(plain["key"], experiment, kind=plain["kind"], select=select, looks=Looks.from_dict(plain["looks"]))
+
+
+def contents(folder: Path, most: int = MOST_BYTES) -> dict[str, bytes]:
+    """A finished run's files, refused where they are more than a driver should hold."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    size = sum(path.stat().st_size for path in files)
+    if size > most:
+        raise UsageError(
+            f"The run's files have {size} bytes, more than the {most} that are sent back. Lower λ, or keep no evidence."
+        )
+    return {path.name: path.read_bytes() for path in files}
+
+
+def unpack(files: dict[str, bytes], folder: Path) -> None:
+    """Write a run's files into its folder, all of them or none."""
+    if any(Path(name).name != name or name.startswith(".") for name in files):
+        raise UsageError("A worker sent a file whose name leads out of its folder; nothing was written.")
+    with staged_folder(folder) as staging:
+        for name, content in files.items():
+            write_bytes(staging / name, content)
+
+
+def _knock(address: str | None) -> None:
+    """Find out that nobody listens at HOST:PORT before Ray does, which tries for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+
+
+def _ray() -> Any:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("The engine 'ray' needs Ray: pip install 'odedm[ray]', or leave out --engine.") from None
+    return ray

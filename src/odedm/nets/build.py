@@ -1,0 +1,88 @@
+"""From a net's name, options and input to the net itself."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from odedm.core.errors import UsageError, choose, unknown
+from odedm.core.registry import NETS
+from odedm.core.rng import derive
+from odedm.nets.base import Net
+
+LARGE = 128
+"""The side from which `auto` takes the vision transformer: there ResNet-18, whose stem keeps the size, costs too much.
+
+At 224×224 it makes 27 billion multiplications for an image, ViT-Tiny/16 1.2 billion."""
+
+_one_at_a_time = threading.Lock()
+"""Layers draw their weights from torch's one global generator, and runs may be built in several threads."""
+
+
+def pick(name: str, shape: tuple[int, ...]) -> str:
+    """The net that `auto` stands for: by the input's shape.
+
+    >>> [pick("auto", shape) for shape in ((16,), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 224, 224))]
+    ['mlp', 'cnn', 'resnet18', 'resnet18', 'vit']
+    """
+    if name != "auto":
+        choose("net", name, {**NETS, "auto": None})
+        return name
+    if len(shape) == 1:
+        return "mlp"
+    side = min(shape[1:])
+    return "cnn" if side < 32 else "resnet18" if side < LARGE else "vit"
+
+
+def options(name: str) -> dict[str, Any]:
+    """A net's own keywords and their defaults.
+
+    >>> options("resnet18")
+    {'width': 64}
+    """
+    keywords = inspect.signature(choose("net", name, NETS).load()).parameters.values()
+    return {each.name: each.default for each in keywords if each.default is not inspect.Parameter.empty}
+
+
+def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a net, the given ones in their declared type; refused where they, or the input, do not fit it.
+
+    Nothing is computed or allocated for it: the net is built on the device "meta".
+
+    >>> configure("vit", (3, 224, 224), 10, {"depth": "6"})
+    {'patch': 16, 'depth': 6, 'width': 192, 'heads': 3, 'weights': ''}
+    """
+    values = options(name)
+    for key, value in given.items():
+        if key not in values:
+            raise unknown(f"option of the net '{name}'", key, values)
+        values[key] = _cast(f"The net option {key} of '{name}'", value, type(values[key]))
+    with torch.device("meta"):
+        NETS[name].load()(shape, classes, **values)
+    return values
+
+
+def build(
+    name: str, shape: tuple[int, ...], classes: int, *, seed: int, options: Mapping[str, Any] | None = None
+) -> Net:
+    """A freshly initialised net; the seed alone decides its weights, whatever was drawn before."""
+    name = pick(name, shape)
+    values = configure(name, shape, classes, options or {})
+    with _one_at_a_time, torch.random.fork_rng(devices=[]):
+        # not torch.manual_seed, which would seed every GPU of the caller as well
+        torch.default_generator.manual_seed(derive(seed, "init"))
+        net: Net = NETS[name].load()(shape, classes, **values)
+    return net
+
+
+def _cast(what: str, value: Any, kind: type) -> Any:
+    try:
+        # an index, not int(): 6.5 blocks are no 6 blocks
+        return operator.index(value) if kind is int and not isinstance(value, str) else kind(value)
+    except (ValueError, TypeError):
+        raise UsageError(f"{what} must be of type {kind.__name__}; {value!r} was given.") from None

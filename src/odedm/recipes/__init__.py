@@ -1,0 +1,1 @@
+"""What we recommend, with the evidence."""

@@ -1,0 +1,113 @@
+"""Finished runs in a notebook: one row a run as a pandas frame, and a table that shows itself."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odedm.core.errors import UsageError
+from odedm.core.plain_data import flatten
+from odedm.report.load import Run, load
+from odedm.report.summary import Table, summarise
+from odedm.report.tables import to_csv, to_markdown
+
+if TYPE_CHECKING:
+    from odedm.report.model import TableModel
+
+MEASURED = ("acc_last", "acc_mean", "task_il_last", "forgetting", "backward_transfer")
+
+
+class Results:
+    """Every finished run at or below some folders.
+
+    >>> import tempfile, odedm
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     outcome = odedm.train("blobs", memory=odedm.Reservoir(20), method="er")
+    ...     _ = outcome.save(Path(place) / "one")
+    ...     results = Results(place)
+    >>> len(results), results.rows()[0]["method.name"]
+    (1, 'er')
+    """
+
+    def __init__(self, *folders: str | Path) -> None:
+        if not folders:
+            raise UsageError("Give at least one folder of runs, e.g. Results('runs').")
+        self.runs: list[Run] = load([Path(each) for each in folders])
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat mapping a run: what was measured, then the configuration with names like `memory.rho`."""
+        return [_row(run) for run in self.runs]
+
+    def by_task(self) -> list[dict[str, Any]]:
+        """One flat mapping a run, task learned and task tested."""
+        return [
+            {"folder": str(run.folder), "seed": run.seed, "after": i, "task": j, "class_il": value, "task_il": masked}
+            for run in self.runs
+            for i, (row, other) in enumerate(zip(run.result.class_il, run.result.task_il, strict=True))
+            for j, (value, masked) in enumerate(zip(row, other, strict=True))
+        ]
+
+    def to_frame(self, *, by_task: bool = False) -> Any:
+        """A pandas frame of `rows`, or of `by_task`; pandas is the extra `notebook`."""
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("A frame needs pandas: pip install 'odedm[notebook]'. `rows()` needs nothing.") from None
+        return pandas.DataFrame(self.by_task() if by_task else self.rows())
+
+    @property
+    def table(self) -> Table:
+        """The runs by everything but the seed, with changes paired by seed."""
+        return summarise(self.runs)
+
+    def to_markdown(self) -> str:
+        """The table as GitHub Markdown."""
+        return to_markdown(self.table)
+
+    def to_csv(self) -> str:
+        """The table in full precision."""
+        return to_csv(self.table)
+
+    def __repr__(self) -> str:
+        return f"Results: {len(self)} run{'s' if len(self) != 1 else ''} in {len(self.table.rows)} groups"
+
+    def _repr_html_(self) -> str:
+        from odedm.report.model import model
+
+        return _html(model(self.table))
+
+
+def _html(model: TableModel) -> str:
+    from odedm.report.tables import change_words
+    from odedm.report.wording import measured
+
+    head = ["Runs", "Seeds", *(model.title(metric) for metric in model.metrics)]
+    head += [f"Change in {model.title(metric)}" for metric in model.changes]
+    lines = [_cells(head, "th")]
+    for line in model.lines:
+        cells = [line.label, str(len(line.seeds))]
+        cells += [measured(line.cells[metric.key].value) for metric in model.metrics]
+        cells += [change_words(line, metric) for metric in model.changes]
+        lines.append(_cells(cells, "td"))
+    return "<table>" + "".join(lines) + "</table>"
+
+
+def _cells(words: list[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(word)}</{tag}>" for word in words) + "</tr>"
+
+
+def _row(run: Run) -> dict[str, Any]:
+    result = run.result
+    measured = {name: getattr(result, name) for name in MEASURED}
+    origin = {name: result.provenance.get(name) for name in ("odedm", "commit", "device", "data_checksum", "finished")}
+    plan = {name: value for name, value in result.experiment.items() if name != "classes"}
+    head = {"folder": str(run.folder), "seed": run.seed, **measured, "seconds": run.seconds, "selection": run.selection}
+    return {**head, **flatten(plan), **{f"made.{name}": value for name, value in origin.items()}}

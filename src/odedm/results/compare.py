@@ -1,0 +1,201 @@
+"""Two runs side by side: what differs in what was asked for, in what computed it, and in what came out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from odedm.core.plain_data import flatten
+from odedm.results.result import Matrix, Result
+
+FIGURES = {
+    "acc_last": "ACC after the last task, %",
+    "acc_mean": "mean ACC, %",
+    "task_il_last": "Task-IL after the last task, %",
+    "forgetting": "forgetting",
+    "backward_transfer": "backward transfer",
+}
+STREAM = ("tasks", "setting", "factor", "blur", "noise", "classes")
+"""What makes the stream: with another one the same task is another problem."""
+IDLE = ("seed", "threads", "device", "capture", "class_order")
+"""Fields that are spoken of elsewhere, or change nothing that is measured."""
+TIMES = ("finished",)
+
+Row = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Rows of (name, first, second) that differ, and what follows for a comparison.
+
+    `obstacles` make the two incomparable, `cautions` are to be kept in mind.
+    """
+
+    configuration: list[Row]
+    origin: list[Row]
+    outcome: list[Row]
+    obstacles: list[str]
+    cautions: list[str]
+
+    @property
+    def same_outcome(self) -> bool:
+        """Whether every number that came out is the same, times aside."""
+        return not self.outcome
+
+    def verdict(self) -> str:
+        """One sentence on whether the two can be compared."""
+        if self.obstacles:
+            return f"Not comparable: {'; '.join(self.obstacles)}."
+        if self.same_outcome:
+            start = "The same outcome, to the last digit"
+        else:
+            start = "Comparable: the same data, stream and evaluation"
+        return f"{start}. But {'; '.join(self.cautions)}." if self.cautions else f"{start}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        tables = {name: getattr(self, name) for name in ("configuration", "origin", "outcome")}
+        plain = {name: [list(row) for row in rows] for name, rows in tables.items()}
+        comparable = {"comparable": not self.obstacles, "same_outcome": self.same_outcome, "verdict": self.verdict()}
+        return {**plain, "obstacles": self.obstacles, "cautions": self.cautions, **comparable}
+
+
+def compare(one: Result, other: Result) -> Difference:
+    """What differs between two results, and whether they can be compared honestly."""
+    configuration = _rows(one.experiment, other.experiment)
+    then, now = ({k: v for k, v in each.provenance.items() if k not in TIMES} for each in (one, other))
+    origin = _rows(then, now)
+    return Difference(
+        configuration, origin, _outcome(one, other), _obstacles(one, other), _cautions(one, other, configuration)
+    )
+
+
+def _rows(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Row]:
+    """The fields that differ, in the order of the first.
+
+    >>> _rows({"method": {"name": "er", "lr": 0.1}}, {"method": {"name": "er", "lr": 0.2}})
+    [('method.lr', '0.1', '0.2')]
+    """
+    a, b = flatten(one), flatten(other)
+    names = [*a, *(name for name in b if name not in a)]
+    return [
+        (name, _shown(a, name), _shown(b, name))
+        for name in names
+        if name not in a or name not in b or a[name] != b[name]
+    ]
+
+
+def _shown(values: Mapping[str, Any], name: str) -> str:
+    if name not in values:
+        return "—"
+    text = values[name] if isinstance(values[name], str) else json.dumps(values[name], ensure_ascii=False)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _outcome(one: Result, other: Result) -> list[Row]:
+    rows = []
+    for name, title in FIGURES.items():
+        a, b = getattr(one, name), getattr(other, name)
+        if a != b:
+            rows.append((title, _figure(a), f"{_figure(b)} ({_figure(b - a, '+')})"))
+    for title, left, right in (("Class-IL", one.class_il, other.class_il), ("Task-IL", one.task_il, other.task_il)):
+        if left != right:
+            rows.append((f"{title} matrix", *_matrices(left, right)))
+    if one.anytime and other.anytime and one.anytime != other.anytime:  # where only one looked there is no difference
+        means = [math.fsum(value for _, value in each.anytime or []) / len(each.anytime or []) for each in (one, other)]
+        rows.append(("mean accuracy at any time, %", _figure(means[0]), _figure(means[1])))
+    for part in ("short", "long"):
+        ends = [sum(each.census[-1].get(part, [])) if each.census else 0 for each in (one, other)]
+        if [entry.get(part) for entry in one.census] != [entry.get(part) for entry in other.census]:
+            rows.append((f"{part}-term rows at the end", str(ends[0]), f"{ends[1]}, or other classes or times"))
+    return rows
+
+
+def _figure(value: float, sign: str = "") -> str:
+    """A number to read, without what summing left behind.
+
+    >>> _figure(28.333333333), _figure(-8.9e-16), _figure(2.5, "+")
+    ('28.3333', '0', '+2.5')
+    """
+    return f"{round(value, 9) + 0.0:{sign}.6g}"
+
+
+def _matrices(left: Matrix, right: Matrix) -> tuple[str, str]:
+    """How far two matrices are apart.
+
+    >>> _matrices([[90.0], [50.0, 80.0]], [[90.0], [55.0, 80.0]])
+    ('2 tasks', '1 of 3 cells differ, most after task 2 on task 1: 50 and 55')
+    """
+    if len(left) != len(right):
+        return f"{len(left)} tasks", f"{len(right)} tasks"
+    cells = [
+        (abs(b - a), i, j, a, b)
+        for i, (above, below) in enumerate(zip(left, right, strict=True), start=1)
+        for j, (a, b) in enumerate(zip(above, below, strict=True), start=1)
+    ]
+    apart = [cell for cell in cells if cell[0]]
+    _, i, j, a, b = max(apart)
+    return (
+        f"{len(left)} tasks",
+        f"{len(apart)} of {len(cells)} cells differ, most after task {i} on task {j}: {a:.4g} and {b:.4g}",
+    )
+
+
+def _obstacles(one: Result, other: Result) -> list[str]:
+    """Why the numbers of the two do not measure the same thing."""
+    a, b = one.experiment, other.experiment
+    found = []
+    sums = [each.provenance.get("data_checksum") for each in (one, other)]
+    if None in sums:
+        found.append("a data checksum is missing")
+    elif sums[0] != sums[1]:
+        found.append(f"other data ({a.get('data')} and {b.get('data')}, by their checksums)")
+    if a.get("columns") != b.get("columns"):
+        found.append(f"evaluated among other columns ({a.get('columns')} and {b.get('columns')})")
+    other_stream = [name for name in STREAM if a.get(name) != b.get(name)]
+    if other_stream:
+        names = ["order of classes" if name == "classes" else name for name in other_stream]
+        found.append(f"another stream (by {', '.join(names)})")
+    return found
+
+
+def _cautions(one: Result, other: Result, configuration: list[Row]) -> list[str]:
+    """What else could explain a difference."""
+    a, b = one.experiment, other.experiment
+    found = []
+    if a.get("seed") != b.get("seed"):
+        found.append("the seeds differ, so the difference is not paired and one of each says little")
+    elif one.class_il != other.class_il:
+        found.append("one seed says little: compare several with `odedm report`")
+    if _of(a, "memory", "capacity") != _of(b, "memory", "capacity"):
+        found.append("the memories hold other numbers of rows")
+    aside = {*STREAM, *IDLE, "columns", "data"}
+    kinds = {name.partition(".")[0] for name, _, _ in configuration} - aside
+    if "memory" in kinds:
+        kinds -= {"replay", "gamma"}  # they come with it
+    if len(kinds) > 1:
+        found.append(f"several things were changed at once ({', '.join(sorted(kinds))})")
+    for name in ("precision", "device"):
+        left, right = one.provenance.get(name), other.provenance.get(name)
+        if left != right:
+            found.append(f"{name}: {left} and {right}, which may change more than last digits")
+    versions = [name for name in ("odedm", "torch") if one.provenance.get(name) != other.provenance.get(name)]
+    marks = [str(each.provenance.get("commit")) for each in (one, other)]
+    if versions or marks[0] != marks[1]:
+        found.append(f"other code ({', '.join([*versions, *(['commit'] if marks[0] != marks[1] else [])])})")
+    if any(mark.endswith("+") for mark in marks):
+        found.append("code with changes that no commit has")
+    return found
+
+
+def _of(plan: Mapping[str, Any], part: str, name: str) -> Any:
+    inner = plan.get(part)
+    return inner.get(name) if isinstance(inner, Mapping) else None
+
+
+def seconds(result: Result) -> float:
+    """All phases together."""
+    return math.fsum(result.seconds.values())

@@ -1,1 +1,0 @@
-"""Where stream, method and memory meet."""

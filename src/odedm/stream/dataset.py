@@ -1,0 +1,261 @@
+"""Data sets: images or vectors with labels, a training and a test part, and how to look at them."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from odedm.core.errors import UsageError
+from odedm.core.rng import generator
+from odedm.stream.augment import Transform
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows of one data set: images [n, c, h, w] (uint8 or float32) or vectors [n, d], labels 0..C-1."""
+
+    name: str
+    image: Tensor
+    label: Tensor
+    test_image: Tensor
+    test_label: Tensor
+    class_names: tuple[str, ...]
+    transform: Transform
+    tasks: int
+    known_checksum: str | None = None
+    """The checksum where it is known already, as of a cache: hashing gigabytes before every run takes seconds."""
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one image or vector."""
+        return tuple(self.image.shape[1:])
+
+    @cached_property
+    def checksum(self) -> str:
+        """A fingerprint of every training and test row, for a result's provenance."""
+        if self.known_checksum is not None:
+            return self.known_checksum
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.image, self.label, self.test_image, self.test_label):
+            digest.update(f"{tuple(part.shape)}{part.dtype}".encode())
+            digest.update(part.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def standardise(image: Tensor, *, pad: int = 0, flip: bool = False) -> Transform:
+    """The transform that gives every channel of the training images (or every feature) mean 0 and deviation 1."""
+    unit = 255.0 if image.dtype == torch.uint8 else 1.0
+    mean, deviation = (moment / unit for moment in _moments(image))
+    deviation = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
+    return constants(mean, deviation, unit, pad=pad, flip=flip, image=image.dim() == 4)
+
+
+def _moments(image: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation [c] or [d] in float64, in chunks: a data set of bytes is too large to be copied as doubles."""
+    over = (0, 2, 3) if image.dim() == 4 else (0,)
+    number = image.numel() // image.shape[1]
+    mean = torch.stack([part.double().sum(over) for part in image.split(4096)]).sum(0) / number
+    wide = mean.view(-1, 1, 1) if image.dim() == 4 else mean
+    square = torch.stack([(part.double() - wide).square().sum(over) for part in image.split(4096)]).sum(0)
+    deviation = (square / number).sqrt()
+    # a column that is one number but for rounding counts as constant
+    return mean, deviation.where(deviation > 1e-12 * mean.abs(), 0.0)
+
+
+def constants(
+    mean: Tensor, deviation: Tensor, unit: float, *, pad: int = 0, flip: bool = False, image: bool = True
+) -> Transform:
+    """A transform from published channel means and deviations of images whose largest value is `unit`."""
+    shape = (-1, 1, 1) if image else (-1,)
+    shift, scale = (mean * unit).float().view(shape), (1 / (deviation * unit)).float().view(shape)
+    return Transform(shift, scale, pad, flip)
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    *,
+    tasks: int,
+    test: tuple[Any, Any] | None = None,
+    test_share: float = 0.2,
+    class_names: Sequence[str] | None = None,
+    pad: int = 0,
+    flip: bool = False,
+    name: str = "arrays",
+    seed: int = 0,
+) -> Dataset:
+    """A data set from your own arrays.
+
+    `x` is [n, d] for vectors, [n, h, w], [n, c, h, w] or [n, h, w, c] for images; uint8 images are stored as they
+    are, everything else as float32. `y` [n] holds one label per row: integers or strings, numbered in sorted order.
+    Without `test=(x, y)` a seeded share of every class is held out. `pad` and `flip` ask for random crops and
+    mirror images in training.
+
+    >>> data = from_arrays(np.eye(8).repeat(5, 0), np.arange(8).repeat(5), tasks=4)
+    >>> data.classes, len(data.image), len(data.test_image)
+    (8, 32, 8)
+    """
+    if pad < 0:
+        raise UsageError(f"pad must be 0 or more pixels; {pad} was given.")
+    image, label = _images(x, "x"), _labels(y, "y")
+    if len(image) != len(label):
+        raise UsageError(f"x has {len(image)} rows but y has {len(label)} labels; give one label per row.")
+    names = np.unique(label)
+    try:
+        check_split(len(names), operator.index(tasks))
+    except TypeError:
+        raise UsageError(f"tasks must be a whole number; {tasks!r} was given.") from None
+    if class_names is not None and len(class_names) != len(names):
+        raise UsageError(f"{len(class_names)} class names were given for {len(names)} classes; give one for each.")
+    number = torch.from_numpy(np.searchsorted(names, label))
+    if test is None:
+        keep, held = _hold_out(number, names, test_share, seed)
+        image, number, test_image, test_number = image[keep], number[keep], image[held], number[held]
+    else:
+        test_image, test_number = _test_part(test, names, image)
+    if (pad or flip) and image.dim() != 4:
+        raise UsageError("pad and flip are for images; x holds vectors. Leave both out.")
+    shown = tuple(class_names) if class_names is not None else tuple(str(each) for each in names)
+    transform = standardise(image, pad=pad, flip=flip)
+    return Dataset(name, image, number, test_image, test_number, shown, transform, int(tasks))
+
+
+def rows_like(data: Dataset, x: Any) -> Tensor:
+    """Rows [n, ...] given as for `from_arrays`, in the shape and type in which the data set stores them."""
+    rows = _images(x, "x")
+    if tuple(rows.shape[1:]) != data.shape:
+        raise UsageError(
+            f"Rows of this data set have the shape {data.shape}; the rows of x have {tuple(rows.shape[1:])}."
+        )
+    if data.image.dtype == torch.uint8 and rows.dtype != torch.uint8:
+        raise UsageError("This data set holds uint8 images from 0 to 255; x holds other numbers. Convert it to uint8.")
+    return rows.to(data.image.dtype)
+
+
+def check_split(classes: int, tasks: int) -> None:
+    """Refuse a number of tasks that does not divide the classes evenly.
+
+    >>> check_split(10, 3)
+    Traceback (most recent call last):
+    odedm.UsageError: 10 classes do not split into 3 tasks of equally many; legal numbers of tasks: 1, 2, 5, 10.
+    """
+    if tasks < 1 or classes % tasks:
+        legal = ", ".join(str(each) for each in range(1, classes + 1) if classes % each == 0)
+        raise UsageError(
+            f"{classes} classes do not split into {tasks} tasks of equally many; legal numbers of tasks: {legal}."
+        )
+
+
+def _images(x: Any, what: str) -> Tensor:
+    array = _array(x, what)
+    if array.dtype.kind not in "buif":
+        raise UsageError(f"{what} must hold numbers; it holds {array.dtype}. Convert it to uint8 or float32.")
+    if array.ndim not in (2, 3, 4) or array.size == 0:
+        raise UsageError(
+            f"{what} must be [n, d], [n, h, w], [n, c, h, w] or [n, h, w, c] with none of them 0; "
+            f"its shape is {array.shape}."
+        )
+    if array.dtype != np.uint8:
+        exact = array
+        with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
+            array = array.astype(np.float32)
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
+        if bad.any():
+            raise UsageError(
+                f"{what} has NaN or infinite values in {int(bad.sum())} of {len(array)} rows, first in row "
+                f"{int(bad.argmax())}; remove or replace them."
+            )
+        if array.ndim == 2 and exact.dtype.itemsize > 4:
+            _check_rounding(exact, array, what)
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
+        array = array.transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.array(array, order="C"))
+
+
+def _array(x: Any, what: str) -> np.ndarray[Any, Any]:
+    if isinstance(x, Tensor):
+        x = x.detach().cpu()
+        x = x.float() if x.dtype == torch.bfloat16 else x
+    try:
+        return np.asarray(x)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{what} is not an array: {error}.") from None
+
+
+def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], what: str) -> None:
+    """Refuse columns whose differences would drown in float32, e.g. times in nanoseconds."""
+    lost = np.abs(exact - rounded.astype(np.float64)).max(0) > 0.01 * exact.std(0)
+    lost &= exact.std(0) > 0
+    if lost.any():
+        raise UsageError(
+            f"Column {int(lost.argmax())} of {what} has values so large beside their differences that float32 loses "
+            "these; subtract the column's mean first."
+        )
+
+
+def _labels(y: Any, what: str) -> np.ndarray[Any, Any]:
+    label = _array(y, what)
+    if label.dtype.kind == "O":  # as pandas keeps columns of strings
+        kinds = {type(each) for each in label.flat}
+        label = label.astype(str) if kinds == {str} else label.astype(np.int64) if kinds == {int} else label
+    if label.ndim != 1:
+        raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
+    if label.dtype.kind == "f":
+        if not (np.isfinite(label).all() and np.array_equal(label, np.floor(label)) and np.abs(label).max() < 2**53):
+            raise UsageError(f"{what} must hold integers or strings; it holds fractions, NaN or numbers too large.")
+        label = label.astype(np.int64)
+    if label.dtype.kind not in "iubU":
+        raise UsageError(f"{what} must hold integers or strings; it holds {label.dtype}.")
+    return label
+
+
+def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: int) -> tuple[Tensor, Tensor]:
+    if not 0 < share < 1:
+        raise UsageError(f"test_share must lie between 0 and 1; {share} was given. Or give test=(x, y).")
+    rng = generator(seed, "hold out")
+    keep, held = [], []
+    for each in range(len(names)):
+        rows = (number == each).nonzero().flatten()
+        if len(rows) < 2:
+            raise UsageError(
+                f"Class '{names[each]}' has a single row, so none can be held out for testing; give test=(x, y)."
+            )
+        rows = rows[torch.randperm(len(rows), generator=rng)]
+        cut = min(max(1, round(share * len(rows))), len(rows) - 1)
+        held.append(rows[:cut])
+        keep.append(rows[cut:])
+    return torch.cat(keep).sort().values, torch.cat(held).sort().values
+
+
+def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor) -> tuple[Tensor, Tensor]:
+    if len(test) != 2:
+        raise UsageError(f"test must be a pair (x, y); {len(test)} values were given.")
+    test_image, test_label = _images(test[0], "The test x"), _labels(test[1], "The test y")
+    if len(test_image) != len(test_label):
+        raise UsageError(f"The test x has {len(test_image)} rows but the test y {len(test_label)} labels.")
+    if test_image.shape[1:] != image.shape[1:] or test_image.dtype != image.dtype:
+        raise UsageError(
+            f"The test rows are {tuple(test_image.shape[1:])} of {test_image.dtype}, the training rows "
+            f"{tuple(image.shape[1:])} of {image.dtype}; they must agree."
+        )
+    strange = sorted(set(test_label.tolist()) - set(names.tolist()))
+    missing = sorted(set(names.tolist()) - set(test_label.tolist()))
+    if strange or missing:
+        which = f"has labels that training lacks: {strange[:5]}" if strange else f"lacks the labels {missing[:5]}"
+        raise UsageError(f"The test y {which}; both parts must hold the same classes.")
+    return test_image, torch.from_numpy(np.searchsorted(names, test_label))

@@ -1,0 +1,156 @@
+"""Timing choices of prototypes, one after the other, with nothing of the study beside them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from odedm.core.errors import UsageError
+from odedm.core.rng import derive, generator
+from odedm.core.rows import Probe, Rows
+from odedm.core.timer import Clock
+from odedm.results.provenance import provenance
+from odedm.study.dac_timing_plan import Cell, Measured, Runtime, Timing, expected
+from odedm.training.experiment import ODEDM
+from odedm.training.resolve import consolidator, resolve_device
+
+BLOBS = 16
+"""Clusters of the synthetic class."""
+TIMED = ("reduce", "centre", "select")
+"""What divide-and-conquer changes; features are there already, and nothing is annotated."""
+EVERY = 1.0
+"""Seconds between two writings of the file: a kill costs no more than what was timed in them."""
+PLACE = ("device", "threads", "torch", "odedm", "commit")
+"""Half a measurement goes on only where all of these are as they were."""
+
+
+class _AsTheyAre:
+    """Rows that are features already; a choice asks for nothing else of a network."""
+
+    def embed(self, image: Tensor) -> Tensor:
+        return image
+
+    def annotate(self, rows: Rows) -> Rows:  # noqa: ARG002 - nothing is added, whatever they are
+        return {}
+
+
+def features(n: int, dimension: int, *, seed: int, device: torch.device | str = "cpu") -> Tensor:
+    """Rows [n, dimension] as a last hidden layer might give them: blobs with noise, negative parts cut off.
+
+    They are drawn on the CPU, so that every device has the same.
+
+    >>> bool((features(5, 3, seed=1) == features(5, 3, seed=1)).all()), float(features(5, 3, seed=1).min()) >= 0
+    (True, True)
+    """
+    rng = generator(seed, "synthetic features")
+    centre = torch.randn(BLOBS, dimension, generator=rng)
+    which = torch.randint(BLOBS, (n,), generator=rng)
+    return torch.relu(centre[which] + torch.randn(n, dimension, generator=rng)).to(device)
+
+
+def check(plan: Runtime) -> None:
+    """Refuse what cannot be chosen by, before anything runs."""
+    for cell in plan.cells():
+        consolidator(_memory(cell))
+
+
+def time_one(cell: Cell, points: Tensor, *, seed: int) -> float:
+    """Seconds of one choice, as a run would make it at the end of a task with one class."""
+    choose = consolidator(_memory(cell))
+    if choose is None:
+        raise ValueError("a choice of no prototypes cannot be timed")
+    rows = {"image": points, "label": torch.zeros(len(points), dtype=torch.int64, device=points.device)}
+    clock = Clock(torch.cuda.synchronize if points.device.type == "cuda" else lambda: None)
+    choose(rows, [0], cast(Probe, _AsTheyAre()), rng=generator(seed, "timed choice"), clock=clock)
+    return sum(clock.seconds.get(phase, 0.0) for phase in TIMED)
+
+
+def measure(
+    before: Measured,
+    folder: Path,
+    *,
+    device: str,
+    threads: int,
+    until: float | None = None,
+    tell: Callable[[int, Cell], None] = lambda *_: None,
+) -> Measured:
+    """Go on from what was measured before, as far as the time allows; the file is written every second.
+
+    `until` is on the monotonic clock; `tell` is told how many are left and what comes next.
+    """
+    place = resolve_device(device)
+    here = _here(place, threads)
+    if not _same(before.provenance, here):  # seconds of two machines make no curve
+        before = replace(before, timings=())
+    found = replace(before, provenance=here)
+    todo = found.missing()
+    warm: set[object] = set()
+    saved = time.monotonic()
+    try:
+        with _threads(threads):
+            for number, (cell, repeat) in enumerate(todo):
+                if _late(cell, found.timings, until):
+                    continue
+                tell(len(todo) - number, cell)
+                took = _timed(cell, found.plan.seed, repeat, place, warm)
+                found = replace(found, timings=(*found.timings, Timing(cell, repeat, took)))
+                if time.monotonic() - saved > EVERY:
+                    found.save(folder)
+                    saved = time.monotonic()
+    finally:
+        if found.timings:
+            found.save(folder)
+    return found
+
+
+def _timed(cell: Cell, seed: int, repeat: int, device: torch.device, warm: set[object]) -> float:
+    """One measurement; the first of a kind is made twice, since it pays for what is loaded and compiled."""
+    points = features(cell.n, cell.dimension, seed=derive(seed, f"repeat {repeat}"), device=device)
+    try:
+        if cell[:3] not in warm:
+            warm.add(cell[:3])
+            time_one(cell, points, seed=repeat)
+        return time_one(cell, points, seed=repeat)
+    except (RuntimeError, MemoryError) as error:
+        raise UsageError(
+            f"Timing {cell.title} failed: {error}. Take fewer rows, prototypes or dimensions in [runtime]."
+        ) from error
+
+
+def _memory(cell: Cell) -> ODEDM:
+    return ODEDM(cell.k, k=cell.k, distance=cell.distance, dac=cell.dac)
+
+
+def _late(cell: Cell, timings: tuple[Timing, ...], until: float | None) -> bool:
+    """Whether a measurement is not expected to be over in time; of what nothing is known the first may start."""
+    if until is None:
+        return False
+    rest = until - time.monotonic()
+    return rest <= 0 or (expected(cell, timings) or 0.0) > rest
+
+
+def _here(device: torch.device, threads: int) -> dict[str, Any]:
+    origin = {name: value for name, value in provenance(device, "").items() if name != "data_checksum"}
+    return {**origin, "threads": threads, "features": "synthetic"}
+
+
+def _same(made: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    return all(made.get(name) == here[name] for name in PLACE)
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """So many CPU threads inside the block, as a run of the study has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,222 @@
+"""How long a choice of prototypes takes with and without divide-and-conquer: what is timed, and the file it is kept in.
+
+The features are synthetic, from a seeded generator: what is asked is how seconds grow with rows and prototypes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from odedm.core.errors import UsageError, choose, unknown
+from odedm.core.files import write_text
+from odedm.core.registry import DISTANCES
+from odedm.study.grid import check_values
+
+FILE = "runtime.json"
+MOST = 1 << 40
+"""No size and no time is larger: a file that says so is not ours."""
+MOST_TIMINGS = 10_000
+MOST_ROWS = 10_000_000
+
+
+class Cell(NamedTuple):
+    """What is timed: one class of `n` rows with `dimension` features each, `k` prototypes, DAC (None: without)."""
+
+    distance: str
+    dimension: int
+    dac: tuple[int, int] | None
+    n: int
+    k: int
+
+    @property
+    def title(self) -> str:
+        """A few words for people."""
+        how = "without DAC" if self.dac is None else f"DAC {self.dac[0]}×{self.dac[1]}"
+        return f"n={self.n} · k={self.k} · {how} · {self.distance}"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One measurement of a cell."""
+
+    cell: Cell
+    repeat: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Which choices are timed, as data.
+
+    `rows` are those of one class, each timed at the largest `k`; each `k` is timed at the largest number of rows. Every
+    one of them is timed without DAC and with each setting of it, `repeats` times on features drawn anew from `seed`.
+
+    >>> plan = Runtime(rows=(100, 200), k=(3, 6), repeats=1)
+    >>> [(cell.n, cell.k, cell.dac) for cell, _ in plan.timings()][:4]
+    [(100, 6, None), (100, 6, (3, 4)), (200, 3, None), (200, 3, (3, 4))]
+    """
+
+    rows: tuple[int, ...] = (250, 500, 1000)
+    k: tuple[int, ...] = (6, 12, 24)
+    dac: tuple[tuple[int, int], ...] = ((3, 4),)
+    distance: tuple[str, ...] = ("sinkhorn",)
+    dimension: tuple[int, ...] = (128,)
+    repeats: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows", 2), ("k", 1), ("dimension", 2)):
+            values = getattr(self, name)
+            check_values(f"runtime.{name}", values, "a whole number")
+            if not least <= min(values) <= max(values) <= MOST_ROWS:
+                wrong = next(value for value in values if not least <= value <= MOST_ROWS)
+                raise UsageError(f"'runtime.{name}' are whole numbers from {least} to {MOST_ROWS}; {wrong} was given.")
+        if max(self.k) > min(self.rows):
+            raise UsageError(
+                f"'runtime.k' goes up to {max(self.k)}, but 'runtime.rows' down to {min(self.rows)}: a class cannot "
+                "have more prototypes than rows. Lower the one or raise the other."
+            )
+        check_values("runtime.dac", self.dac, "a pair")
+        if not all(isinstance(each, tuple) for each in self.dac):
+            raise UsageError("'runtime.dac' is [clusters, depth] or a list of such; runs without DAC are always timed.")
+        check_values("runtime.distance", self.distance, "a name")
+        for name in self.distance:
+            choose("distance", name, DISTANCES)
+        for name, least in (("repeats", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise UsageError(f"'runtime.{name}' is a whole number, {least} or more; {value!r} was given.")
+        if self.repeats * len(self.cells()) > MOST_TIMINGS:
+            raise UsageError(f"[runtime] stands for more than {MOST_TIMINGS} timings; cut its lists.")
+
+    def cells(self) -> list[Cell]:
+        """What is timed, small sizes first."""
+        sizes = {(n, max(self.k)) for n in self.rows} | {(max(self.rows), k) for k in self.k}
+        ordered = sorted(sizes, key=lambda size: (size[0] * size[1], size))
+        return [
+            Cell(distance, dimension, dac, n, k)
+            for distance, dimension in product(self.distance, self.dimension)
+            for n, k in ordered
+            for dac in (None, *self.dac)
+        ]
+
+    def timings(self) -> list[tuple[Cell, int]]:
+        """Every measurement: each cell once, then each a second time, so that one cut short can still be drawn."""
+        return [(cell, repeat) for repeat in range(self.repeats) for cell in self.cells()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan for a file."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a study has timed so far, and where."""
+
+    plan: Runtime
+    timings: tuple[Timing, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    """Of the study, for a heading where there are several."""
+
+    def missing(self) -> list[tuple[Cell, int]]:
+        """What is not measured yet."""
+        there = {(each.cell, each.repeat) for each in self.timings}
+        return [each for each in self.plan.timings() if each not in there]
+
+    def save(self, folder: Path) -> None:
+        """Write the file, whole or not at all."""
+        plain = {
+            "about": "Seconds to reduce, centre and select, for one class of synthetic features; one process, alone.",
+            "plan": self.plan.to_dict(),
+            "timings": [
+                {**each.cell._asdict(), "repeat": each.repeat, "seconds": each.seconds} for each in self.timings
+            ],
+            "provenance": dict(self.provenance),
+        }
+        write_text(folder / FILE, json.dumps(plain, indent=1) + "\n")
+
+
+def load(folder: Path) -> Measured | None:
+    """What a study's folder holds; None where nothing was timed, an error where the file is not sound."""
+    path = folder / FILE
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"Cannot read '{path}': {error}. Remove it, and let the study measure again.") from None
+    try:
+        own = plain["provenance"]
+        if not isinstance(own, dict):
+            raise TypeError("its provenance is no object")
+        timings = tuple(_timing(each) for each in plain["timings"])
+        return Measured(parse_runtime(plain["plan"]), timings, own, folder.name)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise UsageError(
+            f"'{path}' is not what a study writes ({error}). Remove it, and let the study measure again."
+        ) from None
+
+
+def parse_runtime(plain: object) -> Runtime:
+    """The table [runtime] of a study.
+
+    >>> parse_runtime({"rows": [100, 200], "k": 5, "dac": [3, 2]}).dac
+    ((3, 2),)
+    >>> parse_runtime({"row": 5})
+    Traceback (most recent call last):
+    odedm.UsageError: Unknown key of [runtime] 'row': did you mean 'rows'? Known: rows, k, ...
+    """
+    if not isinstance(plain, dict):
+        raise UsageError(f"'runtime' must be a table: [runtime] with rows, k, dac and so on; {plain!r} was given.")
+    known = [each.name for each in fields(Runtime)]
+    for key in plain:
+        if key not in known:
+            raise unknown("key of [runtime]", str(key), known)
+    own: dict[str, Any] = {name: _many(value, pair=name == "dac") for name, value in plain.items()}
+    return Runtime(**own | {name: plain[name] for name in ("repeats", "seed") if name in plain})
+
+
+def expected(cell: Cell, timings: Sequence[Timing]) -> float | None:
+    """Seconds to expect: those of the nearest size of the same kind in proportion to rows times prototypes.
+
+    >>> small, large = (Cell("l2", 8, None, n, 5) for n in (100, 300))
+    >>> expected(large, [Timing(small, 0, 2.0)]), expected(large, [])
+    (6.0, None)
+    """
+    kind = [each for each in timings if each.cell[:3] == cell[:3]]
+    if not kind:
+        return None
+    size = cell.n * cell.k
+    apart = [abs(math.log(each.cell.n * each.cell.k / size)) for each in kind]
+    near = [each for each, far in zip(kind, apart, strict=True) if far == min(apart)]
+    return sum(each.seconds * size / (each.cell.n * each.cell.k) for each in near) / len(near)
+
+
+def _timing(plain: Mapping[str, Any]) -> Timing:
+    dimension, n, k, repeat = (plain[name] for name in ("dimension", "n", "k", "repeat"))
+    dac = None if plain["dac"] is None else tuple(plain["dac"])
+    sizes = [dimension, n, k, repeat + 1, *((1, 1) if dac is None else dac)]
+    if not all(type(each) is int and 0 < each <= MOST for each in sizes) or len(sizes) != 6:
+        raise ValueError(f"{sizes} are not all whole numbers from 1 on")
+    seconds = float(plain["seconds"])
+    if not 0 < seconds <= MOST:
+        raise ValueError(f"{seconds} seconds")
+    return Timing(Cell(str(plain["distance"]), dimension, (dac[0], dac[1]) if dac else None, n, k), repeat, seconds)
+
+
+def _many(value: Any, *, pair: bool) -> tuple[Any, ...]:
+    """A list as it is, a single value as a list of one; `dac = [3, 4]` is one pair."""
+    if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(each, int) for each in value)):
+        value = [value]
+    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value

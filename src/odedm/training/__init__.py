@@ -1,0 +1,1 @@
+"""Trains one experiment to its result."""

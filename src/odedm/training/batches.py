@@ -1,0 +1,54 @@
+"""The batches of a task: its rows in arrival order, or shuffled together with stored ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from odedm.core.rows import Rows, Task, count, take
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A task's rows and the order in which they come; the first `new` rows are the task's own, the others stored ones.
+
+    `order` [n] is on the CPU: how many rows of a batch are new is then known without asking the device. None: as they
+    are. A batch's new rows come first in it.
+
+    >>> feed = Feed({"label": torch.arange(6)}, new=4, size=4, order=torch.tensor([5, 0, 3, 2, 1, 4]))
+    >>> [(rows["label"].tolist(), new) for rows, new in feed.batches()]
+    [([0, 3, 2, 5], 3), ([1, 4], 1)]
+    """
+
+    rows: Rows
+    new: int
+    size: int
+    order: Tensor | None = None
+
+    def __len__(self) -> int:
+        return math.ceil(count(self.rows) / self.size)
+
+    def batches(self, start: int = 0) -> Iterator[tuple[Rows, int]]:
+        """Every batch from number `start` on, with how many of its rows are new; the last may be smaller."""
+        for number in range(start, len(self)):
+            part = slice(number * self.size, (number + 1) * self.size)
+            if self.order is None:
+                rows = {name: column[part] for name, column in self.rows.items()}
+                yield rows, count(rows)
+                continue
+            chosen = self.order[part]
+            fresh = chosen[chosen < self.new]
+            order = torch.cat([fresh, chosen[chosen >= self.new]]).to(self.rows["label"].device)
+            yield take(self.rows, order), len(fresh)
+
+
+def feed(task: Task, size: int, *, stored: Rows | None, rng: torch.Generator) -> Feed:
+    """A task's batches; with `stored` rows all of them once, in random order."""
+    if stored is None:
+        return Feed(task.rows, len(task), size)
+    both = {name: torch.cat([column, stored[name]]) for name, column in task.rows.items()}
+    return Feed(both, len(task), size, torch.randperm(count(both), generator=rng))

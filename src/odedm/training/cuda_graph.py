@@ -1,0 +1,229 @@
+"""A step as a CUDA graph: recorded once it repeats itself, then launched as a whole.
+
+A step is a thousand small kernels, and launching them one by one costs more than running them. The wrapper leaves the
+step as it is: the first steps of a kind run eagerly, as the real steps they are; then one is recorded, and from then on
+replayed. A recording holds on to what the host said when it was made, so it is kept under all that the step's shapes
+depend on (`frozen`) and thrown away when the method has changed on the host (`fingerprint`). What does not repeat, such
+as a task's ragged last batch, simply stays eager.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from odedm.core.rows import Rows, count
+
+Step = Callable[[Rows, int], Rows]
+"""A stream batch and how many of its rows are new in, the rows as they go into the memory out."""
+
+EAGER = 2
+"""Steps of a kind that run eagerly before one is recorded: what is made on first use is then there."""
+MOST = 16
+"""Recordings kept at most; each holds the memory of a step's forward and backward."""
+
+
+class Recording(Protocol):
+    """A step that can be repeated on other rows."""
+
+    def __call__(self, batch: Rows) -> Rows:
+        """Do the step on a batch of the recorded shape."""
+        ...
+
+
+Recorder = Callable[[Step, Rows, int], Recording]
+"""Records a step without doing it; host code runs once, as in a step."""
+
+
+class Stepper:
+    """Does steps: eagerly, or by a recording of the same kind of step."""
+
+    def __init__(
+        self,
+        step: Step,
+        *,
+        frozen: Callable[[], Hashable],
+        replayed: Callable[[int], None],
+        recorder: Callable[[], Recorder] | None,
+    ) -> None:
+        self.step, self.frozen, self.replayed, self.recorder = step, frozen, replayed, recorder
+        self._record: Recorder | None = None
+        self.eager, self.captured = 0, 0
+        self._seen: dict[Hashable, int] = {}
+        self._recordings: dict[Hashable, Recording] = {}
+        self._fingerprint: Hashable = None
+
+    def begin_task(self, method: object) -> None:
+        """Forget the recordings if the method is another one to the host than when they were made."""
+        now = fingerprint(method)
+        if now != self._fingerprint:
+            self._fingerprint = now
+            self._seen.clear()
+            self._recordings.clear()
+            self._record = None  # and with them the memory that they shared
+
+    def settle(self, method: object) -> None:
+        """Take the method as it is after a task's steps for the one that they were recorded of."""
+        self._fingerprint = fingerprint(method)
+
+    def __call__(self, batch: Rows, new: int) -> Rows:
+        """One step on a batch whose first `new` rows are new."""
+        kind = (count(batch), new, self.frozen())
+        recording = self._recordings.pop(kind, None)
+        if recording is not None:
+            self.replayed(new)
+        elif self.recorder is None or self._still_eager(kind):
+            self.eager += 1
+            return self.step(batch, new)
+        else:
+            while len(self._recordings) >= MOST:
+                self._recordings.pop(next(iter(self._recordings)))
+            self._record = self._record or self.recorder()
+            recording = self._record(self.step, batch, new)  # counts the rows on the host
+        self._recordings[kind] = recording  # at the end: the one that was not used for longest goes first
+        self.captured += 1
+        return recording(batch)
+
+    def _still_eager(self, kind: Hashable) -> bool:
+        self._seen[kind] = self._seen.get(kind, 0) + 1
+        return self._seen[kind] <= EAGER
+
+    def close(self) -> None:
+        """Let go of the recordings, and of the run itself: with it they would be kept until Python collects garbage."""
+        recorded = bool(self._recordings)
+        with CudaRecorder.one_at_a_time:  # nothing may be freed while another run records
+            self._recordings.clear()
+            self._record, self.recorder, self.step = None, None, _closed
+            if recorded and torch.cuda.is_available():
+                torch.cuda.empty_cache()  # torch would keep it, and cuDNN, which asks the GPU itself, find none left
+
+
+def _closed(_batch: Rows, _new: int) -> Rows:
+    raise RuntimeError("The run is over.")
+
+
+class CudaRecorder:
+    """Records steps as CUDA graphs that share one pool of memory; they are replayed one after the other."""
+
+    one_at_a_time = threading.Lock()
+
+    def __init__(self, generators: Callable[[], Iterable[torch.Generator]]) -> None:
+        self.generators = generators
+        self.pool: Any = torch.cuda.graph_pool_handle()
+
+    def __call__(self, step: Step, batch: Rows, new: int) -> Recording:
+        """Record a step. The caller works on a stream of its own, which is the one that is recorded."""
+        inputs = {name: column.clone() for name, column in batch.items()}
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators():
+            graph.register_generator_state(generator)
+        with self.one_at_a_time, _no_garbage_collection():
+            # thread_local: other runs go on in other threads of this process
+            graph.capture_begin(self.pool, capture_error_mode="thread_local")
+            try:
+                outputs = step(inputs, new)
+            except BaseException:
+                with suppress(RuntimeError):  # the error that counts is the one that is on its way
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        return CudaRecording(graph, inputs, outputs)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Nothing is collected inside the block: it could be another graph, and freeing that would spoil a recording."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class CudaRecording:
+    """A graph with the rows it reads and the rows it writes."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, inputs: Rows, outputs: Rows) -> None:
+        self.graph, self.inputs, self.outputs = graph, inputs, outputs
+
+    def __call__(self, batch: Rows) -> Rows:
+        """Launch the graph on a batch; what it returns is overwritten by the next launch."""
+        for name, column in self.inputs.items():
+            column.copy_(batch[name])
+        self.graph.replay()
+        return self.outputs
+
+
+def fingerprint(method: object) -> Hashable:
+    """All that a recording of a method's step would freeze: host values, and where its tensors lie.
+
+    >>> class Method:
+    ...     rate = 1
+    >>> one, two = Method(), Method()
+    >>> one.state = two.state = torch.zeros(2)
+    >>> fingerprint(one) == fingerprint(two)
+    True
+    >>> two.state = torch.zeros(2)
+    >>> fingerprint(one) == fingerprint(two)
+    False
+    """
+    return tuple((name, _frozen(value)) for name, value in sorted(vars(method).items()))
+
+
+class _Same:
+    """Equal to the very same object only; holds on to it, so that no other can take its place in memory."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _frozen(value: Any) -> Hashable:
+    if isinstance(value, Tensor):
+        return (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.requires_grad)
+    if isinstance(value, nn.Module):
+        modes = tuple(module.training for module in value.modules())
+        return (modes, *map(_frozen, [*value.parameters(), *value.buffers()]))
+    if isinstance(value, torch.optim.Optimizer):
+        groups = [{key: each for key, each in group.items() if key != "params"} for group in value.param_groups]
+        return (_frozen(groups), _frozen(list(value.state.values())))
+    if isinstance(value, dict):
+        value = list(value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    if value is None or isinstance(value, int | float | str):
+        return value
+    # what belongs to a method and is none of the above, such as a net as a function, counts by what it holds
+    return fingerprint(value) if type(value).__module__.startswith("odedm.methods.") else _Same(value)
+
+
+def generators_of(
+    owner: Any, seen: set[int] | None = None, *, device: str | None = "cuda"
+) -> Iterator[torch.Generator]:
+    """The generators of a kind of device (None: of any) that an object of ours holds, at any depth, each once."""
+    seen = set() if seen is None else seen
+    if id(owner) in seen:
+        return
+    seen.add(id(owner))
+    if isinstance(owner, torch.Generator):
+        if device in (None, owner.device.type):
+            yield owner
+        return
+    inside = owner if isinstance(owner, list | tuple) else owner.values() if isinstance(owner, dict) else ()
+    if type(owner).__module__.startswith("odedm.") and not isinstance(owner, nn.Module):
+        inside = vars(owner).values() if hasattr(owner, "__dict__") else ()
+    for each in inside:
+        yield from generators_of(each, seen, device=device)

@@ -1,0 +1,88 @@
+"""What a run can find out beside its result, for those who want to look closer, and how it looks without a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from odedm.consolidate.nearest import Chosen
+from odedm.core.rows import Rows, Task
+from odedm.methods.base import Method
+from odedm.training.cuda_graph import generators_of
+from odedm.training.probe import LearnerProbe
+
+PER_CLASS = 100
+"""Training rows of each class whose features are saved."""
+
+
+class Choices:
+    """Every choice of a run as it is made: the witness of a dual memory.
+
+    >>> seen = Choices()
+    >>> rows = {"index": torch.tensor([4, 7, 9]), "label": torch.tensor([1, 1, 1])}
+    >>> seen(rows, Chosen(torch.tensor([2]), torch.tensor([0])), torch.tensor([[3.0], [2.0], [1.0]]))
+    >>> seen.columns()["choice.kept"].tolist()
+    [-1, -1, 0]
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+
+    def __call__(self, rows: Rows, chosen: Chosen, distance: Tensor) -> None:
+        """Keep one class's choice."""
+        kept = torch.full((len(rows["label"]),), -1, dtype=torch.int64)
+        kept[chosen.row.cpu()] = chosen.centroid.cpu()
+        self.parts.append((rows["index"].cpu(), rows["label"].cpu(), kept, distance.float().cpu()))
+
+    def columns(self) -> Rows:
+        """All choices below each other, distances padded with NaN; nothing where nothing was chosen."""
+        if not self.parts:
+            return {}
+        index, label, kept, distances = zip(*self.parts, strict=True)
+        most = max(each.shape[1] for each in distances)
+        wide = [torch.nn.functional.pad(each, (0, most - each.shape[1]), value=torch.nan) for each in distances]
+        return {
+            "choice.index": torch.cat(index),
+            "choice.label": torch.cat(label),
+            "choice.kept": torch.cat(kept),
+            "choice.distance": torch.cat(wide),
+        }
+
+
+def features(probe: LearnerProbe, tasks: Sequence[Task], stored: Rows, per_class: int = PER_CLASS) -> Rows:
+    """Features by the network as it is: of the first rows of every class, and of the stored rows in their order."""
+    first = [
+        probe.embed(task.rows["image"][(task.rows["label"] == each).nonzero().flatten()[:per_class]])
+        for task in tasks
+        for each in task.classes  # one at a time: large pictures of all classes need not fit into memory at once
+    ]
+    columns = {"feature.data": torch.cat(first).flatten(1).float().cpu()}
+    if len(stored["label"]):
+        columns["feature.memory"] = probe.embed(stored["image"]).flatten(1).float().cpu()
+    return columns
+
+
+@contextmanager
+def undisturbed(method: Method) -> Iterator[None]:
+    """After the block the method is what it was before: what a look has cached, switched or drawn is undone.
+
+    A recorded step would not notice such a change: what the method's code on the host resets in each step is not reset
+    by a replay, and iCaRL would go on with class means of an earlier look. What the network learns is not kept: nobody
+    may train in the block.
+    """
+    before = dict(vars(method))
+    modes = [(module, module.training) for module in method.net.modules()]
+    drawn = [(each, each.get_state()) for each in generators_of([*vars(method).values()], device=None)]
+    try:
+        yield
+    finally:
+        vars(method).clear()
+        vars(method).update(before)
+        for module, mode in modes:
+            module.training = mode
+        for each, state in drawn:
+            if not each.get_state().equal(state):
+                each.set_state(state)

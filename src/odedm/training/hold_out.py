@@ -1,0 +1,90 @@
+"""Holds training rows of the first tasks out of training, so that choices can be made without the test set.
+
+Test rows and test labels are never read here, and the seeds are others than those of the runs that are reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from odedm.core.errors import UsageError
+from odedm.training.experiment import Experiment
+
+if TYPE_CHECKING:
+    from odedm.stream.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How a choice is made without the test set: on a `share` of the training rows of the first `tasks` tasks.
+
+    These rows are held out of training, and the seeds are others than those of the study.
+    """
+
+    tasks: int = 2
+    share: float = 0.2
+    seeds: tuple[int, ...] = (1000, 1001, 1002)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tasks, int) or isinstance(self.tasks, bool) or self.tasks < 1:
+            raise UsageError(f"A choice is made on the first 1 or more tasks; {self.tasks!r} was given.")
+        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 < self.share < 1:
+            raise UsageError(f"The share of held-out rows lies between 0 and 1; {self.share!r} was given.")
+        check_seeds("select.seeds", self.seeds)
+
+
+def check_seeds(name: str, seeds: tuple[Any, ...]) -> None:
+    """Refuse what is no list of different seeds."""
+    if not seeds:
+        raise UsageError(f"'{name}' is an empty list, so there is nothing to run; give a value, or leave it out.")
+    for seed in seeds:
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise UsageError(f"'{name}' takes a whole number, or a list of such; {seed!r} was given.")
+        if seeds.count(seed) > 1:
+            raise UsageError(f"'{name}' has {seed!r} twice; give it once.")
+    if min(seeds) < 0:
+        raise UsageError(f"'{name}' are whole numbers, 0 or more; {min(seeds)} was given.")
+
+
+def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experiment, Dataset]:
+    """The first tasks of the experiment's stream, with a share of each class's training rows in place of test rows.
+
+    The setting is applied first, so that held-out rows are as imbalanced as those of training; k stays that of the
+    whole stream.
+    """
+    import torch
+
+    from odedm.core.rng import generator
+    from odedm.stream.corruption import keep
+    from odedm.stream.dataset import Dataset
+    from odedm.stream.tasks import arrival
+
+    tasks = plan.tasks or data.tasks
+    if select.tasks > tasks:
+        raise UsageError(
+            f"A choice on the first {select.tasks} tasks was asked for, but the stream has {tasks}; give fewer."
+        )
+    order = arrival(data.classes, plan.class_order, plan.seed)
+    chosen = order[: select.tasks * (data.classes // tasks)]
+    taken = keep(data.label, plan.setting, plan.factor or 1.0, data.classes)
+    rng = generator(plan.seed, "held-out rows")
+    training, testing, labels, test_labels = [], [], [], []
+    for number, label in enumerate(chosen.tolist()):
+        rows = ((data.label == label) & taken).nonzero().flatten()
+        cut = min(max(1, round(select.share * len(rows))), len(rows) - 1)
+        if cut < 1:
+            raise UsageError(f"Class '{data.class_names[label]}' has {len(rows)} rows, too few to hold one out.")
+        rows = rows[torch.randperm(len(rows), generator=rng)]
+        testing.append(rows[:cut].sort().values)
+        training.append(rows[cut:].sort().values)
+        test_labels.append(torch.full((cut,), number))
+        labels.append(torch.full((len(rows) - cut,), number))
+    names = tuple(data.class_names[label] for label in chosen.tolist())
+    train, test = torch.cat(training), torch.cat(testing)
+    image, test_image = data.image[train], data.image[test]
+    part = Dataset(
+        data.name, image, torch.cat(labels), test_image, torch.cat(test_labels), names, data.transform, select.tasks
+    )
+    own = replace(plan, tasks=select.tasks, setting="standard", factor=None, class_order="natural")
+    return (own if select.tasks > 1 else replace(own, blur=0.0)), part

@@ -1,0 +1,353 @@
+"""The loop: builds stream, network, method and memory from an experiment, and runs it to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from odedm.checkpoint.checkpointer import Keeper
+from odedm.checkpoint.stop import Stopped
+from odedm.core.errors import UsageError
+from odedm.core.registry import METHODS, POLICIES
+from odedm.core.rng import generator
+from odedm.core.rows import Field, Rows, Task
+from odedm.core.timer import Clock
+from odedm.memory.base import Memory
+from odedm.memory.dual import Candidates, DualMemory, Host
+from odedm.methods.base import Method
+from odedm.nets.build import build
+from odedm.results.folder import save_run
+from odedm.results.provenance import provenance
+from odedm.results.result import Result, average_accuracy
+from odedm.stream.dataset import Dataset, rows_like
+from odedm.stream.tasks import split
+from odedm.training import experiment as config
+from odedm.training.batches import feed
+from odedm.training.cuda_graph import CudaRecorder, Stepper, generators_of
+from odedm.training.divergence import Guard
+from odedm.training.evaluate import evaluate
+from odedm.training.evidence import Choices, features, undisturbed
+from odedm.training.experiment import ODEDM, Experiment, Native
+from odedm.training.numerics import arranged, own_numerics, own_stream, settle
+from odedm.training.observation import Looks
+from odedm.training.probe import LearnerProbe
+from odedm.training.progress import Progress
+from odedm.training.replay import MemoryReplay
+from odedm.training.resolve import consolidator, load_data, policy_name, resolve
+
+Watch = Callable[[int, int, int], None]
+"""Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: its figures, the trained method, the memory as it ended, and evidence where it was asked for."""
+
+    result: Result
+    method: Method
+    memory: Memory
+    probe: LearnerProbe
+    data: Dataset
+    evidence: Rows | None = None
+
+    def save(self, folder: Path, *, overwrite: bool = False) -> Path:
+        """Write the run's folder: result, final memory and evidence, whole or not at all."""
+        return save_run(folder, self.result, self.memory.rows(), self.evidence, overwrite=overwrite)
+
+    def predict(self, x: Any) -> np.ndarray[Any, Any]:
+        """The class number, in order of arrival, of each raw row of x, given as for `from_arrays`."""
+        rows = rows_like(self.data, x).to(self.probe.transform.shift.device)
+        return self.probe.predict(rows).argmax(1).cpu().numpy()
+
+    def predict_names(self, x: Any) -> list[str]:
+        """The class name of each raw row of x."""
+        names = self.result.experiment["classes"]
+        return [names[number] for number in self.predict(x)]
+
+
+def train(
+    data: str | Dataset = "fashion-mini",
+    *,
+    memory: config.Reservoir | Native | ODEDM,
+    method: str = "derpp",
+    options: Mapping[str, Any] | None = None,
+    tasks: int | None = None,
+    setting: str = "standard",
+    factor: float | None = None,
+    blur: float = 0.0,
+    noise: float = 0.0,
+    class_order: str = "natural",
+    net: str = "auto",
+    net_options: Mapping[str, Any] | None = None,
+    batch: int = 32,
+    draw: int | None = None,
+    columns: str = "seen",
+    seed: int = 0,
+    device: str = "auto",
+    threads: int = 1,
+    precision: str = "auto",
+    capture: bool = True,
+    evidence: bool = False,
+    anytime: int = 0,
+) -> Outcome:
+    """Train one method with one memory on one stream, from plain arguments.
+
+    The last two are what is looked at on the way (see `Looks`); they change no number of the run.
+
+    >>> outcome = train("blobs", memory=config.Reservoir(capacity=20), method="er")
+    >>> len(outcome.result.acc)
+    5
+    """
+    if not isinstance(data, str | Dataset):
+        raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
+    given = load_data(data) if isinstance(data, str) else data
+    plan = Experiment(
+        memory,
+        method=method,
+        options=dict(options or {}),
+        data=given.name,
+        tasks=tasks,
+        setting=setting,
+        factor=factor,
+        blur=blur,
+        noise=noise,
+        class_order=class_order,
+        net=net,
+        net_options=dict(net_options or {}),
+        batch=batch,
+        draw=draw,
+        columns=columns,
+        seed=seed,
+        device=device,
+        threads=threads,
+        precision=precision,
+        capture=capture,
+    )
+    return Run(plan, given, Looks(evidence, anytime)).finish()
+
+
+class Run:
+    """Everything one experiment needs, built and checked; `finish` trains it to its end."""
+
+    def __init__(self, experiment: Experiment, data: Dataset | None = None, looks: Looks | None = None) -> None:
+        self.data = data or load_data(experiment.data)
+        self.experiment = resolve(experiment, self.data)
+        self.device = torch.device(self.experiment.device)
+        self.progress, self.looks, self.choices = Progress(), looks or Looks(), Choices()
+        with own_numerics(self.experiment.threads, self.experiment.precision):
+            self._build()
+
+    def _build(self) -> None:
+        plan = self.experiment
+        self.clock = Clock(settle(self.device))
+        self.rng = partial(generator, plan.seed, device=self.device)
+        self.stream = split(
+            self.data,
+            tasks=plan.tasks,
+            setting=plan.setting,
+            factor=plan.factor or 1.0,
+            blur=plan.blur,
+            noise=plan.noise,
+            class_order=plan.class_order,
+            seed=plan.seed,
+            device=self.device,
+        )
+        draw = plan.draw or plan.batch
+        kind = METHODS[plan.method].load()
+        network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
+        network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
+        self.method: Method = kind(net=network, draw=draw, rng=self.rng, **plan.options)
+        self.probe = LearnerProbe(self.method, self.stream.transform)
+        self.memory = self._memory()
+        if self.looks.evidence and isinstance(self.memory, DualMemory):
+            self.memory.witness = self.choices  # and so a part of every checkpoint
+        reading, gamma = (plan.memory.replay, plan.memory.gamma) if isinstance(plan.memory, ODEDM) else ("union", 0.0)
+        self.replay = MemoryReplay(
+            self.memory, self.stream.transform, reading=reading, draw=draw, gamma=gamma, rng=self.rng
+        )
+        self.keys, self.views = self.rng("memory"), self.rng("stream views")
+        # these two on the CPU: one seed, one choice anywhere
+        self.shuffle, self.borders = generator(plan.seed, "mixing"), generator(plan.seed, "memory borders")
+        captures = plan.capture and kind.capturable and self.device.type == "cuda"
+        self.guard = Guard(self.method, self.device, precision=plan.precision, tasks=len(self.stream.tasks))
+        self.stepper = Stepper(
+            self._step,
+            frozen=self.replay.frozen,
+            replayed=self.memory.replayed,
+            recorder=partial(CudaRecorder, self._generators) if captures else None,
+        )
+
+    def _memory(self) -> Memory:
+        plan = self.experiment.memory
+        raw = (
+            Field("image", self.data.shape, self.data.image.dtype),
+            Field("label", dtype=torch.int64),
+            Field("task", dtype=torch.int64),
+            Field("index", dtype=torch.int64),
+        )
+        fields = (*raw, *self.method.fields())
+        policy = POLICIES[policy_name(plan, self.method.native)].load()
+        if not isinstance(plan, ODEDM):
+            memory: Memory = policy(plan.capacity, fields, self.device)
+            return memory
+        per_task = self.stream.classes_per_task
+        candidates = None
+        if isinstance(plan.candidates, int):
+            columns = fields if plan.annotate == "stream" else raw
+            candidates = Candidates(plan.candidates, per_task, columns, self.device, rng=self.rng("candidates"))
+        host: Host = policy(plan.capacity - (candidates.capacity if candidates else 0), fields, self.device)
+        rng = generator(self.experiment.seed, "consolidation")  # on the CPU: one seed, one choice anywhere
+        return DualMemory(host, consolidator(plan), rng=rng, clock=self.clock, candidates=candidates)
+
+    def _generators(self) -> Iterator[torch.Generator]:
+        """Every generator that a step may draw from on the device."""
+        return generators_of([self.keys, self.views, self.replay, self.method, self.memory])
+
+    def roots(self) -> dict[str, Any]:
+        """All that a checkpoint must hold; recordings and what follows from the configuration are made anew."""
+        names = ("method", "memory", "replay", "progress", "clock", "keys", "views", "shuffle", "borders")
+        return {name: getattr(self, name) for name in names}
+
+    def outside(self) -> Rows:
+        """The stream's columns by name: a checkpoint refers to them and does not store them."""
+        return {f"task {task.index} {name}": column for task in self.stream.tasks for name, column in task.rows.items()}
+
+    def finish(self, watch: Watch = lambda *_: None, keeper: Keeper | None = None) -> Outcome:
+        """Train on every task in turn and evaluate after each; with a keeper from where its last checkpoint is.
+
+        A run that is asked to stop raises `Stopped`, its state being stored.
+        """
+        try:
+            with own_numerics(self.experiment.threads, self.experiment.precision), own_stream(self.device):
+                self._finish(watch, keeper)
+                evidence = self._evidence() if self.looks.evidence else None
+        finally:  # what holds on to the run would keep it, and its part of a GPU, until Python collects garbage
+            self.stepper.close()
+            self.guard.last = lambda: None
+        return Outcome(self._result(), self.method, self.memory, self.probe, self.data, evidence)
+
+    def _finish(self, watch: Watch, keeper: Keeper | None) -> None:
+        if keeper is not None:
+            self._resume(keeper)
+        for task in self.stream.tasks[self.progress.task :]:
+            self._learn(task, watch, keeper)
+            self._conclude(task)
+            if keeper is not None and keeper.after_task() and task.index + 1 < len(self.stream.tasks):
+                raise Stopped
+
+    def _resume(self, keeper: Keeper) -> None:
+        self.guard.last = lambda: keeper.last
+        found = keeper.resume()
+        if found is not None:
+            self.guard.resumed(self.progress.step)
+            self.stepper.captured = self.progress.captured
+            self.progress.notes.extend(found.changes)
+
+    def _learn(self, task: Task, watch: Watch, keeper: Keeper | None) -> None:
+        """The task's batches, from where the run stands."""
+        progress, total = self.progress, sum(len(each) for each in self.stream.tasks)
+        if progress.feed is None:
+            self.method.begin_task(task)
+            self.memory.begin_task(task)
+            mixes = self.method.mixes_memory and self.memory.size() > 0
+            stored = self.replay.mixture() if mixes else None
+            progress.feed = feed(task, self.experiment.batch, stored=stored, rng=self.shuffle)
+        self.stepper.begin_task(self.method)
+        with self.clock("train"):
+            for batch, new in progress.feed.batches(progress.batch):
+                rows = self.stepper(batch, new)
+                if self._keeps_fields:
+                    progress.arrived.append({name: column.clone() for name, column in rows.items()})
+                progress.count(new, captured=self.stepper.captured)
+                self.guard.after_step(progress.step, task.index)
+                self._look(task, new)
+                watch(task.index, progress.rows, total)
+                if keeper is not None and keeper.after_step():
+                    raise Stopped
+        self.stepper.settle(self.method)
+        self.guard.settle(progress.step, task.index)
+
+    def _look(self, task: Task, new: int) -> None:
+        """Test in mid-task where it is time to; the run goes on as if it had not."""
+        if not self.looks.anytime:
+            return
+        progress = self.progress
+        done = progress.rows - sum(len(each) for each in self.stream.tasks[: task.index])
+        if self.looks.due(done - new, done, len(task)):
+            with self.clock("observe"), undisturbed(self.method):
+                self.guard.settle(progress.step, task.index)
+                class_il, _ = self._evaluate(task.index)
+            progress.anytime.append([progress.rows, *average_accuracy([class_il])])
+
+    def _evidence(self) -> Rows:
+        with self.clock("observe"):
+            return {**features(self.probe, self.stream.tasks, self.memory.rows()), **self.choices.columns()}
+
+    def _conclude(self, task: Task) -> None:
+        """What follows a task's last batch: the memory's choice, the method's, and the test."""
+        progress = self.progress
+        with self.clock("consolidate"):
+            self.memory.end_task(self._annotated(task), self.probe, rng=self.borders)
+        with self.clock("end task"):
+            self.method.end_task(task, self.replay)
+        with self.clock("evaluate"):
+            class_il, task_il = self._evaluate(task.index)
+        progress.class_il.append(class_il)
+        progress.task_il.append(task_il)
+        progress.census.append(self.memory.census(self.data.classes))
+        if self.looks.anytime:
+            progress.anytime.append([progress.rows, *average_accuracy([class_il])])
+        progress.begin(task.index + 1)
+
+    def _step(self, batch: Rows, new: int) -> Rows:
+        """One update and what the memory keeps of the batch: all that a recording holds."""
+        self.replay.begin_step()
+        view = self.stream.transform.augment(batch["image"], self.views)
+        fields = self.method.step({**batch, "input": view}, self.replay)
+        self.guard.note()
+        rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
+        if new:
+            self.memory.add(rows, self.probe, rng=self.keys)
+        return rows
+
+    @property
+    def _keeps_fields(self) -> bool:
+        plan = self.experiment.memory
+        return isinstance(plan, ODEDM) and plan.annotate == "stream"
+
+    def _annotated(self, task: Task) -> Task:
+        """The task with the fields that its rows had when they arrived, where the memory is to keep those."""
+        if not self._keeps_fields:
+            return task
+        arrived = self.progress.arrived
+        seen = {name: torch.cat([rows[name] for rows in arrived]) for name in arrived[0]}
+        return replace(task, rows=seen)
+
+    def _evaluate(self, task: int) -> tuple[list[float], list[float]]:
+        return evaluate(
+            self.probe.predict,
+            self.stream.tests[: task + 1],
+            classes_per_task=self.stream.classes_per_task,
+            columns=self.experiment.columns,
+        )
+
+    def _result(self) -> Result:
+        progress = self.progress
+        steps = {"eager": progress.step - progress.captured, "captured": progress.captured}
+        return Result.measure(
+            experiment=self.experiment.reported(self.stream.class_names),
+            class_il=progress.class_il,
+            task_il=progress.task_il,
+            seconds=self.clock.seconds,
+            census=progress.census,
+            provenance=provenance(self.device, self.data.checksum)
+            | {"precision": self.experiment.precision, "steps": steps}
+            | ({"notes": progress.notes} if progress.notes else {}),
+            anytime=progress.anytime if self.looks.anytime else None,
+        )

@@ -1,0 +1,54 @@
+"""What a memory may ask of the learner, answered over raw images and in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.core.rows import Rows, count
+from odedm.methods.base import Method
+from odedm.nets.base import evaluating
+from odedm.stream.augment import Transform
+from odedm.training.evaluate import BATCH, in_chunks
+
+
+@dataclass(frozen=True)
+class LearnerProbe:
+    """What a memory may ask of the learner, over raw images and in bounded memory."""
+
+    method: Method
+    transform: Transform
+
+    def embed(self, image: Tensor) -> Tensor:
+        """Features [n, d] of raw images."""
+        return in_chunks(lambda part: self.method.embed(self.transform.normalise(part)), image)
+
+    def annotate(self, rows: Rows) -> Rows:
+        """The method's declared fields for rows with raw images."""
+        parts, size = [], BATCH.get(rows["image"].device.type, 512)
+        with evaluating(self.method.net):
+            for start in range(0, max(1, count(rows)), size):
+                part = {name: column[start : start + size] for name, column in rows.items()}
+                parts.append(self.method.annotate({**part, "input": self.transform.normalise(part["image"])}))
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Features [n, d] and cross-entropies [n] of the head on them."""
+        features = self.embed(rows["image"])
+        with evaluating(self.method.net):
+            return features, F.cross_entropy(self.method.net.head(features), rows["label"], reduction="none")
+
+    def class_weights(self) -> Tensor:
+        """The head's weights [C, d]."""
+        return self.method.class_weights().detach()
+
+    def training_loss(self) -> Tensor:
+        """The loss of the last update."""
+        return self.method.last_loss
+
+    def predict(self, image: Tensor) -> Tensor:
+        """Scores [n, C] of raw images."""
+        return in_chunks(lambda part: self.method.predict(self.transform.normalise(part)), image)

@@ -1,0 +1,426 @@
+"""Every way in which a checkpoint can be wrong, and what each gets; what survives a full disk and a killed writer."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from driver import Driver
+
+from odedm import ODEDM, Reservoir, UsageError, blobs
+from odedm.checkpoint import manifest
+from odedm.checkpoint import stored as checkpoint
+from odedm.checkpoint.capture_state import State, capture_state
+from odedm.checkpoint.manifest import inspect
+from odedm.checkpoint.restore_state import equal_states
+from odedm.checkpoint.stored import Meta, Position, clear, load_latest, restore, save, working_folder
+from odedm.core.plain_data import text_fingerprint
+
+META = Meta({"method": {"name": "er", "lr": 0.1}, "seed": 0, "dac": (3, 4)}, "c0ffee", {"torch": "2.13.0"})
+
+
+def a_state(number):
+    return capture_state({"x": torch.full((64,), float(number)), "number": number})
+
+
+def write(work, *steps, meta=META):
+    work.mkdir(exist_ok=True)
+    for step in steps:
+        save(work, a_state(step), meta, Position(0, step, 8 * step))
+    return work / "checkpoints"
+
+
+def number(found):
+    thing = {"x": torch.zeros(64), "number": 0}
+    restore(thing, found)
+    assert thing["x"].tolist() == [float(thing["number"])] * 64
+    return thing["number"]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def reseal(folder, change):
+    """A manifest that someone changed and sealed again: hostile, not broken."""
+    path = folder / "manifest.json"
+    plain = json.loads(path.read_text())
+    plain.pop("seal")
+    change(plain)
+    path.write_text(json.dumps({**plain, "seal": text_fingerprint(plain)}))
+
+
+def flip(path, place, bit=0):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(bytes(content))
+
+
+def respelled(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def relink(path, target):
+    path.unlink() if path.is_file() else shutil.rmtree(path)
+    path.symlink_to(target)
+
+
+def becomes_fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def swap_state(folder):
+    reseal(folder, lambda plain: plain["files"].pop("state.json"))
+
+
+def as_manifest(text):
+    return lambda folder: (folder / "manifest.json").write_bytes(text)
+
+
+def set_(**values):
+    return lambda folder: reseal(folder, lambda plain: plain.update(values))
+
+
+def rewritten_tree(text):
+    return rewritten("state.json", text.encode())
+
+
+def rewritten_tensors(content):
+    return rewritten("state.safetensors", content)
+
+
+def rewritten(name, content):
+    def spoil(folder):
+        (folder / name).write_bytes(content)
+        listing = manifest_listing(folder)
+        reseal(folder, lambda plain: plain.update(files=listing))
+
+    return spoil
+
+
+def manifest_listing(folder):
+    return checkpoint.listing(folder, ("state.safetensors", "state.json"))
+
+
+DAMAGE = {
+    # torn files
+    "tensors truncated": (lambda f: os.truncate(f / "state.safetensors", 100), "truncated: 100 of"),
+    "tensors empty": (lambda f: os.truncate(f / "state.safetensors", 0), "is empty"),
+    "tensors missing": (lambda f: (f / "state.safetensors").unlink(), "state.safetensors is missing"),
+    "tensors longer": (lambda f: os.truncate(f / "state.safetensors", 10_000), "10000 bytes where"),
+    "a bit of a tensor flipped": (lambda f: flip(f / "state.safetensors", -5), "its checksum is another"),
+    "a bit of the tensors' head flipped": (lambda f: flip(f / "state.safetensors", 3), "its checksum is another"),
+    "tensors zeroed": (lambda f: (f / "state.safetensors").write_bytes(bytes((f / "state.safetensors").stat().st_size)),
+                       "its checksum is another"),
+    "tree truncated": (lambda f: os.truncate(f / "state.json", 10), "state.json is truncated"),
+    "tree missing": (lambda f: (f / "state.json").unlink(), "state.json is missing"),
+    "a bit of the tree flipped": (lambda f: flip(f / "state.json", 12), "its checksum is another"),
+    "manifest truncated": (lambda f: os.truncate(f / "manifest.json", 200), "cannot be read"),
+    "manifest empty": (lambda f: os.truncate(f / "manifest.json", 0), "manifest.json is empty"),
+    "manifest missing": (lambda f: (f / "manifest.json").unlink(), "manifest.json is missing"),
+    "a digit of the manifest changed": (
+        lambda f: respelled(f / "manifest.json", '"rows": 24', '"rows": 25'),
+        "its seal is broken"),
+    "nothing in the folder": (lambda f: [each.unlink() for each in list(f.iterdir())], "manifest.json is missing"),
+    "a file in the folder's place": (lambda f: (shutil.rmtree(f), f.write_text("x")), "it is not a folder"),
+    # links and special files
+    "tensors are a link": (lambda f: relink(f / "state.safetensors", "/etc/passwd"), "is a link"),
+    "manifest is a link": (lambda f: relink(f / "manifest.json", "/etc/passwd"), "is a link"),
+    "folder is a link": (lambda f: relink(f, "/etc"), "it is a link"),
+    "manifest is a pipe": (lambda f: becomes_fifo(f / "manifest.json"), "not a plain file"),
+    "tensors are a pipe": (lambda f: becomes_fifo(f / "state.safetensors"), "not a plain file"),
+    # foreign ones
+    "a later format": (set_(schema="odedm.checkpoint/2"), "its format is 'odedm.checkpoint/2'"),
+    "no format": (lambda f: reseal(f, lambda plain: plain.pop("schema")), "its format is 'None'"),
+    "another configuration": (
+        lambda f: reseal(f, lambda p: p.update(configuration={**p["configuration"], "seed": 7},
+                                               configuration_hash=text_fingerprint({**p["configuration"], "seed": 7}))),
+        "another configuration: seed=7 there, 0 here"),
+    "other data": (set_(data_checksum="beef"), "made on other data"),
+    "the step of another": (set_(position={"task": 0, "step": 9, "rows": 9}), "lies under another name"),
+    # hostile ones, sealed again
+    "manifest is a list": (as_manifest(b"[]"), "is a list"),
+    "manifest is not text": (as_manifest(b"\xff\xfe\x00"), "cannot be read"),
+    "manifest is nested without end": (as_manifest(b'{"a":' * 100_000), "cannot be read"),
+    "manifest has an endless number": (as_manifest(b'{"a": ' + b"9" * 10_000 + b"}"), "cannot be read"),
+    "manifest has NaN": (as_manifest(b'{"a": NaN}'), "cannot be read"),
+    "manifest of gigabytes": (lambda f: os.truncate(f / "manifest.json", 1 << 33), "more than any manifest"),
+    "a position beyond numbers": (set_(position={"task": 0, "step": 3, "rows": 10**30}), "whole numbers"),
+    "a position below zero": (set_(position={"task": -1, "step": 3, "rows": 1}), "whole numbers"),
+    "a position of words": (set_(position={"task": "0", "step": 3, "rows": 1}), "whole numbers"),
+    "a position of truths": (set_(position={"task": True, "step": 3, "rows": 1}), "whole numbers"),
+    "no position": (set_(position=None), "its position is not"),
+    "versions of numbers": (set_(versions={"torch": 2}), "versions are not names"),
+    "a configuration that is a list": (set_(configuration=[]), "configuration"),
+    "a file above the folder": (
+        lambda f: reseal(f, lambda p: p["files"].update({"../../etc": p["files"]["state.json"]})), "files it lists"),
+    "a file less": (swap_state, "files it lists"),
+    "a size beyond numbers": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=1 << 60)),
+                              "files it lists"),
+    "a size that is none": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=None)),
+                            "files it lists"),
+    "a tree of gigabytes": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=1 << 40)),
+                            "more than any state"),
+    "a tree that is no JSON": (rewritten_tree("{"), "its state cannot be read"),
+    "a tree nested without end": (rewritten_tree("[" * 100_000), "its state cannot be read"),
+    "tensors that are none": (rewritten_tensors(b"x" * 100), "its state cannot be read"),
+    "tensors with a head of exabytes": (rewritten_tensors(b"\xff" * 8 + b"{}"), "its state cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_seen_told_and_passed_over(kind, tmp_path):
+    spoil, sentence = DAMAGE[kind]
+    folder = write(tmp_path / "work", 2, 3)
+    spoil(folder / "step-00000003")
+    found = load_latest(tmp_path / "work", META)
+    assert number(found) == 2, "the one before is used"
+    assert found.warnings[0].startswith("The checkpoint 'step-00000003' cannot be used: ")
+    assert sentence in found.warnings[0]
+    assert found.warnings[1] == "Going on from 'step-00000002', the one before."
+    shutil.rmtree(folder / "step-00000002")
+    with pytest.raises(UsageError, match="--fresh") as refused:
+        load_latest(tmp_path / "work", META)
+    assert sentence in str(refused.value), "and where there is no other, that is why nothing is done"
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_run_goes_on_over_a_damaged_checkpoint_and_replaces_it(kind, tmp_path):
+    folder = write(tmp_path / "work", 2, 3)
+    DAMAGE[kind][0](folder / "step-00000003")
+    save(tmp_path / "work", a_state(3), META, Position(0, 3, 24))
+    found = load_latest(tmp_path / "work", META)
+    assert number(found) == 3
+    assert found.warnings == ()
+
+
+def test_every_single_bit_counts(tmp_path):
+    """Any one flipped bit of any file is seen; no state is ever wrong."""
+    folder = write(tmp_path / "work", 3) / "step-00000003"
+    for path in folder.iterdir():
+        size = path.stat().st_size
+        for place in range(0, size, max(1, size // 40)):
+            flip(path, place, place % 8)
+            with pytest.raises(UsageError):
+                load_latest(tmp_path / "work", META)
+            flip(path, place, place % 8)
+    assert number(load_latest(tmp_path / "work", META)) == 3
+
+
+def test_every_truncation_is_seen(tmp_path):
+    folder = write(tmp_path / "work", 3) / "step-00000003"
+    for path in folder.iterdir():
+        whole = path.read_bytes()
+        for size in range(0, len(whole), max(1, len(whole) // 20)):
+            path.write_bytes(whole[:size])
+            if path.name == "manifest.json" and whole[:size].strip() == whole.strip():
+                continue
+            with pytest.raises(UsageError):
+                load_latest(tmp_path / "work", META)
+        path.write_bytes(whole)
+
+
+def test_the_last_two_are_kept_and_nothing_else(tmp_path):
+    folder = write(tmp_path / "work", 1, 2, 5, 7)
+    assert names(folder) == ["step-00000005", "step-00000007"]
+    write(tmp_path / "work", 6)
+    assert names(folder) == ["step-00000005", "step-00000006"], "what lies beyond the run is of a broken future"
+    clear(tmp_path / "work")
+    assert names(folder) == []
+    assert load_latest(tmp_path / "work", META) is None
+    assert load_latest(tmp_path / "nowhere", META) is None
+
+
+def test_left_overs_of_dead_writers_are_swept(tmp_path):
+    folder = write(tmp_path / "work", 1)
+    for name in (".step-00000002.999.abc", ".step-00000001.999.abc.old", ".step-00000000.999.gone"):
+        (folder / name).mkdir()
+        (folder / name / "state.safetensors").write_bytes(b"half")
+    (folder / "notes.txt").write_text("mine")
+    assert number(load_latest(tmp_path / "work", META)) == 1
+    assert names(folder) == ["notes.txt", "step-00000001"], "what is not ours stays"
+
+
+def test_one_of_the_same_step_is_replaced_and_not_lost_on_the_way(tmp_path):
+    """After a task's last step and after its border the number of steps is the same."""
+    work = tmp_path / "work"
+    folder = write(work, 4)
+    save(work, a_state(5), META, Position(1, 4, 32))
+    found = load_latest(work, META)
+    assert found.position == Position(1, 4, 32)
+    assert number(found) == 5
+    assert names(folder) == ["step-00000004"]
+    (folder / "step-00000004").rename(folder / ".step-00000004.999.abc.old")
+    (folder / ".step-00000004.999.abc").mkdir()
+    assert number(load_latest(work, META)) == 5, "killed between moving the old one aside and the new one in"
+    assert names(folder) == ["step-00000004"]
+
+
+def test_a_checkpoint_says_whose_it_is(tmp_path):
+    work = tmp_path / "work"
+    write(work, 4)
+    plain = inspect(work)
+    assert plain["position"] == {"task": 0, "step": 4, "rows": 32}
+    assert plain["configuration"]["dac"] == [3, 4]
+    assert load_latest(work, META).warnings == (), "a tuple is the list it became"
+    with pytest.raises(UsageError, match=r"method\.lr=0\.1 there, 0\.2 here; width=nothing there, 3 here"):
+        load_latest(work, Meta({"method": {"name": "er", "lr": 0.2}, "seed": 0, "dac": [3, 4], "width": 3}, "c0ffee"))
+    newer = Meta(META.configuration, "c0ffee", {"torch": "2.11.0"})
+    assert load_latest(work, newer).warnings == (
+        "The checkpoint was computed by others: torch 2.13.0 then, 2.11.0 now.",
+    )
+    with pytest.raises(UsageError, match="no checkpoint in"):
+        inspect(tmp_path / "nowhere")
+
+
+def test_a_state_of_other_code_is_refused_by_its_place(tmp_path):
+    write(tmp_path / "work", 4)
+    found = load_latest(tmp_path / "work", META)
+    with pytest.raises(UsageError, match=r"does not fit this version of the code: .* start anew with --fresh"):
+        restore(torch.nn.Linear(1, 1), found)
+
+
+def test_a_deleted_working_folder_is_not_made_again(tmp_path):
+    work = tmp_path / "work"
+    write(work, 1)
+    shutil.rmtree(work)
+    with pytest.raises(UsageError, match="is gone"):
+        save(work, a_state(2), META, Position(0, 2, 16))
+    assert not work.exists()
+
+
+def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkeypatch):
+    folder = write(tmp_path / "work", 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 5, 5))
+    with pytest.raises(UsageError, match=r"needs 1 MiB .* has 0 left\. The last one is 'step-00000001'"):
+        save(tmp_path / "work", a_state(2), META, Position(0, 2, 16))
+    assert names(folder) == ["step-00000001"]
+
+
+@pytest.mark.parametrize("failing", ["save_file", "sync_file", "write_text", "listing"])
+@pytest.mark.parametrize("number_", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
+def test_a_failing_disk_leaves_the_checkpoints_that_were(tmp_path, monkeypatch, failing, number_):
+    folder = write(tmp_path / "work", 1)
+
+    def fail(*_, **__):
+        raise OSError(number_, os.strerror(number_))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, failing, fail)
+        with pytest.raises(UsageError, match=os.strerror(number_)):
+            save(tmp_path / "work", a_state(2), META, Position(0, 2, 16))
+    assert names(folder) == ["step-00000001"], "nothing half-written"
+    assert number(load_latest(tmp_path / "work", META)) == 1
+
+
+FILE_LIMIT = """
+import resource, sys
+from pathlib import Path
+import torch
+from odedm.core.errors import UsageError
+from odedm.checkpoint.stored import Meta, Position, save
+from odedm.checkpoint.capture_state import State
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+try:
+    save(Path(sys.argv[1]), State({"x": torch.zeros(1 << 18)}, None), Meta({}, ""), Position(0, 2, 2))
+except UsageError as error:
+    print(error)
+"""
+
+
+def test_the_kernel_refusing_to_write_leaves_the_checkpoints_that_were(tmp_path):
+    """A real failing write, in the middle of the tensors: the process may not write files above 64 KiB."""
+    folder = write(tmp_path / "work", 1)
+    done = subprocess.run(
+        [sys.executable, "-c", FILE_LIMIT, str(tmp_path / "work")], capture_output=True, text=True, check=True
+    )
+    assert "Cannot write the checkpoint" in done.stdout
+    assert "The last one is 'step-00000001'" in done.stdout
+    assert names(folder) == ["step-00000001"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import torch
+from odedm.checkpoint.stored import Meta, Position, save
+from odedm.checkpoint.capture_state import capture_state
+for step in range(1, 100000):
+    state = capture_state({"x": torch.full((1 << 16,), float(step)), "number": step})
+    save(Path(sys.argv[1]), state, Meta({}, "data"), Position(0, step, step))
+    print(step, flush=True)
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_good_checkpoint(tmp_path):
+    """SIGKILL at many moments of writing: what is found is whole, and one of the last two that were made."""
+    for delay in (0.0, 0.003, 0.007, 0.013, 0.021):
+        work = tmp_path / f"work {delay}"
+        work.mkdir()
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(work)], stdout=subprocess.PIPE, text=True)
+        for _ in range(3):
+            last = int(writer.stdout.readline())
+        time.sleep(delay)
+        writer.send_signal(signal.SIGKILL)
+        last = max([last, *map(int, writer.stdout.read().split())])
+        writer.wait()
+        writer.stdout.close()
+        found = load_latest(work, Meta({}, "data"))
+        thing = {"x": torch.zeros(1 << 16), "number": 0}
+        restore(thing, found)
+        assert thing["number"] in (last, last + 1)
+        assert (thing["x"] == thing["number"]).all()
+        assert not [name for name in names(work / "checkpoints") if name.startswith(".")]
+
+
+@pytest.mark.parametrize("memory", [Reservoir(0), Reservoir(20), ODEDM(24, k=1, candidates=4, annotate="stream")])
+def test_a_run_through_the_files_goes_on_bit_for_bit(tmp_path, memory):
+    data, work = blobs(per_class=16), working_folder(tmp_path / "seed-0")
+    work.mkdir()
+    options = {"method": "icarl", "options": {"momentum": 0.5}, "batch": 8}
+    straight = Driver(memory, data, **options)
+    straight.go()
+    done = 0
+    for steps in (3, 4, 5):
+        part = Driver(memory, data, **options)
+        meta = Meta(part.run.experiment.describe(), data.checksum)
+        found = load_latest(work, meta)
+        assert (found.position.step if found else 0) == done
+        if found:
+            restore(part.roots, found, part.outside)
+        part.go(steps)
+        done += steps
+        save(work, part.capture(), meta, Position(part.run.progress.task, done, part.run.progress.rows))
+    last = Driver(memory, data, **options)
+    restore(last.roots, load_latest(work, meta), last.outside)
+    last.go()
+    for each in (straight, last):
+        each.run.clock.seconds.clear()
+    assert equal_states(straight.capture(), last.capture()) == []
+
+
+def test_an_empty_state_and_odd_names_are_files_like_others(tmp_path):
+    tmp_path.joinpath("w").mkdir()
+    for step, thing in enumerate(({}, {"ä b/..\n": torch.zeros(0, 3), "__metadata__": torch.ones(()), "": 1})):
+        save(tmp_path / "w", capture_state(thing), META, Position(0, step, 0))
+        new, found = {}, load_latest(tmp_path / "w", META)
+        assert found.position.step == step
+        restore(new, found)
+        assert list(new) == list(thing)
+
+
+def test_names_and_places():
+    assert working_folder(Path("a/b")) == Path("a/.b.work")
+    assert State({}, None).bytes == 0
+    assert manifest.NAME.fullmatch("step-00000001")
+    assert not manifest.NAME.fullmatch("step-../x")

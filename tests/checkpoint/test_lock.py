@@ -1,0 +1,200 @@
+"""One owner at a time, whoever it is and however it ends; with real processes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+
+import pytest
+
+from odedm.checkpoint import lock
+from odedm.checkpoint.lock import Owner, alive, hold, started
+from odedm.core.errors import UsageError
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from odedm.core.errors import UsageError
+from odedm.checkpoint.lock import hold
+try:
+    with hold(Path(sys.argv[1])):
+        print("held", flush=True)
+        sys.stdin.readline()
+except UsageError as error:
+    print(error, flush=True)
+print("over", flush=True)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Processes that hold the lock of the same folder, ended when the test is over."""
+    running = []
+
+    def begin():
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(tmp_path / "work")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def test_a_second_process_is_told_who_is_there(start, tmp_path):
+    first, said = start()
+    assert said == "held"
+    _, said = start()
+    assert f"is in use by process {first.pid} on '" in said
+    assert "since 20" in said
+    with pytest.raises(UsageError, match=str(first.pid)), hold(tmp_path / "work"):
+        pass
+    first.stdin.write("\n")
+    first.stdin.flush()
+    assert first.stdout.readline().strip() == "over"
+    assert not (tmp_path / "work" / "lock").exists(), "it takes its name away"
+    assert start()[1] == "held"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_dead_owner_is_replaced_at_once(start, tmp_path, how):
+    first, _ = start()
+    first.send_signal(how)
+    first.wait()
+    with hold(tmp_path / "work") as held:
+        if how == signal.SIGKILL:
+            assert held.takeover == f"Taking over from {owner_of(held, first.pid)}, which is no more."
+        assert Owner.parse((tmp_path / "work" / "lock").read_bytes()).pid == os.getpid()
+
+
+def owner_of(held, pid):
+    since = held.takeover.partition(" since ")[2].partition(",")[0]
+    return replace(Owner.this(), pid=pid, since=since)
+
+
+def test_an_unreaped_owner_is_dead(start, tmp_path):
+    """A killed process whose parent has not asked for it yet still has its number."""
+    first, _ = start()
+    first.send_signal(signal.SIGKILL)
+    end = time.monotonic() + 10
+    while started(first.pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert alive(first.pid)
+    assert started(first.pid) == ""
+    with hold(tmp_path / "work"):
+        pass
+
+
+def test_of_many_that_start_at_once_one_gets_it(tmp_path):
+    command, pipe = [sys.executable, "-c", HOLDER, str(tmp_path / "work")], subprocess.PIPE
+    processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(4)]
+    try:
+        said = [process.stdout.readline().strip() for process in processes]
+        assert sum(line == "held" for line in said) == 1
+        assert sum("is in use by process" in line for line in said) == 3
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def test_the_same_process_cannot_hold_it_twice(tmp_path):
+    with hold(tmp_path), pytest.raises(UsageError, match="in use"), hold(tmp_path):
+        pass
+    with hold(tmp_path):
+        pass
+
+
+def sign(tmp_path, **changes):
+    owner = replace(Owner.this(), **changes)
+    (tmp_path / "lock").write_text(json.dumps(asdict(owner)))
+    return owner
+
+
+def test_a_number_that_was_given_again_is_not_the_owner(tmp_path):
+    """Process numbers come round: the one of now started at another time."""
+    sign(tmp_path, pid=os.getppid(), started="1")
+    with hold(tmp_path) as held:
+        assert "no more" in held.takeover
+
+
+def test_a_living_owner_counts_where_the_file_system_has_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "fcntl", None)
+    sign(tmp_path, pid=os.getppid(), started=started(os.getppid()))
+    with pytest.raises(UsageError, match=str(os.getppid())), hold(tmp_path):
+        pass
+    sign(tmp_path, pid=2**22 + 5)
+    with hold(tmp_path):
+        pass
+
+
+def test_an_owner_on_another_machine_is_not_presumed_dead(tmp_path):
+    sign(tmp_path, host="elsewhere", pid=os.getpid())
+    with pytest.raises(UsageError, match="cannot be seen whether that is still running. If it is not, remove"):
+        with hold(tmp_path):
+            pass
+    (tmp_path / "lock").unlink()
+    with hold(tmp_path):
+        pass
+
+
+def test_an_owner_from_before_the_machine_started_is_dead(tmp_path):
+    sign(tmp_path, boot="another", pid=os.getppid(), started=started(os.getppid()))
+    with hold(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[]", b"null", b"\xff", b'{"pid": 1}', b"[" * 4000, b"9" * 4000,
+     json.dumps({"host": "x", "pid": -1, "started": "", "boot": "", "since": ""}).encode(),
+     json.dumps({"host": "x\x1b[31m", "pid": 5, "started": "", "boot": "", "since": ""}).encode()],
+)  # fmt: skip
+def test_a_torn_or_hostile_name_is_no_owner(tmp_path, text):
+    (tmp_path / "lock").write_bytes(text)
+    with hold(tmp_path) as held:
+        assert held.takeover is None
+
+
+def test_links_and_pipes_are_not_locked(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("years of work")
+    (tmp_path / "lock").symlink_to(precious)
+    with pytest.raises(UsageError, match="it is a link"), hold(tmp_path):
+        pass
+    assert precious.read_text() == "years of work"
+    (tmp_path / "lock").unlink()
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(UsageError, match="no plain file"), hold(tmp_path):
+        pass
+
+
+def test_a_folder_deleted_or_replaced_under_the_run_is_noticed(tmp_path):
+    work = tmp_path / "work"
+    with hold(work) as held:
+        held.check()
+        shutil.rmtree(work)
+        with pytest.raises(UsageError, match="deleted, moved or taken over"):
+            held.check()
+        with hold(work) as other:
+            with pytest.raises(UsageError, match="deleted, moved"):
+                held.check()
+            other.check()
+        work.joinpath("lock").write_text("somebody's")
+    assert work.joinpath("lock").read_text() == "somebody's", "only the own lock is taken away"
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="Cannot write into the folder"), hold(tmp_path / "file" / "work"):
+        pass

@@ -1,0 +1,140 @@
+"""Any sequence of what memories do, with a save and a load between any two of them: as without, bit for bit."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odedm.checkpoint.capture_state import capture_state
+from odedm.checkpoint.restore_state import equal_states
+from odedm.checkpoint.stored import Meta, Position, load_latest, restore, save
+from odedm.consolidate.consolidator import Consolidator
+from odedm.consolidate.distance import L2
+from odedm.core.registry import POLICIES
+from odedm.core.rows import Field, Part, Task
+from odedm.core.timer import Clock
+from odedm.memory.dual import Candidates, DualMemory
+
+FIELDS = (
+    Field("image", (8,), torch.uint8),
+    Field("label", dtype=torch.int64),
+    Field("task", dtype=torch.int64),
+    Field("index", dtype=torch.int64),
+    Field("logits", (4,)),
+)
+TASKS, PER_TASK = 3, 2
+META = Meta({"test": True}, "none")
+
+
+class Answers:
+    """A learner that answers by the rows alone."""
+
+    def embed(self, image):
+        return image.float()
+
+    def annotate(self, rows):
+        return {"logits": rows["index"].float()[:, None].expand(-1, 4).clone()}
+
+    def appraise(self, rows):
+        return rows["image"].float(), rows["image"].float().mean(1) / 100
+
+    def class_weights(self):
+        return torch.eye(TASKS * PER_TASK, 8)
+
+    def training_loss(self):
+        return torch.tensor(1.5)
+
+
+class Bench:
+    """A memory, its generators, and where in the stream it is."""
+
+    def __init__(self, kind, capacity):
+        policy = POLICIES[kind.removeprefix("dual ").removeprefix("bounded ")].load()
+        rng = {name: torch.Generator().manual_seed(number) for number, name in enumerate(("keys", "draw", "border"))}
+        memory = policy(capacity, FIELDS)
+        if kind.startswith(("dual", "bounded")):
+            bounded = kind.startswith("bounded")
+            candidates = Candidates(3, PER_TASK, FIELDS[:4], rng=torch.Generator().manual_seed(8)) if bounded else None
+            chooser = Consolidator(1, distance=L2(), dac=None)
+            own = torch.Generator().manual_seed(9)
+            memory = DualMemory(memory, chooser, rng=own, clock=Clock(), candidates=candidates)
+        self.roots = {"memory": memory, "rng": rng, "place": {"task": 0, "row": 0, "begun": False}}
+        self.seen = []
+
+    def task(self):
+        index, rows = self.roots["place"]["task"], 24
+        number = torch.arange(rows) + 100 * index
+        image = (number[:, None] * torch.arange(1, 9) % 251).to(torch.uint8)
+        label = number % PER_TASK + index * PER_TASK
+        columns = {"image": image, "label": label, "task": torch.full((rows,), index), "index": number}
+        return Task(index, TASKS, (index * PER_TASK, index * PER_TASK + 1), columns)
+
+    def act(self, action, amount):
+        memory, rng, place = self.roots["memory"], self.roots["rng"], self.roots["place"]
+        if place["task"] == TASKS:
+            return
+        if not place["begun"]:
+            memory.begin_task(self.task())
+            place["begun"] = True
+        if action == "add":
+            rows = {name: column[place["row"] : place["row"] + amount] for name, column in self.task().rows.items()}
+            place["row"] += len(rows["label"])
+            if len(rows["label"]):
+                memory.add({**rows, **Answers().annotate(rows)}, Answers(), rng=rng["keys"])
+        elif action == "sample":
+            for part in Part:
+                self.note(memory.sample(amount, part=part, rng=rng["draw"]))
+        elif action == "pin":
+            host = getattr(memory, "host", memory)
+            amount = min(amount, 2, host.short_capacity)
+            rows = {name: column[:amount] for name, column in self.task().rows.items()}
+            if amount:
+                host.pin({**rows, **Answers().annotate(rows), "prototype": torch.arange(amount)})
+        elif action == "end task":
+            task = self.task()
+            fits = getattr(memory, "host", memory).short_capacity >= PER_TASK
+            if fits:
+                memory.end_task(task, Answers(), rng=rng["border"])
+            place.update(task=place["task"] + 1, row=0, begun=False)
+        self.note(memory.rows())
+
+    def note(self, rows):
+        self.seen.append({name: column.clone() for name, column in rows.items()})
+
+
+def through_files(bench, kind, capacity, folder, step):
+    save(folder, capture_state(bench.roots), META, Position(0, step, 0))
+    fresh = Bench(kind, capacity)
+    found = load_latest(folder, META)
+    assert found.position.step == step
+    restore(fresh.roots, found)
+    fresh.seen = bench.seen
+    return fresh
+
+
+KINDS = [*POLICIES, *(f"dual {each}" for each in POLICIES), "bounded reservoir", "bounded purity"]
+DEEDS = st.sampled_from(["add", "add", "add", "sample", "pin", "end task"])
+ACTIONS = st.tuples(DEEDS, st.integers(0, 9), st.booleans())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30)
+@given(capacity=st.integers(0, 12), sequence=st.lists(ACTIONS, min_size=1, max_size=14))
+def test_saving_and_loading_between_any_two_actions_changes_nothing(kind, capacity, sequence):
+    straight, stopped = Bench(kind, capacity), Bench(kind, capacity)
+    with tempfile.TemporaryDirectory() as name:
+        for step, (action, amount, stop) in enumerate(sequence):
+            straight.act(action, amount)
+            stopped.act(action, amount)
+            if stop:
+                stopped = through_files(stopped, kind, capacity, Path(name), step)
+    for bench in (straight, stopped):
+        if hasattr(bench.roots["memory"], "clock"):
+            bench.roots["memory"].clock.seconds.clear()
+    assert equal_states(capture_state(straight.roots), capture_state(stopped.roots)) == []
+    assert len(straight.seen) == len(stopped.seen)
+    for one, other in zip(straight.seen, stopped.seen, strict=True):
+        assert all(one[name].equal(column) for name, column in other.items())

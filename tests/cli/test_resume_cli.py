@@ -1,0 +1,253 @@
+"""Runs that are stopped and killed as people and systems do it, and go on by the same command or by `resume`."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from odedm.checkpoint.manifest import listed
+from odedm.checkpoint.stop import Stopped, heard
+from odedm.cli.app import app
+
+FAULTS = Path(__file__).parents[2] / "benchmarks" / "faults.py"
+TINY = ["--data", "blobs", "--batch", "4", "--capacity", "30", "--memory", "reservoir"]
+LONG = ["run", "--method", "pocl", "--memory", "reservoir", "--batch", "2", "--device", "cpu"]
+linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def plain(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def begin(*words):
+    """A process of its own in a group of its own, which signals reach."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "odedm", *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - ignored in the background
+    )
+
+
+def wait_for(look, seconds=90):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("in vain")
+
+
+def works(out):
+    return sorted(out.glob("*/.seed-*.work"))
+
+
+def group(number):
+    """Processes of a group that are more than an entry waiting for its parent to look."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(own) == number and state != "Z":
+            found.append(stat)
+    return found
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch):
+    """Two seeds, stopped in their midst."""
+    from odedm.execute import attempt
+
+    original = attempt.keeper_of
+    looks = []
+
+    def impatient(run, work, lock, wishes, *, stop, say):
+        return original(run, work, lock, wishes, stop=lambda: looks.append(run) or looks.count(run) > 30, say=say)
+
+    out = tmp_path / "runs"
+    with monkeypatch.context() as patch:
+        patch.setattr(attempt, "keeper_of", impatient)
+        for seed in (0, 1):
+            done = call("run", *TINY, "--seed", seed, "--out", out)
+            assert done.exit_code == 130
+            assert "Interrupted. Finished runs are kept; the same command goes on" in plain(done.stderr).replace(
+                "\n", " "
+            )
+    assert [work.name for work in works(out)] == [".seed-0.work", ".seed-1.work"]
+    return out
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    done = call("run", *TINY, "--seeds", 2, "--lanes", 1, "--json", "--out", tmp_path_factory.mktemp("straight"))
+    return [timeless(each) for each in json.loads(done.stdout)]
+
+
+def timeless(result):
+    del result["seconds"], result["folder"], result["provenance"]["finished"]
+    return result
+
+
+def test_the_same_command_goes_on(stopped, straight):
+    done = call("run", *TINY, "--seeds", 2, "--lanes", 1, "--json", "--out", stopped)
+    assert done.exit_code == 0, done.output
+    assert plain(done.stderr).count("Going on after step 30") == 2
+    assert [timeless(each) for each in json.loads(done.stdout)] == straight
+    assert not works(stopped)
+
+
+@pytest.mark.parametrize("what", ["run", "work", "experiment", "above"])
+def test_resume_finds_what_is_unfinished(what, stopped, straight):
+    first = works(stopped)[0]
+    path = {"run": first.with_name("seed-0"), "work": first, "experiment": first.parent, "above": stopped}[what]
+    done = call("resume", path, "--lanes", 1, "--json")
+    assert done.exit_code == 0, done.output
+    expected = straight[:1] if what in ("run", "work") else straight
+    assert [timeless(each) for each in json.loads(done.stdout)] == expected
+    again = call("resume", path)
+    assert again.exit_code == 2, "there is nothing left to do"
+    assert "Traceback" not in again.output
+
+
+def test_fresh_starts_anew(stopped, straight):
+    done = call("run", *TINY, "--seed", 1, "--fresh", "--json", "--out", stopped)
+    assert "Going on" not in done.stderr
+    assert timeless(json.loads(done.stdout)[0]) == straight[1]
+    assert [work.name for work in works(stopped)] == [".seed-0.work"]
+
+
+def test_other_threads_are_another_arithmetic(stopped):
+    done = call("run", *TINY, "--threads", 2, "--out", stopped)
+    assert done.exit_code == 2
+    assert "another configuration: threads=1 there, 2 here" in plain(done.stderr)
+    assert len(works(stopped)) == 2
+
+
+def test_looking_at_an_unfinished_run_says_how_to_go_on(stopped):
+    done = call("show", works(stopped)[0].with_name("seed-0"))
+    assert done.exit_code == 2
+    assert "is not finished. Go on with `odedm resume" in plain(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda manifest: manifest.update(schema="x"), "its format is 'x'"),
+        (lambda manifest: manifest["configuration"].update(batch="many"), "its seal is broken"),
+    ],
+)
+def test_resume_believes_no_manifest_that_was_changed(change, sentence, stopped):
+    work = works(stopped)[0]
+    for folder in listed(work):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        change(manifest)
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    done = call("resume", work)
+    assert done.exit_code == 2
+    assert sentence in plain(done.stderr)
+    assert listed(work), "they are kept"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere"], "There is no 'nowhere'"),
+        (["."], "Nothing is unfinished at or below '.'"),
+        ([".", "--checkpoint", "5"], "--checkpoint takes"),
+    ],
+)
+def test_resume_refuses_bad_words(words, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call("resume", *words)
+    assert done.exit_code == 2
+    assert sentence in plain(done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_finished_run_is_not_resumed(tmp_path):
+    assert call("run", *TINY, "--out", tmp_path).exit_code == 0
+    (path,) = tmp_path.glob("*/seed-0")
+    done = call("resume", path)
+    assert done.exit_code == 2
+    assert "is finished" in plain(done.stderr)
+    work = path.parent / ".seed-0.work"
+    work.mkdir()
+    for given in (path, work):
+        done = call("resume", given)
+        assert done.exit_code == 2
+        assert "is finished. Look at it with `odedm show`" in plain(done.stderr)
+    done = call("resume", tmp_path)
+    assert "Nothing is unfinished" in plain(done.stderr)
+    assert call("run", *TINY, "--out", tmp_path).exit_code == 0
+    assert not work.exists(), "what was left of it is cleared up"
+
+
+@linux
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_polite_end_by_the_system_stores_the_state(lanes, tmp_path):
+    words = [*LONG, "--seeds", 2, "--lanes", lanes, "--out", tmp_path]
+    process = begin(*words)
+    wait_for(lambda: len(list(tmp_path.glob("*/.seed-*.work/lock"))) >= lanes)
+    time.sleep(1.5)  # some steps
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert "Stopping: the state" in errors
+    assert "Traceback" not in errors
+    assert len(works(tmp_path)) == lanes
+    assert all(listed(work) for work in works(tmp_path))
+    assert not list(tmp_path.glob("*/.seed-*.work/lock"))
+    wait_for(lambda: not group(process.pid))
+
+
+@linux
+def test_workers_end_with_a_killed_parent_and_let_go(tmp_path):
+    words = [*LONG, "--seeds", 2, "--lanes", 2, "--checkpoint", "5 steps", "--out", tmp_path]
+    process = begin(*words)
+    wait_for(lambda: sum(bool(listed(work)) for work in works(tmp_path)) == 2)
+    process.kill()
+    process.communicate(timeout=60)
+    wait_for(lambda: not group(process.pid), 10)
+    again = begin(*words)
+    wait_for(lambda: "Going on after step" in (again.stderr.readline() or "Going on after step"))
+    again.terminate()
+    _, errors = again.communicate(timeout=60)
+    assert again.returncode == 128 + signal.SIGTERM, errors
+
+
+def test_the_second_signal_stops_at_once():
+    before = signal.getsignal(signal.SIGTERM)
+    with heard() as wish:
+        assert not wish()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert wish(), "the first one asks"
+        with pytest.raises(Stopped):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert wish.number == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@linux
+@pytest.mark.skipif(not FAULTS.is_file(), reason="comes with the repository alone")
+def test_killed_processes_end_as_if_unharmed(tmp_path):
+    """A seeded share; `python benchmarks/faults.py` does every method with every memory."""
+    words = ["--kills", "6", "--cases", "2", "--seed", os.environ.get("ODEDM_FAULT_SEED", "1")]
+    done = subprocess.run([sys.executable, FAULTS, *words], capture_output=True, text=True, check=False)
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (summary["kills"], summary["survived"], summary["rows_lost"], summary["wrong"]) == (6, 6, 0, 0)

@@ -1,0 +1,62 @@
+"""What is said of all costs before any is solved."""
+
+import pytest
+import torch
+from clouds import network_features, rng
+
+from odedm.consolidate.distance import Sinkhorn
+from odedm.consolidate.kmeans import kmeans
+from odedm.consolidate.sinkhorn import solver as sinkhorn
+from odedm.consolidate.sinkhorn.estimate import foresee, own
+from odedm.consolidate.sinkhorn.kernels import DenseKernel
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
+def features(dtype):
+    x = network_features(200, 96).to(dtype)
+    fitted = Sinkhorn().prepare(x, None)
+    return *(fitted._histograms(each)[:, 0] for each in (x, kmeans(x, 12, rng=rng()).centroid)), fitted._kernel
+
+
+@DTYPES
+def test_the_nearest_row_is_among_the_first(dtype):
+    source, target, kernel = features(dtype)
+    cost = sinkhorn.histograms(source, target, kernel).cost
+    estimate = foresee(source, target, kernel)
+    rank = (estimate < estimate.gather(0, cost.argmin(0)[None])).sum(0)
+    assert rank.max() <= 3
+    assert torch.corrcoef(torch.stack([estimate.flatten(), cost.flatten()]))[0, 1] > 0.8
+
+
+@DTYPES
+def test_own_costs_and_potentials_are_those_of_a_row_to_itself(dtype):
+    source, _, kernel = features(dtype)
+    potential, cost = own(source, kernel)
+    every = torch.arange(len(source))
+    torch.testing.assert_close(cost, sinkhorn.matched(source, source, every, every, kernel).cost, rtol=2e-3, atol=1e-6)
+    # the scaling that undoes the potential sends every bin what it has
+    v = source * potential.exp()
+    assert (v * kernel.apply(v) - source).abs().sum(1).max() < 2e-2
+
+
+def test_the_number_of_threads_changes_nothing(monkeypatch):
+    source, target, kernel = features(torch.float32)
+    monkeypatch.setattr(sinkhorn, "CHUNK_BYTES", {"cpu": 96 * 4 * 30})
+    alone = own(source, kernel)
+    torch.set_num_threads(3)
+    assert all(map(torch.equal, alone, own(source, kernel)))
+    assert torch.get_num_threads() == 3
+
+
+@DTYPES
+@pytest.mark.parametrize("price", [0.0, 1.0])
+def test_rows_of_one_bin_have_finite_estimates(dtype, price):
+    # nothing is blurred, and at no price nothing costs anything
+    rows = torch.eye(80, dtype=dtype)[torch.arange(240) % 80]
+    cost = price * (1 - torch.eye(80, dtype=dtype)) * torch.rand(80, 80, generator=rng(), dtype=dtype).add(1)
+    estimate = foresee(rows, rows[:5], DenseKernel.relative((cost + cost.T) / 2, 0.03))
+    assert estimate.isfinite().all()
+    same = torch.arange(240)[:, None] % 80 == torch.arange(5)
+    if price:
+        assert estimate[same].max() < 0.1 * estimate[~same].min()

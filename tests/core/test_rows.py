@@ -1,0 +1,90 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odedm import Field, Store, UsageError
+from odedm.core.store import EMPTY, PINNED
+
+FIELDS = [Field("uid", dtype=torch.int64), Field("image", (2, 3), torch.uint8)]
+
+
+def rows(uids):
+    uid = torch.as_tensor(uids)
+    return {"uid": uid, "image": (uid[:, None, None] % 251).expand(-1, 2, 3).to(torch.uint8).clone()}
+
+
+def contents(store):
+    held = store.key > EMPTY
+    uid = store.columns["uid"][held]
+    assert (store.columns["image"][held] == (uid % 251)[:, None, None]).all(), "columns moved apart"
+    return dict(zip(uid.tolist(), store.key[held].tolist(), strict=True))
+
+
+@given(
+    capacity=st.integers(0, 12),
+    batches=st.lists(st.integers(0, 9), max_size=8),
+    pins=st.lists(st.integers(0, 3), max_size=8),
+    seed=st.integers(0, 1000),
+)
+def test_store_holds_the_largest_keys_of_everything_offered(capacity, batches, pins, seed):
+    rng = torch.Generator().manual_seed(seed)
+    store = Store(capacity, FIELDS)
+    keys, pinned, uid = {}, [], 0
+    for step, size in enumerate(batches):
+        key = torch.rand(size, dtype=torch.float64, generator=rng)
+        fresh = list(range(uid, uid + size))
+        store.offer(rows(torch.tensor(fresh, dtype=torch.int64)), key)
+        keys.update(zip(fresh, key.tolist(), strict=True))
+        uid += size
+        wish = min(pins[step] if step < len(pins) else 0, capacity - len(pinned))
+        store.pin(rows(torch.arange(10_000 + len(pinned), 10_000 + len(pinned) + wish)))
+        pinned += range(10_000 + len(pinned), 10_000 + len(pinned) + wish)
+        room = capacity - len(pinned)
+        best = sorted(keys.items(), key=lambda pair: -pair[1])[:room]
+        assert contents(store) == {**dict(best), **dict.fromkeys(pinned, PINNED)}
+
+
+def test_compartments_keep_their_own_largest_keys():
+    rng = torch.Generator().manual_seed(3)
+    store, best = Store(6, FIELDS), [{}, {}, {}]
+    for start in range(0, 60, 5):
+        key = torch.rand(3, 5, dtype=torch.float64, generator=rng)
+        key[torch.rand(3, 5, generator=rng) < 0.5] = EMPTY
+        store.offer(rows(torch.arange(start, start + 5)), key, groups=3)
+        for group in range(3):
+            new = {start + i: key[group, i].item() for i in range(5) if key[group, i] > EMPTY}
+            best[group] = dict(sorted({**best[group], **new}.items(), key=lambda pair: -pair[1])[:2])
+    for group in range(3):
+        part = slice(2 * group, 2 * group + 2)
+        held = dict(zip(store.columns["uid"][part].tolist(), store.key[part].tolist(), strict=True))
+        assert held == best[group]
+
+
+def test_many_compartments_are_uniform_reservoirs():
+    """20 000 reservoirs of 20 rows at once over 60 rows: every row is kept with probability 1/3."""
+    repeats, capacity, stream = 20_000, 20, 60
+    rng = torch.Generator().manual_seed(0)
+    store = Store(repeats * capacity, [Field("uid", dtype=torch.int64)])
+    for start in range(0, stream, 12):
+        key = torch.rand(repeats, 12, dtype=torch.float64, generator=rng)
+        store.offer({"uid": torch.arange(start, start + 12)}, key, groups=repeats)
+    share = torch.bincount(store.columns["uid"], minlength=stream) / repeats
+    sigma = (1 / 3 * 2 / 3 / repeats) ** 0.5
+    assert (share - 1 / 3).abs().max() < 5 * sigma
+
+
+def test_store_never_aliases_what_it_was_given():
+    store = Store(3, FIELDS)
+    given_rows = rows([1, 2, 3])
+    store.offer(given_rows, torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64))
+    before = store.columns["image"].clone()
+    given_rows["image"].fill_(99)
+    read = store.read(torch.tensor([0]))
+    read["image"].fill_(77)
+    assert store.columns["image"].equal(before)
+
+
+def test_negative_capacity_is_refused():
+    with pytest.raises(UsageError, match="0 or more rows; -1"):
+        Store(-1, FIELDS)

@@ -1,0 +1,375 @@
+"""A cache is whole or not there, opens at once, says when it was harmed, and bears two writers."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from forge import cifar10_binary, folder, noise, pets, png, small, tar, tiny_imagenet, zipped
+
+from odedm import UsageError
+from odedm.data import cache
+from odedm.data import cache_writer as writing
+from odedm.data import image_workers as crew
+from odedm.data import importer as importing
+from odedm.data.cache import open_data
+from odedm.data.importer import import_as, import_path
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def flowers(tmp_path):
+    return folder(tmp_path / "My Flowers", pets(("rose", "tulip"), train=6, test=2))
+
+
+def left(folder):
+    return sorted(each.name for each in folder.iterdir() if each.name != ".locks")
+
+
+def test_what_comes_out_is_what_went_in(flowers):
+    import_as(flowers, "flowers")
+    data = open_data("flowers")
+    assert data.class_names == ("rose", "tulip")
+    assert data.image.shape == (12, 3, 8, 8)
+    assert data.label.tolist() == [0] * 6 + [1] * 6
+    for row, (name, number) in enumerate((name, n) for name in ("rose", "tulip") for n in range(6)):
+        content = (flowers / "train" / name / f"{number}.png").read_bytes()
+        from PIL import Image
+
+        array = np.asarray(Image.open(flowers / "train" / name / f"{number}.png"))
+        assert content
+        np.testing.assert_array_equal(data.image[row], array.transpose(2, 0, 1))
+    assert torch.bincount(data.test_label).tolist() == [2, 2]
+
+
+def test_constants_come_from_the_training_part(flowers):
+    import_as(flowers, "flowers")
+    data = open_data("flowers")
+    x = data.transform.normalise(data.image).double()
+    assert x.mean((0, 2, 3)).abs().max() < 1e-5
+    assert (x.std((0, 2, 3), correction=0) - 1).abs().max() < 1e-5
+    assert (data.transform.pad, data.transform.flip) == (1, False)
+
+
+def test_the_checksum_is_the_data_sets_own(flowers):
+    data = open_data(import_as(flowers, "flowers").name)
+    assert replace(data, known_checksum=None).checksum == data.checksum == cache.find("flowers").checksum
+
+
+def test_a_folder_its_archives_and_many_workers_make_the_same_rows(tmp_path, monkeypatch):
+    files = pets(("rose", "tulip"), train=40, test=10)
+    paths = [folder(tmp_path / "f", files), tar(tmp_path / "f.tar.gz", files), zipped(tmp_path / "f.zip", files)]
+    alone = {import_path(path).checksum for path in paths}
+    monkeypatch.setattr(crew, "FEW", 0)
+    monkeypatch.setattr(crew, "CHUNK_PICTURES", 7)
+    monkeypatch.setattr(crew, "cores", lambda: 3)
+    together = {import_as(path, f"n{number}").checksum for number, path in enumerate(paths)}
+    assert len(alone) == 1
+    assert together == alone
+
+
+def test_workers_name_the_broken_picture_and_leave_nothing(tmp_path, monkeypatch, data_folder):
+    monkeypatch.setattr(crew, "FEW", 0)
+    monkeypatch.setattr(crew, "CHUNK_PICTURES", 5)
+    path = folder(tmp_path / "x", pets(train=20) | {"train/bee/7.png": b"not a picture"})
+    with pytest.raises(UsageError, match=r"'train/bee/7.png' is not a picture"):
+        import_as(path, "mine")
+    assert left(data_folder) == []
+
+
+def test_a_worker_that_dies_ends_the_import_in_a_sentence(tmp_path, monkeypatch, data_folder):
+    monkeypatch.setattr(crew, "FEW", 0)
+    monkeypatch.setattr(crew, "CHUNK_PICTURES", 6)
+    monkeypatch.setattr(crew, "_start", lambda: subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ))  # fmt: skip
+    with pytest.raises(UsageError, match="A worker died while it decoded one of 6 pictures"):
+        import_as(folder(tmp_path / "x", pets()), "mine")
+    assert left(data_folder) == []
+
+
+def test_grey_stays_grey_and_a_mixture_becomes_colour(tmp_path):
+    grey = import_as(folder(tmp_path / "g", pets(channels=1)), "grey")
+    assert grey.shape == (1, 8, 8)
+    mixed = pets(channels=1) | {"train/bee/3.png": noise(5)[0]}
+    import_as(folder(tmp_path / "m", mixed), "mixed")
+    data = open_data("mixed")
+    assert data.shape == (3, 8, 8)
+    assert data.image[0, 0].equal(data.image[0, 1])
+    assert not data.image[7, 0].equal(data.image[7, 1])
+
+
+def test_size_makes_pictures_of_any_size_one(tmp_path):
+    path = folder(tmp_path / "x", pets() | {"train/ant/0.png": png(size=(20, 9)), "test/bee/1.png": png(size=(5, 30))})
+    assert open_data(path, size=6).shape == (3, 6, 6)
+    with pytest.raises(UsageError, match="--size"):
+        open_data(path)
+
+
+def test_published_data_comes_with_published_constants(tmp_path, monkeypatch):
+    known = small(monkeypatch, "cifar10", (50, 10))
+    path = tar(tmp_path / "cifar-10-binary.tar.gz", cifar10_binary())
+    import_as(path, "cifar10")
+    for data in (open_data("cifar10"), open_data(path)):
+        assert data.tasks == 5
+        assert (data.transform.pad, data.transform.flip) == (4, True)
+        mean = data.transform.shift.flatten() / 255
+        assert torch.allclose(mean, torch.tensor(known.mean), atol=1e-6)
+        assert data.class_names == known.class_names
+
+
+def test_tiny_imagenet_with_grey_pictures_among_the_others(tmp_path, monkeypatch):
+    small(monkeypatch, "tiny-imagenet", (6, 4), classes=2)
+    import_as(zipped(tmp_path / "t.zip", tiny_imagenet()), "tiny-imagenet")
+    data = open_data("tiny-imagenet")
+    assert data.shape == (3, 64, 64)
+    assert data.tasks == 10
+    assert data.test_image[1, :, 0, 0].tolist() == [7, 7, 7], "a grey picture in all three channels"
+
+
+def test_a_path_is_imported_once_and_named_by_its_content(flowers, tmp_path, monkeypatch):
+    first = open_data(flowers)
+    assert first.name == f"my-flowers-{first.checksum[:8]}"
+    calls = []
+    monkeypatch.setattr(importing, "write", lambda *args: calls.append(args))
+    assert open_data(str(flowers)).name == first.name, "nothing is decoded the second time"
+    assert open_data(first.name).name == first.name
+    assert not calls
+    monkeypatch.undo()
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "cache"))
+    copy = shutil.copytree(flowers, tmp_path / "elsewhere" / "My Flowers")
+    assert open_data(copy).name == first.name
+    (flowers / "train" / "rose" / "0.png").write_bytes(png((1, 1, 1)))
+    assert open_data(flowers).name != first.name, "a changed folder is another data set"
+
+
+def test_the_seed_decides_what_is_held_out(tmp_path):
+    path = folder(tmp_path / "x", {name[6:]: content for name, content in pets(train=10).items() if "train" in name})
+    first, again, other = (open_data(path, seed=seed) for seed in (0, 0, 1))
+    assert first.test_image.equal(again.test_image)
+    assert not first.test_image.equal(other.test_image)
+    assert torch.bincount(first.test_label).tolist() == [2, 2]
+
+
+def test_tasks_and_size_are_checked_against_the_cache(flowers):
+    import_as(flowers, "flowers", tasks=2, flip=True)
+    data = open_data("flowers")
+    assert (data.tasks, data.transform.flip) == (2, True)
+    assert open_data("flowers", tasks=1).tasks == 1
+    assert open_data("flowers", size=8).shape == (3, 8, 8)
+    with pytest.raises(UsageError, match="not at size 9"):
+        open_data("flowers", size=9)
+
+
+def test_arrays_are_cached_too(tmp_path):
+    x, y = np.random.default_rng(0).normal(3, 2, (40, 5)).astype(np.float32), np.arange(40) % 4
+    np.savez(tmp_path / "v.npz", x=x, y=y)
+    data = open_data(tmp_path / "v.npz")
+    assert data.image.dtype == torch.float32
+    assert (data.shape, data.classes, data.tasks) == ((5,), 4, 2)
+    assert data.transform.normalise(data.image).mean(0).abs().max() < 1e-5
+
+
+def test_an_open_cache_cannot_be_written_through(flowers):
+    import_as(flowers, "flowers")
+    open_data("flowers").image.zero_()
+    cache.verify("flowers")
+
+
+def test_names_that_are_not_there_say_what_to_do(flowers):
+    import_as(flowers, "flowers")
+    for name, sentence in {
+        "flower": "did you mean 'flowers'",
+        "cifar10": "odedm data get cifar10",
+        "cifar1": "did you mean 'cifar10",
+        "../flowers": "Unknown data set",
+    }.items():
+        with pytest.raises(UsageError, match=sentence):
+            open_data(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "A", "-a", "a b", "a" * 99, "blobs", ".hidden", "a\n"])
+def test_bad_names_are_refused(name, flowers):
+    with pytest.raises(UsageError):
+        import_as(flowers, name)
+
+
+def test_a_name_is_not_taken_twice_unless_asked(flowers, tmp_path):
+    import_as(flowers, "flowers")
+    old = open_data("flowers")
+    other = folder(tmp_path / "other", pets(("rose", "tulip", "lily")))
+    with pytest.raises(UsageError, match="--overwrite"):
+        import_as(other, "flowers")
+    import_as(other, "flowers", overwrite=True)
+    assert open_data("flowers").classes == 3
+    assert old.image.float().mean() > 0, "who has the old one open keeps it"
+
+
+HARM = {
+    "manifest: not JSON": ("manifest.json", lambda content: b"{", "corrupt"),
+    "manifest: a class renamed": ("manifest.json", lambda content: content.replace(b"rose", b"nose"), "was changed"),
+    "manifest: another schema": ("manifest.json", lambda content: content.replace(b"data/1", b"data/9"), "schema"),
+    "manifest: a list": ("manifest.json", lambda content: b"[]", "schema"),
+    "manifest: binary": ("manifest.json", lambda content: b"\xff\xfe\x00", "corrupt"),
+    "manifest: deep nesting": ("manifest.json", lambda content: b"[" * 100_000, "corrupt"),
+    "tensors: truncated": ("data.safetensors", lambda content: content[:-1], "truncated"),
+    "tensors: longer": ("data.safetensors", lambda content: content + b"1", "instead of"),
+    "tensors: gone": ("data.safetensors", None, "is missing"),
+}
+
+
+@pytest.mark.parametrize("case", HARM)
+def test_a_harmed_cache_is_not_opened(case, flowers, data_folder):
+    import_as(flowers, "flowers")
+    file, change, sentence = HARM[case]
+    path = data_folder / "flowers" / file
+    content = path.read_bytes()
+    path.unlink()
+    if change:
+        path.write_bytes(change(content))
+    for use in (open_data, cache.verify):
+        with pytest.raises(UsageError, match=sentence):
+            use("flowers")
+
+
+def test_verify_finds_one_changed_pixel_and_open_a_broken_head(flowers, data_folder):
+    import_as(flowers, "flowers")
+    path = data_folder / "flowers" / "data.safetensors"
+    sound = path.read_bytes()
+    cache.verify("flowers")
+    path.write_bytes(sound[:-5] + bytes([sound[-5] ^ 1]) + sound[-4:])
+    with pytest.raises(UsageError, match="changed after they were written"):
+        cache.verify("flowers")
+    path.write_bytes(b"\xff" * 8 + sound[8:])
+    with pytest.raises(UsageError, match="cannot be read"):
+        open_data("flowers")
+    label = sound.index(b"}", 8) and len(sound) - 16 * 192 - 16 * 8
+    path.write_bytes(sound[:label] + b"\x63" + sound[label + 1 :])
+    with pytest.raises(UsageError, match="not what its manifest says"):
+        open_data("flowers")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_ends_in_a_sentence_and_leaves_nothing(number, flowers, data_folder, monkeypatch):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(writing, "_put", fail)
+    with pytest.raises(UsageError, match="Nothing was left behind"):
+        import_as(flowers, "flowers")
+    assert left(data_folder) == []
+
+
+def test_too_little_space_is_seen_before_the_first_picture(flowers, data_folder, monkeypatch):
+    usage = shutil.disk_usage(data_folder.parent)._replace(free=1000)
+    monkeypatch.setattr(writing.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(UsageError, match="1000 are free"):
+        import_as(flowers, "flowers")
+    assert left(data_folder) == []
+
+
+def test_a_data_folder_that_cannot_be_made(flowers, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "file" / "cache"))
+    with pytest.raises(UsageError, match="Set ODEDM_DATA"):
+        import_as(flowers, "flowers")
+
+
+def test_an_interrupted_import_leaves_nothing(flowers, data_folder, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_as(flowers, "flowers", watch=interrupt)
+    assert left(data_folder) == []
+    import_as(flowers, "flowers")
+
+
+IMPORTER = (
+    "import sys; from pathlib import Path; from odedm.data.importer import import_path\n"
+    "print(import_path(Path(sys.argv[1])).name)"
+)
+
+
+def test_importers_at_once_do_not_harm_each_other(tmp_path, data_folder):
+    path = folder(tmp_path / "x", pets(train=150, test=20))
+    words = [sys.executable, "-c", IMPORTER, str(path)]
+    running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    names = {process.communicate(timeout=60)[0].strip() for process in running}
+    assert all(process.returncode == 0 for process in running)
+    assert len(names) == 1
+    assert left(data_folder) == sorted([".sources", *names])
+    cache.verify(names.pop())
+
+
+def test_without_locks_the_last_importer_wins_and_the_cache_is_whole(flowers, data_folder, monkeypatch):
+    real = os.replace
+    raced = []
+
+    def race(source, target):
+        if target == data_folder / "flowers" and not raced:
+            raced.append(True)
+            shutil.copytree(source, target)  # another process was there a moment earlier
+        real(source, target)
+
+    monkeypatch.setattr(importing.os, "replace", race)
+    import_as(flowers, "flowers")
+    assert raced
+    cache.verify("flowers")
+    assert left(data_folder) == ["flowers"]
+
+
+def test_a_killed_import_leaves_no_cache_and_does_not_block_the_next(tmp_path, data_folder):
+    path = folder(tmp_path / "x", pets(train=10))
+    code = (
+        "import sys, time; from pathlib import Path; from odedm.data import importer\n"
+        "importer.import_as(Path(sys.argv[1]), 'mine', watch=lambda *_: (print('now', flush=True), time.sleep(60)))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline()
+        process.kill()
+    assert not cache.is_cached("mine")
+    assert len(left(data_folder)) == 1
+    import_as(path, "mine")
+    assert left(data_folder) == ["mine"], "and the next import sweeps up after it"
+
+
+def test_where_the_cache_lives(monkeypatch, tmp_path):
+    monkeypatch.delenv("ODEDM_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cache.sys, "platform", "linux")
+    assert cache.root() == tmp_path / "odedm" / "data"
+    monkeypatch.setattr(cache.sys, "platform", "darwin")
+    assert cache.root().parts[-4:] == ("Library", "Caches", "odedm", "data")
+    monkeypatch.setattr(cache.sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert cache.root() == tmp_path / "local" / "odedm" / "data"
+
+
+def test_sixty_thousand_rows_open_in_a_moment(tmp_path):
+    np.savez(tmp_path / "big.npz", x=np.zeros((60_000, 1, 28, 28), np.uint8), y=np.arange(60_000) % 10)
+    name = import_path(tmp_path / "big.npz").name
+    start = time.perf_counter()
+    data = open_data(name)
+    assert time.perf_counter() - start < 1
+    assert len(data.image) == 48_000
+
+
+def test_the_manifest_is_plain_json(flowers, data_folder):
+    import_as(flowers, "flowers")
+    plain = json.loads((data_folder / "flowers" / "manifest.json").read_text())
+    assert plain["schema"] == "odedm.data/1"
+    assert plain["source"] == "My Flowers", "a name, not where it lay on somebody's disk"
+    assert plain["rows"] == [12, 4]

@@ -1,0 +1,317 @@
+"""Hostile and broken files: each gets one sentence that names it, and none leaves a trace in the data folder."""
+
+import errno
+import io
+import os
+import re
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forge import (
+    bomb_header,
+    cifar10_binary,
+    cifar10_python,
+    cut,
+    damaged,
+    folder,
+    odd_tar,
+    old_pickle,
+    pets,
+    png,
+    small,
+    tar,
+    word,
+    zipped,
+)
+from PIL import Image
+
+from odedm import UsageError
+from odedm.data import detect as formats
+from odedm.data import images as pictures
+from odedm.data.importer import import_as
+
+PETS = pets()
+X, Y = np.zeros((10, 4, 4), np.uint8), np.arange(10) % 2
+
+
+def with_picture(content, name="train/ant/0.png"):
+    return lambda tmp: folder(tmp / "x", PETS | {name: content})
+
+
+def arrays(**given):
+    def make(tmp):
+        np.savez(tmp / "a.npz", **given)
+        return tmp / "a.npz"
+
+    return make
+
+
+def lying_array(tmp):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (1 << 40,)})
+    return zipped(tmp / "a.npz", {"x.npy": file.getvalue(), "y.npy": file.getvalue()})
+
+
+def encrypted(tmp):
+    path = zipped(tmp / "a.zip", PETS)
+    content = bytearray(path.read_bytes())
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        for found in re.finditer(re.escape(mark), bytes(content)):
+            content[found.start() + offset] |= 1
+    path.write_bytes(content)
+    return path
+
+
+def zip_link(tmp):
+    with zipfile.ZipFile(tmp / "a.zip", "w") as archive:
+        info = zipfile.ZipInfo("train/ant/0.png")
+        info.external_attr = 0o120777 << 16
+        archive.writestr(info, "/etc/passwd")
+    return tmp / "a.zip"
+
+
+def linked(tmp):
+    path = folder(tmp / "x", PETS)
+    (path / "train" / "cow").symlink_to(path / "train" / "bee", target_is_directory=True)
+    return path
+
+
+def piped(tmp):
+    path = folder(tmp / "x", PETS)
+    os.mkfifo(path / "train" / "ant" / "9.png")
+    return path
+
+
+def animated(form):
+    file = io.BytesIO()
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(file, form, save_all=True, append_images=frames[1:])
+    return file.getvalue()
+
+
+def deep_grey():
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8), np.uint16)).save(file, "PNG")
+    return file.getvalue()
+
+
+def bomb_picture():
+    """A PNG whose header promises 60000 × 60000 pixels, its checksum right."""
+    import zlib
+
+    content = bytearray(png())
+    content[16:24] = (60000).to_bytes(4, "big") * 2
+    content[29:33] = zlib.crc32(bytes(content[12:29])).to_bytes(4, "big")
+    return bytes(content)
+
+
+def cifar(change=lambda files: files, maker=cifar10_binary):
+    return lambda tmp: tar(tmp / "c.tar.gz", change(maker()))
+
+
+def shorter(files):
+    first = next(iter(files))
+    return files | {first: files[first][:-1]}
+
+
+def fewer(files):
+    return {name: content for name, content in files.items() if "data_batch_3" not in name}
+
+
+def pickled(**changes):
+    return cifar(maker=lambda: cifar10_python(pickled=lambda image, labels: old_pickle(image, labels, **changes)))
+
+
+HOSTILE = {
+    "tar: absolute name": (lambda tmp: odd_tar(tmp / "a.tar.gz", name="/etc/a"), "leads outside"),
+    "tar: name with ..": (lambda tmp: odd_tar(tmp / "a.tar.gz", name="train/../../a"), "leads outside"),
+    "tar: symbolic link": (
+        lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        "holds a link, 'odd'",
+    ),
+    "tar: hard link": (
+        lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.LNKTYPE, linkname="a"),
+        "holds a link, 'odd'",
+    ),
+    "tar: device": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.CHRTYPE), "a device, pipe or sparse file"),
+    "tar: pipe": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.FIFOTYPE), "a device, pipe or sparse file"),
+    "tar: sparse file": (
+        lambda tmp: odd_tar(tmp / "a.tar.gz", pax_headers={"GNU.sparse.size": "99", "GNU.sparse.map": "0,0"}),
+        "a device, pipe or sparse file",
+    ),
+    "tar: the same name twice": (lambda tmp: odd_tar(tmp / "a.tar.gz", name="./train/ant//1.png"), "twice"),
+    "tar: header of 4 GiB": (lambda tmp: bomb_header(tmp / "a.tar.gz"), "an archive bomb"),
+    "tar.gz: 2 GiB of zeros": (lambda tmp: odd_tar(tmp / "a.tar.gz", name="z", size=2 << 30), "an archive bomb"),
+    "tar.gz: truncated": (lambda tmp: cut(tar(tmp / "a.tar.gz", PETS), 900), "truncated or corrupt"),
+    "tar.gz: a byte changed": (lambda tmp: damaged(tar(tmp / "a.tar.gz", PETS), 700), "truncated or corrupt"),
+    "tar.gz: wrong checksum": (lambda tmp: damaged(tar(tmp / "a.tar.gz", PETS), -8), "truncated or corrupt"),
+    "tar: truncated": (lambda tmp: cut(tar(tmp / "a.tar", PETS, packed=False), 1500), "truncated"),
+    "tar: cut between two files": (
+        lambda tmp: cut(tar(tmp / "a.tar", PETS, packed=False), 2048),
+        "end mark is missing",
+    ),
+    "zip: name with ..": (lambda tmp: zipped(tmp / "a.zip", {"../a.png": b"1"}), "leads outside"),
+    "zip: drive letter": (lambda tmp: zipped(tmp / "a.zip", {"C:/a.png": b"1"}), "leads outside"),
+    "zip: backslashes": (lambda tmp: zipped(tmp / "a.zip", {"..\\a.png": b"1"}), "backslash"),
+    "zip: symbolic link": (zip_link, "holds a link"),
+    "zip: encrypted": (encrypted, "is encrypted"),
+    "zip: wrong checksum": (
+        lambda tmp: damaged(zipped(tmp / "a.zip", PETS, zipfile.ZIP_STORED), 60),
+        "Bad CRC-32",
+    ),
+    "zip: truncated": (lambda tmp: cut(zipped(tmp / "a.zip", PETS), 900), "truncated or corrupt"),
+    "zip: unusual packing": (lambda tmp: zipped(tmp / "a.zip", PETS, zipfile.ZIP_LZMA), "packed in an unusual way"),
+    "archive: a web page": (lambda tmp: folder(tmp, {"a.zip": b"<!DOCTYPE html>"}) / "a.zip", "looks like a web page"),
+    "archive: something else": (
+        lambda tmp: folder(tmp, {"a.tar": b"#!/bin/sh"}) / "a.tar",
+        "is not an archive this reads",
+    ),
+    "archive: empty file": (lambda tmp: folder(tmp, {"a.tar": b""}) / "a.tar", "is empty"),
+    "folder: link to a class": (linked, "is a link"),
+    "folder: pipe": (piped, "pipe, socket or device"),
+    "folder: empty": (lambda tmp: folder(tmp, {"x": None}) / "x", "holds no files"),
+    "folder: empty class": (lambda tmp: folder(tmp / "x", PETS | {"train/cow": None}), r"train/cow' holds no pictures"),
+    "folder: one class": (lambda tmp: folder(tmp / "x", pets(["ant"])), "holds 1 class folders"),
+    "folder: no classes": (lambda tmp: folder(tmp / "x", {"a.png": png()}), "holds 0 class folders"),
+    "folder: class missing in test": (
+        lambda tmp: folder(tmp / "x", PETS | {"train/cow/0.png": png()}),
+        "lacks 'cow', which train has",
+    ),
+    "folder: class missing in train": (
+        lambda tmp: folder(tmp / "x", PETS | {"test/cow/0.png": png()}),
+        "has 'cow', which train lacks",
+    ),
+    "folder: classes differ by case": (
+        lambda tmp: folder(tmp / "x", PETS | {"train/Ant/0.png": png()}),
+        "differ by case",
+    ),
+    "folder: one picture, none to hold out": (
+        lambda tmp: folder(tmp / "x", {"a/0.png": png(), "b/0.png": png()}),
+        "single picture",
+    ),
+    "picture: empty file": (with_picture(b""), r"train/ant/0.png' is empty"),
+    "picture: not a picture": (with_picture(b"hello"), "is not a picture of a known kind"),
+    "picture: truncated": (with_picture(PETS["train/ant/0.png"][:-40]), r"train/ant/0.png' cannot be decoded"),
+    "picture: another size": (with_picture(png(size=(9, 8)), "train/bee/1.png"), r"9×8 where .*--size"),
+    "picture: 60000 × 60000 pixels": (with_picture(bomb_picture()), "far more pixels"),
+    "picture: 16 bits a channel": (with_picture(deep_grey()), "more than 8 bits"),
+    "picture: animated PNG": (with_picture(animated("PNG")), "has 2 frames"),
+    "picture: animated GIF": (with_picture(animated("GIF"), "train/ant/0.gif"), "has 2 frames"),
+    "picture: PostScript": (with_picture(b"%!PS-Adobe-3.0 EPSF-3.0\n"), "is not a picture of a known kind"),
+    "npz: objects": (arrays(x=np.array([{}, []], object), y=Y[:2]), "Python objects, which are never loaded"),
+    "npz: no y": (arrays(x=X), "it needs x and y"),
+    "npz: NaN": (arrays(x=np.full((10, 3), np.nan), y=Y), "NaN or infinite"),
+    "npz: negative label": (arrays(x=X, y=Y - 1), "the label -1 in row 0"),
+    "npz: label beyond the names": (arrays(x=X, y=Y * 5, class_names=["a", "b"]), "the label 5 in row 1"),
+    "npz: lengths differ": (arrays(x=X, y=Y[:7]), "10 rows but y has 7"),
+    "npz: shape larger than the file": (lying_array, "truncated or corrupt"),
+    "npz: not a zip": (lambda tmp: folder(tmp, {"a.npz": b"PK no"}) / "a.npz", "is not an archive"),
+    "npy: without labels": (lambda tmp: (np.save(tmp / "z.npy", X), tmp / "z.npy")[1], "alone has no labels"),
+    "CIFAR binary: a byte missing": (cifar(shorter), "data_batch_1.bin' has 30729 bytes; 10 records of 3073"),
+    "CIFAR binary: a file missing": (cifar(fewer), "lacks cifar-10-batches-bin/data_batch_3.bin"),
+    "CIFAR binary: label 200": (
+        cifar(maker=lambda: cifar10_binary(label=lambda labels: labels + 195 * (labels == 5))),
+        "labels out of range in 1 of 10 records: 200",
+    ),
+    "CIFAR python: calls os.system": (
+        pickled(before=word("x") + b"cos\nsystem\n(" + word("touch PWNED") + b"tR"),
+        "asks for 'os.system'",
+    ),
+    "CIFAR python: calls eval": (pickled(name=b"cbuiltins\neval\n"), "asks for 'builtins.eval'"),
+    "CIFAR python: array of objects": (pickled(kind="O8"), "not of bytes"),
+    "CIFAR python: other instructions": (pickled(before=word("x") + b"P1\n"), "uses the instruction PERSID"),
+    "CIFAR python: truncated": (
+        cifar(maker=lambda: {name: content[:-9] for name, content in cifar10_python().items()}),
+        "truncated or corrupt",
+    ),
+    "CIFAR python: a newer pickle": (
+        cifar(maker=lambda: dict.fromkeys(cifar10_python(), b"\x80\x04}.")),
+        "a pickle of protocol 4",
+    ),
+    "path: not there": (lambda tmp: tmp / "nothing", "There is no file or folder"),
+}
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def left(data_folder):
+    """What is in the data folder but for locks."""
+    return [each.name for each in data_folder.iterdir() if each.name != ".locks"]
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_files_get_one_sentence_and_leave_nothing(case, tmp_path, data_folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small(monkeypatch, "cifar10", (50, 10))
+    make, sentence = HOSTILE[case]
+    (tmp_path / "in").mkdir()
+    with pytest.raises(UsageError, match=sentence):
+        import_as(make(tmp_path / "in"), "mine")
+    assert left(data_folder) == []
+    assert not (tmp_path / "PWNED").exists()
+
+
+def test_the_documentation_lists_every_kind():
+    page = Path(__file__).parents[2] / "docs" / "data.md"
+    listed = re.findall(r"^\| ([^|]+?) \|", page.read_text("utf-8"), re.MULTILINE)
+    assert [case for case in HOSTILE if case not in listed] == []
+
+
+def test_a_published_name_is_for_that_data_alone(tmp_path, monkeypatch):
+    path = folder(tmp_path / "x", PETS)
+    with pytest.raises(UsageError, match="cifar10 has no class 'ant'"):
+        import_as(path, "cifar10")
+    small(monkeypatch, "cifar10", (20, 10))
+    names = [str(number) for number in range(10)]
+    with pytest.raises(UsageError, match=r"has 30 \+ 10 rows, but cifar10 has 20 \+ 10"):
+        import_as(folder(tmp_path / "y", pets(names, 3, 1, (32, 32))), "cifar10")
+    with pytest.raises(UsageError, match=r"rows of shape \(3, 8, 8\)"):
+        import_as(folder(tmp_path / "z", pets(names, 2, 1)), "cifar10")
+    small(monkeypatch, "cifar10", (50, 10))
+    with pytest.raises(UsageError, match="not cifar100"):
+        import_as(tar(tmp_path / "c.tar.gz", cifar10_binary()), "cifar100")
+
+
+def test_other_pictures_under_a_published_name_are_found_out_by_their_means(tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    from odedm.data.published import PUBLISHED
+
+    monkeypatch.setitem(PUBLISHED, "cifar10", replace(PUBLISHED["cifar10"], rows=(50, 10)))
+    with pytest.raises(UsageError, match="channel means are 0.5"):
+        import_as(tar(tmp_path / "c.tar.gz", cifar10_binary()), "cifar10")
+
+
+def test_a_folder_that_changes_while_it_is_read(tmp_path, monkeypatch):
+    path = folder(tmp_path / "x", PETS)
+    real = formats.read
+
+    def late(*args, **options):
+        found = real(*args, **options)
+        (path / "train" / "bee" / "1.png").unlink()
+        return found
+
+    monkeypatch.setattr(formats, "read", late)
+    with pytest.raises(UsageError, match=r"train/bee/1.png' cannot be read: No such file"):
+        import_as(path, "mine")
+
+
+def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+    path = folder(tmp_path / "x", PETS)
+    real = os.open
+
+    def guarded(file, *rest):  # file modes would not do: root reads everything
+        if str(file).endswith("train/ant/2.png"):
+            raise PermissionError(errno.EACCES, "Permission denied", file)
+        return real(file, *rest)
+
+    monkeypatch.setattr(pictures.os, "open", guarded)
+    with pytest.raises(UsageError, match=r"'train/ant/2.png' cannot be read: Permission denied"):
+        import_as(path, "mine")

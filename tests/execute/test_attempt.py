@@ -1,0 +1,251 @@
+"""One go at a run, and the next one: what is stored, what is said, what is left behind."""
+
+import errno
+import json
+import shutil
+
+import pytest
+import torch
+
+from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, train
+from odedm.checkpoint import stored as checkpoint
+from odedm.checkpoint.lock import hold
+from odedm.checkpoint.manifest import listed, working_folder
+from odedm.checkpoint.schedule import Schedule
+from odedm.checkpoint.stop import Stopped
+from odedm.core.files import sweep_staging
+from odedm.core.registry import METHODS
+from odedm.execute.attempt import Job, attempt, discard_leftover
+from odedm.execute.job import Wishes
+from odedm.results import provenance
+
+DATA = blobs(per_class=20)
+MEMORIES = {"native": Native(20), "odedm": ODEDM(24, k=1, candidates=4, replay="both")}
+
+
+def plan(memory=None, **options):
+    options = {"batch": 8, "device": "cpu", "data": "blobs", **options}
+    return Experiment(memory or ODEDM(20, k=1), **options)
+
+
+class After:
+    """A wish to stop after so many looks."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def __call__(self):
+        self.left -= 1
+        return self.left <= 0
+
+
+def go(job, steps=None, schedule="task", said=None, **wishes):
+    """The outcome, or None where it was stopped after so many steps."""
+    stop = After(steps) if steps else lambda: False
+    say = (lambda _: None) if said is None else said.append
+    try:
+        return attempt(job, wishes=Wishes(Schedule.parse(schedule), **wishes), data=DATA, stop=stop, say=say)
+    except Stopped:
+        return None
+
+
+def timeless(result):
+    plain = result.to_dict()
+    del plain["seconds"], plain["provenance"]["finished"]
+    return plain
+
+
+def check_equal(one, other, folders):
+    assert timeless(one.result) == timeless(other.result)
+    for a, b in zip(one.method.net.state_dict().values(), other.method.net.state_dict().values(), strict=True):
+        assert a.equal(b)
+    a, b = ((folder / "memory.safetensors").read_bytes() for folder in folders)
+    assert a == b
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_and_gone_on_equals_straight(method, memory, tmp_path):
+    experiment = plan(MEMORIES[memory], method=method, options={"momentum": 0.9})
+    jobs = [Job(experiment, tmp_path / name) for name in ("straight", "stopped")]
+    straight = go(jobs[0])
+    for steps in (3, 5, 1, 4):  # a look after every step and every task: the fourth ends at the first border
+        assert go(jobs[1], steps) is None
+        assert [path.name for path in sorted(tmp_path.iterdir())] == [".stopped.work", "straight"]
+        assert not (working_folder(jobs[1].folder) / "lock").exists()
+    said = []
+    again = go(jobs[1], said=said)
+    assert "Going on after step" in said[-1]
+    check_equal(straight, again, [job.folder for job in jobs])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped", "straight"], "nothing else is left"
+    assert "checkpoint" in again.result.seconds
+
+
+def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = train(DATA, memory=Reservoir(10)).result
+    assert not list(tmp_path.iterdir())
+    assert "checkpoint" not in result.seconds
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run with two checkpoints, of steps 6 and 7."""
+    job = Job(plan(), tmp_path / "run")
+    assert go(job, 8, "2 steps") is None  # seven steps and a border
+    assert [path.name for path in listed(working_folder(job.folder))] == ["step-00000007", "step-00000006"]
+    return job
+
+
+def tear(folder):
+    path = folder / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def test_a_torn_checkpoint_gives_way_to_the_one_before(stopped, tmp_path):
+    tear(listed(working_folder(stopped.folder))[0])
+    said = []
+    again = go(stopped, said=said)
+    assert "'step-00000007' cannot be used: state.safetensors is truncated" in said[0]
+    assert said[1] == "Going on from 'step-00000006', the one before."
+    straight = Job(plan(), tmp_path / "straight")
+    check_equal(go(straight), again, [straight.folder, stopped.folder])
+
+
+def test_without_a_good_checkpoint_a_run_refuses_and_keeps_them(stopped):
+    work = working_folder(stopped.folder)
+    for folder in listed(work):
+        tear(folder)
+    with pytest.raises(UsageError, match="start anew with --fresh"):
+        go(stopped)
+    assert len(listed(work)) == 2
+    assert go(stopped, fresh=True) is not None
+    assert not work.exists()
+
+
+def test_another_experiment_refuses_the_folder(stopped):
+    with pytest.raises(UsageError, match=r"another configuration: seed=0 there, 3 here"):
+        go(Job(plan(seed=3), stopped.folder))
+    assert len(listed(working_folder(stopped.folder))) == 2
+
+
+def test_other_data_refuse_the_folder(stopped):
+    with pytest.raises(UsageError, match="made on other data"):
+        attempt(stopped, data=blobs(per_class=20, seed=1))
+
+
+def test_another_version_goes_on_and_says_so(stopped, monkeypatch):
+    before = provenance.versions
+    monkeypatch.setattr(provenance, "versions", lambda device: {**before(device), "torch": "9.9"})
+    said = []
+    outcome = go(stopped, said=said)
+    line = f"torch {torch.__version__} then, 9.9 now"
+    assert line in said[0]
+    assert line in outcome.result.provenance["notes"][0]
+
+
+def test_two_at_once_are_refused(stopped):
+    with hold(working_folder(stopped.folder)), pytest.raises(UsageError, match="is in use by process"):
+        go(stopped)
+    assert go(stopped) is not None
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_ends_the_run_and_costs_nothing_stored(stopped, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(UsageError, match=r"No space left on device. The last one is 'step-00000007'"):
+            go(stopped)
+    straight = Job(plan(), tmp_path / "straight")
+    check_equal(go(straight), go(stopped), [straight.folder, stopped.folder])
+
+
+def test_a_full_disk_at_the_very_end_leaves_the_finished_state(tmp_path, monkeypatch):
+    job = Job(plan(), tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("odedm.results.folder.write_bytes", full)
+        with pytest.raises(OSError, match="No space"):
+            go(job)
+    assert [path.name for path in tmp_path.iterdir()] == [".run.work"]
+    said = []
+    assert go(job, said=said) is not None
+    assert "Going on after step 20" in said[-1], "nothing is trained again"
+
+
+def test_a_deleted_folder_ends_the_run(tmp_path):
+    job = Job(plan(), tmp_path / "experiment" / "run")
+
+    def delete(done, total):
+        if done == 48:
+            shutil.rmtree(tmp_path / "experiment")
+
+    with pytest.raises(UsageError, match="was deleted, moved or taken over"):
+        attempt(job, delete, data=DATA)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="was deleted, moved or taken over"):
+        attempt(job, delete, Wishes(Schedule.parse("never")), data=DATA)
+    assert not list(tmp_path.iterdir()), "nor is a result written into a folder that someone took away"
+
+
+def test_what_killed_writers_left_is_cleared_up(stopped):
+    half = stopped.folder.with_name(f".{stopped.folder.name}.4242.abc")
+    half.mkdir()
+    other = stopped.folder.with_name(".another.4242.abc")
+    other.mkdir()
+    go(stopped)
+    assert not half.exists()
+    assert other.exists()
+
+
+def test_a_result_that_was_moved_aside_is_moved_back(tmp_path):
+    aside = tmp_path / ".run.4242.abc.old"
+    aside.mkdir()
+    (aside / "result.json").write_text("{}")
+    sweep_staging(tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    aside.mkdir()
+    sweep_staging(tmp_path / "run")
+    assert not aside.exists(), "the new one is there: the old one goes"
+
+
+def test_a_leftover_of_a_finished_run_goes_and_another_go_at_it_stays(stopped):
+    work = working_folder(stopped.folder)
+    copy = work.with_name("copy")
+    shutil.copytree(work, copy)
+    go(stopped)
+    assert go(stopped, 8, overwrite=True) is None
+    discard_leftover(stopped.folder)
+    assert listed(work), "this go is to replace the run, and goes on"
+    assert go(stopped, overwrite=True) is not None
+    assert not work.exists()
+    copy.rename(work)
+    discard_leftover(stopped.folder)
+    assert not work.exists()
+
+
+def test_every_so_many_steps_and_seconds(tmp_path, monkeypatch):
+    stored = []
+    original = checkpoint.save
+
+    def note(work, state, meta, position):
+        stored.append((position.step, position.task))
+        return original(work, state, meta, position)
+
+    monkeypatch.setattr("odedm.checkpoint.checkpointer.save", note)
+    go(Job(plan(), tmp_path / "a"), schedule="every 6 steps")
+    assert stored == [(4, 1), (8, 2), (12, 3), (16, 4), (20, 5)], "tasks are of four steps: a border comes first"
+    stored.clear()
+    go(Job(plan(), tmp_path / "b"), schedule="3 steps")
+    assert [step for step, _ in stored] == [3, 4, 7, 8, 11, 12, 15, 16, 19, 20]
+    stored.clear()
+    go(Job(plan(), tmp_path / "c"), schedule="never")
+    assert stored == []
+
+
+def test_the_configuration_comes_back_from_the_checkpoint(stopped):
+    plain = json.loads((listed(working_folder(stopped.folder))[0] / "manifest.json").read_text())["configuration"]
+    again = Experiment.from_dict(plain)
+    assert attempt(Job(again, stopped.folder), data=DATA).result.experiment["seed"] == 0

@@ -1,0 +1,59 @@
+"""An experiment as plain data and back, also from files that anyone may have written."""
+
+import json
+
+import pytest
+
+from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs
+from odedm.core.registry import METHODS
+from odedm.training.resolve import resolve
+
+PLANS = [
+    Experiment(Reservoir(10)),
+    Experiment(Native(10, "herded"), method="er", tasks=5, seed=3, capture=False),
+    Experiment(ODEDM(60, rho=0.5, dac=None, candidates=5, epsilon=0.1), setting="long-tail", factor=4.0, blur=0.1),
+    Experiment(ODEDM(60, k=2, dac=(4, 2), distance="l2"), net="mlp", options={"lr": 0.5}, draw=7, precision="fp32"),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_there_and_back(plan):
+    plain = json.loads(json.dumps(plan.describe()))
+    assert Experiment.from_dict(plain) == plan
+    assert Experiment.from_dict({**plain, "capture": None}).capture is True
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_resolved_experiments_resolve_to_themselves(method):
+    data = blobs()
+    once = resolve(Experiment(ODEDM(60, rho=0.5), method=method, data="blobs", device="cpu"), data)
+    again = Experiment.from_dict(json.loads(json.dumps(once.describe())))
+    assert resolve(again, data).describe() == once.describe()
+
+
+SPOILED = {
+    "no object": (lambda plain: [], "must be an object; a list"),
+    "a field less": (lambda plain: {k: v for k, v in plain.items() if k != "seed"}, "'seed' is missing"),
+    "a field more": (lambda plain: {**plain, "x" * 999: 1}, "is unknown"),
+    "no memory": (lambda plain: {**plain, "memory": None}, "must be one of reservoir, native, odedm; None"),
+    "memory of another kind": (lambda plain: {**plain, "memory": {"name": ["odedm"]}}, r"\['odedm'\] was found"),
+    "memory with more": (lambda plain: {**plain, "memory": {**plain["memory"], "secret": 1}}, "'secret' is unknown"),
+    "memory of lists": (lambda plain: {**plain, "memory": {**plain["memory"], "replay": []}}, "replay cannot be"),
+    "capacity of words": (lambda plain: {**plain, "memory": {**plain["memory"], "capacity": "all"}}, "whole number"),
+    "nested dac": (lambda plain: {**plain, "memory": {**plain["memory"], "dac": [[1], 2]}}, "dac cannot be"),
+    "long dac": (lambda plain: {**plain, "memory": {**plain["memory"], "dac": [1, 2, 3]}}, "a pair"),
+    "number for a reading": (lambda plain: {**plain, "memory": {**plain["memory"], "replay": 3}}, "stored experiment"),
+    "options as a list": (lambda plain: {**plain, "options": [1]}, "options cannot be"),
+    "options of lists": (lambda plain: {**plain, "options": {"lr": [1]}}, "options cannot be"),
+    "net as a list": (lambda plain: {**plain, "net": ["mlp"]}, "net cannot be"),
+    "method unknown": (lambda plain: {**plain, "method": "os.system"}, "Unknown method"),
+    "batch below one": (lambda plain: {**plain, "batch": 0}, "1 or more; 0"),
+    "batch without end": (lambda plain: {**plain, "noise": 1e999}, "finite"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+def test_what_is_no_experiment_is_refused_with_a_sentence(case):
+    change, sentence = SPOILED[case]
+    with pytest.raises(UsageError, match=sentence):
+        Experiment.from_dict(change(json.loads(json.dumps(PLANS[2].describe()))))

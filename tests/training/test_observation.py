@@ -1,0 +1,368 @@
+"""What a run looks at: it changes nothing else, survives kills bit for bit, and lies in the run's folder sealed."""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from driver import Driver
+from safetensors.numpy import load_file, save_file
+from test_cuda_graph import Emulated
+from test_resume_matrix import check_equal, timeless
+
+from odedm import ODEDM, Experiment, Looks, Native, Reservoir, Run, UsageError, blobs, shapes, train
+from odedm.checkpoint.schedule import Schedule
+from odedm.core.seal import seal
+from odedm.execute.attempt import Job, attempt
+from odedm.execute.job import Wishes
+from odedm.execute.lanes import run_jobs
+from odedm.methods.icarl import ICarl
+from odedm.results.compare import compare
+from odedm.results.result import EVIDENCE_FILE, FILE, Result
+from odedm.results.verify import verify
+from odedm.training.evidence import PER_CLASS, undisturbed
+
+VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
+BOTH = Looks(evidence=True, anytime=3)
+MEMORIES = {"reservoir": Reservoir(20), "native": Native(20), "odedm": ODEDM(20, k=1)}
+PAIRS = [
+    ("derpp", "odedm"), ("icarl", "native"), ("icarl", "odedm"), ("icarl", "reservoir"), ("puridiver", "native"),
+    ("vrmcl", "reservoir"), ("pocl", "odedm"), ("refresh", "odedm"), ("fdr", "reservoir"),
+]  # fmt: skip
+
+
+def run_of(method, memory, data=VECTORS, looks=None, **words):
+    words = {"method": method, "data": data.name, "device": "cpu", "batch": 8, **words}
+    return Run(Experiment(MEMORIES[memory], **words), data, looks)
+
+
+def without_looks(result):
+    plain = timeless(result)
+    plain.pop("anytime", None)
+    return plain
+
+
+def same_weights(one, other):
+    pairs = zip(one.method.net.state_dict().values(), other.method.net.state_dict().values(), strict=True)
+    return all(a.equal(b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(("method", "memory"), PAIRS)
+def test_looking_changes_no_number(method, memory):
+    data = IMAGES if method in ("icarl", "derpp") else VECTORS
+    blind, looked = (run_of(method, memory, data, looks).finish() for looks in (None, replace(BOTH, anytime=99)))
+    assert without_looks(blind.result) == without_looks(looked.result)
+    assert same_weights(blind, looked)
+    assert all(column.equal(looked.memory.rows()[name]) for name, column in blind.memory.rows().items())
+    assert blind.result.anytime is None
+    assert "anytime" not in blind.result.to_dict()
+    assert blind.evidence is None
+    assert "observe" not in blind.result.seconds
+    assert looked.result.seconds["observe"] > 0
+
+
+def test_tests_are_spread_over_each_task_and_end_with_its_own():
+    outcome = run_of("er", "reservoir", looks=Looks(anytime=2)).finish()
+    rows, values = zip(*outcome.result.anytime, strict=True)
+    assert rows == (16, 26, 42, 52, 68, 78, 94, 104, 120, 130), "13 rows a class, batches of 8"
+    assert list(values[1::2]) == outcome.result.acc
+    often = run_of("er", "reservoir", looks=Looks(anytime=10**9)).finish().result.anytime
+    ends = [start + done for start in range(0, 130, 26) for done in (8, 16, 24, 26)]
+    assert [rows for rows, _ in often] == ends, "at most one a batch"
+    assert [pair for pair in often if pair[0] in rows] == outcome.result.anytime
+
+
+def test_a_test_in_mid_task_is_on_the_tasks_so_far_the_running_one_included():
+    looks, seen = Looks(anytime=2), []
+    run = run_of("er", "reservoir", looks=looks)
+    own = run._evaluate
+
+    def evaluate(task):
+        seen.append((task, own(task)[0]))
+        return own(task)
+
+    run._evaluate = evaluate
+    found = run.finish().result.anytime
+    assert [task for task, _ in seen] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert [len(row) for _, row in seen] == [task + 1 for task, _ in seen]
+    assert [value for _, value in found] == [sum(row) / len(row) for _, row in seen]
+
+
+def test_stored_rows_that_are_mixed_in_are_not_counted_as_seen():
+    outcome = run_of("icarl", "reservoir", looks=Looks(anytime=99)).finish()
+    rows = [rows for rows, _ in outcome.result.anytime]
+    assert rows == sorted(set(rows)), "it grows from test to test"
+    assert [value for rows, value in outcome.result.anytime if rows % 26 == 0] == outcome.result.acc
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_class_means_of_a_look_are_those_of_the_weights_and_are_not_left_behind(memory):
+    """Also where steps are replayed, which runs none of the method's own code."""
+    found = []
+    for recorded in (False, True):
+        run = run_of("icarl", memory, shapes(), Looks(anytime=99), batch=4)
+        if recorded:
+            run.stepper.recorder = lambda run=run: Emulated(run)
+        left = []
+        outcome = run.finish(lambda *_, run=run, left=left: left.append(run.method.means))
+        assert not any(left), "None after every step"
+        assert (run.stepper.captured > 10) == recorded
+        found.append(outcome)
+    assert found[0].result.anytime == found[1].result.anytime
+    assert same_weights(*found)
+
+
+@pytest.mark.parametrize("method", ["derpp", "puridiver"])
+def test_a_replayed_run_sees_what_an_eager_one_does(method):
+    eager, replayed = (run_of(method, "odedm", shapes(), BOTH, batch=4) for _ in range(2))
+    replayed.stepper.recorder = lambda: Emulated(replayed)
+    one, other = eager.finish(), replayed.finish()
+    assert replayed.stepper.captured > 3
+    assert one.result.anytime == other.result.anytime
+    assert all(column.equal(other.evidence[name]) for name, column in one.evidence.items())
+
+
+class Dreamer(ICarl):
+    """A method whose predictions draw, cache and switch things, as no good one does."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.dreams, self.drawn = torch.Generator().manual_seed(1), 0
+
+    def predict(self, x):
+        self.drawn += 1
+        self.late = torch.rand(3, generator=self.dreams)
+        self.net.head.eval()
+        return super().predict(x)
+
+
+def test_whatever_a_look_does_to_a_method_is_undone():
+    run = run_of("er", "reservoir")
+    method = Dreamer(net=run.method.net, draw=4)
+    method.begin_task(run.stream.tasks[0])
+    before, state = dict(vars(method)), method.dreams.get_state()
+    with undisturbed(method):
+        run.probe.__class__(method, run.stream.transform).predict(VECTORS.test_image)
+        assert method.drawn
+    assert vars(method) == before, "and nothing new"
+    assert method.dreams.get_state().equal(state)
+    assert all(module.training for module in method.net.modules())
+
+
+def test_a_run_that_diverges_says_so_in_mid_task():
+    with pytest.raises(UsageError, match=r"training diverged.*--lr"):
+        train(VECTORS, memory=Reservoir(10), method="er", options={"lr": 1e30}, batch=2, anytime=9)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"anytime": -1}, "a whole number, 0 for none; -1 was given"),
+        ({"anytime": 2.5}, "2.5 was given"),
+        ({"anytime": True}, "True was given"),
+        ({"evidence": 1}, "true or false; 1 was given"),
+    ],
+)
+def test_impossible_looks_are_refused(words, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        train("blobs", memory=Reservoir(5), **words)
+
+
+KILLED = [("derpp", "odedm"), ("icarl", "native"), ("icarl", "odedm"), ("refresh", "odedm")]
+
+
+class Looking(Driver):
+    def __init__(self, memory, data, state=None, **options):
+        super().__init__(memory, data, **options)
+        plan = self.run.experiment
+        self.run = Run(plan, data, BOTH)
+        self.roots, self.outside = self.run.roots(), self.run.outside()
+        if state is not None:
+            from odedm.checkpoint.restore_state import restore_state
+
+            restore_state(self.roots, state, self.outside)
+
+
+@pytest.mark.parametrize(("method", "memory"), KILLED)
+def test_killed_and_resumed_has_seen_the_same(method, memory):
+    words = {"method": method, "batch": 8}
+    straight = Looking(MEMORIES[memory], VECTORS, **words)
+    outcome, state = straight.go(), None
+    for steps in (1, 2, 3, 1, 6):
+        part = Looking(MEMORIES[memory], VECTORS, state, **words)
+        assert part.go(steps) is None
+        state = part.capture()
+    killed = Looking(MEMORIES[memory], VECTORS, state, **words)
+    again = killed.go()
+    check_equal((straight, outcome), (killed, again))
+    assert outcome.result.anytime == again.result.anytime
+    assert outcome.evidence.keys() == again.evidence.keys()
+    assert all(column.equal(again.evidence[name]) for name, column in outcome.evidence.items())
+
+
+class _Killed(Exception):
+    pass
+
+
+def plan_of(memory="odedm", **words):
+    return Experiment(MEMORIES[memory], **{"method": "derpp", "data": "blobs", "device": "cpu", "batch": 16} | words)
+
+
+def kill(done, rows):
+    if done >= rows / 2:
+        raise _Killed
+
+
+@pytest.mark.parametrize(
+    ("began", "asked", "fresh", "said"),
+    [
+        (BOTH, BOTH, False, None),
+        (BOTH, None, False, None),
+        (BOTH, Looks(), False, "began with evidence and 3 tests a task, and goes on so. To have it without"),
+        (Looks(), BOTH, False, "began without evidence or any-time accuracy, and goes on so. To have it with"),
+        (Looks(), BOTH, True, None),
+        (None, BOTH, False, "began without evidence"),
+    ],
+)
+def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, began, asked, fresh, said):
+    straight = attempt(Job(plan_of(), tmp_path / "straight"), wishes=Wishes(looks=BOTH))
+    job, often = Job(plan_of(), tmp_path / "killed"), Schedule.parse("3 steps")
+    with pytest.raises(_Killed):
+        attempt(job, kill, Wishes(often, looks=began))
+    lines = []
+    again = attempt(job, wishes=Wishes(often, fresh, looks=asked), say=lines.append)
+    assert any("began with" in line for line in lines) == (said is not None)
+    assert said is None or said in lines[0]
+    looked = began == BOTH or fresh
+    assert (job.folder / EVIDENCE_FILE).is_file() == looked
+    assert again.result.anytime == (straight.result.anytime if looked else None)
+    if looked:
+        assert (job.folder / EVIDENCE_FILE).read_bytes() == (tmp_path / "straight" / EVIDENCE_FILE).read_bytes()
+
+
+class Silent:
+    def progress(self, job, done, total):
+        pass
+
+    def finished(self, job, result):
+        pass
+
+
+def test_lanes_look_as_a_run_alone_does(tmp_path):
+    jobs = [Job(plan_of(seed=seed), tmp_path / f"seed-{seed}") for seed in range(2)]
+    beside = run_jobs(jobs, Silent(), lanes=2, looks=BOTH)
+    for job, result in zip(jobs, beside, strict=True):
+        alone = attempt(Job(job.experiment, tmp_path / "alone" / job.folder.name), wishes=Wishes(looks=BOTH))
+        assert result.anytime == alone.result.anytime
+        other = tmp_path / "alone" / job.folder.name / EVIDENCE_FILE
+        assert (job.folder / EVIDENCE_FILE).read_bytes() == other.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("looked") / "run"
+    attempt(Job(plan_of(), folder), wishes=Wishes(looks=BOTH))
+    return folder
+
+
+@pytest.fixture
+def copy(looked, tmp_path):
+    import shutil
+
+    return shutil.copytree(looked, tmp_path / "run")
+
+
+def broken(folder):
+    return {check.name: check.detail for check in verify(folder) if check.sound is False}
+
+
+def test_evidence_is_sealed_and_sound(looked):
+    assert EVIDENCE_FILE in json.loads((looked / "checksums.json").read_text())["files"]
+    checks = {check.name: check for check in verify(looked)}
+    assert all(check.sound for check in checks.values())
+    assert {"any time", "evidence"} <= set(checks)
+    columns = load_file(looked / EVIDENCE_FILE)
+    assert len(columns["feature.memory"]) == 20
+    assert len(columns["feature.data"]) == min(10 * PER_CLASS, 480), "48 rows a class"
+    assert (columns["choice.kept"] >= 0).sum() == 8
+    assert Result.load(looked / FILE).anytime == Result.load(looked / FILE).to_dict()["anytime"]
+
+
+@pytest.mark.parametrize("memory", ["reservoir", "native"])
+def test_a_memory_that_chooses_nothing_gives_features_alone(memory, tmp_path):
+    attempt(Job(plan_of(memory), tmp_path / "run"), wishes=Wishes(looks=BOTH))
+    assert set(load_file(tmp_path / "run" / EVIDENCE_FILE)) == {"feature.data", "feature.memory"}
+    assert broken(tmp_path / "run") == {}
+
+
+def test_an_empty_memory_and_means_in_place_of_rows_are_sound_too(tmp_path):
+    for name, memory in {"empty": Reservoir(0), "mixup": ODEDM(20, k=1, mixup=True)}.items():
+        plan = replace(plan_of(), memory=memory, method="er")
+        attempt(Job(plan, tmp_path / name), wishes=Wishes(looks=BOTH))
+        assert broken(tmp_path / name) == {}
+    assert set(load_file(tmp_path / "empty" / EVIDENCE_FILE)) == {"feature.data"}
+
+
+def columns(function):
+    def spoil(folder):
+        found = load_file(folder / EVIDENCE_FILE)
+        save_file(function(found) or found, folder / EVIDENCE_FILE)
+
+    return spoil
+
+
+def anytime(function):
+    def spoil(folder):
+        plain = json.loads((folder / FILE).read_text())
+        plain["anytime"] = function(plain["anytime"])
+        (folder / FILE).write_text(json.dumps(plain))
+
+    return spoil
+
+
+SPOILED = {
+    "half of it": (lambda f: os.truncate(f / EVIDENCE_FILE, 200), "evidence", "cannot be read"),
+    "nonsense": (lambda f: (f / EVIDENCE_FILE).write_bytes(b"x"), "evidence", "cannot be read"),
+    "a link": (lambda f: ((f / EVIDENCE_FILE).rename(f / "x"), (f / EVIDENCE_FILE).symlink_to("x")),
+               "evidence", "is a link"),
+    "features of fewer rows": (columns(lambda c: {**c, "feature.memory": c["feature.memory"][1:]}), "evidence",
+                               "the features of the memory's 20 rows"),
+    "features that are none": (columns(lambda c: c["feature.data"].__setitem__(0, np.nan)), "evidence", "equally"),
+    "no features": (columns(lambda c: {k: v for k, v in c.items() if "choice" in k}), "evidence", "lacks features"),
+    "another choice": (columns(lambda c: c["choice.kept"].__setitem__(c["choice.kept"] == 0, -1)), "evidence",
+                       "not the long-term rows"),
+    "half a choice": (columns(lambda c: {k: v for k, v in c.items() if k != "choice.label"}), "evidence",
+                      "lacks choice.label"),
+    "a row twice": (columns(lambda c: c["choice.index"].__setitem__(slice(0, 2), 5)), "evidence", "twice"),
+    "pairs that are none": (anytime(lambda pairs: [[1, 2, 3]]), "any time", "pairs"),
+    "a word": (anytime(lambda pairs: "often"), "any time", "pairs"),
+    "nothing": (anytime(lambda pairs: []), "any time", "no accuracies"),
+    "time that goes back": (anytime(lambda pairs: pairs[::-1]), "any time", "do not grow"),
+    "a better end": (anytime(lambda pairs: [*pairs[:-1], [pairs[-1][0], 99.5]]), "any time", "not among them"),
+    "above everything": (anytime(lambda pairs: [[1, 101.0], *pairs]), "any time", "between 0 and 100"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SPOILED)
+def test_every_spoiled_look_is_broken_with_the_reason(copy, kind):
+    spoil, name, sentence = SPOILED[kind]
+    spoil(copy)
+    assert "files" in broken(copy), "the checksums see any change"
+    (copy / "checksums.json").unlink()
+    assert sentence in broken(copy)[name]
+
+
+def test_evidence_that_is_gone_is_missed(copy):
+    (copy / EVIDENCE_FILE).unlink()
+    assert broken(copy) == {"files": f"{EVIDENCE_FILE} is missing"}
+    seal(copy)
+    assert broken(copy) == {}
+
+
+def test_what_was_looked_at_is_compared_where_both_looked():
+    blind, few, many = (run_of("er", "reservoir", looks=Looks(anytime=n)).finish().result for n in (0, 2, 4))
+    assert compare(blind, few).same_outcome, "to look is no difference"
+    assert compare(few, few).same_outcome
+    assert [row[0] for row in compare(few, many).outcome] == ["mean accuracy at any time, %"]
