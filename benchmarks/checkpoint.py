@@ -29,11 +29,13 @@ from odedm.checkpoint.lock import hold
 from odedm.checkpoint.manifest import listed
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.registry import METHODS
-from odedm.execute.attempt import Job, attempt, keeper_of
-from odedm.execute.job import Wishes
+from odedm.execute.attempt import attempt_run, checkpointer_of
+from odedm.execute.job import RunOptions
+from odedm.execute.planning import job_of
 from odedm.results.provenance import versions
 from odedm.stream.dataset import from_arrays
 from odedm.training.numerics import own_numerics, own_stream
+from odedm.training.resolve import prepare
 
 MIB = 2**20
 
@@ -100,18 +102,18 @@ def cost(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -
     with suppress(_Enough):
         run.finish(until)
     with tempfile.TemporaryDirectory(dir=".") as folder, hold(Path(folder)) as lock:
-        keeper = keeper_of(run, Path(folder), lock, Wishes())
+        checkpointer = checkpointer_of(run, Path(folder), lock, RunOptions())
         with own_numerics(1, run.experiment.precision), own_stream(run.device):
             capture, state = best(lambda: capture_state(run.roots(), run.outside()))
-            position = keeper._position()
+            position = checkpointer._position()
 
             def write() -> Path:
                 checkpoint.clear(Path(folder))
-                return checkpoint.save(Path(folder), state, keeper.meta, position)
+                return checkpoint.save(Path(folder), state, checkpointer.meta, position)
 
             written, path = best(write)
             size = sum(each.stat().st_size for each in path.iterdir())
-            read, found = best(lambda: checkpoint.load_latest(Path(folder), keeper.meta))
+            read, found = best(lambda: checkpoint.load_latest(Path(folder), checkpointer.meta))
             assert found is not None
             assert listed(Path(folder)) == [path]
             fresh = Run(plan, data)
@@ -126,8 +128,9 @@ def share(capacity: int, schedule: str, data: Dataset, given: argparse.Namespace
     """How much of a run's wall time went into checkpoints."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
         start = time.perf_counter()
-        job = Job(experiment("derpp", capacity, data, given), Path(folder) / "run")
-        outcome = attempt(job, wishes=Wishes(Schedule.parse(schedule)), data=data)
+        run = prepare(experiment("derpp", capacity, data, given), data)
+        job = job_of(run, Path(folder) / "run", RunOptions(Schedule.parse(schedule)))
+        outcome = attempt_run(job, data=data)
         wall = time.perf_counter() - start
     spent = outcome.result.seconds.get("checkpoint", 0.0)
     steps = outcome.result.provenance["steps"]

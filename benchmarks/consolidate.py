@@ -46,7 +46,7 @@ def ours(cell: dict[str, Any]) -> dict[str, Any]:
     from odedm.consolidate.consolidator import Consolidator
     from odedm.consolidate.dac import Dac
     from odedm.consolidate.distance import DISTANCES
-    from odedm.core.timer import Clock
+    from odedm.core.timer import Timer
 
     class Given:
         """A probe whose network is the identity."""
@@ -67,7 +67,7 @@ def ours(cell: dict[str, Any]) -> dict[str, Any]:
     warm = torch.rand(64, 64)
     warm @ warm
     settle = (lambda: None) if device.type == "cpu" else torch.cuda.synchronize
-    clock = Clock(settle)
+    clock = Timer(settle)
 
     def work() -> None:
         consolidator(rows, range(CLASSES), Given(), rng=torch.Generator().manual_seed(0), clock=clock)
@@ -75,7 +75,7 @@ def ours(cell: dict[str, Any]) -> dict[str, Any]:
     if device.type == "cpu":
         return measured(work) | {"phases": clock.seconds, "star": False}
     work()
-    clock = Clock(settle)
+    clock = Timer(settle)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     result = measured(work) | {"phases": clock.seconds, "star": False}

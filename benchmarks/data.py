@@ -62,8 +62,8 @@ def opened(folder: Path) -> tuple[float, float]:
     """Seconds to open a cache by its name, and to gather a batch of 32 rows from it."""
     import torch
 
-    from odedm.data.cache import open_data
     from odedm.data.importer import import_as
+    from odedm.data.opening import open_data
 
     with tempfile.TemporaryDirectory() as place:
         os.environ["ODEDM_DATA"] = place

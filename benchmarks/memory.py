@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from odedm import Field, Rows
-from odedm.memory.reservoir import Reservoir
+from odedm.memory.reservoir import ReservoirMemory
 
 FIELDS = [Field("image", (3, 32, 32), torch.uint8), Field("label", dtype=torch.int64), Field("logits", (10,))]
 BATCH, PINS = 32, 12
@@ -81,9 +81,9 @@ def in_turns(ours: Callable[[], object], theirs: Callable[[], object], rounds: i
     return statistics.median(times[0]), statistics.median(times[1])
 
 
-def filled(capacity: int, rng: torch.Generator) -> tuple[Reservoir, Loop]:
+def filled(capacity: int, rng: torch.Generator) -> tuple[ReservoirMemory, Loop]:
     """Both memories, full."""
-    memory, loop, stream = Reservoir(capacity, FIELDS), Loop(capacity), rows(capacity)
+    memory, loop, stream = ReservoirMemory(capacity, FIELDS), Loop(capacity), rows(capacity)
     memory.see(stream, rng=rng)
     loop.add(stream)
     return memory, loop

@@ -23,7 +23,9 @@ from rich.console import Console
 from odedm import ODEDM, Experiment, Native, Run, from_arrays
 from odedm.cli.board import Board
 from odedm.core.registry import METHODS
-from odedm.execute.lanes import Job, run_jobs
+from odedm.execute.engine import Placement
+from odedm.execute.planning import below, plan_jobs
+from odedm.execute.scheduler import run_jobs
 
 CAPACITY, BATCH, TASKS, CLASSES = 200, 32, 5, 10
 
@@ -41,11 +43,11 @@ def accuracy(names: Sequence[str], seeds: int, out: Path | None, runs: Path) -> 
         for memory in memories
         for seed in range(seeds)
     ]
-    jobs = [Job(plan, runs / plan.slug() / f"seed-{plan.seed}") for plan in plans]
-    todo = [job for job in jobs if not (job.folder / "result.json").is_file()]
-    with Board(todo, Console(stderr=True)) as board:
-        run_jobs(todo, board)
-    table = to_markdown(summarise(load([job.folder for job in jobs])))
+    planned = plan_jobs(plans, below(runs))
+    todo = [job for job in planned.jobs if not (job.folder / "result.json").is_file()]
+    with Board(Console(stderr=True), len(todo)) as board:
+        run_jobs(todo, planned.data, Placement(), [board])
+    table = to_markdown(summarise(load([job.folder for job in planned.jobs])))
     print(table)
     if out:
         out.write_text(table)

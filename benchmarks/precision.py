@@ -15,7 +15,8 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 
-from odedm.results.result import FILE, Result, find
+from odedm.results.folder import FILE, find
+from odedm.results.result import Result
 
 FIGURES: dict[str, Callable[[Result], float]] = {
     "ACC after the last task": lambda result: result.acc_last,

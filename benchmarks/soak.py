@@ -21,8 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from odedm import ODEDM, Experiment, blobs
-from odedm.execute.attempt import Job, attempt
+from odedm.execute.attempt import attempt_run
+from odedm.execute.job import Event, Progressed
+from odedm.execute.planning import job_of
 from odedm.results.provenance import commit, processor
+from odedm.training.resolve import prepare
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -41,12 +44,12 @@ def main() -> None:
     samples: list[tuple[int, float, float]] = []
     start = time.monotonic()
 
-    def look(done: int, total: int) -> None:
-        if done % 1000 == 0 or done == total:
-            samples.append((done, time.monotonic() - start, resident()))
+    def look(event: Event) -> None:
+        if isinstance(event, Progressed) and (time.monotonic() - start > len(samples) or event.done == event.total):
+            samples.append((event.done, time.monotonic() - start, resident()))
 
     with tempfile.TemporaryDirectory() as folder:
-        outcome = attempt(Job(plan, Path(folder) / "run"), look, data=data)
+        outcome = attempt_run(job_of(prepare(plan, data), Path(folder) / "run"), look, data=data)
     steps = sum(outcome.result.provenance["steps"].values())
     about = {
         "command": " ".join(["python", *sys.argv]),

@@ -4,8 +4,9 @@ import copy
 
 import pytest
 import torch
+from jobs import Notes, job_of, run_all
 
-from odedm import ODEDM, Experiment, Looks, Native, Reservoir, Run, UsageError, blobs, select, shapes
+from odedm import ODEDM, Experiment, Native, Observation, Reservoir, Run, UsageError, blobs, select, shapes
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.consolidate.kmeans import kmeans, kmeans_all
@@ -13,9 +14,11 @@ from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
 from odedm.core.registry import DISTANCES, METHODS
 from odedm.core.triton_support import has_kernels
-from odedm.execute.attempt import attempt
-from odedm.execute.job import Wishes
-from odedm.execute.lanes import Job, run_jobs
+from odedm.execute.attempt import attempt_run
+from odedm.execute.engine import Placement
+from odedm.execute.job import Progressed, Said
+from odedm.execute.observers import Observer
+from odedm.execute.scheduler import run_jobs
 from odedm.nets import base
 from odedm.nets.grouped_batch_norm import Norm2d, grouped
 from odedm.nets.resnet import ResNet18
@@ -25,17 +28,6 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
     pytest.mark.filterwarnings("default"),  # other versions of torch warn of other things
 ]
-
-
-class Silent:
-    def __init__(self):
-        self.done = []
-
-    def progress(self, job, done, total):
-        pass
-
-    def finished(self, job, result):
-        self.done.append(job)
 
 
 MEMORIES = {
@@ -159,7 +151,7 @@ def test_a_captured_run_has_the_numbers_of_an_eager_one(method, memory):
 @pytest.mark.parametrize("method", ["derpp", "icarl", "puridiver", "vrmcl"])  # all of them capturable
 def test_a_captured_run_that_looks_has_the_numbers_of_one_that_does_not(method, memory):
     """Tests between replayed steps leave no trace in the recordings, and see what an eager run's do."""
-    data, looks = shapes(), Looks(evidence=True, anytime=5)
+    data, looks = shapes(), Observation(evidence=True, anytime=5)
     words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4}
     plan, eager = (Experiment(MEMORIES[memory], capture=capture, **words) for capture in (True, False))
     runs = [Run(plan, data, looks), Run(plan, data), Run(eager, data, looks)]
@@ -183,9 +175,9 @@ def test_lanes_on_streams_have_the_numbers_runs_have_alone(tmp_path):
         for method, memory in (("derpp", ODEDM(40, k=2)), ("er", Reservoir(40)), ("puridiver", Native(40)))
         for seed in range(3)
     ]
-    beside = run_jobs([Job(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], Silent(), lanes=6)
+    beside = run_all([job_of(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], lanes=6)
     for number, plan in enumerate(plans):
-        (alone,) = run_jobs([Job(plan, tmp_path / "alone" / str(number))], Silent())
+        (alone,) = run_all([job_of(plan, tmp_path / "alone" / str(number))])
         assert alone.class_il == beside[number].class_il
         one, other = (tmp_path / part / str(number) / "memory.safetensors" for part in ("", "alone"))
         assert one.read_bytes() == other.read_bytes()
@@ -195,10 +187,10 @@ def test_a_lane_that_fails_does_not_end_the_others(tmp_path):
     plans = [
         Experiment(Reservoir(40), data="shapes", device="cuda", batch=4, options={"lr": lr}) for lr in (0.1, 1e30, 0.2)
     ]
-    watcher = Silent()
-    with pytest.raises(UsageError, match="1 of 3 runs failed"):
-        run_jobs([Job(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], watcher, lanes=3)
-    assert sorted(watcher.done) == [0, 2]
+    jobs = [job_of(plan, tmp_path / str(number)) for number, plan in enumerate(plans)]
+    summary = run_jobs(jobs, {"shapes": shapes()}, Placement(lanes=3))
+    assert set(summary.failed) == {jobs[1].key}
+    assert set(summary.results) == {jobs[0].key, jobs[2].key}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -301,27 +293,28 @@ RESUMED = {
 
 @pytest.mark.parametrize("capture", [True, False])
 @pytest.mark.parametrize("method", RESUMED)
-def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(method, capture, tmp_path):
+def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(method, capture, tmp_path, monkeypatch):
     """Killed three times, at steps that no checkpoint was made at, and once asked to stop; bit for bit."""
     data = shapes()
     words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4, "capture": capture}
     plan = Experiment(RESUMED[method], options={"momentum": 0.9}, **words)
-    straight = attempt(Job(plan, tmp_path / "straight"), data=data)
-    job, wishes = Job(plan, tmp_path / "killed"), Wishes(Schedule.parse("7 steps"))
+    monkeypatch.setattr("odedm.execute.attempt.TICK", 0.0)
+    straight = attempt_run(job_of(plan, tmp_path / "straight"), data=data)
+    job = job_of(plan, tmp_path / "killed", schedule=Schedule.parse("7 steps"))
     total = sum(straight.result.provenance["steps"].values())
     for share in (0.3, 0.5, 0.8):
 
-        def kill(done, rows, share=share):
-            if done >= share * rows:
+        def kill(event, share=share):
+            if isinstance(event, Progressed) and event.done >= share * event.total:
                 raise _Killed
 
         with pytest.raises(_Killed):
-            attempt(job, kill, wishes, data=data)
+            attempt_run(job, kill, data=data)
     with pytest.raises(Stopped):
-        attempt(job, wishes=wishes, data=data, stop=lambda: True)
-    said = []
-    again = attempt(job, wishes=wishes, data=data, say=said.append)
-    assert "Going on after step" in said[-1]
+        attempt_run(job, data=data, stop=lambda: True)
+    told = []
+    again = attempt_run(job, told.append, data=data)
+    assert any("Going on after step" in event.line for event in told if isinstance(event, Said))
     steps = again.result.provenance["steps"]
     assert sum(steps.values()) == total
     assert (steps["captured"] > 5) == (capture and METHODS[method].load().capturable)
@@ -340,19 +333,19 @@ def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(
 
 def test_lanes_on_streams_go_on_after_a_stop(tmp_path):
     plans = [Experiment(ODEDM(40, k=2), data="shapes", device="cuda", batch=4, seed=seed) for seed in range(3)]
-    jobs = [Job(plan, tmp_path / "runs" / str(number)) for number, plan in enumerate(plans)]
+    jobs = [job_of(plan, tmp_path / "runs" / str(number)) for number, plan in enumerate(plans)]
 
-    class Impatient(Silent):
+    class Impatient(Observer):
         def progress(self, job, done, total):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_jobs(jobs, Impatient(), lanes=3)
-    said = []
-    beside = run_jobs(jobs, Silent(), lanes=3, say=said.append)
-    assert any("Going on after step" in line for line in said)
+        run_all(jobs, Impatient(), lanes=3)
+    notes = Notes()
+    beside = run_all(jobs, notes, lanes=3)
+    assert any("Going on after step" in line for line in notes.said_lines())
     for number, plan in enumerate(plans):
-        (alone,) = run_jobs([Job(plan, tmp_path / "alone" / str(number))], Silent())
+        (alone,) = run_all([job_of(plan, tmp_path / "alone" / str(number))])
         assert alone.class_il == beside[number].class_il
         one, other = (tmp_path / part / str(number) / "memory.safetensors" for part in ("runs", "alone"))
         assert one.read_bytes() == other.read_bytes()
@@ -361,9 +354,22 @@ def test_lanes_on_streams_go_on_after_a_stop(tmp_path):
 def test_a_loss_that_is_no_number_is_found_without_asking_the_device(tmp_path):
     """Where the host waits anyway: some dozens of steps later, or at the end of the task."""
     plan = Experiment(Reservoir(40), data="shapes", device="cuda", batch=2, options={"lr": 1e30})
-    job = Job(plan, tmp_path / "run")
+    job = job_of(plan, tmp_path / "run")
     with pytest.raises(
         UsageError, match=r"At one of the steps 1 to 8, in task 1 of 3, the loss is not a finite number"
     ):
-        attempt(job, data=shapes())
+        attempt_run(job, data=shapes())
     assert not list(tmp_path.iterdir()), "no state of it was stored"
+
+
+def test_lanes_that_forget_recordings_do_not_disturb_lanes_that_record(tmp_path):
+    """Methods whose host state changes at borders drop their recordings there, while other lanes record theirs."""
+    methods = [("icarl", Native(40)), ("fdr", ODEDM(40, k=2)), ("puridiver", Native(40)), ("refresh", Reservoir(40))]
+    plans = [
+        Experiment(memory, method=method, data="shapes", device="cuda", batch=4, seed=seed)
+        for seed in range(4)
+        for method, memory in methods
+    ]
+    jobs, notes = [job_of(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], Notes()
+    assert len(run_all(jobs, notes, lanes=8)) == len(plans)
+    assert notes.keys("lost") == []

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,65 @@ def test_every_module_imports_only_what_its_room_may(path):
             assert str(path.relative_to(ROOT)) in OPTIONAL[top], f"{top} is optional: import it elsewhere"
         else:
             assert top in LIGHT or top in sys.stdlib_module_names, f"{top} is not a dependency"
+
+
+def modules():
+    """Every module by its dotted name."""
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in FILES}
+
+
+def test_nothing_lies_loose_at_the_root():
+    assert {path.name for path in ROOT.iterdir() if path.is_file()} == {"__init__.py", "__main__.py", "py.typed"}
+
+
+def test_no_module_name_is_there_twice():
+    names = Counter(path.stem for path in FILES if path.stem not in ("__init__", "base"))
+    assert [name for name, number in names.items() if number > 1] == []
+
+
+def test_no_public_class_name_is_there_twice():
+    found = Counter()
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        found.update(node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_")
+    assert [name for name, number in found.items() if number > 1] == []
+
+
+def test_no_module_is_longer_than_a_few_screens():
+    assert [str(path.relative_to(ROOT)) for path in FILES if len(path.read_text().splitlines()) > 350] == []
+
+
+def test_imports_have_no_cycle_not_even_a_late_one():
+    """Late imports keep torch out of plans and help; they are no way around the layers, nor around each other."""
+    known = modules()
+    edges = {name: set() for name in known}
+    for name, path in known.items():
+        tree = ast.parse(path.read_text())
+        checks = [
+            node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ]
+        typed = {id(each) for node in checks for each in ast.walk(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and id(node) not in typed and (node.module or "").startswith("odedm."):
+                target = node.module.removeprefix("odedm.")
+                for alias in node.names:
+                    below = f"{target}.{alias.name}"
+                    edges[name].add(below if below in known else target)
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            raise AssertionError(" -> ".join([*path[path.index(name) :], name]))
+        if name in done or name not in edges:
+            return
+        path.append(name)
+        for each in sorted(edges[name]):
+            visit(each)
+        path.pop()
+        done.add(name)
+
+    for name in known:
+        visit(name)
 
 
 def test_memory_and_methods_never_import_each_other():

@@ -161,12 +161,12 @@ def main() -> None:
     study = given.study or str(own)
     calm, rough = place / "calm", place / "rough"
     begun = time.monotonic()
-    subprocess.run(command(study, calm, "lanes", given.lanes), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command(study, calm, "local", given.lanes), check=True, stdout=subprocess.DEVNULL)
     whole = time.monotonic() - begun
     print(f"undisturbed: {whole:.1f} s", flush=True)
     rng = random.Random(given.seed)
     longest = given.longest or 0.6 * whole
-    kills = disturbed(command(study, rough, "lanes", given.lanes), rough, given.kills, rng, longest)
+    kills = disturbed(command(study, rough, "local", given.lanes), rough, given.kills, rng, longest)
     print(check(rough, calm, kills), flush=True)
     if given.ray:
         print(bereft(command(study, place / "ray", "ray", 2), place / "ray"), flush=True)

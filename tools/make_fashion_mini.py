@@ -2,7 +2,7 @@
 
 The first 300 training and the first 100 test images of every class, in the order of the full set:
 
-    python tools/make_fashion_mini.py /usr/share/datasets/fashion-mnist src/odedm/stream/embedded
+    python tools/make_fashion_mini.py /usr/share/datasets/fashion-mnist src/odedm/data/embedded
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odedm.report.figures import readme_figure
+from odedm.report.figures.readme import readme_figure
 
 ROOT = Path(__file__).parent.parent
 

@@ -10,42 +10,45 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from odedm.core.version import __version__
+
 if TYPE_CHECKING:
     from odedm.consolidate.budget import prototypes_per_class
     from odedm.consolidate.select import select
     from odedm.core.errors import UsageError
     from odedm.core.rows import Field, Part, Rows, Task
     from odedm.core.store import Store
-    from odedm.data.cache import open_data
+    from odedm.data.opening import open_data
+    from odedm.memory.settings import ODEDM, Native, Reservoir
     from odedm.report.notebook import Results
     from odedm.results.result import Result
     from odedm.stream.dataset import Dataset, from_arrays
     from odedm.stream.synthetic import blobs, shapes
     from odedm.stream.tasks import Stream, split
-    from odedm.training.experiment import ODEDM, Experiment, Native, Reservoir
+    from odedm.training.experiment import Experiment
     from odedm.training.loop import Outcome, Run, train
-    from odedm.training.observation import Looks
+    from odedm.training.observation import Observation
 
 _HOMES = {
     "prototypes_per_class": "consolidate.budget",
     "select": "consolidate.select",
     "UsageError": "core.errors",
-    "Looks": "training.observation",
+    "Observation": "training.observation",
     "Field": "core.rows",
     "Part": "core.rows",
     "Rows": "core.rows",
     "Store": "core.store",
     "Task": "core.rows",
-    "ODEDM": "training.experiment",
+    "ODEDM": "memory.settings",
     "Experiment": "training.experiment",
-    "Native": "training.experiment",
-    "Reservoir": "training.experiment",
+    "Native": "memory.settings",
+    "Reservoir": "memory.settings",
     "Outcome": "training.loop",
     "Run": "training.loop",
     "train": "training.loop",
     "Result": "results.result",
     "Results": "report.notebook",
-    "open_data": "data.cache",
+    "open_data": "data.opening",
     "Dataset": "stream.dataset",
     "from_arrays": "stream.dataset",
     "blobs": "stream.synthetic",
@@ -59,8 +62,8 @@ __all__ = [
     "Dataset",
     "Experiment",
     "Field",
-    "Looks",
     "Native",
+    "Observation",
     "Outcome",
     "Part",
     "Reservoir",
@@ -72,6 +75,7 @@ __all__ = [
     "Stream",
     "Task",
     "UsageError",
+    "__version__",
     "blobs",
     "from_arrays",
     "open_data",

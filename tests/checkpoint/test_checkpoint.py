@@ -140,7 +140,10 @@ DAMAGE = {
     "manifest is a pipe": (lambda f: becomes_fifo(f / "manifest.json"), "not a plain file"),
     "tensors are a pipe": (lambda f: becomes_fifo(f / "state.safetensors"), "not a plain file"),
     # foreign ones
-    "a later format": (set_(schema="odedm.checkpoint/2"), "its format is 'odedm.checkpoint/2'"),
+    "a later format": (set_(schema="odedm.checkpoint/9"), "its format is 'odedm.checkpoint/9'"),
+    "an earlier format": (
+        set_(schema="odedm.checkpoint/1", versions={"odedm": "0.1.0", "commit": "abc"}),
+        "odedm 0.1.0 at commit abc wrote it and can finish the run"),
     "no format": (lambda f: reseal(f, lambda plain: plain.pop("schema")), "its format is 'None'"),
     "another configuration": (
         lambda f: reseal(f, lambda p: p.update(configuration={**p["configuration"], "seed": 7},
@@ -405,7 +408,7 @@ def test_a_run_through_the_files_goes_on_bit_for_bit(tmp_path, memory):
     restore(last.roots, load_latest(work, meta), last.outside)
     last.go()
     for each in (straight, last):
-        each.run.clock.seconds.clear()
+        each.run.timer.seconds.clear()
     assert equal_states(straight.capture(), last.capture()) == []
 
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from odedm.checkpoint.checkpointer import Keeper
+from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.lock import hold
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stored import Meta, Position
@@ -19,7 +19,7 @@ class Counting:
 
     def __init__(self, work, lock, schedule="task", stop=lambda: False, meta=META, fresh=False):
         self.place = {"step": 0, "sum": torch.zeros(())}
-        self.keeper = Keeper(
+        self.checkpointer = Checkpointer(
             work,
             lock,
             meta,
@@ -35,10 +35,10 @@ class Counting:
         while self.place["step"] < until:
             self.place["step"] += 1
             self.place["sum"] += self.place["step"]
-            if self.keeper.after_step():
+            if self.checkpointer.after_step():
                 return
             if self.place["step"] % 4 == 0:
-                self.keeper.after_task()
+                self.checkpointer.after_task()
 
 
 def there(work):
@@ -71,7 +71,7 @@ def test_never_means_only_when_asked_to_stop(tmp_path):
         run.run(20)
         assert run.place["step"] == 10, "at the next step, not at the next border"
         assert there(tmp_path) == [10]
-        assert run.keeper.last.name == "step-00000010"
+        assert run.checkpointer.last.name == "step-00000010"
 
 
 def test_seconds_count_from_the_last_one(tmp_path, monkeypatch):
@@ -111,17 +111,17 @@ def test_a_run_goes_on_where_it_was_or_starts_anew(tmp_path):
     with hold(tmp_path) as lock:
         Counting(tmp_path, lock, "1 steps").run(6)
         again = Counting(tmp_path, lock)
-        assert again.keeper.resume().position == Position(1, 6, 48)
+        assert again.checkpointer.resume().position == Position(1, 6, 48)
         again.run(10)
         assert again.place["sum"].item() == 55
         fresh = Counting(tmp_path, lock, fresh=True)
-        assert fresh.keeper.resume() is None
+        assert fresh.checkpointer.resume() is None
         assert fresh.place["step"] == 0
         assert there(tmp_path) == []
         other = Counting(tmp_path, lock, meta=Meta({"seed": 1}, "data"))
         fresh.run(4)
         with pytest.raises(UsageError, match="seed=0 there, 1 here"):
-            other.keeper.resume()
+            other.checkpointer.resume()
 
 
 def test_a_folder_that_was_taken_away_is_left_alone(tmp_path):

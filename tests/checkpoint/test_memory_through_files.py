@@ -15,7 +15,7 @@ from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
 from odedm.core.registry import POLICIES
 from odedm.core.rows import Field, Part, Task
-from odedm.core.timer import Clock
+from odedm.core.timer import Timer
 from odedm.memory.dual import Candidates, DualMemory
 
 FIELDS = (
@@ -60,7 +60,7 @@ class Bench:
             candidates = Candidates(3, PER_TASK, FIELDS[:4], rng=torch.Generator().manual_seed(8)) if bounded else None
             chooser = Consolidator(1, distance=L2(), dac=None)
             own = torch.Generator().manual_seed(9)
-            memory = DualMemory(memory, chooser, rng=own, clock=Clock(), candidates=candidates)
+            memory = DualMemory(memory, chooser, rng=own, timer=Timer(), candidates=candidates)
         self.roots = {"memory": memory, "rng": rng, "place": {"task": 0, "row": 0, "begun": False}}
         self.seen = []
 
@@ -132,8 +132,8 @@ def test_saving_and_loading_between_any_two_actions_changes_nothing(kind, capaci
             if stop:
                 stopped = through_files(stopped, kind, capacity, Path(name), step)
     for bench in (straight, stopped):
-        if hasattr(bench.roots["memory"], "clock"):
-            bench.roots["memory"].clock.seconds.clear()
+        if hasattr(bench.roots["memory"], "timer"):
+            bench.roots["memory"].timer.seconds.clear()
     assert equal_states(capture_state(straight.roots), capture_state(stopped.roots)) == []
     assert len(straight.seen) == len(stopped.seen)
     for one, other in zip(straight.seen, stopped.seen, strict=True):

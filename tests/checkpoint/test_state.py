@@ -13,7 +13,7 @@ from odedm.checkpoint.capture_state import State, StateError, capture_state
 from odedm.checkpoint.restore_state import equal_states, restore_state
 from odedm.core.rows import Field, Part
 from odedm.core.store import Store
-from odedm.core.timer import Clock
+from odedm.core.timer import Timer
 from odedm.nets.small import MLP
 
 
@@ -226,7 +226,7 @@ def test_buffers_and_modes_of_every_module_come_back():
 
 
 def test_clocks_keep_seconds_and_forget_the_time_of_day():
-    old, new = Clock(), Clock()
+    old, new = Timer(), Timer()
     old.seconds["train"] = 5.0
     with old("train"):
         state = through_json(capture_state(old))

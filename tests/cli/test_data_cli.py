@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from odedm import UsageError
-from odedm.cli.data_command import app, settle
+from odedm.cli.data_command import app, import_if_path
 from odedm.data import download
 from odedm.data.published import PUBLISHED, Archive
 
@@ -153,15 +153,15 @@ def test_listing_and_importing_pictures_need_no_torch(flowers):
 
 
 def test_settling_gives_names_for_names_and_for_paths(flowers, monkeypatch):
-    name = settle(str(flowers))
+    name = import_if_path(str(flowers))
     assert re.fullmatch("flowers-[0-9a-f]{8}", name)
-    assert settle(str(flowers)) == settle(name) == name
-    assert settle(str(flowers), size=4) != name
-    assert settle("blobs") == "blobs"
+    assert import_if_path(str(flowers)) == import_if_path(name) == name
+    assert import_if_path(str(flowers), size=4) != name
+    assert import_if_path("blobs") == "blobs"
     with pytest.raises(UsageError, match="has its own size"):
-        settle("blobs", 8)
+        import_if_path("blobs", 8)
     with pytest.raises(UsageError, match="did you mean 'fashion-mini'"):
-        settle("fashion-mimi")
+        import_if_path("fashion-mimi")
 
 
 def test_interrupting_says_so(flowers, monkeypatch):

@@ -5,12 +5,13 @@ import re
 from importlib.util import find_spec
 
 import pytest
+from commands import interrupted
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from odedm.cli.app import app
-from odedm.execute import attempt
-from odedm.results.result import EVIDENCE_FILE, Result
+from odedm.results.folder import EVIDENCE_FILE
+from odedm.results.result import Result
 from odedm.study.paper_studies import READY
 
 TINY = ["--data", "blobs", "--batch", "32", "--capacity", "30", "--device", "cpu", "--lanes", "1"]
@@ -67,13 +68,7 @@ def test_what_is_finished_without_a_look_says_so_and_is_not_trained_again(tmp_pa
 
 
 def test_resume_looks_at_what_the_run_did(tmp_path, monkeypatch, folder):
-    original, asked = attempt.keeper_of, []
-
-    def impatient(*words, stop, say):
-        return original(*words, stop=lambda: asked.append(1) or len(asked) > 7, say=say)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(attempt, "keeper_of", impatient)
+    with interrupted(monkeypatch, 7):
         assert call("run", *TINY, *LOOKS, "--out", tmp_path).exit_code == 130
     done = call("resume", tmp_path, "--events", tmp_path / "events.jsonl")
     assert done.exit_code == 0, done.output
@@ -131,7 +126,7 @@ def test_a_run_without_choices_has_no_stories(tmp_path):
 
 
 BAD = {
-    "fewer than no tests": (["--anytime", "-1"], "Invalid value for '--anytime'"),
+    "fewer than no tests": (["--anytime", "-1"], "anytime must be a whole number, 0 or more; -1"),
     "half a test": (["--anytime", "1.5"], "Invalid value for '--anytime'"),
     "events into a folder": (["--events", "."], "is a folder; events go into a file"),
 }

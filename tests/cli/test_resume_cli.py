@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import interrupted
 from typer.testing import CliRunner
 
 from odedm.checkpoint.manifest import listed
-from odedm.checkpoint.stop import Stopped, heard
+from odedm.checkpoint.stop import Stopped, stop_on_signal
 from odedm.cli.app import app
 
 FAULTS = Path(__file__).parents[2] / "benchmarks" / "faults.py"
@@ -71,23 +72,13 @@ def group(number):
 @pytest.fixture
 def stopped(tmp_path, monkeypatch):
     """Two seeds, stopped in their midst."""
-    from odedm.execute import attempt
-
-    original = attempt.keeper_of
-    looks = []
-
-    def impatient(run, work, lock, wishes, *, stop, say):
-        return original(run, work, lock, wishes, stop=lambda: looks.append(run) or looks.count(run) > 30, say=say)
-
     out = tmp_path / "runs"
-    with monkeypatch.context() as patch:
-        patch.setattr(attempt, "keeper_of", impatient)
-        for seed in (0, 1):
+    for seed in (0, 1):
+        with interrupted(monkeypatch, 30):
             done = call("run", *TINY, "--seed", seed, "--out", out)
-            assert done.exit_code == 130
-            assert "Interrupted. Finished runs are kept; the same command goes on" in plain(done.stderr).replace(
-                "\n", " "
-            )
+        assert done.exit_code == 130
+        said = plain(done.stderr).replace("\n", " ")
+        assert "Interrupted. Finished runs are kept; the same command goes on" in said
     assert [work.name for work in works(out)] == [".seed-0.work", ".seed-1.work"]
     return out
 
@@ -232,7 +223,7 @@ def test_workers_end_with_a_killed_parent_and_let_go(tmp_path):
 
 def test_the_second_signal_stops_at_once():
     before = signal.getsignal(signal.SIGTERM)
-    with heard() as wish:
+    with stop_on_signal() as wish:
         assert not wish()
         os.kill(os.getpid(), signal.SIGTERM)
         assert wish(), "the first one asks"

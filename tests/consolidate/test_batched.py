@@ -17,7 +17,7 @@ from odedm.consolidate.select import nearest
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn import transport
 from odedm.core import device
-from odedm.core.timer import Clock
+from odedm.core.timer import Timer
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
@@ -45,7 +45,7 @@ def task(sizes, d=16):
 
 
 def chosen(consolidator, rows, classes, seed=0):
-    result = consolidator(rows, classes, Given(), rng=rng(seed), clock=Clock())
+    result = consolidator(rows, classes, Given(), rng=rng(seed), timer=Timer())
     return {c: result["index"][result["label"] == c].tolist() for c in classes}
 
 
@@ -153,7 +153,7 @@ def test_a_gpu_is_asked_for_little(k, operations, reads, batched, monkeypatch):
     image = torch.cat([network_features(600, seed=c) for c in (0, 1)])
     rows = {"image": image, "label": torch.arange(2).repeat_interleave(600)}
     with Counting() as counting:
-        Consolidator(k, dac=Dac(3, 2))(rows, (0, 1), Given(), rng=rng(), clock=Clock())
+        Consolidator(k, dac=Dac(3, 2))(rows, (0, 1), Given(), rng=rng(), timer=Timer())
     assert counting.operations < operations
     assert counting.reads < reads
 

@@ -8,7 +8,7 @@ from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, L2
 from odedm.core.errors import UsageError
-from odedm.core.timer import Clock
+from odedm.core.timer import Timer
 
 
 class FakeProbe:
@@ -32,8 +32,8 @@ def task_rows(per_class=30, classes=(4, 7), seed=0):
     return {"image": image, "label": label, "task": torch.full((n,), 2), "index": torch.arange(n) + 1000}
 
 
-def run(consolidator, rows, classes=(4, 7), probe=None, seed=0, clock=None):
-    return consolidator(rows, classes, probe or FakeProbe(), rng=rng(seed), clock=clock or Clock())
+def run(consolidator, rows, classes=(4, 7), probe=None, seed=0, timer=None):
+    return consolidator(rows, classes, probe or FakeProbe(), rng=rng(seed), timer=timer or Timer())
 
 
 @pytest.mark.parametrize("space", ["features", "pixels"])
@@ -135,9 +135,9 @@ def test_a_network_that_has_diverged_is_named():
 
 
 def test_seconds_by_phase():
-    clock = Clock()
-    run(Consolidator(3), task_rows(), clock=clock)
-    assert sorted(clock.seconds) == ["centre", "embed", "reduce", "select"]
+    timer = Timer()
+    run(Consolidator(3), task_rows(), timer=timer)
+    assert sorted(timer.seconds) == ["centre", "embed", "reduce", "select"]
 
 
 def test_the_rows_given_are_left_as_they_are():

@@ -65,7 +65,7 @@ def test_every_method_with_every_kind_of_long_term_memory(method, variant):
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_with_every_policy_alone_and_hosted(method, policy):
-    for plan in (Native(CAPACITY, policy), ODEDM(CAPACITY, k=2, short=policy)):
+    for plan in (Native(CAPACITY, policy), ODEDM(CAPACITY, k=2, short_policy=policy)):
         run, outcome = finish(plan, method=method, batch=16)
         check_promises(run, outcome)
         assert outcome.memory.size() > 0

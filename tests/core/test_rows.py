@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odedm import Field, Store, UsageError
+from odedm.core.rows import rank_within
 from odedm.core.store import EMPTY, PINNED
 
 FIELDS = [Field("uid", dtype=torch.int64), Field("image", (2, 3), torch.uint8)]
@@ -88,3 +89,16 @@ def test_store_never_aliases_what_it_was_given():
 def test_negative_capacity_is_refused():
     with pytest.raises(UsageError, match="0 or more rows; -1"):
         Store(-1, FIELDS)
+
+
+@given(st.lists(st.integers(0, 4), max_size=30))
+def test_ranks_count_the_rows_of_the_same_label_before(labels):
+    assert rank_within(torch.tensor(labels, dtype=torch.int64)).tolist() == [
+        labels[:i].count(label) for i, label in enumerate(labels)
+    ]
+
+
+def test_ranks_are_the_same_whatever_the_labels_are_called():
+    label = torch.randint(5, (200,), generator=torch.Generator().manual_seed(0))
+    for other in (label - 3, label * 10**12):
+        assert rank_within(other).equal(rank_within(label))

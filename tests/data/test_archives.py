@@ -6,7 +6,7 @@ import pytest
 from forge import bomb_header, folder, odd_tar, pets, png, tar, zipped
 
 from odedm import UsageError
-from odedm.data.archives import Limits, Tar, open_tree, safe_name
+from odedm.data.archives import ArchiveLimits, Tar, open_tree, safe_name
 
 
 def everything(tree):
@@ -49,10 +49,10 @@ def test_nothing_is_written_while_an_archive_is_read(tmp_path):
 
 
 LIMITS = {
-    "files": (Limits(files=3), "more than 3 files"),
-    "bytes of one file": (Limits(file_bytes=20), "20 are allowed"),
-    "bytes in all": (Limits(total_bytes=300), "an archive bomb"),
-    "growth": (Limits(growth=1, growth_from=100), "an archive bomb"),
+    "files": (ArchiveLimits(files=3), "more than 3 files"),
+    "bytes of one file": (ArchiveLimits(file_bytes=20), "20 are allowed"),
+    "bytes in all": (ArchiveLimits(total_bytes=300), "an archive bomb"),
+    "growth": (ArchiveLimits(growth=1, growth_from=100), "an archive bomb"),
 }
 
 
@@ -70,7 +70,7 @@ def test_a_bomb_is_refused_while_it_is_still_small(tmp_path):
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(plain.read_bytes() + bytes(8 << 20)))  # behind its end, where no header says so
     with pytest.raises(UsageError, match="would unpack to more than 1[0-9]{6} bytes"):
-        _ = Tar(path, Limits(growth=10, growth_from=1 << 20)).sizes
+        _ = Tar(path, ArchiveLimits(growth=10, growth_from=1 << 20)).sizes
 
 
 def test_a_header_of_gigabytes_is_not_read_into_memory(tmp_path):
@@ -96,7 +96,7 @@ def test_two_spellings_of_one_name_are_one_name(tmp_path):
 
 
 def test_a_file_that_grew_since_the_listing_is_not_read_whole(tmp_path):
-    tree = open_tree(folder(tmp_path / "x", {"a": b"12"}), Limits(file_bytes=10))
+    tree = open_tree(folder(tmp_path / "x", {"a": b"12"}), ArchiveLimits(file_bytes=10))
     _ = tree.sizes
     (tmp_path / "x" / "a").write_bytes(bytes(100))
     with pytest.raises(UsageError, match="more than 10 bytes"):

@@ -15,12 +15,11 @@ import torch
 from forge import cifar10_binary, folder, noise, pets, png, small, tar, tiny_imagenet, zipped
 
 from odedm import UsageError
-from odedm.data import cache
-from odedm.data import cache_writer as writing
-from odedm.data import image_workers as crew
+from odedm.data import cache, image_workers
 from odedm.data import importer as importing
-from odedm.data.cache import open_data
 from odedm.data.importer import import_as, import_path
+from odedm.data.opening import open_data
+from odedm.data.tensor_file import TensorFile
 
 
 @pytest.fixture(autouse=True)
@@ -72,17 +71,17 @@ def test_a_folder_its_archives_and_many_workers_make_the_same_rows(tmp_path, mon
     files = pets(("rose", "tulip"), train=40, test=10)
     paths = [folder(tmp_path / "f", files), tar(tmp_path / "f.tar.gz", files), zipped(tmp_path / "f.zip", files)]
     alone = {import_path(path).checksum for path in paths}
-    monkeypatch.setattr(crew, "FEW", 0)
-    monkeypatch.setattr(crew, "CHUNK_PICTURES", 7)
-    monkeypatch.setattr(crew, "cores", lambda: 3)
+    monkeypatch.setattr(image_workers, "FEW", 0)
+    monkeypatch.setattr(image_workers, "CHUNK_PICTURES", 7)
+    monkeypatch.setattr(image_workers, "cores", lambda: 3)
     together = {import_as(path, f"n{number}").checksum for number, path in enumerate(paths)}
     assert len(alone) == 1
     assert together == alone
 
 
 def test_workers_name_the_broken_picture_and_leave_nothing(tmp_path, monkeypatch, data_folder):
-    monkeypatch.setattr(crew, "FEW", 0)
-    monkeypatch.setattr(crew, "CHUNK_PICTURES", 5)
+    monkeypatch.setattr(image_workers, "FEW", 0)
+    monkeypatch.setattr(image_workers, "CHUNK_PICTURES", 5)
     path = folder(tmp_path / "x", pets(train=20) | {"train/bee/7.png": b"not a picture"})
     with pytest.raises(UsageError, match=r"'train/bee/7.png' is not a picture"):
         import_as(path, "mine")
@@ -90,9 +89,9 @@ def test_workers_name_the_broken_picture_and_leave_nothing(tmp_path, monkeypatch
 
 
 def test_a_worker_that_dies_ends_the_import_in_a_sentence(tmp_path, monkeypatch, data_folder):
-    monkeypatch.setattr(crew, "FEW", 0)
-    monkeypatch.setattr(crew, "CHUNK_PICTURES", 6)
-    monkeypatch.setattr(crew, "_start", lambda: subprocess.Popen(
+    monkeypatch.setattr(image_workers, "FEW", 0)
+    monkeypatch.setattr(image_workers, "CHUNK_PICTURES", 6)
+    monkeypatch.setattr(image_workers, "start_program", lambda _: subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ))  # fmt: skip
     with pytest.raises(UsageError, match="A worker died while it decoded one of 6 pictures"):
@@ -266,7 +265,7 @@ def test_a_full_disk_ends_in_a_sentence_and_leaves_nothing(number, flowers, data
     def fail(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(writing, "_put", fail)
+    monkeypatch.setattr(TensorFile, "put", fail)
     with pytest.raises(UsageError, match="Nothing was left behind"):
         import_as(flowers, "flowers")
     assert left(data_folder) == []
@@ -274,7 +273,7 @@ def test_a_full_disk_ends_in_a_sentence_and_leaves_nothing(number, flowers, data
 
 def test_too_little_space_is_seen_before_the_first_picture(flowers, data_folder, monkeypatch):
     usage = shutil.disk_usage(data_folder.parent)._replace(free=1000)
-    monkeypatch.setattr(writing.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(UsageError, match="1000 are free"):
         import_as(flowers, "flowers")
     assert left(data_folder) == []
@@ -295,6 +294,33 @@ def test_an_interrupted_import_leaves_nothing(flowers, data_folder, monkeypatch)
         import_as(flowers, "flowers", watch=interrupt)
     assert left(data_folder) == []
     import_as(flowers, "flowers")
+
+
+def test_workers_stop_when_an_import_is_interrupted(tmp_path, data_folder, monkeypatch):
+    started = []
+
+    def start(module):
+        started.append(real(module))
+        return started[-1]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    real = image_workers.start_program
+    monkeypatch.setattr(image_workers, "start_program", start)
+    monkeypatch.setattr(image_workers, "FEW", 0)
+    monkeypatch.setattr(image_workers, "CHUNK_PICTURES", 5)
+    monkeypatch.setattr(image_workers, "cores", lambda: 2)
+    with pytest.raises(KeyboardInterrupt):
+        import_as(folder(tmp_path / "x", pets(train=20)), "mine", watch=interrupt)
+    assert len(started) == 2
+    assert all(worker.returncode is not None for worker in started)
+    assert left(data_folder) == []
+
+
+def test_a_worker_needs_no_torch():
+    code = "import sys, odedm.data.images; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 IMPORTER = (

@@ -29,7 +29,7 @@ from forge import (
 from PIL import Image
 
 from odedm import UsageError
-from odedm.data import detect as formats
+from odedm.data import formats
 from odedm.data import images as pictures
 from odedm.data.importer import import_as
 
@@ -53,6 +53,11 @@ def lying_array(tmp):
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (1 << 40,)})
     return zipped(tmp / "a.npz", {"x.npy": file.getvalue(), "y.npy": file.getvalue()})
+
+
+def compressed(tmp):
+    np.savez_compressed(tmp / "a.npz", x=np.arange(160, dtype=np.uint8).reshape(10, 4, 4), y=Y)
+    return tmp / "a.npz"
 
 
 def encrypted(tmp):
@@ -124,6 +129,11 @@ def fewer(files):
 def pickled(**changes):
     return cifar(maker=lambda: cifar10_python(pickled=lambda image, labels: old_pickle(image, labels, **changes)))
 
+
+SHAPELESS = (
+    b"\x80\x02}" + word("data") + b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01N"
+    b"cnumpy\ndtype\n" + word("u1") + b"\x85R\x89" + word("a") + b"tbs."
+)  # fmt: skip
 
 HOSTILE = {
     "tar: absolute name": (lambda tmp: odd_tar(tmp / "a.tar.gz", name="/etc/a"), "leads outside"),
@@ -208,6 +218,7 @@ HOSTILE = {
     "npz: label beyond the names": (arrays(x=X, y=Y * 5, class_names=["a", "b"]), "the label 5 in row 1"),
     "npz: lengths differ": (arrays(x=X, y=Y[:7]), "10 rows but y has 7"),
     "npz: shape larger than the file": (lying_array, "truncated or corrupt"),
+    "npz: a byte changed": (lambda tmp: damaged(compressed(tmp), 60), "'x.npy' in '.*' is truncated or corrupt"),
     "npz: not a zip": (lambda tmp: folder(tmp, {"a.npz": b"PK no"}) / "a.npz", "is not an archive"),
     "npy: without labels": (lambda tmp: (np.save(tmp / "z.npy", X), tmp / "z.npy")[1], "alone has no labels"),
     "CIFAR binary: a byte missing": (cifar(shorter), "data_batch_1.bin' has 30729 bytes; 10 records of 3073"),
@@ -222,6 +233,10 @@ HOSTILE = {
     ),
     "CIFAR python: calls eval": (pickled(name=b"cbuiltins\neval\n"), "asks for 'builtins.eval'"),
     "CIFAR python: array of objects": (pickled(kind="O8"), "not of bytes"),
+    "CIFAR python: array without a shape": (
+        cifar(maker=lambda: dict.fromkeys(cifar10_python(), SHAPELESS)),
+        "truncated or corrupt",
+    ),
     "CIFAR python: other instructions": (pickled(before=word("x") + b"P1\n"), "uses the instruction PERSID"),
     "CIFAR python: truncated": (
         cifar(maker=lambda: {name: content[:-9] for name, content in cifar10_python().items()}),

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from jobs import again, job_of
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, train
 from odedm.checkpoint import stored as checkpoint
@@ -15,8 +16,8 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.core.files import sweep_staging
 from odedm.core.registry import METHODS
-from odedm.execute.attempt import Job, attempt, discard_leftover
-from odedm.execute.job import Wishes
+from odedm.execute.attempt import attempt_run, discard_leftover
+from odedm.execute.job import Progressed, Said
 from odedm.results import provenance
 
 DATA = blobs(per_class=20)
@@ -39,12 +40,17 @@ class After:
         return self.left <= 0
 
 
-def go(job, steps=None, schedule="task", said=None, **wishes):
+def go(job, steps=None, schedule="task", said=None, **options):
     """The outcome, or None where it was stopped after so many steps."""
     stop = After(steps) if steps else lambda: False
-    say = (lambda _: None) if said is None else said.append
+    own = again(job, job.folder, schedule=Schedule.parse(schedule), **options)
+
+    def emit(event):
+        if said is not None and isinstance(event, Said):
+            said.append(event.line)
+
     try:
-        return attempt(job, wishes=Wishes(Schedule.parse(schedule), **wishes), data=DATA, stop=stop, say=say)
+        return attempt_run(own, emit, data=DATA, stop=stop)
     except Stopped:
         return None
 
@@ -67,18 +73,18 @@ def check_equal(one, other, folders):
 @pytest.mark.parametrize("method", METHODS)
 def test_stopped_and_gone_on_equals_straight(method, memory, tmp_path):
     experiment = plan(MEMORIES[memory], method=method, options={"momentum": 0.9})
-    jobs = [Job(experiment, tmp_path / name) for name in ("straight", "stopped")]
+    jobs = [job_of(experiment, tmp_path / name) for name in ("straight", "stopped")]
     straight = go(jobs[0])
     for steps in (3, 5, 1, 4):  # a look after every step and every task: the fourth ends at the first border
         assert go(jobs[1], steps) is None
         assert [path.name for path in sorted(tmp_path.iterdir())] == [".stopped.work", "straight"]
         assert not (working_folder(jobs[1].folder) / "lock").exists()
     said = []
-    again = go(jobs[1], said=said)
+    more = go(jobs[1], said=said)
     assert "Going on after step" in said[-1]
-    check_equal(straight, again, [job.folder for job in jobs])
+    check_equal(straight, more, [job.folder for job in jobs])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped", "straight"], "nothing else is left"
-    assert "checkpoint" in again.result.seconds
+    assert "checkpoint" in more.result.seconds
 
 
 def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
@@ -91,7 +97,7 @@ def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
 @pytest.fixture
 def stopped(tmp_path):
     """A run with two checkpoints, of steps 6 and 7."""
-    job = Job(plan(), tmp_path / "run")
+    job = job_of(plan(), tmp_path / "run")
     assert go(job, 8, "2 steps") is None  # seven steps and a border
     assert [path.name for path in listed(working_folder(job.folder))] == ["step-00000007", "step-00000006"]
     return job
@@ -105,11 +111,11 @@ def tear(folder):
 def test_a_torn_checkpoint_gives_way_to_the_one_before(stopped, tmp_path):
     tear(listed(working_folder(stopped.folder))[0])
     said = []
-    again = go(stopped, said=said)
+    more = go(stopped, said=said)
     assert "'step-00000007' cannot be used: state.safetensors is truncated" in said[0]
     assert said[1] == "Going on from 'step-00000006', the one before."
-    straight = Job(plan(), tmp_path / "straight")
-    check_equal(go(straight), again, [straight.folder, stopped.folder])
+    straight = job_of(plan(), tmp_path / "straight")
+    check_equal(go(straight), more, [straight.folder, stopped.folder])
 
 
 def test_without_a_good_checkpoint_a_run_refuses_and_keeps_them(stopped):
@@ -125,13 +131,13 @@ def test_without_a_good_checkpoint_a_run_refuses_and_keeps_them(stopped):
 
 def test_another_experiment_refuses_the_folder(stopped):
     with pytest.raises(UsageError, match=r"another configuration: seed=0 there, 3 here"):
-        go(Job(plan(seed=3), stopped.folder))
+        go(job_of(plan(seed=3), stopped.folder))
     assert len(listed(working_folder(stopped.folder))) == 2
 
 
 def test_other_data_refuse_the_folder(stopped):
     with pytest.raises(UsageError, match="made on other data"):
-        attempt(stopped, data=blobs(per_class=20, seed=1))
+        attempt_run(stopped, data=blobs(per_class=20, seed=1))
 
 
 def test_another_version_goes_on_and_says_so(stopped, monkeypatch):
@@ -159,12 +165,12 @@ def test_a_full_disk_ends_the_run_and_costs_nothing_stored(stopped, tmp_path, mo
         patch.setattr(checkpoint, "save_file", full)
         with pytest.raises(UsageError, match=r"No space left on device. The last one is 'step-00000007'"):
             go(stopped)
-    straight = Job(plan(), tmp_path / "straight")
+    straight = job_of(plan(), tmp_path / "straight")
     check_equal(go(straight), go(stopped), [straight.folder, stopped.folder])
 
 
 def test_a_full_disk_at_the_very_end_leaves_the_finished_state(tmp_path, monkeypatch):
-    job = Job(plan(), tmp_path / "run")
+    job = job_of(plan(), tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr("odedm.results.folder.write_bytes", full)
         with pytest.raises(OSError, match="No space"):
@@ -175,18 +181,20 @@ def test_a_full_disk_at_the_very_end_leaves_the_finished_state(tmp_path, monkeyp
     assert "Going on after step 20" in said[-1], "nothing is trained again"
 
 
-def test_a_deleted_folder_ends_the_run(tmp_path):
-    job = Job(plan(), tmp_path / "experiment" / "run")
+def test_a_deleted_folder_ends_the_run(tmp_path, monkeypatch):
+    job = job_of(plan(), tmp_path / "experiment" / "run")
 
-    def delete(done, total):
-        if done == 48:
+    monkeypatch.setattr("odedm.execute.attempt.TICK", 0.0)
+
+    def delete(event):
+        if isinstance(event, Progressed) and event.done == 48:
             shutil.rmtree(tmp_path / "experiment")
 
     with pytest.raises(UsageError, match="was deleted, moved or taken over"):
-        attempt(job, delete, data=DATA)
+        attempt_run(job, delete, data=DATA)
     assert not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="was deleted, moved or taken over"):
-        attempt(job, delete, Wishes(Schedule.parse("never")), data=DATA)
+        attempt_run(again(job, job.folder, schedule=Schedule.parse("never")), delete, data=DATA)
     assert not list(tmp_path.iterdir()), "nor is a result written into a folder that someone took away"
 
 
@@ -235,17 +243,18 @@ def test_every_so_many_steps_and_seconds(tmp_path, monkeypatch):
         return original(work, state, meta, position)
 
     monkeypatch.setattr("odedm.checkpoint.checkpointer.save", note)
-    go(Job(plan(), tmp_path / "a"), schedule="every 6 steps")
+    go(job_of(plan(), tmp_path / "a"), schedule="every 6 steps")
     assert stored == [(4, 1), (8, 2), (12, 3), (16, 4), (20, 5)], "tasks are of four steps: a border comes first"
     stored.clear()
-    go(Job(plan(), tmp_path / "b"), schedule="3 steps")
+    go(job_of(plan(), tmp_path / "b"), schedule="3 steps")
     assert [step for step, _ in stored] == [3, 4, 7, 8, 11, 12, 15, 16, 19, 20]
     stored.clear()
-    go(Job(plan(), tmp_path / "c"), schedule="never")
+    go(job_of(plan(), tmp_path / "c"), schedule="never")
     assert stored == []
 
 
 def test_the_configuration_comes_back_from_the_checkpoint(stopped):
     plain = json.loads((listed(working_folder(stopped.folder))[0] / "manifest.json").read_text())["configuration"]
-    again = Experiment.from_dict(plain)
-    assert attempt(Job(again, stopped.folder), data=DATA).result.experiment["seed"] == 0
+    assert plain.pop("capture") is None, "which changes no number"
+    plan = Experiment.from_dict({**plain, "capture": True})
+    assert attempt_run(job_of(plan, stopped.folder), data=DATA).result.experiment["seed"] == 0

@@ -1,220 +1,96 @@
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
+"""Lanes of one process give the numbers that runs give alone, and one that fails ends itself alone."""
+
+import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import torch
+from jobs import SMALL, job_of, run_all, same
 
-from odedm import ODEDM, Experiment, Reservoir, Run, UsageError, train
-from odedm.core.files import writable_folder, write_text
-from odedm.execute.job import Wishes
-from odedm.execute.lanes import Job, _run_in_threads, run_jobs
-from odedm.results.folder import check_free
-from odedm.results.result import Result, find
-from odedm.training import numerics, resolve
-
-
-class Silent:
-    def __init__(self):
-        self.reported, self.done = set(), []
-
-    def progress(self, job, done, total):
-        assert 0 < done <= total
-        self.reported.add(job)
-
-    def finished(self, job, result):
-        self.done.append(job)
+from odedm import ODEDM, Experiment, Run
+from odedm.data import opening
+from odedm.execute.job import Done, Failed, Progressed, Said
+from odedm.execute.lanes import Lanes
+from odedm.results.folder import FILE
+from odedm.results.result import Result
+from odedm.training import numerics
 
 
 def plan(seed, memory=None, **options):
     return Experiment(memory or ODEDM(30, k=2), data="blobs", batch=16, seed=seed, device="cpu", **options)
 
 
-def same(first, second):
-    """Equal but for times."""
-    a, b = first.to_dict(), second.to_dict()
-    for each in (a, b):
-        each.pop("seconds")
-        each["provenance"].pop("finished")
-    return a == b
+def done_in_lanes(jobs, at_once=2):
+    """Every event of jobs, so many at a time in one process."""
+    events, room = [], threading.Semaphore(at_once)
+
+    def emit(event):
+        events.append(event)
+        if isinstance(event, Done | Failed):
+            room.release()
+
+    lanes = Lanes(emit)
+    for job in jobs:
+        room.acquire()
+        lanes.start(job)
+    assert lanes.join(60)
+    return events
 
 
-def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
-    jobs = [Job(plan(seed), tmp_path / "many" / f"seed-{seed}") for seed in range(3)]
-    watcher = Silent()
-    beside = run_jobs(jobs, watcher, lanes=2)
-    assert sorted(watcher.done) == [0, 1, 2] == sorted(watcher.reported)
-    for seed, result in enumerate(beside):
-        alone = run_jobs([Job(plan(seed), tmp_path / "alone" / str(seed))], Silent(), lanes=1)[0]
-        assert same(result, alone)
-        assert (tmp_path / "many" / f"seed-{seed}" / "memory.safetensors").read_bytes() == (
-            tmp_path / "alone" / str(seed) / "memory.safetensors"
-        ).read_bytes()
-    assert [Result.load(folder / "result.json") for folder in find([tmp_path / "many"])] == beside
+def results_of(jobs):
+    return [Result.load(job.folder / FILE) for job in jobs]
 
 
-def test_a_failing_run_says_why_and_ends_the_others(tmp_path):
-    jobs = [Job(plan(0), tmp_path / "a"), Job(plan(0, options={"lr": 1e30}), tmp_path / "b")]
-    with pytest.raises(UsageError, match="diverged"):
-        run_jobs(jobs, Silent(), lanes=2)
-    assert not (tmp_path / "b").exists()
+def test_lanes_give_the_numbers_runs_give_alone(tmp_path):
+    jobs = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(4)]
+    events = done_in_lanes(jobs, 3)
+    assert {event.key for event in events if isinstance(event, Done)} == {job.key for job in jobs}
+    assert {event.key for event in events if isinstance(event, Progressed)} == {job.key for job in jobs}
+    for seed, result in enumerate(results_of(jobs)):
+        assert same(result, *run_all([job_of(plan(seed), tmp_path / "alone" / str(seed))]))
 
 
-def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
-    outcome = train("blobs", memory=Reservoir(10))
-    folder = outcome.save(tmp_path / "run")
-    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "memory.safetensors", "result.json"]
-    with pytest.raises(UsageError, match="holds a run already"):
-        outcome.save(folder)
-    before = (folder / "result.json").read_bytes()
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Result, "save", fail)
-        with pytest.raises(OSError, match="No space"):
-            outcome.save(folder, overwrite=True)
-    assert (folder / "result.json").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["run"], "nothing half-written stays"
-    outcome.save(folder, overwrite=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+def test_one_that_fails_does_not_end_the_others(tmp_path):
+    wild = job_of(plan(0, options={"lr": 1e30}), tmp_path / "a")
+    others = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(2)]
+    events = done_in_lanes([wild, *others])
+    assert "diverged" in next(event.error for event in events if isinstance(event, Failed))
+    assert [result.experiment["seed"] for result in results_of(others)] == [0, 1]
 
 
-def test_only_runs_are_overwritten(tmp_path):
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="not a run's folder"):
-        check_free(precious, overwrite=True)
-    check_free(tmp_path / "new", overwrite=False)
-
-
-def test_files_are_written_whole(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    write_text(path, "old")
-
-    def fail(*_):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        write_text(path, "new")
-    assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
-
-
-def test_folders_that_cannot_be_written_are_named(tmp_path):
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    with pytest.raises(UsageError, match="Cannot write into the folder"):
-        writable_folder(blocked / "below")
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("lanes", ["1", "2"])
-def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
-    out = tmp_path / "runs"
-    words = ["run", "--method", "er", "--memory", "reservoir", "--seeds", "50", "--lanes", lanes, "--out", str(out)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "odedm", *words],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - ignored in the background
-    )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not list(out.glob("*/seed-*/result.json")):
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "Interrupted." in errors
-    assert "Traceback" not in errors
-    finished = list(out.rglob("result.json"))
-    assert 1 <= len(finished) < 50
-    for path in finished:
-        json.loads(path.read_text())
-    left = [path.name for path in out.rglob(".*")]
-    assert all(re.fullmatch(r"\.seed-\d+\.work", name) for name in left), "states of runs under way, nothing half-made"
-    assert len(left) <= int(lanes)
-    assert not list(out.rglob("lock"))
-    while _alive(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _alive(process.pid)
-
-
-def _alive(group):
-    """Processes of the group that are more than an entry waiting for its parent to look."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(own) == group and state != "Z":
-            found.append(stat)
-    return found
-
-
-def test_lanes_that_are_threads_give_the_numbers_runs_give_alone(tmp_path):
-    jobs = [Job(plan(seed), tmp_path / str(seed)) for seed in range(4)]
-    watcher = Silent()
-    beside = _run_in_threads(jobs, watcher, 3, Wishes())
-    assert sorted(watcher.done) == [0, 1, 2, 3] == sorted(watcher.reported)
-    for seed, result in enumerate(beside):
-        assert same(result, run_jobs([Job(plan(seed), tmp_path / "alone" / str(seed))], Silent(), lanes=1)[0])
-
-
-def test_a_thread_that_fails_does_not_end_the_others(tmp_path):
-    jobs = [
-        Job(plan(0, options={"lr": 1e30}), tmp_path / "a"),
-        Job(plan(0), tmp_path / "b"),
-        Job(plan(1), tmp_path / "c"),
-    ]
-    failed, *others = _run_in_threads(jobs, Silent(), 2, Wishes())
-    assert isinstance(failed, UsageError)
-    assert [result.experiment["seed"] for result in others] == [0, 1]
-
-
-def test_ctrl_c_stops_threads_soon(tmp_path):
-    class Impatient(Silent):
-        def progress(self, job, done, total):
-            raise KeyboardInterrupt
-
-    jobs = [Job(plan(seed, method="pocl"), tmp_path / "runs" / str(seed)) for seed in range(6)]
-    with pytest.raises(KeyboardInterrupt):
-        _run_in_threads(jobs, Impatient(), 2, Wishes())
+def test_lanes_that_are_asked_to_stop_store_their_state(tmp_path):
+    jobs = [job_of(plan(seed, method="pocl"), tmp_path / "runs" / str(seed)) for seed in range(2)]
+    begun, over = threading.Event(), []
+    lanes = Lanes(lambda event: begun.set() if isinstance(event, Progressed) else over.append(event))
+    for job in jobs:
+        lanes.start(job)
+    assert begun.wait(60)
+    lanes.stop()
+    assert lanes.join(60)
+    assert not [event for event in over if isinstance(event, Done | Failed)]
     left = sorted(path.name for path in (tmp_path / "runs").iterdir())
     assert left
-    assert set(left) <= {".0.work", ".1.work"}, "those under way stored their state, the others never began"
-    said = []
-    beside = _run_in_threads(jobs, Silent(), 2, Wishes(), said.append)
+    assert set(left) <= {".0.work", ".1.work"}
+    said = [event.line for event in done_in_lanes(jobs) if isinstance(event, Said)]
     assert sum("Going on after step" in line for line in said) == len(left)
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [str(seed) for seed in range(6)]
-    for job, result in zip(jobs[:2], beside, strict=False):
-        assert same(result, run_jobs([Job(job.experiment, tmp_path / "alone" / job.folder.name)], Silent(), lanes=1)[0])
+    for job, result in zip(jobs, results_of(jobs), strict=True):
+        assert same(result, *run_all([job_of(job.experiment, tmp_path / "alone" / job.folder.name)]))
 
 
-def test_runs_of_another_arithmetic_take_turns(tmp_path, monkeypatch):
+def test_what_a_process_computes_with_is_held_while_lanes_run(tmp_path, monkeypatch):
     held = []
 
     @contextmanager
     def watched(threads, precision):
         held.append((threads, precision))
         yield
+        held.append("put back")
 
-    monkeypatch.setattr(numerics, "own_numerics", watched)
-    exact = Experiment(Reservoir(20), data="blobs", batch=16, device="cpu", precision="fp32")
-    jobs = [Job(plan(0), tmp_path / "a"), Job(exact, tmp_path / "b"), Job(plan(1), tmp_path / "c")]
-    assert len(_run_in_threads(jobs, Silent(), 2, Wishes())) == 3
-    assert held == [(1, "tf32"), (1, "fp32")]
+    monkeypatch.setattr(numerics, "process_numerics", watched)
+    done_in_lanes([job_of(SMALL.with_seed(seed), tmp_path / str(seed)) for seed in range(2)])
+    ours = [each for each in held if each == (1, "fp32")]
+    assert len(ours) >= 1
+    assert held[-1] == "put back"
 
 
 def test_a_lane_without_memory_says_so_and_the_others_go_on(tmp_path, monkeypatch):
@@ -226,15 +102,32 @@ def test_a_lane_without_memory_says_so_and_the_others_go_on(tmp_path, monkeypatc
         return finish(self, *words)
 
     monkeypatch.setattr(Run, "finish", hungry)
-    jobs = [Job(plan(seed), tmp_path / str(seed)) for seed in range(3)]
-    one, failed, two = _run_in_threads(jobs, Silent(), 2, Wishes())
-    assert "no memory left for this run: CUDA out of memory. Tried to allocate 2 GiB. Run fewer" in str(failed)
-    assert [one.experiment["seed"], two.experiment["seed"]] == [0, 2]
+    jobs = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(3)]
+    events = done_in_lanes(jobs)
+    (failed,) = [event for event in events if isinstance(event, Failed)]
+    assert "no memory left for this run: CUDA out of memory. Tried to allocate 2 GiB. Run fewer" in failed.error
+    assert sum(isinstance(event, Done) for event in events) == 2
 
 
-def test_lanes_in_threads_share_one_copy_of_the_data(tmp_path, monkeypatch):
+def test_lanes_share_one_copy_of_the_data(tmp_path, monkeypatch):
+    jobs = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(3)]
     loads = []
-    load = resolve.load_data
-    monkeypatch.setattr(resolve, "load_data", lambda name: loads.append(name) or load(name))
-    _run_in_threads([Job(plan(seed), tmp_path / str(seed)) for seed in range(3)], Silent(), 2, Wishes())
+    load = opening.open_data
+    monkeypatch.setattr(opening, "open_data", lambda name: loads.append(name) or load(name))
+    done_in_lanes(jobs)
     assert loads == ["blobs"]
+
+
+@pytest.mark.parametrize("error", ["CUDA error: an illegal memory access was encountered", "cuBLAS"])
+def test_an_error_that_leaves_no_gpu_ends_the_process(tmp_path, monkeypatch, error):
+    exits, told = [], []
+
+    def broken(*_):
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(Run, "finish", broken)
+    monkeypatch.setattr("odedm.execute.lanes.os._exit", exits.append)
+    lanes = Lanes(told.append)
+    lanes.start(job_of(SMALL, tmp_path / "run"))
+    assert lanes.join(60)
+    assert exits == ([70] if "CUDA error" in error else [])

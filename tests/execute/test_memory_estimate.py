@@ -12,21 +12,26 @@ from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, shape
 from odedm.core.registry import METHODS, NETS
 from odedm.data.builtin import fashion_mini
 from odedm.execute import memory_estimate as limits
-from odedm.execute.memory_estimate import available, check_room, estimate, footprint, host_room, lane_bytes
+from odedm.execute.memory_estimate import available, check_room, estimate, footprint, host_room
+from odedm.training.resolve import Prepared, prepare
 
 DATA = fashion_mini()
 CPU = torch.device("cpu")
 
 
 def plan(memory=None, **options):
-    return Experiment(memory or Reservoir(100), device="cpu", data="fashion-mini", **options)
+    return prepare(Experiment(memory or Reservoir(100), device="cpu", data="fashion-mini", **options), DATA)
+
+
+def lane_bytes(run):
+    return estimate(run).total
 
 
 def test_the_store_is_reckoned_to_the_byte():
     """λ rows: image, five numbers of eight bytes, a key of eight, ten logits of four."""
-    assert limits.memory_bytes(plan(Reservoir(1000)), DATA) == 1000 * (784 + 40 + 8 + 40)
+    assert limits.memory_bytes(plan(Reservoir(1000))) == 1000 * (784 + 40 + 8 + 40)
     from odedm.core.rows import Field
-    from odedm.memory.reservoir import Reservoir as Store
+    from odedm.memory.reservoir import ReservoirMemory as Store
 
     raw = [
         Field("image", (1, 28, 28), torch.uint8),
@@ -39,7 +44,7 @@ def test_the_store_is_reckoned_to_the_byte():
 @pytest.mark.parametrize(("net", "data"), [("mlp", blobs()), ("cnn", DATA), ("resnet18-slim", shapes())])
 def test_activations_are_those_that_a_real_forward_keeps(net, data):
     """Measured on the device meta, equal to what autograd keeps in a real forward."""
-    found = footprint(Experiment(Reservoir(1), data=data.name, net=net), data)
+    found = footprint(prepare(Experiment(Reservoir(1), data=data.name, net=net, device="cpu"), data))
     real: nn.Module = NETS[net].load()(data.shape, data.classes)
     own = {each.data_ptr() for each in (*real.parameters(), *real.buffers())}
     kept = {}
@@ -57,35 +62,37 @@ def test_activations_are_those_that_a_real_forward_keeps(net, data):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_more_of_anything_needs_more(method):
-    base = lane_bytes(plan(method=method), DATA, "cpu")
+    base = lane_bytes(plan(method=method))
     assert base > DATA.image.nbytes
-    assert lane_bytes(plan(Reservoir(100_000), method=method), DATA, "cpu") > base + 80_000_000
-    assert lane_bytes(plan(method=method, batch=640, net="resnet18"), DATA, "cpu") > base
-    wide = lane_bytes(plan(method=method, net_options={"width": 256}), DATA, "cpu")
+    assert lane_bytes(plan(Reservoir(100_000), method=method)) > base + 80_000_000
+    assert lane_bytes(plan(method=method, batch=640, net="resnet18")) > base
+    wide = lane_bytes(plan(method=method, net_options={"width": 256}))
     assert wide > base
-    assert lane_bytes(plan(ODEDM(100, k=1), method=method), DATA, "cpu") >= base
-    assert lane_bytes(plan(Native(100), method=method), DATA, "cpu") == base
+    assert lane_bytes(plan(ODEDM(100, k=1), method=method)) >= base
+    assert lane_bytes(plan(Native(100), method=method)) == base
 
 
 def test_a_gpu_computes_in_half_the_bits_unless_asked_otherwise():
     big = plan(batch=2048)
-    auto, cpu = (estimate(big, DATA, torch.device(name)).parts["activations"] for name in ("cuda", "cpu"))
+    gpu = prepare(replace(big.experiment, device="cuda", precision="auto"), DATA, elsewhere=True)
+    assert gpu.experiment.precision == "bf16"
+    auto, cpu = (estimate(each).parts["activations"] for each in (gpu, big))
     assert auto == cpu, "half the bits, twice the pools"
-    if hasattr(big, "precision"):
-        assert estimate(replace(big, precision="fp32"), DATA, torch.device("cuda")).parts["activations"] == 2 * auto
+    exact = Prepared(replace(gpu.experiment, precision="fp32"), DATA)
+    assert estimate(exact).parts["activations"] == 2 * auto
 
 
 def test_what_does_not_fit_is_refused_with_numbers(monkeypatch):
     monkeypatch.setattr(limits, "available", lambda _: 1 << 30)
-    check_room(plan(), DATA)
+    check_room(plan())
     with pytest.raises(UsageError, match=r"8 runs side by side need about .* each\), and 1\.0 GiB are free .* --lanes"):
-        check_room(plan(), DATA, lanes=8)
+        check_room(plan(), lanes=8)
     with pytest.raises(UsageError, match=r"This run needs about .*\(memory .* Lower --capacity\."):
-        check_room(plan(Reservoir(10_000_000)), DATA)
+        check_room(plan(Reservoir(10_000_000)))
     with pytest.raises(UsageError, match=r"\(activations .* Lower --batch or --draw, or take a smaller --net\."):
-        check_room(plan(batch=100_000), DATA)
+        check_room(plan(batch=100_000))
     monkeypatch.setattr(limits, "available", lambda _: None)
-    check_room(plan(Reservoir(10**12)), DATA)
+    check_room(plan(Reservoir(10**12)))
 
 
 def test_what_is_free_is_the_least_of_machine_and_container(tmp_path):
@@ -113,12 +120,14 @@ def test_what_is_free_is_the_least_of_machine_and_container(tmp_path):
 PEAK = """
 import resource, sys
 import odedm
-from odedm.execute.memory_estimate import lane_bytes
 from odedm.data.builtin import fashion_mini
+from odedm.execute.memory_estimate import estimate
+from odedm.training.resolve import prepare
 plan = odedm.Experiment(odedm.Reservoir(1000), method="er", batch=600, device="cpu", net_options={"width": 32})
 data = fashion_mini()
-odedm.Run(plan, data).finish()
-print(lane_bytes(plan, data, "cpu"), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+run = prepare(plan, data)
+odedm.Run(run).finish()
+print(estimate(run).total, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
 

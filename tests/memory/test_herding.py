@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from odedm import Field, Part, Task
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
-from odedm.core.timer import Clock
+from odedm.core.timer import Timer
 from odedm.memory.dual import DualMemory
-from odedm.memory.herding import HerdedQuota, herd, priority, ranks
+from odedm.memory.herding import HerdedQuota, herd, priority
 
 FIELDS = [Field("image", (4,)), *[Field(name, dtype=torch.int64) for name in ("label", "task", "index")]]
 FIELDS += [Field("logits", (3,))]
@@ -84,13 +84,6 @@ def test_no_row_is_picked_twice_whatever_the_features(bad):
     assert sorted(herd(x, 8).tolist()) == list(range(8))
     x[::2], x[1::2] = bad, -bad
     assert sorted(herd(x, 8).tolist()) == list(range(8))
-
-
-@given(st.lists(st.integers(0, 4), max_size=30))
-def test_ranks_count_the_rows_of_the_same_class_before(labels):
-    assert ranks(torch.tensor(labels, dtype=torch.int64)).tolist() == [
-        labels[:i].count(label) for i, label in enumerate(labels)
-    ]
 
 
 def test_priority_goes_by_rank_then_by_absence_from_long_term_and_is_a_legal_key():
@@ -272,7 +265,7 @@ def test_short_rooms_go_to_classes_without_long_term_rows(probe):
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_with_prototypes_the_quota_follows_the_room_they_leave(k, probe):
     host = HerdedQuota(40, FIELDS)
-    memory = DualMemory(host, Consolidator(k, distance=L2(), dac=None), rng=torch.Generator(), clock=Clock())
+    memory = DualMemory(host, Consolidator(k, distance=L2(), dac=None), rng=torch.Generator(), timer=Timer())
     tasks = [task(index, total=4) for index in range(4)]
     for each in tasks:
         memory.end_task(each, probe, rng=torch.Generator().manual_seed(1))

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from odedm import Field, Part, Task
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
-from odedm.core.timer import Clock
+from odedm.core.rows import rank_within
+from odedm.core.timer import Timer
 from odedm.memory.dual import DualMemory
-from odedm.memory.quota import ReleasedTaskQuota, TaskQuota, priorities, quotas, ranks
+from odedm.memory.quota import ReleasedTaskQuota, TaskQuota, priorities, quotas
 
 FIELDS = [Field("image", (2,)), *[Field(name, dtype=torch.int64) for name in ("label", "task", "index")]]
 FIELDS += [Field("logits", (3,))]
@@ -78,7 +79,7 @@ def test_inside_a_dual_memory_the_quota_is_of_what_the_pins_leave(probe_like, ca
     pinned = 2 * k * (len(sizes) - 1)
     capacity = max(capacity, pinned)
     host = TaskQuota(capacity, FIELDS)
-    memory = DualMemory(host, Consolidator(k, distance=L2(), dac=None), rng=torch.Generator(), clock=Clock())
+    memory = DualMemory(host, Consolidator(k, distance=L2(), dac=None), rng=torch.Generator(), timer=Timer())
     rng, before, long = seeded(), [], []
     for t, size in enumerate(sizes):
         each = task(t, size, total=len(sizes))
@@ -175,7 +176,7 @@ def test_rewritten_rows_keep_the_fields_of_their_own_task(probe):
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=6))
 def test_ranks_and_priorities(sizes):
     number = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    rank = ranks(number)
+    rank = rank_within(number)
     assert rank.tolist() == [place for size in sizes for place in range(size)]
     key = priorities(rank)
     assert ((key > 0) & (key < 1)).all()

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odedm import Field, Part, UsageError
-from odedm.memory.reservoir import Reservoir
+from odedm.memory.reservoir import ReservoirMemory
 
 FIELDS = [Field("label", dtype=torch.int64), Field("logits", (2,))]
 
@@ -27,7 +27,7 @@ def fill(memory, total, batch, seed=0, start=0):
 @pytest.mark.parametrize("capacity", [0, 1, 3, 10, 100])
 @pytest.mark.parametrize("batch", [1, 4, 30])
 def test_size_and_contents_for_every_kind_of_capacity(capacity, batch):
-    memory = Reservoir(capacity, FIELDS)
+    memory = ReservoirMemory(capacity, FIELDS)
     fill(memory, 40, batch)
     rows = memory.rows()
     assert memory.size() == memory.size(Part.SHORT) == min(capacity, 40) == len(rows["label"])
@@ -41,7 +41,7 @@ def test_size_and_contents_for_every_kind_of_capacity(capacity, batch):
 
 
 def test_rows_before_the_first_overflow_are_the_stream_itself():
-    memory = Reservoir(20, FIELDS)
+    memory = ReservoirMemory(20, FIELDS)
     fill(memory, 20, 7)
     assert memory.rows()["label"].tolist() == list(range(20))
 
@@ -50,7 +50,7 @@ def inclusion(repeats, pinned_at=None):
     counts = torch.zeros(60)
     rng = torch.Generator().manual_seed(11)
     for _ in range(repeats):
-        memory = Reservoir(20, [FIELDS[0]])
+        memory = ReservoirMemory(20, [FIELDS[0]])
         for start in range(0, 60, 10):
             memory.see({"label": torch.arange(start, start + 10)}, rng=rng)
             if start + 10 == pinned_at:
@@ -70,7 +70,11 @@ def test_every_streamed_row_is_kept_with_the_same_probability_also_after_a_shrin
 
 @given(batches=st.lists(st.integers(1, 9), min_size=1, max_size=10), capacity=st.integers(1, 15), data=st.data())
 def test_short_term_is_the_top_keys_of_the_entire_stream_after_every_batch(batches, capacity, data):
-    memory, rng, twin = Reservoir(capacity, FIELDS), torch.Generator().manual_seed(5), torch.Generator().manual_seed(5)
+    memory, rng, twin = (
+        ReservoirMemory(capacity, FIELDS),
+        torch.Generator().manual_seed(5),
+        torch.Generator().manual_seed(5),
+    )
     keys, long, start = [], 0, 0
     for size in batches:
         memory.see(make(start, size), rng=rng)
@@ -88,7 +92,7 @@ def test_short_term_is_the_top_keys_of_the_entire_stream_after_every_batch(batch
 
 
 def test_draws_are_distinct_uniform_and_from_the_part_asked_for():
-    memory = Reservoir(10, FIELDS)
+    memory = ReservoirMemory(10, FIELDS)
     fill(memory, 50, 10)
     memory.pin(pins(100, 4))
     rng, counts = torch.Generator().manual_seed(2), torch.zeros(200)
@@ -107,7 +111,7 @@ def test_draws_are_distinct_uniform_and_from_the_part_asked_for():
 
 
 def test_pinned_rows_survive_any_stream_and_say_which_prototype_they_are():
-    memory = Reservoir(6, FIELDS)
+    memory = ReservoirMemory(6, FIELDS)
     fill(memory, 20, 5)
     memory.pin(pins(100, 3))
     fill(memory, 5000, 50, start=1000)
@@ -118,7 +122,7 @@ def test_pinned_rows_survive_any_stream_and_say_which_prototype_they_are():
 
 
 def test_everything_may_be_pinned_and_adding_is_then_a_no_op():
-    memory = Reservoir(3, FIELDS)
+    memory = ReservoirMemory(3, FIELDS)
     memory.pin(pins(100, 3))
     fill(memory, 20, 5)
     assert memory.size(Part.SHORT) == 0
@@ -128,7 +132,7 @@ def test_everything_may_be_pinned_and_adding_is_then_a_no_op():
 
 
 def test_census_counts_classes_by_part():
-    memory = Reservoir(8, [FIELDS[0]])
+    memory = ReservoirMemory(8, [FIELDS[0]])
     memory.see({"label": torch.tensor([0, 0, 1, 2])}, rng=torch.Generator())
     memory.pin({"label": torch.tensor([1, 1]), "prototype": torch.tensor([0, 1])})
     assert memory.census(4) == {"short": [2, 1, 1, 0], "long": [0, 2, 0, 0]}

@@ -20,7 +20,7 @@ MEMORIES = {
     "reservoir": Reservoir(30),
     "native": Native(30),
     **{reading: ODEDM(30, k=2, replay=reading) for reading in ("auxiliary", "union", "both")},
-    "over a reservoir": ODEDM(30, k=2, short="reservoir"),
+    "over a reservoir": ODEDM(30, k=2, short_policy="reservoir"),
 }
 
 

@@ -10,12 +10,12 @@ from torch.nn import functional as F
 from odedm import ODEDM, Experiment, Field, Part, Reservoir, Run, Task, UsageError, blobs, shapes
 from odedm.core.registry import REPLAYS
 from odedm.core.rng import generator
-from odedm.memory.reservoir import Reservoir as ReservoirMemory
+from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.settings import Native
 from odedm.methods.base import hyperparameters
 from odedm.methods.icarl import ICarl, distinct
 from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
-from odedm.training.experiment import Native
 from odedm.training.replay import MemoryReplay
 
 CLASSES = 6
@@ -480,7 +480,7 @@ MEMORIES = [
     Reservoir(30),
     Native(30),
     *[ODEDM(30, k=2, replay=reading) for reading in REPLAYS],
-    *[ODEDM(30, k=2, replay=reading, short="reservoir") for reading in REPLAYS],
+    *[ODEDM(30, k=2, replay=reading, short_policy="reservoir") for reading in REPLAYS],
     ODEDM(30, k=2, mixup=True),
 ]
 
@@ -501,7 +501,7 @@ def test_options_of_the_older_code_run():
 
 
 SMALL = [kind(capacity) for kind in (Native, Reservoir, lambda m: ODEDM(m, k=0)) for capacity in (0, 1, 3, 7)]
-SMALL += [ODEDM(capacity, k=1, short=short) for capacity in (8, 9) for short in ("native", "reservoir")]
+SMALL += [ODEDM(capacity, k=1, short_policy=short) for capacity in (8, 9) for short in ("native", "reservoir")]
 
 
 @pytest.mark.parametrize("memory", SMALL, ids=lambda memory: f"{memory.name}-{memory.capacity}")
@@ -545,7 +545,7 @@ def test_the_same_seed_gives_the_same_bits(memory):
 @pytest.mark.parametrize("reading", REPLAYS)
 def test_without_prototypes_the_dual_memory_is_its_host_bit_for_bit(reading, short, plain):
     _, alone = finish(plain)
-    _, dual = finish(ODEDM(20, k=0, replay=reading, short=short))
+    _, dual = finish(ODEDM(20, k=0, replay=reading, short_policy=short))
     for a, b in zip(alone.method.net.parameters(), dual.method.net.parameters(), strict=True):
         assert a.equal(b)
     assert alone.memory.rows()["index"].equal(dual.memory.rows()["index"])

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Field, Native, Part, Reservoir, Run, Task, UsageError, blobs, shapes
 from odedm.core.rng import generator
-from odedm.memory.reservoir import Reservoir as ReservoirMemory
+from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods import noisy_labels as fitting
 from odedm.methods.base import configure
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
@@ -662,7 +662,7 @@ MEMORIES = {
     "auxiliary": lambda capacity, k: ODEDM(capacity, k=k),
     "union": lambda capacity, k: ODEDM(capacity, k=k, replay="union"),
     "both": lambda capacity, k: ODEDM(capacity, k=k, replay="both"),
-    "beside a reservoir": lambda capacity, k: ODEDM(capacity, k=k, short="reservoir"),
+    "beside a reservoir": lambda capacity, k: ODEDM(capacity, k=k, short_policy="reservoir"),
 }
 
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from odedm import Field, Part
 from odedm.core.rng import generator
-from odedm.memory.reservoir import Reservoir
+from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods.base import configure, hyperparameters
 from odedm.methods.der import DER
 from odedm.methods.derpp import DERpp
@@ -36,7 +36,7 @@ class Bench:
         self.net = net or build("mlp", shape, CLASSES, seed=0)
         self.method = kind(net=self.net, draw=draw, **options)
         fields = [Field("image", shape), *[Field(name, dtype=torch.int64) for name in ("label", "task", "index")]]
-        self.memory = Reservoir(capacity, [*fields, *self.method.fields()])
+        self.memory = ReservoirMemory(capacity, [*fields, *self.method.fields()])
         self.replay = MemoryReplay(
             self.memory, transform, reading="auxiliary", draw=draw, gamma=1.0, rng=lambda name: generator(0, name)
         )

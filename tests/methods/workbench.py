@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from odedm import Field, Task
 from odedm.core.rng import generator
-from odedm.memory.reservoir import Reservoir
+from odedm.memory.reservoir import ReservoirMemory
 from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
 from odedm.training.loop import LearnerProbe
@@ -53,7 +53,7 @@ def cnn():
 class Bench:
     """One method on one net with one memory."""
 
-    def __init__(self, kind, *, net=None, policy=Reservoir, capacity=12, draw=6, transform=PLAIN, **options):
+    def __init__(self, kind, *, net=None, policy=ReservoirMemory, capacity=12, draw=6, transform=PLAIN, **options):
         self.net = (net or mlp()).train()
         self.method = kind(net=self.net, draw=draw, **options)
         numbers = [Field(name, dtype=torch.int64) for name in ("label", "task", "index")]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from report_runs import Fabricate
 from safetensors.numpy import save_file
 
-from odedm.results.result import MEMORY_FILE, Result
+from odedm.results.folder import FILE, MEMORY_FILE
+from odedm.results.result import Result
 
-Fabricate = Callable[..., Path]
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 
 
@@ -62,29 +63,30 @@ def fabricate(tmp_path: Path) -> Fabricate:
         own: dict[str, Any] = {"name": memory, "capacity": capacity}
         if memory == "odedm":
             own |= {"k": 3, "rho": 0.25, "distance": "sinkhorn", "dac": [3, 4], "mixup": False}
+            own |= {"replay": "auxiliary", "gamma": 1.0}
         experiment = {
             "data": "fashion-mini",
             "setting": "standard",
             "tasks": tasks,
-            "classes": names,
-            "method": {"name": method, "lr": 0.03, "alpha": 0.1},
+            "method": method,
+            "options": {"lr": 0.03, "alpha": 0.1},
             "memory": own | (knobs or {}),
-            "replay": "auxiliary" if memory == "odedm" else None,
-            "gamma": 1.0,
             "batch": 32,
             "net": "cnn",
             "seed": seed,
             "device": "cpu",
             "threads": 1,
         } | (over or {})
-        Result.measure(
+        result = Result.measure(
             experiment=experiment,
+            classes=names,
             class_il=matrix(tasks, acc),
             task_il=matrix(tasks, task_il),
             seconds={"train": 3.0, "evaluate": 1.0} | ({"select": 0.5} if memory == "odedm" else {}),
             census=census,
             provenance=provenance or {"odedm": "0.1.0", "device": "a processor", "finished": "2025-01-01T00:00:00"},
-        ).save(folder)
+        )
+        (folder / FILE).write_text(json.dumps(result.to_dict()))
         if saved is not None:
             label = np.repeat(np.arange(len(names)), 3)
             prototype = np.tile(np.array([-1, 0, 1]), len(names))

@@ -6,13 +6,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
+from report_runs import Fabricate
 
 from odedm.report.page import write_page
 
-Fabricate = Any
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not on the PATH")
 QUIET = (

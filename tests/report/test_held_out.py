@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report_runs import Fabricate, table_of
 
 from odedm.report.load import load
 from odedm.report.share_choice import caveats, choices
-from odedm.report.summary import summarise
-from odedm.results.result import FILE, Result
+from odedm.results.folder import FILE
+from odedm.results.result import Result
 from odedm.study.identity import key_of_result
 from odedm.study.study import parse
 from odedm.study.trials import trial_key
@@ -19,7 +20,6 @@ from odedm.training.hold_out import Selection
 
 SELECT = Selection(tasks=2, share=0.2, seeds=(1000, 1001))
 SCORES = {0.25: (80.0, 82.0), 0.5: (60.0, 70.0)}
-Fabricate = Any
 
 
 @pytest.fixture
@@ -46,12 +46,8 @@ def study(fabricate: Fabricate, tmp_path: Path) -> Path:
 
 
 def described(result: Result, seed: int) -> dict[str, Any]:
-    """The experiment as a trial's line has it: the plan's words, not the result's."""
-    plain = dict(result.experiment)
-    method = dict(plain["method"])
-    memory = {**plain["memory"], "replay": plain.pop("replay"), "gamma": plain.pop("gamma")}
-    plain.pop("classes")
-    return {**plain, "method": method.pop("name"), "options": method, "memory": memory, "seed": seed, "device": "cuda"}
+    """The experiment as a trial's line has it."""
+    return {**result.experiment, "seed": seed, "device": "cuda"}
 
 
 def scores_of(*paths: Path) -> dict[float, set[float | None]]:
@@ -65,7 +61,7 @@ def test_a_studys_folder_shows_the_choice_without_the_test_set(study: Path) -> N
     expected = {0.25: {81.0}, 0.5: {65.0}}
     assert scores_of(study) == scores_of(study / "runs") == expected
     assert scores_of(*(study / "runs").glob("*/*")) == expected
-    table = summarise(load([study]))
+    table = table_of(study)
     chosen = {choice.how: choice.row.group.settings["memory.rho"] for choice in choices(table)}
     assert chosen == {"test": 0.5, "held-out": 0.25}
     assert "no choice without the test set" not in " ".join(caveats(table))
@@ -88,9 +84,3 @@ def test_trials_without_their_study_are_found_by_configuration(study: Path) -> N
 def test_a_study_that_does_not_choose_has_no_choice(study: Path) -> None:
     (study / "study.toml").write_text(parse("method = 'derpp'", "mine").to_toml(), encoding="utf-8")
     assert scores_of(study) == {0.25: {None}, 0.5: {None}}
-
-
-def test_what_a_run_says_itself_counts_before_its_studys_trials(study: Path) -> None:
-    file = study / "runs" / "0.5" / "seed-0" / FILE
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"selection": 12.5}))
-    assert scores_of(study) == {0.25: {81.0}, 0.5: {12.5, 65.0}}

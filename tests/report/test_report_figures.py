@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -12,39 +11,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from report_runs import Fabricate, groups_of, table_of, with_extra
 from safetensors.numpy import save_file
 from safetensors.torch import save
 
 from odedm.core.errors import UsageError
-from odedm.report import figures, page
-from odedm.report.figures.lines import BASELINE_STROKE, STROKES, families
-from odedm.report.figures.projection import direction, project
+from odedm.report import page
+from odedm.report.figures.all_figures import report_figures, save_figures
+from odedm.report.figures.choices import sample_stories, sample_story, story, story_of_row, story_source
+from odedm.report.figures.comparisons import ablation_bars, accuracy_over_capacity, accuracy_over_share
+from odedm.report.figures.curves import BASELINE_STROKE, STROKES, anytime_curves, families, forgetting_curves
+from odedm.report.figures.memory_contents import memory_density
+from odedm.report.figures.pictures import pictures_by_distance, task_pictures
+from odedm.report.figures.projection import direction, memory_pca, memory_projection, project
 from odedm.report.figures.style import Panel
-from odedm.report.groups import Group
+from odedm.report.figures.timings import dac_runtime, runtime_sentences, seconds_by_phase
 from odedm.report.load import load
-from odedm.report.summary import Table, summarise
-from odedm.results.result import EVIDENCE_FILE, FILE
+from odedm.report.summary import Table
+from odedm.results.folder import EVIDENCE_FILE
 from odedm.study.dac_timing_plan import Measured, Runtime, Timing
-
-Fabricate = Any
-
-
-def table_of(*folders: Path) -> Table:
-    return summarise(load(folders))
-
-
-def groups_of(*folders: Path) -> list[Group]:
-    return table_of(*folders).groups
 
 
 def read(panel: Panel) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(panel.data)))
-
-
-def with_extra(folder: Path, **extra: Any) -> Path:
-    file = folder / FILE
-    file.write_text(json.dumps(json.loads(file.read_text()) | extra))
-    return folder
 
 
 def features(data: int, memory: int, wide: int = 5) -> dict[str, Any]:
@@ -86,7 +75,7 @@ def everything(fabricate: Fabricate) -> Table:
 
 
 def test_every_figure_has_pictures_and_data(fabricate: Fabricate) -> None:
-    found = figures.report_figures(everything(fabricate), timed=[measured()])
+    found = report_figures(everything(fabricate), timed=[measured()])
     for name, panels in found.items():
         assert panels, name
         for panel in panels:
@@ -97,8 +86,8 @@ def test_every_figure_has_pictures_and_data(fabricate: Fabricate) -> None:
 
 
 def test_figures_become_files_that_need_no_page(fabricate: Fabricate, tmp_path: Path) -> None:
-    found = figures.report_figures(everything(fabricate), timed=[measured()])
-    paths = figures.save_figures(found, tmp_path / "new" / "figures")
+    found = report_figures(everything(fabricate), timed=[measured()])
+    paths = save_figures(found, tmp_path / "new" / "figures")
     assert len(paths) == 3 * sum(len(panels) for panels in found.values())
     assert {path.name for path in paths if "seconds" in path.name} == {"seconds.png", "seconds.svg", "seconds.csv"}
     for path in paths:
@@ -113,16 +102,16 @@ def test_figures_become_files_that_need_no_page(fabricate: Fabricate, tmp_path: 
 
 
 def test_files_are_the_same_every_time(fabricate: Fabricate, tmp_path: Path) -> None:
-    found = {"forgetting": figures.forgetting_curves(everything(fabricate).groups)}
-    first = [path.read_bytes() for path in figures.save_figures(found, tmp_path / "a")]
-    assert first == [path.read_bytes() for path in figures.save_figures(found, tmp_path / "b")]
+    found = {"forgetting": forgetting_curves(everything(fabricate).groups)}
+    first = [path.read_bytes() for path in save_figures(found, tmp_path / "a")]
+    assert first == [path.read_bytes() for path in save_figures(found, tmp_path / "b")]
 
 
 def test_a_place_that_cannot_be_written_is_said(fabricate: Fabricate, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    panel = figures.seconds_by_phase(groups_of(fabricate(saved=None)))
+    panel = seconds_by_phase(groups_of(fabricate(saved=None)))
     with pytest.raises(UsageError, match="Cannot write figures"):
-        figures.save_panels([panel], tmp_path / "file" / "below", "seconds")
+        save_figures({"seconds": [panel]}, tmp_path / "file" / "below")
 
 
 def test_lines_differ_without_their_colours() -> None:
@@ -132,15 +121,15 @@ def test_lines_differ_without_their_colours() -> None:
 
 def test_no_groups_no_families() -> None:
     assert families([]) == []
-    assert figures.anytime_curves([]) == figures.memory_density([]) == figures.ablation_bars([]) == []
+    assert anytime_curves([]) == memory_density([]) == ablation_bars([]) == []
 
 
 def test_ablation_needs_two_variants_and_has_every_seed(fabricate: Fabricate) -> None:
     plain = [fabricate(memory="reservoir", seed=s, acc=30.0 + s, saved=None) for s in range(2)]
     odedm = [fabricate(seed=s, acc=40.0 + s, saved=None) for s in range(2)]
     mixup = [fabricate(seed=s, acc=20.0, saved=None, knobs={"mixup": True}) for s in range(2)]
-    assert figures.ablation_bars(groups_of(*plain, *odedm)) == []
-    (panel,) = figures.ablation_bars(groups_of(*plain, *odedm, *mixup))
+    assert ablation_bars(groups_of(*plain, *odedm)) == []
+    (panel,) = ablation_bars(groups_of(*plain, *odedm, *mixup))
     assert [(row["runs"], float(row["acc_last"])) for row in read(panel)] == [
         ("DER++ · reservoir", 30.0),
         ("DER++ · reservoir", 31.0),
@@ -156,7 +145,7 @@ def test_accuracy_over_capacity_joins_what_differs_by_it(fabricate: Fabricate) -
     runs = [("derpp", "reservoir", 20), ("derpp", "reservoir", 40), ("derpp", "odedm", 20), ("er", "reservoir", 20)]
     folders = [fabricate(method, memory, capacity=n, acc=float(n), saved=None) for method, memory, n in runs]
     folders.append(fabricate("derpp", "odedm", capacity=40, acc=40.0, saved=None, knobs={"k": 6}))  # k follows λ
-    (panel,) = figures.accuracy_over_capacity(groups_of(*folders))
+    (panel,) = accuracy_over_capacity(groups_of(*folders))
     assert panel.title == "DER++"
     drawn = [(row["runs"], row["capacity"]) for row in read(panel)]
     assert drawn == [(name, size) for name in ("reservoir", "ODEDM") for size in ("20.0", "40.0")]
@@ -166,17 +155,17 @@ def test_accuracy_over_rho_has_the_partner_and_leaves_other_sweeps_out(fabricate
     shares = [fabricate(acc=100 * rho, saved=None, knobs={"rho": rho, "k": int(8 * rho)}) for rho in (0.75, 0.25)]
     folders = [fabricate(memory="reservoir", acc=33.0, saved=None), *shares]
     folders.append(fabricate(saved=None, knobs={"rho": 0.25, "k": 2, "dac": None}))
-    (panel,) = figures.accuracy_over_share(groups_of(*folders))
+    (panel,) = accuracy_over_share(groups_of(*folders))
     assert [(row["rho"], float(row["acc_last"])) for row in read(panel)] == [
         ("0.0", 33.0),
         ("0.25", 25.0),
         ("0.75", 75.0),
     ]
-    assert figures.accuracy_over_share(groups_of(*folders[:2])) == []
+    assert accuracy_over_share(groups_of(*folders[:2])) == []
 
 
 def test_density_adds_up_for_every_memory(fabricate: Fabricate) -> None:
-    (panel,) = figures.memory_density(groups_of(fabricate(memory="reservoir"), fabricate()))
+    (panel,) = memory_density(groups_of(fabricate(memory="reservoir"), fabricate()))
     shares: dict[str, list[float]] = {}
     for row in read(panel):
         shares.setdefault(row["runs"], []).append(float(row["share_of_memory"]))
@@ -192,17 +181,17 @@ def test_anytime_meets_other_seeds_between_their_points(fabricate: Fabricate) ->
         with_extra(fabricate(seed=0, saved=None), anytime=[[10, 80.0], [20, 60.0], [30, 40.0]]),
         with_extra(fabricate(seed=1, saved=None), anytime=[[10, 100.0], [30, 60.0]]),
     ]
-    (panel,) = figures.anytime_curves(groups_of(*folders))
+    (panel,) = anytime_curves(groups_of(*folders))
     assert [(row["rows_seen"], float(row["accuracy"])) for row in read(panel)] == [
         ("10.0", 90.0),
         ("20.0", 70.0),
         ("30.0", 50.0),
     ]
-    assert figures.anytime_curves(groups_of(folders[0], fabricate(seed=2, saved=None))) == []
+    assert anytime_curves(groups_of(folders[0], fabricate(seed=2, saved=None))) == []
 
 
 def test_runtime_has_a_line_with_and_without_over_both_sizes() -> None:
-    over_n, over_k = figures.dac_runtime([measured()])
+    over_n, over_k = dac_runtime([measured()])
     assert (over_n.title, over_k.title) == ("Against n, at k = 6", "Against k, at n = 400")
     assert [(row["n"], row["dac"]) for row in read(over_n)][:4] == [
         ("100", "none"),
@@ -213,22 +202,22 @@ def test_runtime_has_a_line_with_and_without_over_both_sizes() -> None:
     assert len(read(over_n)) == 3 * 2 * 2
     assert {row["k"] for row in read(over_k)} == {"3", "6"}
     assert "without DAC 2.4 s at n = 400; with DAC 3×4 1.2 s at n = 400" in over_n.svg
-    assert figures.dac_runtime([measured(rows=(100,), k=(3,))]) == figures.dac_runtime([]) == []
+    assert dac_runtime([measured(rows=(100,), k=(3,))]) == dac_runtime([]) == []
 
 
 def test_runtime_names_what_it_tells_apart_and_what_is_missing() -> None:
     several = measured(distance=("sinkhorn", "l2"), dac=((3, 4), (5, 3)))
-    assert [panel.title for panel in figures.dac_runtime([several])] == [
+    assert [panel.title for panel in dac_runtime([several])] == [
         "Sinkhorn: against n, at k = 6",
         "Sinkhorn: against k, at n = 400",
         "L2: against n, at k = 6",
         "L2: against k, at n = 400",
     ]
-    two = figures.dac_runtime([measured("here"), measured("there")])
+    two = dac_runtime([measured("here"), measured("there")])
     assert [panel.title.split(":")[0] for panel in two] == ["Here", "Here", "There", "There"]
-    (said,) = figures.runtime_sentences([measured()])
+    (said,) = runtime_sentences([measured()])
     assert said == "6 prototypes of 400 rows take 1.2 s with DAC 3×4 and 2.4 s without: DAC is 2.0 times as fast."
-    assert figures.runtime_sentences([measured(made=3)]) == [
+    assert runtime_sentences([measured(made=3)]) == [
         "3 of 16 timings are made; the study's command goes on with the others."
     ]
 
@@ -241,7 +230,7 @@ def test_pca_tells_a_memory_along_the_data_from_one_across() -> None:
     assert project(data, across[:60]).cosine < 0.05
     turned, _ = np.linalg.qr(rng.normal(size=(8, 8)))  # the same cloud seen from elsewhere
     assert project(data @ turned, across[:60] @ turned).cosine == pytest.approx(project(data, across[:60]).cosine)
-    panels = figures.memory_pca(data, {"sinkhorn": data[:40], "l2": across[:40]})
+    panels = [memory_pca(name, data, memory) for name, memory in (("sinkhorn", data[:40]), ("l2", across[:40]))]
     assert [panel.title.split(":")[0] for panel in panels] == ["sinkhorn", "l2"]
     kinds = [row["what"] for row in read(panels[0])]
     assert (kinds.count("data"), kinds.count("memory"), kinds[-2:]) == (500, 40, ["data_line", "memory_line"])
@@ -255,42 +244,41 @@ def test_direction_is_the_line_nearest_to_the_points() -> None:
 @pytest.mark.parametrize("memory", [np.zeros((5, 3)), np.zeros((1, 4)), np.zeros(4), np.full((5, 4), np.nan)])
 def test_pca_refuses_features_that_do_not_fit(memory: Any) -> None:
     with pytest.raises(UsageError, match="features"):
-        figures.memory_pca(np.random.default_rng(0).normal(size=(9, 4)), {"l2": memory})
+        memory_pca("l2", np.random.default_rng(0).normal(size=(9, 4)), memory)
 
 
 def test_grids_have_a_row_per_task_and_pictures_at_even_steps() -> None:
     image = np.random.default_rng(0).integers(0, 255, (27, 3, 8, 8)).astype(np.uint8)
     task = np.array([0] * 21 + [2] * 6)
-    (panel,) = figures.selection_grids({"l2": (image, task)}, columns=5)
+    panel = task_pictures("l2", image, task, columns=5)
     shown = [(row["task"], int(row["row"])) for row in read(panel) if row["shown"] == "1"]
     assert shown[:5] == [("1", row) for row in (0, 5, 10, 15, 20)]
     assert [row for where, row in shown if where == "3"] == [21, 22, 23, 25, 26]
     assert panel.svg.count("<image") == 2
-    (empty,) = figures.selection_grids({"l2": (image[:0], task[:0])})
-    assert empty.note
+    assert task_pictures("l2", image[:0], task[:0]).note
     with pytest.raises(UsageError, match="8-bit"):
-        figures.selection_grids({"l2": (image.astype(float), task)})
+        task_pictures("l2", image.astype(float), task)
 
 
 def test_a_story_counts_who_was_nearer() -> None:
     distance = np.array([[0.5, 9.0], [0.5, 1.0], [0.1, 4.0], [2.0, 3.0]])
-    told = figures.story(distance, np.array([2, 1]), 1, name="row 17")
+    told = story(distance, np.array([2, 1]), 1, name="row 17")
     assert [(m.prototype, m.distance, m.rank, m.kept) for m in told.meetings] == [(0, 0.5, 2, False), (1, 1.0, 1, True)]
-    panel = figures.sample_story(told)
+    panel = sample_story(told)
     assert panel.title == "row 17: kept for prototype 1"
     assert [row["rank"] for row in read(panel)] == ["2", "1"]
-    other = figures.sample_story(figures.story(distance, np.array([2, 1]), 3, name="row 4"))
+    other = sample_story(story(distance, np.array([2, 1]), 3, name="row 4"))
     assert other.title == "row 4: not kept"
     for bad in (-1, 4):
         with pytest.raises(UsageError, match="candidates"):
-            figures.story(distance, np.array([2, 1]), bad, name="x")
+            story(distance, np.array([2, 1]), bad, name="x")
 
 
 def test_features_of_the_first_seed_that_saved_them_are_projected(fabricate: Fabricate) -> None:
     folders = [fabricate(seed=seed) for seed in range(3)]
     save_file(features(50, 7), folders[1] / EVIDENCE_FILE)
     save_file(features(50, 8), folders[2] / EVIDENCE_FILE)
-    (panel,) = figures.memory_projection(groups_of(*folders))
+    (panel,) = memory_projection(groups_of(*folders))
     assert panel.title.startswith("DER++ · ODEDM, seed 1: cosine ")
     assert [row["what"] for row in read(panel)].count("memory") == 7
 
@@ -299,9 +287,9 @@ def test_evidence_that_cannot_be_used_stops_nothing(fabricate: Fabricate) -> Non
     empty, broken, odd = (fabricate(seed=seed) for seed in range(3))
     save_file({"feature.data": np.zeros((3, 2))}, empty / EVIDENCE_FILE)
     (broken / EVIDENCE_FILE).write_bytes(b"nonsense")
-    assert figures.memory_projection(groups_of(empty, broken)) == []
+    assert memory_projection(groups_of(empty, broken)) == []
     save_file(features(1, 1), odd / EVIDENCE_FILE)
-    (panel,) = figures.memory_projection(groups_of(odd))
+    (panel,) = memory_projection(groups_of(odd))
     assert "2 or more rows" in panel.note
 
 
@@ -322,8 +310,8 @@ def test_choices_that_say_nonsense_are_told_and_stop_no_page(fabricate: Fabricat
     save_file(dict(CHOICES) | damage, folder / EVIDENCE_FILE)
     (run,) = load([folder])
     with pytest.raises(UsageError, match="do not belong together"):
-        figures.story_of_row(run, 200)
-    (panel,) = figures.sample_stories(groups_of(folder))
+        story_of_row(run, 200)
+    (panel,) = sample_stories(groups_of(folder))
     assert "do not belong together" in panel.note
 
 
@@ -338,8 +326,8 @@ def test_evidence_that_cannot_be_read_is_told(fabricate: Fabricate, caplog: pyte
     ):
         (folder / EVIDENCE_FILE).write_bytes(bad)
         with pytest.raises(UsageError, match="Cannot read .* Run it again"):
-            figures.story_of_row(run, 200)
-        assert figures.sample_stories(groups_of(folder)) == []
+            story_of_row(run, 200)
+        assert sample_stories(groups_of(folder)) == []
         assert "Cannot read" in caplog.text
 
 
@@ -354,19 +342,19 @@ def test_the_story_of_a_row_comes_from_the_choices_of_its_class(fabricate: Fabri
     choices = dict(CHOICES)
     save_file(choices, folder / EVIDENCE_FILE)
     (run,) = load([folder])
-    told = figures.story_of_row(run, 200)
+    told = story_of_row(run, 200)
     assert (told.name, told.candidates) == ("row 200 (Trouser)", 3)
     assert [(m.distance, m.rank, m.kept) for m in told.meetings] == [(5.0, 2, False), (3.0, 2, False)]
-    assert figures.story_of_row(run, 202).meetings[0].kept
-    assert [m.rank for m in figures.story_of_row(run, 101).meetings] == [2]  # its class has one prototype
+    assert story_of_row(run, 202).meetings[0].kept
+    assert [m.rank for m in story_of_row(run, 101).meetings] == [2]  # its class has one prototype
     choices["choice.kept"] = np.array([0, -1, 1, 1, 0])
     save_file(choices, folder / EVIDENCE_FILE)  # two rows for prototype 1
-    assert [[m.kept for m in figures.story_of_row(run, row).meetings] for row in (200, 201)] == [[False, True]] * 2
+    assert [[m.kept for m in story_of_row(run, row).meetings] for row in (200, 201)] == [[False, True]] * 2
     with pytest.raises(UsageError, match="Row 7 was no candidate"):
-        figures.story_of_row(run, 7)
+        story_of_row(run, 7)
     (plain,) = load([fabricate(seed=1)])
     with pytest.raises(UsageError, match="holds no evidence"):
-        figures.story_of_row(plain, 7)
+        story_of_row(plain, 7)
 
 
 def test_three_rows_tell_their_story_kept_near_and_far(fabricate: Fabricate) -> None:
@@ -379,16 +367,16 @@ def test_three_rows_tell_their_story_kept_near_and_far(fabricate: Fabricate) -> 
     }
     save_file(choices, dual / EVIDENCE_FILE)
     groups = groups_of(plain, dual)
-    assert figures.story_source(groups) == "DER++ · ODEDM, seed 0"
-    assert [panel.title for panel in figures.sample_stories(groups)] == [
+    assert story_source(groups) == "DER++ · ODEDM, seed 0"
+    assert [panel.title for panel in sample_stories(groups)] == [
         "Kept · row 9 (Dress): kept for prototype 0",
         "Near miss · row 8 (Dress): not kept",
         "Far off · row 10 (Dress): not kept",
     ]
-    assert figures.sample_stories(groups[:1]) == []
-    assert figures.story_source(groups[:1]) == ""
+    assert sample_stories(groups[:1]) == []
+    assert story_source(groups[:1]) == ""
     save_file(choices | {"choice.kept": np.array([1])}, dual / EVIDENCE_FILE)
-    (panel,) = figures.sample_stories(groups)
+    (panel,) = sample_stories(groups)
     assert "do not belong together" in panel.note
 
 
@@ -402,13 +390,13 @@ def test_pictures_are_put_side_by_side_where_the_distance_alone_differs(fabricat
     second = by_distances(fabricate, "sinkhorn", "l2", seed=1)
     (first[1] / "memory.safetensors").unlink()
     groups = groups_of(fabricate(memory="reservoir"), other, *first, *second)
-    panels = figures.pictures_by_distance(groups)
+    panels = pictures_by_distance(groups)
     assert [panel.title for panel in panels] == ["l2, seed 1", "sinkhorn, seed 1"]  # the seed that both saved
     assert panels[0].svg.count("<image") == 5
     assert {row["task"] for row in read(panels[0])} == set("12345")
-    assert figures.pictures_by_distance(groups_of(other, first[0])) == []
+    assert pictures_by_distance(groups_of(other, first[0])) == []
     (second[1] / "memory.safetensors").unlink()
-    assert [bool(panel.note) for panel in figures.pictures_by_distance(groups)] == [True, False]
+    assert [bool(panel.note) for panel in pictures_by_distance(groups)] == [True, False]
 
 
 def test_clouds_are_drawn_without_odedm_and_by_distance_first(fabricate: Fabricate) -> None:
@@ -417,7 +405,7 @@ def test_clouds_are_drawn_without_odedm_and_by_distance_first(fabricate: Fabrica
     compared = [fabricate(memory="reservoir"), *by_distances(fabricate, "sinkhorn", "l2", "l1")]
     for folder in [*lonely, *compared]:
         save_file(features(30, 5), folder / EVIDENCE_FILE)
-    titles = [panel.title.rpartition(", seed")[0] for panel in figures.memory_projection(groups_of(*lonely, *compared))]
+    titles = [panel.title.rpartition(", seed")[0] for panel in memory_projection(groups_of(*lonely, *compared))]
     assert titles[0] == "DER++ · reservoir"
     assert [title.rpartition(" · ")[2] for title in titles[1:4]] == ["l1", "l2", "sinkhorn"]
     assert [title.split(" · ")[0] for title in titles[4:]] == ["DER", "DER"]
@@ -426,7 +414,7 @@ def test_clouds_are_drawn_without_odedm_and_by_distance_first(fabricate: Fabrica
 def test_every_figure_is_on_the_page(fabricate: Fabricate) -> None:
     table = everything(fabricate)
     text = page.render(table, [measured()])
-    for name in figures.report_figures(table, timed=[measured()]):
+    for name in report_figures(table, timed=[measured()]):
         assert f'id="f-{"curves" if name == "forgetting" else name}"' in text, name
     assert text.count("<figcaption") == text.count("<figure")
     assert "DER++ · ODEDM · λ=20 · k=3 · l2, seed 0: the row kept for the first prototype" in text
@@ -436,7 +424,7 @@ def test_every_figure_is_on_the_page(fabricate: Fabricate) -> None:
 def test_a_label_is_broken_rather_than_cut(fabricate: Fabricate) -> None:
     long = {"distance": "sinkhorn", "short": "a policy with a long name", "annotate": "stream"}
     folders = [fabricate(knobs=long | {"ground": ground}, saved=None) for ground in ("point", "histogram")]
-    panel = figures.seconds_by_phase(groups_of(*folders))
+    panel = seconds_by_phase(groups_of(*folders))
     assert "histogram" in panel.svg.split("</svg>")[0].partition(">")[2]  # in the picture, not in its name alone
     assert "…" not in panel.svg
 
@@ -444,8 +432,8 @@ def test_a_label_is_broken_rather_than_cut(fabricate: Fabricate) -> None:
 def test_a_long_title_is_whole_in_a_file(fabricate: Fabricate, tmp_path: Path) -> None:
     title = "ER · ODEDM · standard · λ=100 · k=3 · DAC 3×4 · sinkhorn · no mixup · cnn, seed 0"
     rng = np.random.default_rng(0)
-    panels = figures.memory_pca(rng.normal(size=(20, 3)), {title: rng.normal(size=(5, 3))})
-    (svg,) = [path for path in figures.save_panels(panels, tmp_path, "cloud") if path.suffix == ".svg"]
+    panels = [memory_pca(title, rng.normal(size=(20, 3)), rng.normal(size=(5, 3)))]
+    (svg,) = [path for path in save_figures({"cloud": panels}, tmp_path) if path.suffix == ".svg"]
     text = " ".join("".join(node.itertext()) for node in ET.parse(svg).iter() if node.tag.endswith("text"))
     assert "no mixup" in text
     assert "cosine" in text

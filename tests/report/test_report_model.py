@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from report_runs import Fabricate, scored, table_of, with_extra
 
 from odedm.core.errors import UsageError
 from odedm.report.latex import escape, to_latex
@@ -15,16 +15,13 @@ from odedm.report.load import load
 from odedm.report.model import Cell, TableModel, model
 from odedm.report.share_choice import caveats, choices
 from odedm.report.statistics import Estimate
-from odedm.report.summary import summarise
 from odedm.report.tables import to_csv, to_markdown
-from odedm.results.result import FILE
+from odedm.results.folder import FILE
 from odedm.study.paper_numbers import Published
-
-Fabricate = Any
 
 
 def modelled(*folders: Path) -> TableModel:
-    return model(summarise(load(folders)))
+    return model(table_of(*folders))
 
 
 def cifar(fabricate: Fabricate, memory: str, method: str = "derpp", seeds: int = 2, **given: Any) -> list[Path]:
@@ -39,10 +36,7 @@ def with_rho(fabricate: Fabricate, rho: float, k: int, dac: list[int], **given: 
 
 
 def held_out(folders: list[Path], score: float) -> list[Path]:
-    for folder in folders:
-        file = folder / FILE
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"selection": score}))
-    return folders
+    return [scored(folder, score) for folder in folders]
 
 
 def test_gap_and_combined_error_by_hand() -> None:
@@ -78,7 +72,6 @@ def test_variants_without_a_number_in_the_paper_have_none(fabricate: Fabricate, 
 def test_other_data_and_noise_have_no_number(fabricate: Fabricate) -> None:
     assert not modelled(*cifar(fabricate, "reservoir", over={"data": "mnist"}, root="a")).printed
     assert not modelled(*cifar(fabricate, "reservoir", over={"noise": 0.2}, root="b")).printed
-    assert not modelled(*cifar(fabricate, "reservoir", over={"data": 3}, root="c")).printed
 
 
 def three_shares(fabricate: Fabricate, scores: tuple[float, ...] = ()) -> list[Path]:
@@ -119,32 +112,28 @@ def test_an_honest_choice_stands_beside_the_best(fabricate: Fabricate) -> None:
 
 def test_a_score_missing_in_one_run_makes_no_choice(fabricate: Fabricate) -> None:
     folders = three_shares(fabricate, (60.0, 70.0, 71.0))
-    file = folders[-1] / FILE
-    data = json.loads(file.read_text())
-    del data["selection"]
-    file.write_text(json.dumps(data))
-    assert {choice.how for choice in choices(summarise(load(folders)))} == {"test"}
+    (folders[-1] / "trials.jsonl").unlink()
+    assert {choice.how for choice in choices(table_of(*folders))} == {"test"}
 
 
-@pytest.mark.parametrize(("key", "value"), [("selection", "high"), ("anytime", [[1, 2, 3]]), ("anytime", "x")])
+@pytest.mark.parametrize(("key", "value"), [("anytime", [[1, 2, 3]]), ("anytime", "x")])
 def test_broken_extras_are_refused_by_name(fabricate: Fabricate, key: str, value: object) -> None:
-    file = fabricate(saved=None) / FILE
-    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    folder = with_extra(fabricate(saved=None), **{key: value})
     with pytest.raises(UsageError, match=key):
-        load([file])
+        load([folder / FILE])
 
 
 def test_a_sweep_of_dac_is_no_choice_of_rho(fabricate: Fabricate) -> None:
     folders = [
         f for dac in ([3, 2], [3, 4]) for rho, k in ((0.25, 6), (0.5, 13)) for f in with_rho(fabricate, rho, k, dac)
     ]
-    found = choices(summarise(load(folders)))
+    found = choices(table_of(*folders))
     assert [choice.tried for choice in found] == [2, 2]  # one for each setting of DAC
-    assert choices(summarise(load(folders[:2] + folders[4:6]))) == []  # one ρ, two settings of DAC
+    assert choices(table_of(*folders[:2], *folders[4:6])) == []  # one ρ, two settings of DAC
 
 
 def test_markdown_and_csv_have_the_paper_and_the_choice(fabricate: Fabricate) -> None:
-    table = summarise(load(three_shares(fabricate)))
+    table = table_of(*three_shares(fabricate))
     text = to_markdown(table)
     assert "Paper's ACC_5 | Gap" in text
     assert "29.7 ± 4.2 | +10.3 (outside)" in text
@@ -156,7 +145,7 @@ def test_markdown_and_csv_have_the_paper_and_the_choice(fabricate: Fabricate) ->
 
 def test_latex_is_balanced_and_escaped(fabricate: Fabricate) -> None:
     folders = three_shares(fabricate) + cifar(fabricate, "reservoir", "50%_&{#$~^\\<x>日", capacity=100)
-    text = to_latex(summarise(load(folders)), caption="CIFAR-10 & friends", label="tab:a_b}")
+    text = to_latex(table_of(*folders), caption="CIFAR-10 & friends", label="tab:a_b}")
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
     assert r"50\%\_\&\{\#\$\textasciitilde{}\textasciicircum{}\textbackslash{}" in text
     assert r"\label{tab:ab}" in text

@@ -9,20 +9,21 @@ import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
+from report_runs import Fabricate, groups_of, table_of
 
 from odedm.core.errors import UsageError
-from odedm.report import figures, page
-from odedm.report.figures.census import final_census
+from odedm.report import page
+from odedm.report.figures.curves import forgetting_curves
+from odedm.report.figures.matrices import accuracy_matrices
+from odedm.report.figures.memory_contents import final_census
+from odedm.report.figures.pictures import long_term_pictures
+from odedm.report.figures.readme import readme_figure
 from odedm.report.labels import METHODS
-from odedm.report.load import load
-from odedm.report.summary import summarise
 from odedm.report.tables import to_csv, to_markdown
-from odedm.results.result import MEMORY_FILE
+from odedm.results.folder import MEMORY_FILE
 
-Fabricate = Any
 VOID = {"meta", "link", "br"}
 
 
@@ -119,7 +120,7 @@ def test_data_behind_every_picture_can_be_taken_away(fabricate: Fabricate, tmp_p
     assert files["curves-1.csv"].startswith("runs,task,forgetting_rate,standard_error,seeds\n")
     assert files["differences-1.csv"].count("\n") == 1 + 2 * 3
     assert files["table.tex"].startswith("% ")
-    table = summarise(load([tmp_path / "runs"]))
+    table = table_of(tmp_path / "runs")
     assert files["table.md"] == to_markdown(table)
     assert files["table.csv"] == to_csv(table)
     for name, content in files.items():
@@ -191,7 +192,7 @@ def test_a_hundred_classes(fabricate: Fabricate, tmp_path: Path) -> None:
     folders = [fabricate(memory=memory, tasks=20, classes=names, channels=3) for memory in ("odedm", "reservoir")]
     text = written(tmp_path, *folders)
     assert len(text) < 3_000_000
-    (matrix,) = figures.accuracy_matrices(summarise(load(folders[:1])).groups)
+    (matrix,) = accuracy_matrices(groups_of(*folders[:1]))
     assert ">90</text>" not in matrix.svg
 
 
@@ -209,8 +210,8 @@ def test_many_groups_are_all_in_the_table_but_not_all_drawn(
 
 def test_long_streams_become_pictures_not_paths(fabricate: Fabricate) -> None:
     names = [str(label) for label in range(60)]
-    groups = summarise(load([fabricate(tasks=60, classes=names, saved=None)])).groups
-    (matrix,) = figures.accuracy_matrices(groups)
+    groups = groups_of(fabricate(tasks=60, classes=names, saved=None))
+    (matrix,) = accuracy_matrices(groups)
     assert "<image" in matrix.svg
     assert len(matrix.svg) < 30_000
 
@@ -231,7 +232,7 @@ def test_broken_memory_is_said(fabricate: Fabricate, tmp_path: Path) -> None:
 
 def test_the_first_seed_with_a_memory_gives_the_pictures(fabricate: Fabricate) -> None:
     folders = [fabricate(seed=0, saved=None), fabricate(seed=1, channels=3), fabricate(seed=2)]
-    (panel,) = figures.long_term_pictures(summarise(load(folders)).groups)
+    (panel,) = long_term_pictures(groups_of(*folders))
     assert panel.title == "DER++ · ODEDM, seed 1"
     assert panel.svg.count("<image") == 5  # one mosaic per task
     assert "2 of Trouser" in panel.svg
@@ -249,7 +250,7 @@ def test_classes_shuffled_by_seed_are_matched_by_name(fabricate: Fabricate, tmp_
         fabricate(seed=0, tasks=2, classes=forwards, saved=None),
         fabricate(seed=1, tasks=2, classes=backwards, saved=None),
     ]
-    (group,) = summarise(load(folders)).groups
+    (group,) = groups_of(*folders)
     _, long = final_census(group)
     assert long.tolist() == [0.5, 0.5, 0.5, 0.5]  # each class is pinned in one of the two seeds
     assert "not bracketed by task" in written(tmp_path, *folders)
@@ -261,23 +262,23 @@ def test_runs_without_a_census(fabricate: Fabricate) -> None:
     file = fabricate(saved=None) / "result.json"
     data = json.loads(file.read_text())
     data["census"] = []
-    del data["experiment"]["classes"]
+    data["classes"] = []
     file.write_text(json.dumps(data))
-    text = page.render(summarise(load([file.parent])))
+    text = page.render(table_of(file.parent))
     assert "did not record" in text
 
 
 def test_many_groups_without_partners_share_one_panel_until_colours_run_out(fabricate: Fabricate) -> None:
     names = list(METHODS)
-    groups = summarise(load([fabricate(name, "reservoir", saved=None) for name in names])).groups
-    assert len(figures.forgetting_curves(groups[:4])) == 1
-    assert len(figures.forgetting_curves(groups)) == len(names)
+    groups = groups_of(*(fabricate(name, "reservoir", saved=None) for name in names))
+    assert len(forgetting_curves(groups[:4])) == 1
+    assert len(forgetting_curves(groups)) == len(names)
 
 
 def test_many_variants_of_one_family_are_split_and_keep_their_baseline(fabricate: Fabricate) -> None:
     folders = [fabricate(saved=None, knobs={"k": k}) for k in range(1, 9)]
-    groups = summarise(load([fabricate(memory="reservoir", saved=None), *folders])).groups
-    panels = figures.forgetting_curves(groups)
+    groups = groups_of(fabricate(memory="reservoir", saved=None), *folders)
+    panels = forgetting_curves(groups)
     assert [panel.title for panel in panels] == ["DER++", "DER++"]
     assert all("reservoir" in panel.svg for panel in panels)
     drawn = {k for k in range(1, 9) if any(f">ODEDM · k={k}<" in panel.svg for panel in panels)}
@@ -286,13 +287,13 @@ def test_many_variants_of_one_family_are_split_and_keep_their_baseline(fabricate
 
 def test_readme_figure(fabricate: Fabricate, tmp_path: Path) -> None:
     folders = full(fabricate)
-    out = figures.readme_figure(folders, tmp_path / "new" / "hero.png")
-    again = figures.readme_figure(folders, tmp_path / "again.png")
+    out = readme_figure(folders, tmp_path / "new" / "hero.png")
+    again = readme_figure(folders, tmp_path / "again.png")
     content = out.read_bytes()
     assert content == again.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     assert int.from_bytes(content[16:20], "big") == 1200
-    figures.readme_figure([fabricate(memory="reservoir", root="alone")], tmp_path / "alone.png")
+    readme_figure([fabricate(memory="reservoir", root="alone")], tmp_path / "alone.png")
 
 
 def test_no_global_state_is_left_behind(fabricate: Fabricate, tmp_path: Path) -> None:
@@ -311,7 +312,7 @@ def test_missing_matplotlib_names_the_extra(
     with pytest.raises(UsageError, match=r"pip install 'odedm\[plot\]'"):
         page.write_page([folder], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-    assert to_markdown(summarise(load([folder])))
+    assert to_markdown(table_of(folder))
 
 
 def test_a_folder_is_not_a_file_to_write(fabricate: Fabricate, tmp_path: Path) -> None:

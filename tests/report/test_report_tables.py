@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from report_runs import Fabricate, table_of, with_extra
 from rich.console import Console
 
 from odedm.core.errors import UsageError
@@ -17,17 +16,11 @@ from odedm.report import tables
 from odedm.report.load import load
 from odedm.report.summary import ACC_LAST, METRICS, TOLD, Table, summarise, verdicts
 from odedm.report.wording import number
-from odedm.results.result import FILE
-
-Fabricate = Any
-
-
-def summary(*folders: Path) -> Table:
-    return summarise(load(folders))
+from odedm.results.folder import FILE
 
 
 def test_runs_that_differ_by_seed_device_and_threads_form_one_group(fabricate: Fabricate) -> None:
-    table = summary(
+    table = table_of(
         fabricate(seed=0), fabricate(seed=1, over={"device": "cuda", "threads": 8}), fabricate(seed=2, acc=56.0)
     )
     (row,) = table.rows
@@ -40,7 +33,7 @@ def test_runs_that_differ_by_seed_device_and_threads_form_one_group(fabricate: F
 def test_same_seed_twice_is_an_error_that_names_both_folders(fabricate: Fabricate) -> None:
     first, second = fabricate(seed=3, name="one"), fabricate(seed=3, name="two")
     with pytest.raises(UsageError, match=r"Seed 3 .*one.*two"):
-        summary(first, second)
+        table_of(first, second)
 
 
 def test_the_same_folder_given_twice_counts_once(fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,17 +43,17 @@ def test_the_same_folder_given_twice_counts_once(fabricate: Fabricate, monkeypat
 
 
 def test_labels_name_only_what_differs(fabricate: Fabricate) -> None:
-    assert [g.label for g in summary(fabricate(memory="reservoir"), fabricate()).groups] == [
+    assert [g.label for g in table_of(fabricate(memory="reservoir"), fabricate()).groups] == [
         "DER++ · reservoir",
         "DER++ · ODEDM",
     ]
-    more = summary(
+    more = table_of(
         fabricate(memory="reservoir", capacity=200, root="more"),
         fabricate(capacity=200, root="more"),
         fabricate(capacity=500, root="more"),
         fabricate(capacity=500, root="more", knobs={"k": 5}),
         fabricate(capacity=500, root="more", knobs={"k": 5, "dac": None}),
-        fabricate("er", "reservoir", capacity=500, root="more", over={"method": {"name": "er", "lr": 0.1}}),
+        fabricate("er", "reservoir", capacity=500, root="more", over={"options": {"lr": 0.1}}),
     )
     assert [group.label for group in more.groups] == [
         "ER · reservoir · λ=500",
@@ -75,17 +68,17 @@ def test_labels_name_only_what_differs(fabricate: Fabricate) -> None:
 
 def test_every_method_has_its_display_name(fabricate: Fabricate) -> None:
     names = ["er", "der", "derpp", "refresh", "fdr", "icarl", "puridiver", "vrmcl", "pocl", "mine"]
-    table = summary(*(fabricate(name, "reservoir") for name in reversed(names)))
+    table = table_of(*(fabricate(name, "reservoir") for name in reversed(names)))
     assert [group.names.family for group in table.groups] == [
         "ER", "DER", "DER++", "DER++refresh", "FDR", "iCaRL", "PuriDivER", "VR-MCL", "POCL", "mine",
     ]  # fmt: skip
 
 
 def test_partner_is_equal_in_everything_but_memory_and_replay(fabricate: Fabricate) -> None:
-    table = summary(
+    table = table_of(
         fabricate(memory="reservoir", capacity=100, acc=40.0),
         fabricate(memory="reservoir", capacity=200, acc=45.0),
-        fabricate(capacity=200, acc=50.0, over={"gamma": 0.5}),
+        fabricate(capacity=200, acc=50.0, knobs={"gamma": 0.5}),
         fabricate(capacity=300, acc=50.0),
         fabricate(capacity=200, acc=60.0, over={"net": "resnet18"}),
     )
@@ -96,7 +89,7 @@ def test_partner_is_equal_in_everything_but_memory_and_replay(fabricate: Fabrica
 def test_difference_is_paired_by_seed(fabricate: Fabricate) -> None:
     folders = [fabricate(memory="reservoir", seed=seed, acc=acc) for seed, acc in ((0, 20.0), (1, 40.0), (2, 60.0))]
     folders += [fabricate(seed=seed, acc=acc) for seed, acc in ((2, 63.0), (1, 42.0), (0, 21.0), (9, 0.0))]
-    (row,) = summary(*folders).compared
+    (row,) = table_of(*folders).compared
     change = row.differences["acc_last"]
     assert change.by_seed == pytest.approx({0: 1.0, 1: 2.0, 2: 3.0})
     assert change.estimate.error == pytest.approx(3.0**-0.5)
@@ -132,7 +125,7 @@ FIVE = [12.0, 13.0, 11.0, 12.5, 14.0]
 def test_verdicts(fabricate: Fabricate, changes: list[float], sentence: str) -> None:
     folders = [fabricate(memory="reservoir", seed=seed, acc=40.0) for seed in range(len(changes))]
     folders += [fabricate(seed=seed, acc=40.0 + change) for seed, change in enumerate(changes)]
-    said = verdicts(summary(*folders))
+    said = verdicts(table_of(*folders))
     assert said[0] == sentence
     assert "Task-IL" in said[1]
     assert len(said) == 2 + (len(changes) > 1)
@@ -146,7 +139,7 @@ def compared(fabricate: Fabricate, seeds: int, methods: int, better: float = 5.0
         for memory in ("odedm", "reservoir")
         for seed in range(seeds)
     ]
-    return summary(*folders)
+    return table_of(*folders)
 
 
 def test_holm_is_over_the_comparisons_of_the_table_in_one_metric(fabricate: Fabricate) -> None:
@@ -168,7 +161,7 @@ def test_a_change_that_only_many_comparisons_make_doubtful_is_said(fabricate: Fa
         for memory in ("odedm", "reservoir")
         for seed, change in enumerate(changes)
     ]
-    said = verdicts(summary(*folders))
+    said = verdicts(table_of(*folders))
     assert said[0].endswith("(better in 7 of 8, Holm's p = 0.062): among 4 comparisons that may be chance.")
 
 
@@ -185,13 +178,13 @@ def test_nothing_more_is_said_where_the_seeds_suffice(fabricate: Fabricate) -> N
 
 
 def test_verdicts_without_a_comparison_say_why(fabricate: Fabricate) -> None:
-    assert verdicts(summary(fabricate()))[0].startswith("Nothing to compare")
-    apart = summary(fabricate(seed=5, root="b"), fabricate(memory="reservoir", seed=6, root="b"))
+    assert verdicts(table_of(fabricate()))[0].startswith("Nothing to compare")
+    apart = table_of(fabricate(seed=5, root="b"), fabricate(memory="reservoir", seed=6, root="b"))
     assert "no seed in common" in verdicts(apart)[0]
 
 
 def test_verdicts_name_the_variants(fabricate: Fabricate) -> None:
-    table = summary(
+    table = table_of(
         fabricate(memory="reservoir"),
         fabricate(acc=60.0),
         fabricate(acc=70.0, knobs={"k": 5}),
@@ -202,7 +195,7 @@ def test_verdicts_name_the_variants(fabricate: Fabricate) -> None:
 
 def pair_of_groups(fabricate: Fabricate) -> Table:
     folders = [fabricate(memory="reservoir", seed=seed, acc=30.0 + seed) for seed in range(3)]
-    return summary(*folders, *(fabricate(seed=seed, acc=40.0 + 2 * seed) for seed in range(3)))
+    return table_of(*folders, *(fabricate(seed=seed, acc=40.0 + 2 * seed) for seed in range(3)))
 
 
 def test_markdown_can_be_read_back(fabricate: Fabricate) -> None:
@@ -246,7 +239,7 @@ def test_terminal_table_loses_nothing(fabricate: Fabricate, width: int) -> None:
     folders = [fabricate("refresh", "reservoir", seed=seed, capacity=5120, acc=31.0 + 40 * seed) for seed in range(2)]
     folders += [fabricate("refresh", seed=seed, capacity=5120, acc=100.0, task_il=70.0 + seed) for seed in range(2)]
     folders += [fabricate("puridiver", capacity=200, knobs={"k": 5}), fabricate("puridiver", capacity=200)]
-    table = summary(*folders)
+    table = table_of(*folders)
     text = printed(table, width)
     assert max(len(line) for line in text.splitlines()) <= width
     assert "…" not in text
@@ -273,7 +266,7 @@ def test_terminal_table_takes_one_line_per_group_where_it_fits(fabricate: Fabric
 
 
 def test_hostile_names_stay_text(fabricate: Fabricate) -> None:
-    table = summary(fabricate("[red]a|b\x1b[31m\n<script>", "reservoir"))
+    table = table_of(fabricate("[red]a|b\x1b[31m\n<script>", "reservoir"))
     shown = printed(table, 100)
     assert "[red]a|b" in shown.replace("\n", "")
     assert "\x1b" not in shown
@@ -282,7 +275,7 @@ def test_hostile_names_stay_text(fabricate: Fabricate) -> None:
 
 
 def test_tables_of_different_lengths_say_acc_t(fabricate: Fabricate) -> None:
-    table = summary(fabricate(tasks=5), fabricate(tasks=2))
+    table = table_of(fabricate(tasks=5), fabricate(tasks=2))
     assert table.title(ACC_LAST) == "ACC_T"
     assert [group.label for group in table.groups] == ["DER++ · ODEDM · tasks=2", "DER++ · ODEDM · tasks=5"]
 
@@ -297,17 +290,16 @@ def test_tables_of_different_lengths_say_acc_t(fabricate: Fabricate) -> None:
         ("seconds", {"train": "long"}, "seconds"),
         ("census", [3], "census"),
         ("provenance", 3, "provenance"),
-        ("experiment", {"seed": "zero"}, "seed"),
+        ("experiment", {"seed": "zero", "memory": {}}, "seed"),
         ("experiment", [], "experiment"),
         ("forgetting_rate", [1.0], "forgetting_rate"),
     ],
 )
 def test_broken_results_are_refused_by_name(fabricate: Fabricate, key: str, value: object, what: str) -> None:
-    file = fabricate() / FILE
-    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    folder = with_extra(fabricate(), **{key: value})
     with pytest.raises(UsageError, match=what) as error:
-        load([file.parent])
-    assert str(file) in str(error.value)
+        load([folder])
+    assert str(folder / FILE) in str(error.value)
 
 
 def test_no_runs_is_an_error() -> None:

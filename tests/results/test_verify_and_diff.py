@@ -98,9 +98,9 @@ SPOILED = {
     "a better mean": (change(acc_last=99.9), "figures", "acc_last is 99.9, but the matrices give"),
     "less forgetting": (change(forgetting=-1.0), "figures", "forgetting is -1"),
     "a rate of another": (edit(lambda p: p["forgetting_rate"].reverse()), "figures", "forgetting_rate is"),
-    "a mean that is a word": (change(acc_mean="good"), "figures", "acc_mean is good"),
-    "a matrix without a row": (edit(lambda p: p["class_il"].pop(0)), "figures", "not a triangle"),
-    "a matrix of words": (cell("class_il", "x"), "figures", "not a triangle"),
+    "a mean that is a word": (change(acc_mean="good"), "result", "a summary number is not finite"),
+    "a matrix without a row": (edit(lambda p: p["class_il"].pop(0)), "result", "not a triangle"),
+    "a matrix of words": (cell("class_il", "x"), "result", "not a triangle"),
     "Class-IL above Task-IL": (cell("class_il", 100.0), "accuracies", "below Class-IL"),
     "more than everything": (cell("task_il", 120.0), "accuracies", "per cent"),
     "an accuracy that no count gives": (cell("task_il", 99.123), "data", "no whole number"),
@@ -112,9 +112,9 @@ SPOILED = {
     "long-term rows lost": (edit(lambda p: p["census"][2].update(long=[0] * 10)), "census", "stay for good"),
     "too many of a class": (edit(lambda p: p["experiment"]["memory"].update(k=1)), "census", "1 are legal"),
     "no census": (change(census=[]), "census", "0 entries"),
-    "a census of numbers": (change(census=3), "census", "not made as it should be"),
+    "a census of numbers": (change(census=3), "result", "counts by part and class"),
     "no commit": (edit(lambda p: p["provenance"].pop("commit")), "origin", "does not say its commit"),
-    "an experiment that is none": (change(experiment=None), "accuracies", "not made as it should be"),
+    "an experiment that is none": (change(experiment=None), "result", "not an object"),
     "another schema": (change(schema="odedm.result/9"), "result", "schema"),
     "an entry too many": (change(extra=1), "result", "no result has: extra"),
     "half a result": (lambda f: os.truncate(f / "result.json", 300), "result", "Cannot read"),
@@ -229,7 +229,7 @@ def clean(result, **provenance):
 def test_with_and_without_is_comparable(outcomes):
     found = compare(clean(outcomes["reservoir"].result), clean(outcomes["odedm"].result))
     names = [name for name, _, _ in found.configuration]
-    assert {"memory.name", "memory.distance", "replay", "gamma"} <= set(names)
+    assert {"memory.name", "memory.distance", "memory.replay", "memory.gamma"} <= set(names)
     assert not any("several things" in each for each in found.cautions), "the memory is one thing"
     assert ("memory.k", "—", "2") in found.configuration
     assert found.obstacles == []

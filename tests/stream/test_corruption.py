@@ -8,7 +8,7 @@ import torch
 
 from odedm import ODEDM, Experiment, Native, Part, Run, UsageError, blobs, from_arrays, split
 from odedm.core.registry import METHODS, SETTINGS
-from odedm.stream.corruption import blurred, check_shares, keep, mislabelled, places, some
+from odedm.stream.corruption import blurred, check_shares, keep, mislabelled, random_share
 
 CLASSES, TASKS, PER_CLASS = 12, 4, 50
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.9)
@@ -61,15 +61,6 @@ def test_class_sizes_of_every_setting(data, setting, order):
     assert torch.bincount(data.label[together(stream)["index"]]).tolist() == expected
 
 
-def test_places_count_within_a_class_in_the_order_of_the_rows():
-    label = torch.randint(5, (200,), generator=rng())
-    seen = dict.fromkeys(range(5), -1)
-    for each, place in zip(label.tolist(), places(label).tolist(), strict=True):
-        seen[each] += 1
-        assert place == seen[each]
-    assert len(places(label[:0])) == 0
-
-
 # -- a random share of every class ------------------------------------------------------------------------------------
 
 
@@ -78,7 +69,7 @@ def test_the_share_is_exact_in_every_class_and_random_within_it(share):
     label = torch.arange(3).repeat_interleave(torch.tensor([400, 40, 4]))
     times = torch.zeros(len(label))
     for seed in range(200):
-        marked = some(label, share, rng(seed))
+        marked = random_share(label, share, rng(seed))
         assert torch.bincount(label[marked], minlength=3).tolist() == [
             round(share * 400),
             round(share * 40),
@@ -90,7 +81,7 @@ def test_the_share_is_exact_in_every_class_and_random_within_it(share):
 
 def test_a_larger_share_marks_the_same_rows_and_more():
     label = torch.arange(300) % 7
-    marks = [some(label, share, rng(3)) for share in SHARES]
+    marks = [random_share(label, share, rng(3)) for share in SHARES]
     for less, more in itertools.pairwise(marks):
         assert (more | ~less).all()
         assert more.sum() > less.sum()
@@ -98,7 +89,7 @@ def test_a_larger_share_marks_the_same_rows_and_more():
 
 def test_no_class_is_marked_whole():
     label = torch.tensor([0, 1, 1, 2, 2, 2])
-    assert torch.bincount(label[some(label, 0.99, rng())], minlength=3).tolist() == [0, 1, 2]
+    assert torch.bincount(label[random_share(label, 0.99, rng())], minlength=3).tolist() == [0, 1, 2]
 
 
 # -- blurry borders ---------------------------------------------------------------------------------------------------

@@ -8,46 +8,45 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from jobs import run_all, write_run
 
 import odedm
 from odedm.core.errors import UsageError
-from odedm.execute.attempt import Job
-from odedm.execute.lanes import run_jobs
-from odedm.execute.observers import JsonLines, TensorBoard, Together, listeners
+from odedm.execute.observers import JsonLines, TensorBoard, listeners
 from odedm.report.notebook import Results
 
 
-def test_events_of_any_run_as_lines(works, tmp_path: Path) -> None:
+def test_events_of_any_run_as_lines(jobs, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "events.jsonl"
-    (log,) = listeners(["first", "second"], path, None)
-    results = run_jobs([Job(work.experiment, work.folder) for work in works[:2]], Together(log), lanes=1)
+    (log,) = listeners(path, None)
+    results = run_all(jobs[:2], log)
     log.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for name, result in zip(("first", "second"), results, strict=True):
-        own = [line for line in lines if line["run"] == name]
+    for job, result in zip(jobs, results, strict=False):
+        own = [line for line in lines if line["run"] == job.name]
         assert [line["event"] for line in own][0] == "begun"
         assert [line["event"] for line in own][-1] == "finished"
         assert [line["acc"] for line in own if line["event"] == "task"] == result.acc
         assert own[-1]["acc_last"] == result.acc_last
         done = [line for line in own if line["event"] == "progress"]
         assert done[-1]["done"] == done[-1]["rows"]
-    again = JsonLines(path, ["third"])
-    again.progress(0, 1, 2)
+    again = JsonLines(path)
+    again.progress(jobs[2], 1, 2)
     again.close()
     assert len(path.read_text().splitlines()) == len(lines) + 2  # added, not replaced
     with pytest.raises(UsageError, match="is a folder"):
-        JsonLines(tmp_path, ["x"])
+        JsonLines(tmp_path)
 
 
 @pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs the extra 'tensorboard'")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_tensorboard_has_every_curve(works, tmp_path: Path) -> None:
+def test_tensorboard_has_every_curve(jobs, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    (log,) = listeners(["group/seed-0"], None, tmp_path / "logs")
-    (result,) = run_jobs([Job(works[1].experiment, works[1].folder)], log, lanes=1)
+    (log,) = listeners(None, tmp_path / "logs")
+    (result,) = run_all(jobs[1:2], log)
     log.close()
-    read = EventAccumulator(str(tmp_path / "logs" / "group" / "seed-0"))
+    read = EventAccumulator(str(tmp_path / "logs" / jobs[1].name))
     read.Reload()
     curve = [(event.step, event.value) for event in read.Scalars("class-IL/ACC")]
     assert curve == [(task, pytest.approx(value)) for task, value in enumerate(result.acc)]
@@ -57,10 +56,10 @@ def test_tensorboard_has_every_curve(works, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_events_that_cannot_be_written_end_no_run(caplog: pytest.LogCaptureFixture) -> None:
-    heard = JsonLines(Path("/dev/full"), ["one"])
+def test_events_that_cannot_be_written_end_no_run(jobs, caplog: pytest.LogCaptureFixture) -> None:
+    heard = JsonLines(Path("/dev/full"))
     for done in (1, 2, 3):
-        heard.progress(0, done, 3)
+        heard.progress(jobs[0], done, 3)
     heard.close()
     assert caplog.text.count("Events can no longer be written to '/dev/full'") == 1
 
@@ -68,7 +67,7 @@ def test_events_that_cannot_be_written_end_no_run(caplog: pytest.LogCaptureFixtu
 def test_without_tensorboard_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UsageError, match=r"odedm\[tensorboard\]"):
-        TensorBoard(tmp_path, ["x"])
+        TensorBoard(tmp_path)
 
 
 def test_a_cluster_that_does_not_answer_is_told_at_once() -> None:
@@ -101,10 +100,10 @@ def test_files_of_a_worker_stay_in_their_folder(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def results(works, write) -> Results:
-    for work in works:
-        write(work, acc=40.0 + 10 * (work.experiment.memory.name == "odedm") + work.experiment.seed)
-    return Results(works[0].folder.parents[1])
+def results(jobs) -> Results:
+    for job in jobs:
+        write_run(job, acc=40.0 + 10 * (job.experiment.memory.name == "odedm") + job.experiment.seed)
+    return Results(jobs[0].folder.parents[1])
 
 
 def test_one_row_a_run(results: Results) -> None:
@@ -113,7 +112,7 @@ def test_one_row_a_run(results: Results) -> None:
     rows = {(row["memory.name"], row["seed"]): row for row in results.rows()}
     assert rows["odedm", 1]["acc_last"] == 51.0
     assert rows["odedm", 0]["memory.rho"] == 0.5
-    assert rows["reservoir", 0]["method.name"] == "er"
+    assert rows["reservoir", 0]["method"] == "er"
     assert len(results.by_task()) == 4 * 15
     assert "4 runs in 2 groups" in repr(results)
     assert results.to_markdown().count("\n") == 4
@@ -133,11 +132,11 @@ def test_without_pandas_there_is_a_sentence(results: Results, monkeypatch: pytes
         results.to_frame()
 
 
-def test_the_table_shows_itself_and_escapes_what_it_shows(results: Results, works, write) -> None:
+def test_the_table_shows_itself_and_escapes_what_it_shows(results: Results, jobs) -> None:
     shown = results._repr_html_()
     assert shown.startswith("<table>")
     assert "+10.0" in shown
-    folder = works[0].folder
+    folder = jobs[0].folder
     text = (folder / "result.json").read_text().replace('"er"', '"<script>"')
     (folder / "result.json").write_text(text)
     assert "<script>" not in Results(folder)._repr_html_()

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odedm import ODEDM, Native, Reservoir
 from odedm.core.errors import UsageError
 from odedm.study.grid import Grid, matches
 from odedm.study.paper_studies import READY, ready
 from odedm.study.study import Study, parse, read
-from odedm.training.experiment import ODEDM, Native, Reservoir
 from odedm.training.hold_out import Selection
-from odedm.training.observation import Looks
+from odedm.training.observation import Observation
+from odedm.training.resolve import prepare
 
 
 def test_every_combination_once_and_all_of_the_first_seed_first() -> None:
@@ -46,7 +47,9 @@ def test_what_belongs_to_odedm_does_not_multiply_other_memories() -> None:
 
 def test_plain_is_the_methods_own_memory_or_a_reservoir() -> None:
     grid = Grid({"method": ("er", "icarl"), "memory": ("plain",), "capacity": (20,)})
-    assert [plan.memory for plan in grid.experiments()] == [Reservoir(20), Native(20)]
+    assert [plan.memory for plan in grid.experiments()] == [Native(20), Native(20)]
+    resolved = [prepare(replace(plan, data="blobs", device="cpu")).experiment.memory for plan in grid.experiments()]
+    assert resolved == [Reservoir(20), Native(20, "herded")]
 
 
 def test_dac_by_the_paper_none_or_a_pair() -> None:
@@ -61,7 +64,7 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
     study = parse('method = "er"\ncapacity = 20\nrho = 0.5\n[[grid]]\nmethod = "der"\n[[grid]]\nmemory = "plain"')
     assert [(plan.method, plan.memory.name) for plan in study.experiments()[:2]] == [
         ("der", "odedm"),
-        ("er", "reservoir"),
+        ("er", "native"),
     ]
 
 
@@ -72,14 +75,14 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         ("[[grid]]\ncapcity = 3", "did you mean 'capacity'"),
         ("method = []", "'method' is an empty list"),
         ("capacity = [20, 20]", "'capacity' has 20 twice"),
-        ("capacity = 'many'", "'capacity' takes a whole number"),
-        ("capacity = true", "'capacity' takes a whole number"),
-        ("capacity = -5", "capacity must be 0 or more"),
-        ("rho = 1.5", "between 0 and 1"),
-        ("rho = 'x'", "'rho' takes a number"),
-        ("dac = [3, 4, 5]", "'dac' takes"),
-        ("dac = 'deep'", "'dac' takes"),
-        ("mixup = 1", "'mixup' takes true or false"),
+        ("capacity = 'many'", "'capacity' must be a whole number"),
+        ("capacity = true", "'capacity' must be a whole number"),
+        ("capacity = -5", "'capacity' must be a whole number, 0 or more"),
+        ("rho = 1.5", "from 0 to 1"),
+        ("rho = 'x'", "'rho' must be a number"),
+        ("dac = [3, 4, 5]", "'dac' must be a pair"),
+        ("dac = 'deep'", "'dac' must be a pair"),
+        ("mixup = 1", "'mixup' must be true or false"),
         ("method = 'derp'", "did you mean 'derpp'"),
         ("memory = 'resevoir'", "did you mean 'reservoir'"),
         ("[options]\nlr = 0.1", "Hyper-parameters belong to a method"),
@@ -140,10 +143,10 @@ def test_any_text_about_a_study_survives_the_file(about: str) -> None:
 
 def test_what_runs_look_at_is_the_studys_and_no_axis() -> None:
     study = parse("evidence = true\nanytime = 4\ncapacity = [5, 6]")
-    assert study.looks == Looks(evidence=True, anytime=4)
+    assert study.observation == Observation(evidence=True, anytime=4)
     assert len(study.experiments()) == 10
     assert parse(study.to_toml()) == study
-    assert parse("capacity = 5").looks == Looks()
+    assert parse("capacity = 5").observation == Observation()
     bad = {
         "evidence = 'yes'": "true or false; 'yes' was given",
         "anytime = -1": "-1 was given",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from odedm import ODEDM, Experiment
 from odedm.core.errors import UsageError
 from odedm.study.paper_numbers import EPOCHS, TASKS, numbers, published
 from odedm.study.paper_studies import READY, ready
-from odedm.training.experiment import ODEDM, Experiment
 
 PAPER_NAME = {"tiny-imagenet": "tinyimagenet", "imagenet-r": "imagenetr"}
 
@@ -86,7 +86,7 @@ def test_the_ablation_has_its_five_bars() -> None:
     traits = (("rho", None), ("dac", 0), ("mixup", 0))
     bars = {(plan.memory.name, *(getattr(plan.memory, name, none) for name, none in traits)) for plan in plans}
     assert bars == {
-        ("reservoir", None, 0, 0),
+        ("native", None, 0, 0),
         ("odedm", 0.25, None, False),
         ("odedm", 0.25, (3, 4), False),
         ("odedm", 0.25, (3, 4), True),
@@ -106,7 +106,7 @@ def test_mini_has_every_kind_of_evidence() -> None:
     assert len({memory.capacity for memory in duals}) == 2
     assert any(plan.net == "vit" for plan in plans)
     assert any(plan.options.get("fit") for plan in plans)
-    looks = ready("mini").looks
+    looks = ready("mini").observation
     assert looks.evidence
     assert looks.anytime
 

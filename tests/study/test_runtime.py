@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from puppets import odedm
+from commands import odedm
 
 from odedm.core.errors import UsageError
 from odedm.study import dac_timing as stopwatch
 from odedm.study.dac_timing import features, measure, time_one
-from odedm.study.dac_timing_plan import FILE, Cell, Measured, Runtime, Timing, expected, load
+from odedm.study.dac_timing_plan import FILE, Measured, Runtime, Timing, TimingCell, expected, load
 from odedm.study.paper_studies import READY, ready
 from odedm.study.study import Study, parse
 
@@ -39,11 +39,11 @@ def toml(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[TimingCell]:
     """Every choice that is timed, in order, in place of timing it; a choice of n rows takes n seconds."""
-    seen: list[Cell] = []
+    seen: list[TimingCell] = []
 
-    def count(cell: Cell, points: torch.Tensor, *, seed: int) -> float:
+    def count(cell: TimingCell, points: torch.Tensor, *, seed: int) -> float:
         assert points.shape == (cell.n, cell.dimension)
         seen.append(cell)
         return float(cell.n)
@@ -87,10 +87,10 @@ def test_a_study_with_timings_goes_through_its_file_and_back() -> None:
         ("[runtime]\nrows = []", "is an empty list"),
         ("[runtime]\nrows = [50, 50]", "twice"),
         ("[runtime]\nrows = 'many'", "a whole number"),
-        ("[runtime]\nrows = 1", "from 2 to"),
+        ("[runtime]\nrows = 1", "2 or more"),
         ("[runtime]\nrows = 10\nk = 20", "more prototypes than rows"),
         ("[runtime]\ndac = 'none'", "always timed"),
-        ("[runtime]\ndac = [1, 2, 3]", "takes"),
+        ("[runtime]\ndac = [1, 2, 3]", "a pair"),
         ("[runtime]\ndistance = 'l3'", "did you mean"),
         ("[runtime]\nrepeats = 0", "1 or more"),
         ("[runtime]\nrepeats = [1]", "1 or more"),
@@ -112,7 +112,7 @@ def test_a_dac_that_cannot_be_is_refused_before_anything_is_written(toml: Path, 
 @pytest.mark.parametrize("dac", [None, (3, 4)])
 @pytest.mark.parametrize("distance", ["l2", "sinkhorn"])
 def test_a_choice_is_really_made_and_timed(dac: tuple[int, int] | None, distance: str) -> None:
-    assert 0 < time_one(Cell(distance, 4, dac, 30, 3), features(30, 4, seed=0), seed=0) < 60
+    assert 0 < time_one(TimingCell(distance, 4, dac, 30, 3), features(30, 4, seed=0), seed=0) < 60
 
 
 def test_features_come_from_their_seed() -> None:
@@ -120,7 +120,7 @@ def test_features_come_from_their_seed() -> None:
     assert not torch.equal(features(9, 5, seed=3), features(9, 5, seed=4))
 
 
-def test_what_is_measured_says_where_and_is_never_measured_again(tmp_path: Path, counted: list[Cell]) -> None:
+def test_what_is_measured_says_where_and_is_never_measured_again(tmp_path: Path, counted: list[TimingCell]) -> None:
     found = start(tmp_path)
     kinds = 2  # the first of each kind is made twice
     assert len(counted) == len(SMALL.timings()) + kinds
@@ -136,7 +136,7 @@ def test_what_is_measured_says_where_and_is_never_measured_again(tmp_path: Path,
 
 
 def test_a_kill_costs_only_what_was_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(cell: Cell, _points: torch.Tensor, *, seed: int) -> float:
+    def dies(cell: TimingCell, _points: torch.Tensor, *, seed: int) -> float:
         if cell.n == 40 and cell.dac:
             raise KeyboardInterrupt
         return 0.5
@@ -153,7 +153,7 @@ def test_a_kill_costs_only_what_was_under_way(tmp_path: Path, monkeypatch: pytes
     assert whole.timings[: len(half.timings)] == half.timings
 
 
-def test_the_file_is_written_while_it_goes_on(tmp_path: Path, counted: list[Cell], monkeypatch) -> None:
+def test_the_file_is_written_while_it_goes_on(tmp_path: Path, counted: list[TimingCell], monkeypatch) -> None:
     monkeypatch.setattr(stopwatch, "EVERY", -1.0)
     seen = []
     start(tmp_path, tell=lambda left, _: seen.append((left, load(tmp_path))))
@@ -161,7 +161,7 @@ def test_the_file_is_written_while_it_goes_on(tmp_path: Path, counted: list[Cell
     assert [0 if found is None else len(found.timings) for _, found in seen] == list(range(12))
 
 
-def test_half_a_measurement_of_another_machine_is_begun_anew(tmp_path: Path, counted: list[Cell]) -> None:
+def test_half_a_measurement_of_another_machine_is_begun_anew(tmp_path: Path, counted: list[TimingCell]) -> None:
     whole = start(tmp_path)
     half = replace(whole, timings=whole.timings[:5], provenance={**whole.provenance, "device": "another"})
     counted.clear()
@@ -173,7 +173,7 @@ def test_half_a_measurement_of_another_machine_is_begun_anew(tmp_path: Path, cou
     assert len(counted) == 7 + 2
 
 
-def test_a_budget_leaves_what_would_end_too_late(tmp_path: Path, counted: list[Cell]) -> None:
+def test_a_budget_leaves_what_would_end_too_late(tmp_path: Path, counted: list[TimingCell]) -> None:
     assert start(tmp_path, until=time.monotonic() - 1).timings == ()
     assert not (tmp_path / FILE).exists()
     found = start(tmp_path, until=time.monotonic() + 30)  # a choice is said to take 20 seconds or 40
@@ -183,7 +183,7 @@ def test_a_budget_leaves_what_would_end_too_late(tmp_path: Path, counted: list[C
 
 
 def test_seconds_to_expect_follow_the_nearest_size_of_the_same_kind() -> None:
-    cells = [Cell("l2", 4, None, n, 10) for n in (10, 100, 1000)]
+    cells = [TimingCell("l2", 4, None, n, 10) for n in (10, 100, 1000)]
     known = [Timing(cells[0], 0, 1.0), Timing(cells[1], 0, 4.0), Timing(cells[1], 1, 6.0)]
     assert expected(cells[2], known) == 50.0
     assert expected(cells[0], known) == 1.0
@@ -287,7 +287,7 @@ def test_another_plan_is_measured_and_a_narrowed_study_is_not(toml: Path, tmp_pa
 def test_a_choice_that_fails_is_a_sentence_and_the_rest_is_reported(
     toml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(cell: Cell, *_: object, **__: object) -> float:
+    def full(cell: TimingCell, *_: object, **__: object) -> float:
         if cell.n == 40:
             raise RuntimeError("out of memory")
         return 1.0

@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from puppets import odedm
+from commands import odedm
 from typer.testing import CliRunner
 
 from odedm.cli.app import app
-from odedm.results.result import Result, find
+from odedm.results.folder import find
+from odedm.results.result import Result
 
 TOML = """
 data = "blobs"

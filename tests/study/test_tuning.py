@@ -6,23 +6,27 @@ from dataclasses import replace
 
 import pytest
 import torch
-from puppets import DUAL, SMALL, result_of
+from jobs import DUAL, SMALL, result_of
 
+from odedm import ODEDM
 from odedm.core.errors import UsageError
-from odedm.execute.perform import perform
+from odedm.execute.attempt import attempt
+from odedm.execute.planning import below, plan_jobs
 from odedm.stream.synthetic import blobs
 from odedm.study.grid import Grid
 from odedm.study.paper_studies import ready
-from odedm.study.prepare import prepare
 from odedm.study.trials import configuration, families, held_out_score, trials_of
 from odedm.study.tuning import Contest, as_study, candidates
-from odedm.training.experiment import ODEDM
 from odedm.training.hold_out import Selection, held_out
 
 SELECT = Selection(tasks=2, share=0.25, seeds=(70, 71))
 RATES = {"er": {"lr": (0.01, 0.1, 0.5)}}
 PLAIN = Grid({"data": ("blobs",), "method": ("er",), "memory": ("plain",), "capacity": (20,)}, RATES)
 WITH = Grid({"data": ("blobs",), "method": ("er",), "memory": ("odedm",), "capacity": (20,), "rho": (0.25, 0.5)}, RATES)
+
+
+def planned(plans, place):
+    return plan_jobs([replace(plan, device="cpu") for plan in plans], below(place)).jobs
 
 
 def rows(image: torch.Tensor) -> set[bytes]:
@@ -75,16 +79,14 @@ def scrambled(data):
 @pytest.fixture
 def contest(tmp_path) -> Contest:
     sides = candidates(PLAIN, WITH)
-    return Contest(
-        {side: trials_of(prepare(plans, tmp_path, device="cpu").works, SELECT) for side, plans in sides.items()}
-    )
+    return Contest({side: trials_of(planned(plans, tmp_path), SELECT) for side, plans in sides.items()})
 
 
 def test_the_choice_does_not_change_when_the_test_set_does(contest) -> None:
     answers = []
     for data in (blobs(), scrambled(blobs())):
         trials = contest.to_do({})
-        scores = {trial.key: perform(trial, data=data) for trial in trials}
+        scores = {trial.key: attempt(trial, data=data) for trial in trials}
         tried = contest.tried({key: score for key, score in scores.items() if score is not None})
         answers.append({side: [(each.words, each.scores) for each in own] for side, own in tried.items()})
     assert answers[0] == answers[1]
@@ -118,38 +120,38 @@ def test_the_choices_are_a_study(contest) -> None:
 def test_only_runs_that_differ_in_rho_alone_are_a_choice(tmp_path) -> None:
     shares = [replace(DUAL, memory=ODEDM(20, rho=rho, dac=dac)) for rho, dac in ((0.25, (3, 4)), (0.5, (3, 2)))]
     lonely = replace(DUAL, method="der")
-    works = prepare([SMALL, *shares, lonely], tmp_path, device="cpu").works
-    assert families(works) == works[1:3]
+    jobs = planned([SMALL, *shares, lonely], tmp_path)
+    assert families(jobs) == jobs[1:3]
     sweep = [replace(DUAL, memory=ODEDM(20, rho=0.25, dac=dac)) for dac in ((3, 4), (3, 2), None)]
-    assert families(prepare(sweep, tmp_path, device="cpu").works) == []
-    both = prepare([*sweep, shares[1]], tmp_path, device="cpu").works
-    assert [work.experiment.memory.dac for work in families(both)] == [(3, 2), (3, 2)]
+    assert families(planned(sweep, tmp_path)) == []
+    both = planned([*sweep, shares[1]], tmp_path)
+    assert [job.experiment.memory.dac for job in families(both)] == [(3, 2), (3, 2)]
 
 
 def test_k_of_a_trial_is_that_of_the_whole_stream(tmp_path) -> None:
-    works = prepare([replace(DUAL, memory=ODEDM(40, rho=0.5))], tmp_path, device="cpu").works
-    (trials,) = trials_of(works, SELECT).values()
+    jobs = planned([replace(DUAL, memory=ODEDM(40, rho=0.5))], tmp_path)
+    (trials,) = trials_of(jobs, SELECT).values()
     plan, _ = held_out(blobs(), trials[0].experiment, SELECT)
     assert isinstance(plan.memory, ODEDM)
-    assert plan.memory.k == works[0].experiment.memory.k
+    assert plan.memory.k == jobs[0].experiment.memory.k
 
 
 def test_a_score_counts_when_all_its_seeds_are_there(tmp_path) -> None:
-    works = prepare([SMALL, SMALL.with_seed(1), DUAL], tmp_path, device="cpu").works
-    trials = trials_of(works, SELECT)
+    jobs = planned([SMALL, SMALL.with_seed(1), DUAL], tmp_path)
+    trials = trials_of(jobs, SELECT)
     assert [len(own) for own in trials.values()] == [2, 2]  # by configuration, not by run
-    first, second = trials[configuration(works[0])]
-    results = [result_of(work.experiment, work.checksum or "") for work in works]
+    first, second = trials[configuration(jobs[0])]
+    results = [result_of(job.experiment, job.checksum or "") for job in jobs]
     assert [held_out_score(result, SELECT, {first.key: 10.0}) for result in results] == [None] * 3
     both = {first.key: 10.0, second.key: 20.0}
     assert [held_out_score(result, SELECT, both) for result in results] == [15.0, 15.0, None]
-    other = trials_of(works, replace(SELECT, share=0.3))
+    other = trials_of(jobs, replace(SELECT, share=0.3))
     assert not {t.key for own in other.values() for t in own} & {t.key for own in trials.values() for t in own}
 
 
 def test_mini_chooses_among_its_shares(tmp_path) -> None:
     plans = [plan for plan in ready("mini").experiments() if plan.seed == 0]
-    chosen = families(prepare(plans, tmp_path, device="cpu").works)
-    assert {(work.experiment.method, work.experiment.memory.rho) for work in chosen} == {
+    chosen = families(planned(plans, tmp_path))
+    assert {(job.experiment.method, job.experiment.memory.rho) for job in chosen} == {
         (method, rho) for method in ("derpp", "icarl") for rho in (0.25, 0.5, 0.75)
     }

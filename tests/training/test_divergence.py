@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
+from jobs import job_of
 
 from odedm import Experiment, Reservoir, Run, UsageError, blobs
 from odedm.checkpoint.manifest import listed, working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stored import load
-from odedm.execute.attempt import Job, attempt
-from odedm.execute.job import Wishes
+from odedm.execute.attempt import attempt_run
 from odedm.methods.er import ER
 from odedm.training.divergence import Guard
 
@@ -55,9 +55,9 @@ def test_a_first_step_that_is_no_number_is_not_blamed_on_the_rate(monkeypatch):
 
 def test_weights_that_are_no_numbers_are_never_stored(tmp_path, monkeypatch):
     spoil(monkeypatch, 7, nan_weights)
-    job = Job(PLAN, tmp_path / "run")
+    job = job_of(PLAN, tmp_path / "run", schedule=Schedule.parse("1 steps"))
     with pytest.raises(UsageError, match=r"At step 7, in task 2 of 5, the weights '.+' are not finite") as error:
-        attempt(job, wishes=Wishes(Schedule.parse("1 steps")), data=DATA)
+        attempt_run(job, data=DATA)
     kept = listed(working_folder(job.folder))
     assert f"The last good checkpoint is '{kept[0]}'" in str(error.value)
     assert [path.name for path in kept] == ["step-00000006", "step-00000005"]

@@ -6,7 +6,7 @@ import pytest
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs
 from odedm.core.registry import METHODS
-from odedm.training.resolve import resolve
+from odedm.training.resolve import prepare
 
 PLANS = [
     Experiment(Reservoir(10)),
@@ -20,32 +20,34 @@ PLANS = [
 def test_there_and_back(plan):
     plain = json.loads(json.dumps(plan.describe()))
     assert Experiment.from_dict(plain) == plan
-    assert Experiment.from_dict({**plain, "capture": None}).capture is True
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_resolved_experiments_resolve_to_themselves(method):
     data = blobs()
-    once = resolve(Experiment(ODEDM(60, rho=0.5), method=method, data="blobs", device="cpu"), data)
+    once = prepare(Experiment(ODEDM(60, rho=0.5), method=method, data="blobs", device="cpu"), data).experiment
     again = Experiment.from_dict(json.loads(json.dumps(once.describe())))
-    assert resolve(again, data).describe() == once.describe()
+    assert prepare(again, data).experiment.describe() == once.describe()
 
 
 SPOILED = {
     "no object": (lambda plain: [], "must be an object; a list"),
-    "a field less": (lambda plain: {k: v for k, v in plain.items() if k != "seed"}, "'seed' is missing"),
-    "a field more": (lambda plain: {**plain, "x" * 999: 1}, "is unknown"),
-    "no memory": (lambda plain: {**plain, "memory": None}, "must be one of reservoir, native, odedm; None"),
-    "memory of another kind": (lambda plain: {**plain, "memory": {"name": ["odedm"]}}, r"\['odedm'\] was found"),
-    "memory with more": (lambda plain: {**plain, "memory": {**plain["memory"], "secret": 1}}, "'secret' is unknown"),
-    "memory of lists": (lambda plain: {**plain, "memory": {**plain["memory"], "replay": []}}, "replay cannot be"),
+    "a field less": (lambda plain: {k: v for k, v in plain.items() if k != "seed"}, "lacks 'seed'"),
+    "a field more": (lambda plain: {**plain, "x" * 999: 1}, "does not know"),
+    "no memory": (lambda plain: {**plain, "memory": None}, "must be one of reservoir, native, odedm; 'None'"),
+    "memory of another kind": (lambda plain: {**plain, "memory": {"name": ["odedm"]}}, "was found"),
+    "memory with more": (lambda plain: {**plain, "memory": {**plain["memory"], "secret": 1}}, "has 'secret', which"),
+    "memory of lists": (lambda plain: {**plain, "memory": {**plain["memory"], "replay": []}}, "replay must be a name"),
     "capacity of words": (lambda plain: {**plain, "memory": {**plain["memory"], "capacity": "all"}}, "whole number"),
-    "nested dac": (lambda plain: {**plain, "memory": {**plain["memory"], "dac": [[1], 2]}}, "dac cannot be"),
+    "nested dac": (lambda plain: {**plain, "memory": {**plain["memory"], "dac": [[1], 2]}}, "dac must be a pair"),
     "long dac": (lambda plain: {**plain, "memory": {**plain["memory"], "dac": [1, 2, 3]}}, "a pair"),
-    "number for a reading": (lambda plain: {**plain, "memory": {**plain["memory"], "replay": 3}}, "stored experiment"),
-    "options as a list": (lambda plain: {**plain, "options": [1]}, "options cannot be"),
-    "options of lists": (lambda plain: {**plain, "options": {"lr": [1]}}, "options cannot be"),
-    "net as a list": (lambda plain: {**plain, "net": ["mlp"]}, "net cannot be"),
+    "number for a reading": (
+        lambda plain: {**plain, "memory": {**plain["memory"], "replay": 3}},
+        "replay must be a name",
+    ),
+    "options as a list": (lambda plain: {**plain, "options": [1]}, "options must be a table"),
+    "options of lists": (lambda plain: {**plain, "options": {"lr": [1]}}, "options must be a table"),
+    "net as a list": (lambda plain: {**plain, "net": ["mlp"]}, "net must be a name"),
     "method unknown": (lambda plain: {**plain, "method": "os.system"}, "Unknown method"),
     "batch below one": (lambda plain: {**plain, "batch": 0}, "1 or more; 0"),
     "batch without end": (lambda plain: {**plain, "noise": 1e999}, "finite"),

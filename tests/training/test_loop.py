@@ -1,4 +1,5 @@
 import gc
+import json
 import weakref
 
 import numpy as np
@@ -9,7 +10,7 @@ import odedm
 from odedm import ODEDM, Experiment, Part, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.results.result import SCHEMA, Result
 from odedm.training.evaluate import evaluate
-from odedm.training.resolve import resolve_precision
+from odedm.training.resolve import prepare, resolve_precision
 
 
 def outcome_of(seed=0, **options):
@@ -53,7 +54,7 @@ def test_memory_choice_shifts_no_other_draw():
     assert first[0] == first[1], "until the first prototypes are pinned both are the same run"
 
 
-def test_result_holds_everything_and_survives_its_file(tmp_path):
+def test_result_holds_everything_and_survives_its_file():
     result = outcome_of().result
     assert result.schema == SCHEMA
     assert [len(row) for row in result.class_il] == [1, 2, 3, 4, 5]
@@ -63,13 +64,16 @@ def test_result_holds_everything_and_survives_its_file(tmp_path):
     assert {"train", "embed", "reduce", "centre", "select", "evaluate"} <= set(result.seconds)
     assert result.experiment["seed"] == 0
     assert result.experiment["memory"]["k"] == 2
-    assert result.experiment["method"] == {
-        "name": "derpp", "lr": 0.03, "momentum": 0.0, "weight_decay": 0.0, "alpha": 0.1, "beta": 0.5,
+    assert result.experiment["method"] == "derpp"
+    assert result.experiment["options"] == {
+        "lr": 0.03, "momentum": 0.0, "weight_decay": 0.0, "alpha": 0.1, "beta": 0.5,
     }  # fmt: skip
-    assert result.experiment["replay"] == "auxiliary"
+    assert result.experiment["memory"]["replay"] == "auxiliary"
+    assert result.classes == [str(label) for label in range(10)]
     assert {"odedm", "torch", "device", "precision", "commit", "data_checksum"} <= set(result.provenance)
     assert len(result.census) == 5
-    assert Result.load(result.save(tmp_path)) == result
+    assert Result.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    assert prepare(Experiment.from_dict(result.experiment)).experiment.describe() == result.experiment
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,8 @@ def test_result_holds_everything_and_survives_its_file(tmp_path):
         ("{", "Cannot read"),
         ("[]", "not a result this version reads: its schema is 'list'"),
         ('{"schema": "odedm.result/99"}', "odedm.result/99"),
-        ('{"schema": "odedm.result/1"}', "lacks experiment, class_il"),
+        ('{"schema": "odedm.result/2"}', "lacks experiment, classes, class_il"),
+        ('{"schema": "odedm.result/1"}', "of the format 'odedm.result/1' cannot be read"),
         ("\udcff", "Cannot read"),
     ],
 )
@@ -218,9 +223,8 @@ def test_a_share_of_one_is_legal_at_any_capacity():
 
 
 IMPOSSIBLE = {
-    "capacity": (lambda: Reservoir(-1), "capacity must be 0 or more; -1"),
-    "rho above one": (lambda: ODEDM(10, rho=1.5), "between 0 and 1; 1.5"),
-    "neither rho nor k": (lambda: ODEDM(10), "needs rho, .* or k"),
+    "capacity": (lambda: Reservoir(-1), "capacity must be a whole number, 0 or more; -1"),
+    "rho above one": (lambda: ODEDM(10, rho=1.5), "from 0 to 1; 1.5"),
     "k below zero": (lambda: ODEDM(10, k=-1), "0 or more; -1"),
     "rho that rounds to nothing": (lambda: train("blobs", memory=ODEDM(10, rho=0.05)), "rho|ρ"),
     "pins that do not fit": (lambda: train("blobs", memory=ODEDM(10, k=5)), "10"),
@@ -232,14 +236,14 @@ IMPOSSIBLE = {
     "screen without sinkhorn": (lambda: ODEDM(10, k=1, distance="l2", screen=5), "for the sinkhorn distance"),
     "dac": (lambda: train("blobs", memory=ODEDM(20, k=1, dac=(1, 2))), "2"),
     "factor": (lambda: train("blobs", memory=Reservoir(5), factor=3.0), "belongs to the setting 'long-tail'"),
-    "batch": (lambda: train("blobs", memory=Reservoir(5), batch=0), "batch must be 1 or more; 0"),
+    "batch": (lambda: train("blobs", memory=Reservoir(5), batch=0), "batch must be a whole number, 1 or more; 0"),
     "tasks": (lambda: train("blobs", memory=Reservoir(5), tasks=3), "10 classes do not split into 3"),
     "net for images": (lambda: train("blobs", memory=Reservoir(5), net="cnn"), "is for images"),
     "fraction for k": (lambda: ODEDM(10, k=1.5), "k must be a whole number"),
     "fraction for capacity": (lambda: Reservoir(8.0), "capacity must be a whole number"),
-    "fraction of a candidate": (lambda: ODEDM(10, k=1, candidates=2.5), "'task' or a number of rows"),
-    "no candidates": (lambda: ODEDM(10, k=1, candidates=None), "'task' or a number of rows"),
-    "rho as a word": (lambda: ODEDM(10, rho="0.5"), "rho must be a finite number"),
+    "fraction of a candidate": (lambda: ODEDM(10, k=1, candidates=2.5), "'task' or a whole number"),
+    "no candidates": (lambda: ODEDM(10, k=1, candidates=None), "'task' or a whole number"),
+    "rho as a word": (lambda: ODEDM(10, rho="0.5"), "rho must be a number from 0 to 1"),
     "endless gamma": (lambda: ODEDM(10, k=1, gamma=float("inf")), "gamma must be a finite number"),
     "half a dac": (lambda: ODEDM(10, k=1, dac=(3,)), "a pair"),
     "memory as a word": (lambda: train("blobs", memory="odedm"), "must be a Reservoir, Native or ODEDM"),

@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 import torch
 from driver import Driver
+from jobs import job_of, run_all
 from safetensors.numpy import load_file, save_file
 from test_cuda_graph import Emulated
 from test_resume_matrix import check_equal, timeless
 
-from odedm import ODEDM, Experiment, Looks, Native, Reservoir, Run, UsageError, blobs, shapes, train
+from odedm import ODEDM, Experiment, Native, Observation, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.seal import seal
-from odedm.execute.attempt import Job, attempt
-from odedm.execute.job import Wishes
-from odedm.execute.lanes import run_jobs
+from odedm.execute.attempt import attempt_run
+from odedm.execute.job import Progressed, Said
 from odedm.methods.icarl import ICarl
 from odedm.results.compare import compare
-from odedm.results.result import EVIDENCE_FILE, FILE, Result
+from odedm.results.folder import EVIDENCE_FILE, FILE
+from odedm.results.result import Result
 from odedm.results.verify import verify
 from odedm.training.evidence import PER_CLASS, undisturbed
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
-BOTH = Looks(evidence=True, anytime=3)
+BOTH = Observation(evidence=True, anytime=3)
 MEMORIES = {"reservoir": Reservoir(20), "native": Native(20), "odedm": ODEDM(20, k=1)}
 PAIRS = [
     ("derpp", "odedm"), ("icarl", "native"), ("icarl", "odedm"), ("icarl", "reservoir"), ("puridiver", "native"),
@@ -33,9 +34,9 @@ PAIRS = [
 ]  # fmt: skip
 
 
-def run_of(method, memory, data=VECTORS, looks=None, **words):
+def run_of(method, memory, data=VECTORS, observation=None, **words):
     words = {"method": method, "data": data.name, "device": "cpu", "batch": 8, **words}
-    return Run(Experiment(MEMORIES[memory], **words), data, looks)
+    return Run(Experiment(MEMORIES[memory], **words), data, observation)
 
 
 def without_looks(result):
@@ -64,19 +65,19 @@ def test_looking_changes_no_number(method, memory):
 
 
 def test_tests_are_spread_over_each_task_and_end_with_its_own():
-    outcome = run_of("er", "reservoir", looks=Looks(anytime=2)).finish()
+    outcome = run_of("er", "reservoir", observation=Observation(anytime=2)).finish()
     rows, values = zip(*outcome.result.anytime, strict=True)
     assert rows == (16, 26, 42, 52, 68, 78, 94, 104, 120, 130), "13 rows a class, batches of 8"
     assert list(values[1::2]) == outcome.result.acc
-    often = run_of("er", "reservoir", looks=Looks(anytime=10**9)).finish().result.anytime
+    often = run_of("er", "reservoir", observation=Observation(anytime=10**9)).finish().result.anytime
     ends = [start + done for start in range(0, 130, 26) for done in (8, 16, 24, 26)]
     assert [rows for rows, _ in often] == ends, "at most one a batch"
     assert [pair for pair in often if pair[0] in rows] == outcome.result.anytime
 
 
 def test_a_test_in_mid_task_is_on_the_tasks_so_far_the_running_one_included():
-    looks, seen = Looks(anytime=2), []
-    run = run_of("er", "reservoir", looks=looks)
+    looks, seen = Observation(anytime=2), []
+    run = run_of("er", "reservoir", observation=looks)
     own = run._evaluate
 
     def evaluate(task):
@@ -91,7 +92,7 @@ def test_a_test_in_mid_task_is_on_the_tasks_so_far_the_running_one_included():
 
 
 def test_stored_rows_that_are_mixed_in_are_not_counted_as_seen():
-    outcome = run_of("icarl", "reservoir", looks=Looks(anytime=99)).finish()
+    outcome = run_of("icarl", "reservoir", observation=Observation(anytime=99)).finish()
     rows = [rows for rows, _ in outcome.result.anytime]
     assert rows == sorted(set(rows)), "it grows from test to test"
     assert [value for rows, value in outcome.result.anytime if rows % 26 == 0] == outcome.result.acc
@@ -102,7 +103,7 @@ def test_class_means_of_a_look_are_those_of_the_weights_and_are_not_left_behind(
     """Also where steps are replayed, which runs none of the method's own code."""
     found = []
     for recorded in (False, True):
-        run = run_of("icarl", memory, shapes(), Looks(anytime=99), batch=4)
+        run = run_of("icarl", memory, shapes(), Observation(anytime=99), batch=4)
         if recorded:
             run.stepper.recorder = lambda run=run: Emulated(run)
         left = []
@@ -159,7 +160,7 @@ def test_a_run_that_diverges_says_so_in_mid_task():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ({"anytime": -1}, "a whole number, 0 for none; -1 was given"),
+        ({"anytime": -1}, "a whole number, 0 or more; -1 was given"),
         ({"anytime": 2.5}, "2.5 was given"),
         ({"anytime": True}, "True was given"),
         ({"evidence": 1}, "true or false; 1 was given"),
@@ -210,8 +211,8 @@ def plan_of(memory="odedm", **words):
     return Experiment(MEMORIES[memory], **{"method": "derpp", "data": "blobs", "device": "cpu", "batch": 16} | words)
 
 
-def kill(done, rows):
-    if done >= rows / 2:
+def kill(event):
+    if isinstance(event, Progressed) and event.done >= event.total / 2:
         raise _Killed
 
 
@@ -220,19 +221,22 @@ def kill(done, rows):
     [
         (BOTH, BOTH, False, None),
         (BOTH, None, False, None),
-        (BOTH, Looks(), False, "began with evidence and 3 tests a task, and goes on so. To have it without"),
-        (Looks(), BOTH, False, "began without evidence or any-time accuracy, and goes on so. To have it with"),
-        (Looks(), BOTH, True, None),
+        (BOTH, Observation(), False, "began with evidence and 3 tests a task, and goes on so. To have it without"),
+        (Observation(), BOTH, False, "began without evidence or any-time accuracy, and goes on so. To have it with"),
+        (Observation(), BOTH, True, None),
         (None, BOTH, False, "began without evidence"),
     ],
 )
-def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, began, asked, fresh, said):
-    straight = attempt(Job(plan_of(), tmp_path / "straight"), wishes=Wishes(looks=BOTH))
-    job, often = Job(plan_of(), tmp_path / "killed"), Schedule.parse("3 steps")
+def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, monkeypatch, began, asked, fresh, said):
+    monkeypatch.setattr("odedm.execute.attempt.TICK", 0.0)
+    straight = attempt_run(job_of(plan_of(), tmp_path / "straight", observation=BOTH))
+    often = Schedule.parse("3 steps")
+    job = job_of(plan_of(), tmp_path / "killed", schedule=often, observation=began)
     with pytest.raises(_Killed):
-        attempt(job, kill, Wishes(often, looks=began))
-    lines = []
-    again = attempt(job, wishes=Wishes(often, fresh, looks=asked), say=lines.append)
+        attempt_run(job, kill)
+    told = []
+    again = attempt_run(job_of(plan_of(), job.folder, schedule=often, fresh=fresh, observation=asked), told.append)
+    lines = [event.line for event in told if isinstance(event, Said)]
     assert any("began with" in line for line in lines) == (said is not None)
     assert said is None or said in lines[0]
     looked = began == BOTH or fresh
@@ -242,19 +246,10 @@ def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, began, asked,
         assert (job.folder / EVIDENCE_FILE).read_bytes() == (tmp_path / "straight" / EVIDENCE_FILE).read_bytes()
 
 
-class Silent:
-    def progress(self, job, done, total):
-        pass
-
-    def finished(self, job, result):
-        pass
-
-
 def test_lanes_look_as_a_run_alone_does(tmp_path):
-    jobs = [Job(plan_of(seed=seed), tmp_path / f"seed-{seed}") for seed in range(2)]
-    beside = run_jobs(jobs, Silent(), lanes=2, looks=BOTH)
-    for job, result in zip(jobs, beside, strict=True):
-        alone = attempt(Job(job.experiment, tmp_path / "alone" / job.folder.name), wishes=Wishes(looks=BOTH))
+    jobs = [job_of(plan_of(seed=seed), tmp_path / f"seed-{seed}", observation=BOTH) for seed in range(2)]
+    for job, result in zip(jobs, run_all(jobs, lanes=2), strict=True):
+        alone = attempt_run(job_of(job.experiment, tmp_path / "alone" / job.folder.name, observation=BOTH))
         assert result.anytime == alone.result.anytime
         other = tmp_path / "alone" / job.folder.name / EVIDENCE_FILE
         assert (job.folder / EVIDENCE_FILE).read_bytes() == other.read_bytes()
@@ -263,7 +258,7 @@ def test_lanes_look_as_a_run_alone_does(tmp_path):
 @pytest.fixture(scope="module")
 def looked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("looked") / "run"
-    attempt(Job(plan_of(), folder), wishes=Wishes(looks=BOTH))
+    attempt_run(job_of(plan_of(), folder, observation=BOTH))
     return folder
 
 
@@ -292,7 +287,7 @@ def test_evidence_is_sealed_and_sound(looked):
 
 @pytest.mark.parametrize("memory", ["reservoir", "native"])
 def test_a_memory_that_chooses_nothing_gives_features_alone(memory, tmp_path):
-    attempt(Job(plan_of(memory), tmp_path / "run"), wishes=Wishes(looks=BOTH))
+    attempt_run(job_of(plan_of(memory), tmp_path / "run", observation=BOTH))
     assert set(load_file(tmp_path / "run" / EVIDENCE_FILE)) == {"feature.data", "feature.memory"}
     assert broken(tmp_path / "run") == {}
 
@@ -300,7 +295,7 @@ def test_a_memory_that_chooses_nothing_gives_features_alone(memory, tmp_path):
 def test_an_empty_memory_and_means_in_place_of_rows_are_sound_too(tmp_path):
     for name, memory in {"empty": Reservoir(0), "mixup": ODEDM(20, k=1, mixup=True)}.items():
         plan = replace(plan_of(), memory=memory, method="er")
-        attempt(Job(plan, tmp_path / name), wishes=Wishes(looks=BOTH))
+        attempt_run(job_of(plan, tmp_path / name, observation=BOTH))
         assert broken(tmp_path / name) == {}
     assert set(load_file(tmp_path / "empty" / EVIDENCE_FILE)) == {"feature.data"}
 
@@ -336,8 +331,8 @@ SPOILED = {
     "half a choice": (columns(lambda c: {k: v for k, v in c.items() if k != "choice.label"}), "evidence",
                       "lacks choice.label"),
     "a row twice": (columns(lambda c: c["choice.index"].__setitem__(slice(0, 2), 5)), "evidence", "twice"),
-    "pairs that are none": (anytime(lambda pairs: [[1, 2, 3]]), "any time", "pairs"),
-    "a word": (anytime(lambda pairs: "often"), "any time", "pairs"),
+    "pairs that are none": (anytime(lambda pairs: [[1, 2, 3]]), "result", "pairs"),
+    "a word": (anytime(lambda pairs: "often"), "result", "pairs"),
     "nothing": (anytime(lambda pairs: []), "any time", "no accuracies"),
     "time that goes back": (anytime(lambda pairs: pairs[::-1]), "any time", "do not grow"),
     "a better end": (anytime(lambda pairs: [*pairs[:-1], [pairs[-1][0], 99.5]]), "any time", "not among them"),
@@ -362,7 +357,9 @@ def test_evidence_that_is_gone_is_missed(copy):
 
 
 def test_what_was_looked_at_is_compared_where_both_looked():
-    blind, few, many = (run_of("er", "reservoir", looks=Looks(anytime=n)).finish().result for n in (0, 2, 4))
+    blind, few, many = (
+        run_of("er", "reservoir", observation=Observation(anytime=n)).finish().result for n in (0, 2, 4)
+    )
     assert compare(blind, few).same_outcome, "to look is no difference"
     assert compare(few, few).same_outcome
     assert [row[0] for row in compare(few, many).outcome] == ["mean accuracy at any time, %"]

@@ -22,7 +22,7 @@ MEMORIES = {
     "odedm rho 1": ODEDM(16, rho=1.0),
     "odedm mixup": ODEDM(20, k=1, mixup=True),
     **{f"policy {policy}": Native(20, policy) for policy in POLICIES},
-    **{f"odedm over {policy}": ODEDM(20, k=1, short=policy) for policy in POLICIES},
+    **{f"odedm over {policy}": ODEDM(20, k=1, short_policy=policy) for policy in POLICIES},
 }
 
 
@@ -42,7 +42,7 @@ def check_equal(one, other):
     """Everything but times, and how many steps this process made."""
     (straight, outcome), (killed, again) = one, other
     for each in (straight, killed):
-        each.run.clock.seconds.clear()
+        each.run.timer.seconds.clear()
     assert equal_states(straight.capture(), killed.capture()) == []
     a, b = (timeless(each.result) for each in (outcome, again))
     assert a == b
@@ -139,5 +139,5 @@ def test_whatever_is_lost_shows(lost):
     SPOILERS[lost](other.roots)
     other.go()
     for each in (straight, other):
-        each.run.clock.seconds.clear()
+        each.run.timer.seconds.clear()
     assert equal_states(straight.capture(), other.capture())

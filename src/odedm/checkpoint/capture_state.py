@@ -22,7 +22,7 @@ from torch import Tensor, nn
 Node = Any
 """What JSON can hold: a scalar as itself, anything else as a list that starts with its kind."""
 
-VOLATILE = {"odedm.core.timer.Clock": frozenset({"_since", "_running"})}
+VOLATILE = {"odedm.core.timer.Timer": frozenset({"_since", "_running"})}
 """Attributes that mean something to one process only: a reading of its clock, the blocks it is in."""
 
 MODULE_MACHINERY = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}

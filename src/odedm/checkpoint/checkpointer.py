@@ -1,4 +1,4 @@
-"""When a run is stored, and by whom: the one object that a loop asks after every step and every task."""
+"""Decides when a run's state is saved: the one object that the training loop asks after every step and every task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stored import Checkpoint, Meta, Position, clear, load_latest, restore, save
 
 
-class Keeper:
+class Checkpointer:
     """Stores a run's state when its schedule says so, and when `stop` does: then the run may end without loss.
 
     `roots` is what of the run is state, `outside` the tensors that it only refers to; `check` is asked before each
@@ -46,6 +46,8 @@ class Keeper:
         self._counts = bool(self.schedule.steps or self.schedule.seconds)
         self._begun = self._time = time.monotonic()
         self._step, self._cost, self._spent = position().step, 0.0, 0.0
+        self.on_store: Callable[[], None] = lambda: None
+        """Called when a checkpoint is on the disk."""
         self.last: Path | None = None
         """The last checkpoint that was written or found: where the run goes on from if it fails now."""
 
@@ -99,4 +101,5 @@ class Keeper:
             self._step, self._time = position.step, time.monotonic()
             self._cost = self._time - start
             self._spent += self._cost
+        self.on_store()
         return self.last

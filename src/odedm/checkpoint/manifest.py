@@ -13,7 +13,7 @@ from odedm.core.errors import UsageError
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.seal import not_a_file, sound
 
-SCHEMA = "odedm.checkpoint/1"
+SCHEMA = "odedm.checkpoint/2"
 FOLDER = "checkpoints"
 MANIFEST, TENSORS, TREE = "manifest.json", "state.safetensors", "state.json"
 NAME = re.compile(r"step-(\d{8,15})")
@@ -38,7 +38,7 @@ class Meta:
     configuration: Mapping[str, Any]
     data_checksum: str
     versions: Mapping[str, str] = field(default_factory=dict)
-    looks: Mapping[str, Any] = field(default_factory=dict)
+    observation: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Unfit(Exception):
@@ -82,7 +82,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise Unfit(f"{MANIFEST} is a {type(plain).__name__}, not an object")
     schema = plain.get("schema")
     if schema != SCHEMA:
-        raise Unfit(f"its format is {str(schema)[:60]!r}, and this version reads '{SCHEMA}'")
+        raise Unfit(f"its format is {str(schema)[:60]!r}, and this version reads '{SCHEMA}'{_who_can(plain)}")
     seal = plain.pop("seal", None)
     if seal != text_fingerprint(plain):
         raise Unfit(f"{MANIFEST} was changed after it was written: its seal is broken")
@@ -90,6 +90,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if fault:
         raise Unfit(f"{MANIFEST} is not sound: {fault}")
     return plain
+
+
+def _who_can(plain: Mapping[str, Any]) -> str:
+    """Which version of the code wrote a checkpoint of another format, and so can finish its run."""
+    versions = plain.get("versions")
+    if not isinstance(versions, dict):
+        return ""
+    wrote = f"odedm {str(versions.get('odedm'))[:20]} at commit {str(versions.get('commit'))[:41]}"
+    return f"; {wrote} wrote it and can finish the run"
 
 
 def inspect(work: Path) -> dict[str, Any]:
@@ -112,7 +121,7 @@ def _ill_formed(plain: Mapping[str, Any], folder: Path) -> str | None:  # noqa: 
     versions = plain.get("versions")
     if not isinstance(versions, dict) or not all(isinstance(each, str) for each in versions.values()):
         return "its versions are not names"
-    if not isinstance(plain.get("looks", {}), dict):
+    if not isinstance(plain.get("observation"), dict):
         return "what it looks at is not said as it should be"
     if not isinstance(position, dict) or set(position) != {"task", "step", "rows"}:
         return "its position is not a task, a step and rows"

@@ -20,7 +20,7 @@ class Stopped(KeyboardInterrupt):
         self.signal = signal
 
 
-class Wish:
+class StopFlag:
     """A flag that a signal sets; `number` is that signal's."""
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Wish:
 
 
 @contextmanager
-def heard(*, at_once: bool = False) -> Iterator[Wish]:
+def stop_on_signal(*, at_once: bool = False) -> Iterator[StopFlag]:
     """Inside the block the first SIGINT or SIGTERM sets the wish, the second interrupts; with `at_once` the first does.
 
     Only the main thread can do this; elsewhere the wish is never set by itself. Afterwards signals are as before.
     """
-    wish = Wish()
+    wish = StopFlag()
     if threading.current_thread() is not threading.main_thread():
         yield wish
         return

@@ -144,7 +144,7 @@ def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
 def load(folder: Path, expected: Meta | None = None) -> Checkpoint:
     """One checkpoint, read only after all of it was found to be as it was written."""
     manifest = read_manifest(folder)
-    meta = Meta(manifest["configuration"], manifest["data_checksum"], manifest["versions"], manifest.get("looks", {}))
+    meta = Meta(manifest["configuration"], manifest["data_checksum"], manifest["versions"], manifest["observation"])
     warnings: tuple[str, ...] = ()
     if expected is not None:
         _check_owner(meta, expected)
@@ -183,7 +183,7 @@ def _write(staging: Path, state: State, meta: Meta, position: Position) -> None:
         "configuration_hash": text_fingerprint(dict(meta.configuration)),
         "data_checksum": meta.data_checksum,
         "versions": dict(meta.versions),
-        "looks": dict(meta.looks),
+        "observation": dict(meta.observation),
         "files": listing(staging, (TENSORS, TREE)),
     }
     plain = json.loads(json.dumps(plain))  # tuples become lists before the seal, as they will be after reading

@@ -1,46 +1,81 @@
-"""What people see in a terminal while runs go on: progress on the error stream, so that results can be piped."""
+"""The progress board: what people see on the error stream while jobs go on, in a terminal or in a log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from odedm.execute.lanes import Job
+from odedm.core.text import printable
+from odedm.execute.eta import in_words
+from odedm.execute.job import Job
+from odedm.execute.observers import Observer
 from odedm.results.result import Result
 
-PLAIN_STEPS = 5
-"""Without a terminal to redraw, say something this many times."""
+EVERY = 10.0
+"""Seconds between two lines where there is no terminal to redraw."""
+LONGEST = 2000
 
 
-class Board:
-    """A bar for all runs together and one for every run under way."""
+@dataclass
+class Best:
+    """The configuration with the largest mean accuracy over the seeds that are done."""
 
-    def __init__(self, jobs: Sequence[Job], console: Console, *, quiet: bool = False) -> None:
-        self.console, self.quiet = console, quiet
-        self.names = [f"{_title(job)} · seed {job.experiment.seed}" for job in jobs]
-        self.finished_jobs = 0
-        self.bars: dict[int, TaskID] = {}
+    scores: dict[str, list[float]] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict)
+
+    def add(self, job: Job, result: Result) -> None:
+        """Count a finished run."""
+        mark = job.experiment.slug()
+        self.scores.setdefault(mark, []).append(result.acc_last)
+        self.titles[mark] = job.title.rpartition(" · seed")[0]
+
+    def words(self) -> str:
+        """The best so far in words; empty before the first run.
+
+        >>> Best().words()
+        ''
+        """
+        if not self.scores:
+            return ""
+        mark = max(self.scores, key=lambda each: sum(self.scores[each]) / len(self.scores[each]))
+        own = self.scores[mark]
+        seeds = f"{len(own)} seed{'s' if len(own) > 1 else ''}"
+        return f"best so far {self.titles[mark]}: ACC {sum(own) / len(own):.1f} % ({seeds})"
+
+
+class Board(Observer):
+    """Bars in a terminal, else a line now and then: what is done, running and failed, time left, the best so far."""
+
+    def __init__(
+        self,
+        console: Console,
+        total: int,
+        done: int = 0,
+        *,
+        quiet: bool = False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.console, self.quiet, self._now = console, quiet, now
+        self.total, self.done, self.failures = total, done, 0
+        self.best = Best()
+        self._running: dict[str, str] = {}
+        self._bars: dict[str, TaskID] = {}
+        self._line_at = now() + EVERY / 2
+        self._left: float | None = None
         self.bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=28),
+            BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=quiet or not console.is_terminal,
         )
-        self.overall = self.bar.add_task(f"{len(jobs)} runs", total=len(jobs))
+        self.overall = self.bar.add_task("", total=total, completed=done)
 
     def __enter__(self) -> Board:
         self.bar.start()
@@ -49,25 +84,60 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def progress(self, job: int, done: int, total: int) -> None:
-        """Move the bar of one run."""
-        if job not in self.bars:
-            self.bars[job] = self.bar.add_task(f"  {self.names[job]}", total=total)
-        self.bar.update(self.bars[job], completed=done)
+    def started(self, job: Job) -> None:
+        """Count a job as running."""
+        self._running[job.key] = job.title
 
-    def finished(self, job: int, result: Result) -> None:
-        """Take the run's bar away and count it; without a terminal, print a line now and then."""
-        self.finished_jobs += 1
-        if job in self.bars:
-            self.bar.remove_task(self.bars.pop(job))
-        self.bar.update(self.overall, completed=self.finished_jobs)
-        every = max(1, len(self.names) // PLAIN_STEPS)
-        if not self.quiet and not self.console.is_terminal and self.finished_jobs % every == 0:
-            self.console.print(
-                f"{self.finished_jobs} of {len(self.names)} runs: {self.names[job]}, ACC {result.acc_last:.1f} %"
-            )
+    def progress(self, job: Job, done: int, total: int) -> None:
+        """Move the bar of one job."""
+        if job.key not in self._bars:
+            self._bars[job.key] = self.bar.add_task(f"  {job.title}", total=total)
+        self.bar.update(self._bars[job.key], completed=done)
 
+    def finished(self, job: Job, result: Result) -> None:
+        """Count a run."""
+        self.done += 1
+        self.best.add(job, result)
+        self._over(job)
 
-def _title(job: Job) -> str:
-    plan = job.experiment
-    return f"{plan.method} · {plan.memory.name}"
+    def scored(self, job: Job, score: float) -> None:  # noqa: ARG002 - scores are shown in the end
+        """Count a trial."""
+        self.done += 1
+        self._over(job)
+
+    def lost(self, job: Job, reason: str) -> None:
+        """Say what happened to a worker."""
+        self._over(job)
+        self.said(f"{job.title}: {reason}. It goes on from its last checkpoint.")
+
+    def failed(self, job: Job, reason: str) -> None:
+        """Say what failed, and count it."""
+        self.failures += 1
+        self._over(job)
+        self.said(f"Failed: {job.title}: {reason}")
+
+    def said(self, line: str) -> None:
+        """Print a line."""
+        self.console.print(printable(line, LONGEST), markup=False, highlight=False, soft_wrap=True)
+
+    def tick(self, left: float | None) -> None:
+        """Redraw the first line, or print it if it is time."""
+        self._left = left
+        self.bar.update(self.overall, description=self.words(), completed=self.done)
+        if self._now() >= self._line_at and not self.console.is_terminal and not self.quiet:
+            self._line_at = self._now() + EVERY
+            self.said(self.words())
+
+    def words(self) -> str:
+        """Where the jobs stand, in one line."""
+        parts = [f"{self.done} of {self.total} done", f"{len(self._running)} running"]
+        parts += [f"{self.failures} failed"] if self.failures else []
+        parts += [f"about {in_words(self._left)} left"] if self._left is not None else []
+        best = self.best.words()
+        return " · ".join([*parts, *([best] if best else [])])
+
+    def _over(self, job: Job) -> None:
+        self._running.pop(job.key, None)
+        if job.key in self._bars:
+            self.bar.remove_task(self._bars.pop(job.key))
+        self.bar.update(self.overall, description=self.words(), completed=self.done)

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import functools
+import json
 import signal
+import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 
 from odedm.core.errors import UsageError
+from odedm.core.text import printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 out, err = Console(emoji=False), Console(stderr=True, emoji=False)  # a :x: in a file name is no emoji
 
-REFUSED = 2
+SOME_FAILED, REFUSED = 1, 2
+LONGEST = 10_000
+
+
+def tell(line: object) -> None:
+    """A line on standard output, as it is: names in it are no markup, and what a terminal would obey is left out."""
+    out.print(printable(line, LONGEST), markup=False, highlight=False, soft_wrap=True)
+
+
+def say(line: object) -> None:
+    """A line on the error stream, for whoever looks on: results can be piped without it."""
+    err.print(printable(line, LONGEST), markup=False, highlight=False, soft_wrap=True)
+
+
+def tell_json(plain: Any) -> None:
+    """Plain data on standard output, and nothing else."""
+    sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
 
 
 def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -46,4 +66,13 @@ def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 def _say_error(sentence: str) -> None:
     err.print("[bold red]Error:[/]", end=" ")
-    err.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    say(sentence)
+
+
+def print_runs(folders: list[Path], form: str = "rich") -> None:
+    """Finished runs side by side, as a table on standard output."""
+    from odedm.report.load import load
+    from odedm.report.summary import summarise
+    from odedm.report.tables import print_table
+
+    print_table(summarise(load(folders)), out, form)

@@ -1,8 +1,7 @@
-"""`odedm data …`: list, get, import, verify and show data sets; parses, calls, prints, nothing else."""
+"""`odedm data …`: list, get, import, verify and show data sets."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from odedm.cli import console
-from odedm.cli.console import err, out
+from odedm.cli.console import err, out, tell, tell_json
+from odedm.cli.options import AsJson
 from odedm.core.errors import UsageError, choose
 from odedm.core.registry import DATASETS
 
@@ -35,7 +35,6 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="The data set's name.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a data set of that name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 
 guarded = console.guarded("Nothing half-made was left behind; a download goes on where it stopped.")
 
@@ -64,16 +63,16 @@ def progress(screen: Console = err) -> Iterator[Watch]:
         yield watch
 
 
-def settle(data: str, size: int | None = None) -> str:
+def import_if_path(data: str, size: int | None = None) -> str:
     """The name of a data set that is then certain to be here: a path is imported first, with a bar."""
-    from odedm.data import cache
+    from odedm.data.opening import find_or_import
 
     if data in DATASETS:
         if size is not None:
             raise UsageError(f"--size is for pictures given by their path; '{data}' has its own size.")
         return data
     with progress() as watch:
-        return cache.settle(data, size, watch=watch).name
+        return find_or_import(data, size, watch=watch).name
 
 
 @app.command("list")
@@ -90,15 +89,13 @@ def list_(as_json: AsJson = False) -> None:
         rows.append((name, state or f"odedm data get {name}", known.about))
     rows += [(name, _state(found) or "", _about(found)) for name, found in here.items()]
     if as_json:
-        sys.stdout.write(json.dumps([dict(zip(("name", "state", "about"), row, strict=True)) for row in rows]) + "\n")
+        tell_json([dict(zip(("name", "state", "about"), row, strict=True)) for row in rows])
         return
     table = Table("name", "state", "about", box=None, padding=(0, 2, 0, 0))
     for row in rows:
         table.add_row(*row)
     out.print(table)
-    out.print(
-        f"Imported data sets live in {cache.root()} (set ODEDM_DATA to change it).", highlight=False, soft_wrap=True
-    )
+    tell(f"Imported data sets live in {cache.root()} (set ODEDM_DATA to change it).")
 
 
 def _state(found: Manifest | str | None) -> str | None:
@@ -133,7 +130,7 @@ def get(
     known = choose("published data set", name, PUBLISHED)
     if cache.is_cached(name) and not overwrite:
         cache.load_manifest(name)
-        out.print(f"'{name}' is here already; `odedm data verify {name}` checks it.", highlight=False, soft_wrap=True)
+        tell(f"'{name}' is here already; `odedm data verify {name}` checks it.")
         return
     official = known.archives[0]
     folder = prepared(cache.root() / ".downloads")
@@ -190,7 +187,7 @@ def verify(name: Name) -> None:
     from odedm.data import cache
 
     manifest = cache.verify(name)
-    out.print(f"'{name}' is sound: checksum {manifest.checksum}.", highlight=False)
+    tell(f"'{name}' is sound: checksum {manifest.checksum}.")
 
 
 @app.command()
@@ -208,13 +205,8 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
 def _done(manifest: Manifest) -> None:
     skipped = f" {manifest.skipped} other files were skipped." if manifest.skipped else ""
-    out.print(f"Imported '{manifest.name}': {_about(manifest)}{skipped}", highlight=False, markup=False, soft_wrap=True)
-    out.print(
-        f"Use it: odedm run --data {manifest.name} --tasks {manifest.tasks}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    tell(f"Imported '{manifest.name}': {_about(manifest)}{skipped}")
+    tell(f"Use it: odedm run --data {manifest.name} --tasks {manifest.tasks}")
 
 
 def _print(manifest: Manifest) -> None:

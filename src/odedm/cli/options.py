@@ -1,59 +1,186 @@
-"""From words on the command line to parts of an experiment: NAME=VALUE pairs and the memory with its wishes."""
+"""Options of commands, made from settings that describe themselves: a setting that is added is an option at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
-from odedm.core.errors import UsageError
-from odedm.training.experiment import ODEDM, Native, Reservoir
+import typer
+
+from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, Whole, default_of, settings_of
+from odedm.core.errors import UsageError, choose
+from odedm.core.registry import MEMORIES
+from odedm.memory.settings import KINDS, MemorySettings
+from odedm.training.experiment import Experiment
+
+SPELLING = {"options": "--set", "net_options": "--net-option"}
+"""Options that are not spelled as their settings."""
+
+METAVARS: dict[type, str] = {Whole: "N", Number: "X", OneOf: "NAME", Flag: " "}
+"""What stands for a value in help."""
+PANELS = ("What", "Stream", "Method", "Memory", "ODEDM", "Choices", "Protocol", "Run", "How", "Observe", "Where")
+"""The headings of help, in their order."""
+
+Given = dict[str, Any]
+"""What was given on the command line, by the names of settings."""
+
+Events = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Add what happens as JSON lines, e.g. events.jsonl.", rich_help_panel="Observe"),
+]
+Logs = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write TensorBoard logs.", rich_help_panel="Observe")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+Checkpoints = Annotated[
+    str,
+    typer.Option(
+        metavar="WHEN",
+        help="Store the state after each 'task', every 'N steps' or 'N seconds', 'never'; 'auto': after each task "
+        "while that takes no more than 2 % of the time.",
+        rich_help_panel="Run",
+    ),
+]
 
 
-def pairs(flag: str, what: str, example: str, given: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-    """NAME=VALUE pairs of a repeatable option, added to the options that are there already."""
+def spelling(name: str, own: Setting) -> str:
+    """How a setting is spelled on the command line.
+
+    >>> spelling("class_order", settings_of(Experiment)["class_order"])
+    '--class-order'
+    """
+    plain = SPELLING.get(name, "--" + name.replace("_", "-"))
+    return f"{plain}/--no-{plain[2:]}" if isinstance(own.kind, Flag) else plain
+
+
+def words(kind: Any, name: str, own: Setting) -> str:
+    """A setting's help: what it is, the names it takes, its default."""
+    names = f" {' | '.join(own.kind.names)}." if isinstance(own.kind, OneOf) else ""
+    again = " Again and again." if isinstance(own.kind, NamedValues) else ""
+    default = shown_default(kind, name, own)
+    return f"{own.help}{names}{again}" + (f" [dim]\\[{default}][/]" if default else "")
+
+
+def shown_default(kind: Any, name: str, own: Setting) -> str:
+    """The default in words; empty where there is none to speak of.
+
+    >>> shown_default(Experiment, "draw", settings_of(Experiment)["draw"])
+    'as many as batch'
+    """
+    default = default_of(kind, name)
+    if own.default_words is not None or default is None:
+        return own.default_words or ""
+    if isinstance(own.kind, NamedValues) or default is False:
+        return ""
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _parameter(kind: Any, name: str, own: Setting) -> inspect.Parameter:
+    given: Any = list[str] if isinstance(own.kind, NamedValues) else own.kind.given_as
+    option = typer.Option(
+        spelling(name, own),
+        metavar=own.metavar or METAVARS.get(type(own.kind), "TEXT"),
+        help=words(kind, name, own),
+        rich_help_panel=own.panel,
+        show_default=False,
+    )
+    annotation: Any = Annotated[given | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def with_settings(*sources: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every setting of some kinds; it gets those that were given as its first argument.
+
+    A source is a kind, or a pair of one and the names of the settings that are wanted. Where two share a setting, it is
+    one option. Options are ordered by their panels, the command's own among them.
+    """
+    generated: dict[str, inspect.Parameter] = {}
+    for source in sources:
+        kind, names = source if isinstance(source, tuple) else (source, settings_of(source))
+        for name in names:
+            generated.setdefault(name, _parameter(kind, name, settings_of(kind)[name]))
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+
+        @functools.wraps(command)
+        def wrapper(**values: Any) -> None:
+            given = {name: values.pop(name) for name in generated}
+            command({name: value for name, value in given.items() if value is not None}, **values)
+
+        every = [*generated.values(), *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own)]
+        every.sort(key=_place)
+        wrapper.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {each.name: each.annotation for each in every}
+        return wrapper
+
+    return wrap
+
+
+def _place(parameter: inspect.Parameter) -> int:
+    """Where a parameter stands: arguments first, then options by their panels."""
+    info = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
+    panel = getattr(info, "rich_help_panel", None)
+    return PANELS.index(panel) if panel in PANELS else -1
+
+
+def pairs(flag: str, what: str, given: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE pairs of an option that is given again and again."""
+    found: dict[str, str] = {}
     for pair in given:
         name, sign, value = pair.partition("=")
         if not sign or not name:
-            raise UsageError(f"{flag} takes NAME=VALUE, e.g. {flag} {example}; '{pair}' was given.")
-        if name in options:
+            raise UsageError(f"{flag} takes NAME=VALUE, e.g. {flag} lr=0.1; '{pair}' was given.")
+        if name in found:
             raise UsageError(f"The {what} '{name}' was given twice; give it once.")
-        options[name] = value
-    return options
+        found[name] = value
+    return found
 
 
-def memory(name: str, capacity: int, policy: str | None, wishes: dict[str, Any]) -> Reservoir | Native | ODEDM:
-    """The memory by its name; what was wished for (by option, without dashes) must belong to it."""
-    if policy is not None and name != "native":
-        hint = "use --short for the short-term part of odedm" if name == "odedm" else "leave it out, or --memory native"
-        raise UsageError(f"--policy: for the native memory alone, not for '{name}'; {hint}.")
-    if name != "odedm":
-        if wishes:
-            names = ", ".join(f"--{each}" for each in wishes)
-            raise UsageError(f"{names}: for the odedm memory alone, not for '{name}'. Leave out, or --memory odedm.")
-        return Reservoir(capacity) if name == "reservoir" else Native(capacity, policy)
-    if "dac" in wishes and wishes.pop("no-dac", False):
-        raise UsageError("--dac and --no-dac exclude each other; give one.")
-    if wishes.pop("no-dac", False):
-        wishes["dac"] = None
-    elif "dac" in wishes:
-        wishes["dac"] = _dac(wishes["dac"])
-    if "candidates" in wishes and wishes["candidates"] != "task":
-        wishes["candidates"] = _number("--candidates takes 'task' or a number of rows per class", wishes["candidates"])
-    if "rho" not in wishes and "k" not in wishes:
-        wishes["rho"] = 0.25
-    if "rho" in wishes and "k" in wishes:
+def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Experiment:
+    """The experiment that was asked for; `before` is a described one whose settings hold where nothing was given."""
+    own = {name: value for name, value in given.items() if name in settings_of(Experiment)}
+    if "options" in own:
+        own["options"] = pairs("--set", "hyper-parameter", own["options"])
+    if "net_options" in own:
+        own["net_options"] = pairs("--net-option", "net option", own["net_options"])
+    if before is None:
+        return Experiment(memory_from(given), **own)
+    plain = dict(before)
+    if "method" in own and own["method"] != plain.get("method"):
+        plain["options"] = {}  # those of another method
+    if "net" in own and own["net"] != plain.get("net"):
+        plain["net_options"] = {}
+    for table in ("options", "net_options"):
+        own[table] = {**plain.get(table, {}), **own.get(table, {})}
+    memory = plain["memory"]
+    described = Experiment.from_dict({**plain, **own, "memory": memory})
+    return Experiment(
+        memory_from(given, memory), **{name: getattr(described, name) for name in settings_of(Experiment)}
+    )
+
+
+def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> MemorySettings:
+    """The memory by its name; what was given must be settings of it."""
+    name = given.get("memory", before["name"] if before else "odedm")
+    choose("memory", name, MEMORIES)
+    kind: Any = KINDS[name]
+    for other in KINDS.values():
+        for each, own in settings_of(other).items():
+            if each in given and each not in settings_of(kind):
+                flag, theirs = spelling(each, own), other.name
+                raise UsageError(
+                    f"{flag} is for the memory '{theirs}', not for '{name}'. Leave out, or --memory {theirs}."
+                )
+    values = {each: given[each] for each in settings_of(kind) if each in given}
+    if "rho" in values and "k" in values and before is None:
         raise UsageError("--rho and --k both set the size of the long-term memory; give one.")
-    return ODEDM(capacity, **{each.replace("-", "_"): value for each, value in wishes.items()})
-
-
-def _dac(text: str) -> tuple[int, int]:
-    clusters, _, depth = text.partition(",")
-    what = "--dac takes K,DEPTH, two whole numbers such as 3,4"
-    return _number(what, clusters, text), _number(what, depth, text)
-
-
-def _number(what: str, text: str, given: str | None = None) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{what}; '{given or text}' was given.") from None
+    rest = {each: value for each, value in (before or {}).items() if each in settings_of(kind)}
+    if "rho" in values and "k" not in values:
+        rest["k"] = None
+    elif "k" in values and "rho" not in values:
+        rest["rho"] = None
+    return kind(**{**rest, **values})  # type: ignore[no-any-return]

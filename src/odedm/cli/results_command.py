@@ -1,9 +1,8 @@
-"""`odedm verify` and `odedm diff`: parse, call, print, nothing else."""
+"""`odedm report`, `show`, `verify` and `diff`: look at finished runs."""
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,25 +11,95 @@ from rich.table import Table
 from rich.text import Text
 
 from odedm.cli import console
-from odedm.cli.console import out
+from odedm.cli.console import SOME_FAILED, out, say, tell, tell_json
+from odedm.cli.options import AsJson
 from odedm.core.errors import UsageError
-from odedm.results.result import FILE, Result, find
+from odedm.core.files import writable_folder
+from odedm.core.text import printable
+from odedm.results.folder import FinishedRun, find, find_one
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-BROKEN = 1
+    from odedm.report.summary import Table as Summary
+    from odedm.study.dac_timing_plan import Measured
 
 guarded = console.guarded("Nothing was changed.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 Run = Annotated[Path, typer.Argument(help="A run's folder.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Make the two commands those of an app."""
-    app.command("verify")(verify)
-    app.command("diff")(diff)
+    """Make the commands those of an app."""
+    for command in (report, show, verify, diff):
+        app.command()(command)
+
+
+@guarded
+def report(
+    paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
+    out_file: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX (booktabs).")] = False,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write every figure as PNG and SVG, with its data as CSV.")
+    ] = None,
+) -> None:
+    """Compare runs: a table here and one self-contained HTML page."""
+    forms = [name for name, wished in (("markdown", markdown), ("csv", csv), ("latex", latex)) if wished]
+    if len(forms) > 1:
+        raise UsageError(f"{' and '.join(f'--{name}' for name in forms)} exclude each other; give one.")
+    writable_folder(out_file.parent)
+    if out_file.is_dir():
+        raise UsageError(f"'{out_file}' is a folder; --out takes the page's file name, e.g. report.html.")
+    table, timed = report_on(paths, out_file, forms[0] if forms else "rich")
+    if figures is not None:
+        from odedm.report.figures.all_figures import report_figures, save_figures
+
+        written = save_figures(report_figures(table, timed=timed), writable_folder(figures))
+        say(f"Figures: {len(written)} files in {figures}")
+
+
+def report_on(paths: Sequence[Path], page: Path, form: str = "rich") -> tuple[Summary, list[Measured]]:
+    """Print the table of the runs at or below some paths, and write the page."""
+    from odedm.report.figures.timings import runtime_sentences
+    from odedm.report.load import gather
+    from odedm.report.page import save_page
+    from odedm.report.tables import print_table
+
+    table, timed = gather(paths)
+    if table.rows:
+        print_table(table, out, form)
+    for sentence in runtime_sentences(timed) if form == "rich" else ():
+        tell(sentence)
+    save_page(table, timed, page)
+    say(f"Report: {page}")
+    return table, timed
+
+
+@guarded
+def show(
+    path: Run,
+    as_json: AsJson = False,
+    row: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="What became of row N of the stream; for a run with --evidence."),
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Draw that, too: as PNG and SVG, with its data as CSV.")
+    ] = None,
+) -> None:
+    """Show one run: its configuration, its accuracy matrices, its memory; or one row's story."""
+    if figure is not None and row is None:
+        raise UsageError("--figure draws the story of one row; give it too, e.g. --row 17.")
+    from odedm.report.show import print_run, show_row
+
+    run = FinishedRun.load(find_one(path))
+    if row is not None:
+        show_row(run, row, out, as_json=as_json, folder=figure)
+    elif as_json:
+        tell_json(run.result.to_dict())
+    else:
+        print_run(run.result, out)
 
 
 @guarded
@@ -45,75 +114,54 @@ def verify(
     found = {folder: look(folder) for folder in find(paths)}
     broken = [folder for folder, checks in found.items() if not is_sound(checks)]
     if as_json:
-        rows = [
-            {"folder": str(folder), "sound": folder not in broken, "checks": [vars(check) for check in checks]}
-            for folder, checks in found.items()
-        ]
-        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+        tell_json(
+            [
+                {"folder": str(folder), "sound": folder not in broken, "checks": [vars(check) for check in checks]}
+                for folder, checks in found.items()
+            ]
+        )
     else:
         for folder, checks in found.items():
             if len(found) > 1:
-                _say(str(folder))
+                tell(folder)
             for line in lines(checks):
-                _say(line)
-        _say(_verdict(list(found), broken))
+                tell(line)
+        tell(_verdict(list(found), broken))
     if broken:
-        raise typer.Exit(BROKEN)
+        raise typer.Exit(SOME_FAILED)
 
 
 def _verdict(found: Sequence[Path], broken: Sequence[Path]) -> str:
     if not broken:
         return f"'{found[0]}' is sound." if len(found) == 1 else f"All {len(found)} runs are sound."
     names = ", ".join(f"'{folder}'" for folder in broken[:5]) + (" and others" if len(broken) > 5 else "")
-    many = "is" if len(broken) == 1 else "are"
-    return (
-        f"{names} {many} BROKEN: do not use the numbers; run it again." if len(broken) == 1 else f"{names} are BROKEN."
-    )
+    return f"{names} is BROKEN: do not use the numbers; run it again." if len(broken) == 1 else f"{names} are BROKEN."
 
 
 @guarded
 def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
     """Say what differs between two runs, and whether they can be compared."""
-    from odedm.results.compare import compare, seconds
+    from odedm.results.compare import compare
 
-    one, other = _one(first), _one(second)
+    one, other = (FinishedRun.load(find_one(path)).result for path in (first, second))
     try:
-        found, took = compare(one, other), (seconds(one), seconds(other))
+        found = compare(one, other)
     except (AttributeError, TypeError, ValueError, KeyError, IndexError) as error:
         raise UsageError(
             f"One of the two results is not made as it should be ({type(error).__name__}: {error}). "
             "`odedm verify` says which."
         ) from error
     if as_json:
-        sys.stdout.write(json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        tell_json(found.to_dict())
         return
-    for title, rows in (
-        ("Configuration", found.configuration),
-        ("Origin", found.origin),
-        ("Outcome", found.outcome),
-    ):
+    tables = {"Configuration": found.configuration, "Origin": found.origin, "Outcome": found.outcome}
+    for title, rows in tables.items():
         if not rows:
-            _say(f"{title}: no difference")
+            tell(f"{title}: no difference")
             continue
         table = Table(title, "first", "second", title_justify="left")
         for row in rows:
-            table.add_row(*[Text(_printable(each)) for each in row])
+            table.add_row(*[Text(printable(each, 200)) for each in row])
         out.print(table)
-    _say(f"Seconds: {took[0]:.1f} and {took[1]:.1f}")
-    _say(_printable(found.verdict()))
-
-
-def _one(path: Path) -> Result:
-    folders = find([path])
-    if len(folders) > 1:
-        raise UsageError(f"'{path}' holds {len(folders)} runs; give one, e.g. '{folders[0]}'.")
-    return Result.load(folders[0] / FILE)
-
-
-def _say(line: str) -> None:
-    out.print(_printable(line), markup=False, highlight=False, soft_wrap=True)
-
-
-def _printable(text: str) -> str:
-    """A line from a file, without what a terminal would obey."""
-    return "".join(each if each.isprintable() else "�" for each in text)
+    tell(f"Seconds: {one.total_seconds:.1f} and {other.total_seconds:.1f}")
+    tell(found.verdict())

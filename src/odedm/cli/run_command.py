@@ -1,191 +1,74 @@
-"""`odedm run` and `odedm resume`: from words to experiments, and from a folder back to them."""
+"""`odedm run`, `odedm resume` and `odedm demo`: from words to experiments, and from a folder back to them."""
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from odedm.checkpoint.schedule import Schedule
-from odedm.cli import console, options
-from odedm.cli.console import out
-from odedm.cli.data_command import settle
-from odedm.cli.launch import GOES_ON, launch, plan_jobs, print_table, unfinished_jobs
-from odedm.core import registry as catalogue
-from odedm.core.errors import choose
-from odedm.execute.attempt import Job
-from odedm.execute.job import Wishes
+from odedm.cli import console
+from odedm.cli.board import Board
+from odedm.cli.console import err, print_runs, say, tell, tell_json
+from odedm.cli.data_command import import_if_path
+from odedm.cli.options import Checkpoints, Events, Given, Logs, experiment_from, with_settings
+from odedm.core.configuration import settings_of
+from odedm.core.errors import UsageError
+from odedm.core.files import writable_folder
+from odedm.core.registry import MEMORIES
+from odedm.execute.attempt import discard_leftover
+from odedm.execute.engine import Placement
+from odedm.execute.job import Job, RunOptions
+from odedm.execute.observers import listeners
+from odedm.execute.planning import PlannedJobs, below, finished, plan_jobs, unfinished_runs
+from odedm.execute.scheduler import Summary, run_jobs
+from odedm.memory.settings import KINDS
+from odedm.results.folder import EVIDENCE_FILE, FILE, check_free, find_one
 from odedm.results.result import Result
 from odedm.training.experiment import Experiment
-from odedm.training.observation import Looks
+from odedm.training.observation import Observation
 
 MOST_SEEDS = 10_000
+GOES_ON = "Finished runs are kept; the same command goes on where the others stopped."
 
 guarded = console.guarded(GOES_ON)
 
-Checkpoints = Annotated[
-    str,
-    typer.Option(
-        metavar="WHEN",
-        help="Store the state after each 'task', every 'N steps' or 'N seconds', 'never'; 'auto': after each task "
-        "while that takes no more than 2 % of the time.",
-        rich_help_panel="Run",
-    ),
-]
-
-Events = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Add what happens as JSON lines, e.g. events.jsonl.", rich_help_panel="Look on"),
-]
-Logs = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write TensorBoard logs.", rich_help_panel="Look on")]
-
 
 def register(app: typer.Typer) -> None:
-    """Make the two commands those of an app."""
+    """Make the commands those of an app."""
+    app.command("demo")(demo)
     app.command("run")(run)
     app.command("resume")(resume)
 
 
 @guarded
+@with_settings(Experiment, *KINDS.values(), Observation, Placement)
 def run(
-    data: Annotated[
-        str, typer.Option(help="Data set: a name, or a path to pictures or arrays.", rich_help_panel="Stream")
-    ] = "fashion-mini",
+    given: Given,
+    again: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RESULT",
+            help="Run again what a result holds, but for options given.",
+            rich_help_panel="What",
+        ),
+    ] = None,
     size: Annotated[
         int | None, typer.Option(min=1, help="Make pictures of a folder N×N.", rich_help_panel="Stream")
     ] = None,
-    tasks: Annotated[
-        int | None, typer.Option(help="Number of tasks.", rich_help_panel="Stream", show_default="the data set's")
-    ] = None,
-    setting: Annotated[
-        str, typer.Option(help=f"{' | '.join(catalogue.SETTINGS)}.", rich_help_panel="Stream")
-    ] = "standard",
-    factor: Annotated[
-        float | None,
-        typer.Option(help="Imbalance of 'long-tail'.", rich_help_panel="Stream", show_default="10"),
-    ] = None,
-    blur: Annotated[
-        float, typer.Option(help="Share of every class that arrives in other tasks.", rich_help_panel="Stream")
-    ] = 0.0,
-    noise: Annotated[
-        float, typer.Option(help="Share of every class with a wrong label of its task.", rich_help_panel="Stream")
-    ] = 0.0,
-    class_order: Annotated[
-        str, typer.Option(help=f"{' | '.join(catalogue.CLASS_ORDERS)}.", rich_help_panel="Stream")
-    ] = "natural",
-    method: Annotated[str, typer.Option(help=f"{' | '.join(catalogue.METHODS)}.", rich_help_panel="Method")] = "derpp",
-    net: Annotated[str, typer.Option(help=f"auto | {' | '.join(catalogue.NETS)}.", rich_help_panel="Method")] = "auto",
-    net_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="An option of the net, e.g. width=32, again and again.", rich_help_panel="Method"
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Stream rows per step.", rich_help_panel="Method")] = 32,
-    draw: Annotated[
-        int | None, typer.Option(help="Replayed rows per draw.", rich_help_panel="Method", show_default="batch")
+    memory: Annotated[
+        str | None,
+        typer.Option(help=f"{' | '.join(MEMORIES)}.", rich_help_panel="Memory", show_default="odedm"),
     ] = None,
     lr: Annotated[
         float | None, typer.Option(help="Learning rate.", rich_help_panel="Method", show_default="the method's")
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A hyper-parameter of the method, again and again.",
-            rich_help_panel="Method",
-        ),
-    ] = None,
-    columns: Annotated[
-        str, typer.Option(help="Class-IL among classes: seen | all.", rich_help_panel="Method")
-    ] = "seen",
-    memory: Annotated[str, typer.Option(help=f"{' | '.join(catalogue.MEMORIES)}.", rich_help_panel="Memory")] = "odedm",
-    capacity: Annotated[int, typer.Option(help="Rows in all, λ.", rich_help_panel="Memory")] = 100,
-    policy: Annotated[
-        str | None,
-        typer.Option(help="Policy of 'native'.", rich_help_panel="Memory", show_default="the method's"),
-    ] = None,
-    rho: Annotated[
-        float | None,
-        typer.Option(help="Long-term share of λ.", rich_help_panel="ODEDM", show_default="0.25 unless k is given"),
-    ] = None,
-    k: Annotated[
-        int | None, typer.Option("--k", help="Prototypes per class.", rich_help_panel="ODEDM", show_default="by rho")
-    ] = None,
-    replay: Annotated[
-        str | None,
-        typer.Option(help=f"{' | '.join(catalogue.REPLAYS)}.", rich_help_panel="ODEDM", show_default="auxiliary"),
-    ] = None,
-    gamma: Annotated[
-        float | None,
-        typer.Option(help="Weight of the auxiliary term.", rich_help_panel="ODEDM", show_default="1"),
-    ] = None,
-    distance: Annotated[
-        str | None,
-        typer.Option(help=f"{' | '.join(catalogue.DISTANCES)}.", rich_help_panel="ODEDM", show_default="sinkhorn"),
-    ] = None,
-    dac: Annotated[
-        str | None,
-        typer.Option(
-            "--dac",
-            metavar="K,DEPTH",
-            help="Divide and conquer before k-means.",
-            rich_help_panel="ODEDM",
-            show_default="3,4",
-        ),
-    ] = None,
-    no_dac: Annotated[bool, typer.Option("--no-dac", help="Use all candidates.", rich_help_panel="ODEDM")] = False,
-    space: Annotated[
-        str | None,
-        typer.Option(help=f"{' | '.join(catalogue.SPACES)}.", rich_help_panel="ODEDM", show_default="features"),
-    ] = None,
-    candidates: Annotated[
-        str | None,
-        typer.Option(
-            metavar="task|N",
-            help="All rows of the task, or N per class inside λ.",
-            rich_help_panel="ODEDM",
-            show_default="task",
-        ),
-    ] = None,
-    rows_per_prototype: Annotated[
-        int | None, typer.Option(help="Rows kept per prototype.", rich_help_panel="ODEDM", show_default="1")
-    ] = None,
-    mixup: Annotated[
-        bool, typer.Option("--mixup", help="Keep cluster means instead of rows (ablation).", rich_help_panel="ODEDM")
-    ] = False,
-    short: Annotated[
-        str | None,
-        typer.Option(help="Short-term policy, see `list policies`.", rich_help_panel="ODEDM", show_default="native"),
-    ] = None,
-    annotate: Annotated[
-        str | None,
-        typer.Option(help="Long-term logits: end | stream.", rich_help_panel="ODEDM", show_default="end"),
-    ] = None,
-    screen: Annotated[
-        int | None,
-        typer.Option(help="Converge only this many pairs per prototype.", rich_help_panel="ODEDM", show_default="all"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="First seed.", rich_help_panel="Run")] = 0,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="How many seeds.", rich_help_panel="Run")] = 1,
-    device: Annotated[str, typer.Option(help="auto | cpu | cuda.", rich_help_panel="Run")] = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads of each run.", rich_help_panel="Run")] = 1,
-    lanes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Runs side by side.", rich_help_panel="Run", show_default="as many as pay"),
-    ] = None,
-    precision: Annotated[
-        str, typer.Option(help=f"auto | {' | '.join(catalogue.PRECISIONS)}.", rich_help_panel="Run")
-    ] = "auto",
-    eager: Annotated[
-        bool, typer.Option("--eager", help="Launch every operation by itself (GPU).", rich_help_panel="Run")
-    ] = False,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for results.", rich_help_panel="Run")] = Path(
         "runs"
     ),
@@ -195,88 +78,150 @@ def run(
     checkpoint: Checkpoints = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Start unfinished runs anew.", rich_help_panel="Run")] = False,
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the results as JSON, and nothing else, on stdout.", rich_help_panel="Run"),
+        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel="Run")
     ] = False,
-    evidence: Annotated[
-        bool,
-        typer.Option("--evidence", help="Keep features, and how prototypes were chosen.", rich_help_panel="Look on"),
-    ] = False,
-    anytime: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Test N times in each task.", rich_help_panel="Look on")
-    ] = 0,
     events: Events = None,
     tensorboard: Logs = None,
 ) -> None:
     """Train a method with a memory on a stream, for one seed or many; again, it goes on where it stopped."""
-    data = settle(data, size)
-    wishes = Wishes(Schedule.parse(checkpoint), fresh, overwrite, Looks(evidence, anytime))
-    choose("memory", memory, catalogue.MEMORIES)
-    of_memory = {
-        "rho": rho, "k": k, "replay": replay, "gamma": gamma, "distance": distance, "dac": dac,
-        "no-dac": no_dac or None, "space": space, "candidates": candidates,
-        "rows-per-prototype": rows_per_prototype, "mixup": mixup or None, "screen": screen,
-        "short": short, "annotate": annotate,
-    }  # fmt: skip
-    plan = Experiment(
-        options.memory(
-            memory, capacity, policy, {name: value for name, value in of_memory.items() if value is not None}
-        ),
-        method=method,
-        options=options.pairs("--set", "hyper-parameter", "alpha=0.2", set_ or [], {} if lr is None else {"lr": lr}),
-        data=data,
-        tasks=tasks,
-        setting=setting,
-        factor=factor,
-        blur=blur,
-        noise=noise,
-        class_order=class_order,
-        net=net,
-        net_options=options.pairs("--net-option", "net option", "width=32", net_option or [], {}),
-        batch=batch,
-        draw=draw,
-        columns=columns,
-        seed=seed,
-        device=device,
-        threads=threads,
-        precision=precision,
-        capture=not eager,
-    )
-    jobs = plan_jobs([plan.with_seed(each) for each in range(seed, seed + seeds)], out_folder)
-    results = launch(
-        jobs,
-        lanes=lanes,
-        wishes=wishes,
-        quiet=as_json,
-        writable=out_folder,
-        events=events,
-        tensorboard=tensorboard,
-    )
-    _show(jobs, results, as_json=as_json)
+    before = None if again is None else Result.load(find_one(again) / FILE).experiment
+    if lr is not None:
+        given.setdefault("options", []).append(f"lr={lr}")
+    if memory is not None:
+        given["memory"] = memory
+    if "data" in given or size is not None or before is None:
+        given["data"] = import_if_path(given.get("data", Experiment().data), size)
+    plan = experiment_from(given, before)
+    options = RunOptions(Schedule.parse(checkpoint), fresh, overwrite, Observation(**_of(given, Observation)))
+    plans = [plan.with_seed(plan.seed + each) for each in range(seeds)]
+    placement = Placement(**_of(given, Placement))
+    planned = plan_jobs(plans, below(out_folder), placement, options)
+    launch(planned, placement, quiet=as_json, writable=out_folder, events=events, tensorboard=tensorboard)
+    _show(planned.jobs, as_json=as_json)
+
+
+def _of(given: Given, kind: type) -> Given:
+    return {name: given[name] for name in settings_of(kind) if name in given}
 
 
 @guarded
+@with_settings(Placement)
 def resume(
+    given: Given,
     paths: Annotated[list[Path], typer.Argument(help="Folders of unfinished runs, or folders that hold some.")],
-    lanes: Annotated[int | None, typer.Option(min=1, help="Runs side by side.", show_default="as many as pay")] = None,
     checkpoint: Checkpoints = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel="Run")
+    ] = False,
     events: Events = None,
     tensorboard: Logs = None,
 ) -> None:
     """Go on with runs that were stopped or killed, from their last checkpoints."""
-    wishes = Wishes(Schedule.parse(checkpoint))
-    jobs = unfinished_jobs(paths)
-    results = launch(jobs, lanes=lanes, wishes=wishes, quiet=as_json, events=events, tensorboard=tensorboard)
-    _show(jobs, results, as_json=as_json)
+    placement, options = Placement(**given), RunOptions(Schedule.parse(checkpoint))
+    runs = unfinished_runs(paths)
+    folders = iter(runs)
+    planned = plan_jobs(list(runs.values()), lambda _: next(folders), placement, options)
+    launch(planned, placement, quiet=as_json, events=events, tensorboard=tensorboard)
+    _show(planned.jobs, as_json=as_json)
 
 
-def _show(jobs: Sequence[Job], results: Sequence[Result], *, as_json: bool) -> None:
-    if as_json:
-        rows = [{"folder": str(job.folder), **result.to_dict()} for job, result in zip(jobs, results, strict=True)]
-        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+@guarded
+@with_settings((Placement, ("lanes",)))
+def demo(
+    given: Given,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="How many seeds.")] = 5,
+    out_folder: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("runs/demo"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train again what is finished, from the start.")] = False,
+) -> None:
+    """DER and DER++ with and without ODEDM on embedded images: a table and a report in minutes."""
+    from odedm.cli.results_command import report_on
+    from odedm.recipes.demo import demo as recipe
+
+    writable_folder(out_folder)
+    planned = plan_jobs(recipe(seeds), below(out_folder), options=RunOptions(overwrite=fresh, fresh=fresh))
+    rows = planned.jobs[0].experiment.memory.capacity
+    say(f"{len(planned.jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
+    launch(planned, Placement(**given))
+    report_on([job.folder for job in planned.jobs], out_folder / "report.html")
+
+
+def launch(
+    planned: PlannedJobs,
+    placement: Placement,
+    *,
+    quiet: bool = False,
+    writable: Path | None = None,
+    events: Path | None = None,
+    tensorboard: Path | None = None,
+) -> None:
+    """Do all jobs that are not finished already, with a board; an error names those that failed.
+
+    That a folder is taken or closed is found out before the first minute is spent.
+    """
+    done = _finished(planned)
+    todo = [job for job in planned.jobs if job.key not in done]
+    for job in todo:
+        check_free(job.folder, overwrite=job.options.overwrite)
+    if done:
+        first, total = next(iter(done.values()))[0].folder, len(planned.jobs)
+        what = f"'{first}' is" if total == 1 else f"{len(done)} of {total} runs are"
+        say(f"{what} finished already, and not trained again; --overwrite would.")
+        _say_unobserved(list(done.values()))
+    if not todo:
         return
-    print_table([job.folder for job in jobs])
+    with ExitStack() as stack:
+        listening = listeners(events, tensorboard)
+        for each in listening:
+            stack.callback(each.close)
+        if writable is not None:
+            writable_folder(writable)
+        board = stack.enter_context(Board(err, len(planned.jobs), len(done), quiet=quiet))
+        summary = run_jobs(todo, planned.data, placement, [board, *listening])
+    if summary.failed:
+        raise UsageError(_failures(todo, summary))
+
+
+def _failures(jobs: Sequence[Job], summary: Summary) -> str:
+    first = next(iter(summary.failed.values()))
+    if len(jobs) == 1:
+        return first
+    folders = [f"'{job.folder}'" for job in jobs if job.key in summary.failed]
+    names = ", ".join(folders[:5]) + (" and others" if len(folders) > 5 else "")
+    return f"{len(folders)} of {len(jobs)} runs failed, the others are kept: {names}. The first said: {first}"
+
+
+def _finished(planned: PlannedJobs) -> dict[str, tuple[Job, Result]]:
+    """Results that are there already, by the key of their job; what their processes left is cleared up."""
+    found = {}
+    for job in planned.jobs:
+        if job.options.fresh or job.options.overwrite:
+            continue
+        result = finished(job)
+        if result is not None:
+            found[job.key] = (job, result)
+            discard_leftover(job.folder)
+    return found
+
+
+def _say_unobserved(done: Sequence[tuple[Job, Result]]) -> None:
+    """Say which finished runs lack what is asked for: it cannot be had without training them again."""
+    lacking: dict[str, list[Path]] = {}
+    for job, result in done:
+        asked = job.options.observation or Observation()
+        if asked.evidence and not (job.folder / EVIDENCE_FILE).is_file():
+            lacking.setdefault("evidence", []).append(job.folder)
+        if asked.anytime and result.anytime is None:
+            lacking.setdefault("any-time accuracy", []).append(job.folder)
+    for what, folders in lacking.items():
+        which = f"'{folders[0]}' was" if len(folders) == 1 else f"{len(folders)} of them were"
+        say(f"{which} finished without {what}. --overwrite would train again, and make it.")
+
+
+def _show(jobs: Sequence[Job], *, as_json: bool) -> None:
+    if as_json:
+        tell_json([{"folder": str(job.folder), **Result.load(job.folder / FILE).to_dict()} for job in jobs])
+        return
+    print_runs([job.folder for job in jobs])
     for folder in dict.fromkeys(job.folder.parent for job in jobs):
-        out.print(f"Results: {folder}", markup=False, highlight=False, soft_wrap=True)
-        out.print(f"Report:  odedm report {shlex.quote(str(folder))}", markup=False, highlight=False, soft_wrap=True)
+        tell(f"Results: {folder}")
+        tell(f"Report:  odedm report {shlex.quote(str(folder))}")

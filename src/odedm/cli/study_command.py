@@ -1,68 +1,63 @@
-"""`odedm study` and `odedm tune`: parse, call, print, nothing else."""
+"""`odedm study`: many runs, each once, and a report on them."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odedm.cli import console
-from odedm.cli.console import err, out
+from odedm.cli.board import Board
+from odedm.cli.console import SOME_FAILED, err, out, say, tell
+from odedm.cli.options import Events, Given, Logs, with_settings
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
+from odedm.execute.engine import Placement, lanes_here
+from odedm.execute.eta import in_words, parse_time
+from odedm.execute.observers import listeners
+from odedm.study.identity import REUSE
+from odedm.study.ledger import Ledger
+from odedm.study.paper_studies import READY, ready
+from odedm.study.session import Session, deadline
+from odedm.study.study import read
+from odedm.training.experiment import Experiment
+from odedm.training.hold_out import Selection
 
 if TYPE_CHECKING:
-    from odedm.execute.job import Work
-    from odedm.execute.scheduler import Outcome
-    from odedm.report.summary import Table
-    from odedm.study.dac_timing_plan import Cell, Measured
-    from odedm.study.ledger import Ledger
-    from odedm.study.session import Stand, Where
+    from odedm.execute.job import Job
+    from odedm.execute.scheduler import Summary
+    from odedm.study.dac_timing_plan import Measured, TimingCell
+    from odedm.study.session import StudyStatus
     from odedm.study.study import Study
 
-SOME_FAILED = 1
 MOST_SAID = 8
 """Sentences under the table; a large study has hundreds, and the page holds them all."""
-READY_NAMES = (
-    "table1 | dac-sweep | dac-runtime | ablation | distances | fitting | imagenet-r | forgetting | task-il | mini"
-)
+PLACE = ("device", "threads")
+"""Settings of an experiment that say where it runs; a study has them for all of its runs."""
 
 guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
 
-Lanes = Annotated[
-    int | None,
-    typer.Option(min=1, help="Runs side by side.", rich_help_panel="Where", show_default="as many as pay"),
-]
-Device = Annotated[str, typer.Option(help="auto | cpu | cuda.", rich_help_panel="Where")]
-Threads = Annotated[int, typer.Option(min=1, help="CPU threads of each run.", rich_help_panel="Where")]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="lanes: this machine | ray: one or many.", rich_help_panel="Where")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(help="A running Ray cluster, e.g. auto.", rich_help_panel="Where", show_default="start one here"),
-]
-Cpus = Annotated[float, typer.Option(help="CPUs that one run takes (ray).", rich_help_panel="Where")]
-Gpus = Annotated[
-    float, typer.Option(help="Part of a GPU that one run takes, e.g. 0.125 (ray).", rich_help_panel="Where")
-]
-
 
 def register(app: typer.Typer) -> None:
-    """Make the two commands those of an app."""
-    from odedm.cli import tune_command as tune_cli
-
+    """Make the command one of an app."""
     app.command("study")(study)
-    app.command("tune")(tune_cli.tune)
+
+
+def session_from(given: Given, folder: Path, reuse: str = "version") -> Session:
+    """Where a study's runs happen, as the command line says."""
+    place = {name: given.pop(name) for name in PLACE if name in given}
+    return Session(Ledger(folder), Placement(**given), reuse=reuse, **place)
 
 
 @guarded
+@with_settings(Placement, (Experiment, PLACE))
 def study(
-    what: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help=f"{READY_NAMES}, or your own file.")],
+    given: Given,
+    what: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help=f"{' | '.join(READY)}, or your own file.")],
     data: Annotated[
         str | None, typer.Option(help="Another data set than the study's own.", rich_help_panel="What")
     ] = None,
@@ -95,76 +90,53 @@ def study(
         bool, typer.Option("--retry", help="Run again what failed before.", rich_help_panel="How")
     ] = False,
     reuse: Annotated[
-        str,
-        typer.Option(help="Finished runs count if made by: any | version | commit.", rich_help_panel="How"),
+        str, typer.Option(help=f"Finished runs count if made by: {' | '.join(REUSE)}.", rich_help_panel="How")
     ] = "version",
     out_folder: Annotated[
         Path | None,
         typer.Option("--out", help="The study's folder.", rich_help_panel="How", show_default="runs/NAME"),
     ] = None,
-    events: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write events as JSON lines.", rich_help_panel="How")
-    ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write TensorBoard logs.", rich_help_panel="How")
-    ] = None,
-    lanes: Lanes = None,
-    device: Device = "auto",
-    threads: Threads = 1,
-    engine: EngineName = "lanes",
-    address: Address = None,
-    cpus: Cpus = 1.0,
-    gpus: Gpus = 0.0,
+    events: Events = None,
+    tensorboard: Logs = None,
 ) -> None:
     """Run many experiments, each once, and report on them. Stop it and start it again as you like."""
-    from odedm.execute.eta import parse_time
-    from odedm.study import identity as content
-    from odedm.study import session as conduct
-    from odedm.study.ledger import Ledger
-
     plan = chosen(what, data, seeds, only or [], select_on)
-    choose("policy of --reuse", reuse, content.REUSE)
+    choose("policy of --reuse", reuse, REUSE)
     seconds = None if budget is None else parse_time(budget)
-    where = place(engine, lanes, device, threads, address, cpus, gpus)
     default = plan.name if data is None else f"{plan.name}-{Path(data).name}"
-    ledger = Ledger(out_folder or Path("runs") / default)
+    session = session_from(given, out_folder or Path("runs") / default, reuse=reuse)
+    ledger = session.ledger
+    planned = session.plan(plan, lenient=dry_run)
     if dry_run:
-        _say_plan(conduct.look(plan, ledger, where, reuse=reuse, lenient=True), where, ledger.folder)
+        _say_plan(session.status(plan, planned), session)
         return
     ledger.check(plan)
-    conduct.look(plan, ledger, where, reuse=reuse)  # what cannot be run is refused before anything is written
+    session.status(plan, planned)  # what cannot be run is refused before anything is written
     writable_folder(ledger.folder)
     with ledger.held():
         ledger.settle(plan)
-        stand = conduct.look(plan, ledger, where, reuse=reuse)  # nobody else can finish a run from here on
-        conduct.tidy(stand)
-        works = stand.works(retry=retry)
-        trials = sum(work.kind == "trial" for work in works)
-        timings = 0 if stand.timed is None else len(stand.timed.missing())
-        _say(
-            f"Study '{plan.name}': {stand.status.total} runs, {len(stand.status.done)} done"
-            + (f", {len(stand.failed)} failed before" if stand.failed else "")
+        status = session.status(plan, planned)  # nobody else can finish a run from here on
+        status.tidy()
+        jobs = status.jobs(retry=retry)
+        trials = sum(job.is_trial for job in jobs)
+        timings = 0 if status.timed is None else len(status.timed.missing())
+        say(
+            f"Study '{plan.name}': {status.runs.total} runs, {len(status.runs.done)} done"
+            + (f", {len(status.failed)} failed before" if status.failed else "")
             + (f", {trials} trials to choose ρ by" if trials else "")
             + (f", {timings} timings of DAC" if timings else "")
             + f". Folder: {ledger.folder}"
         )
-        before, began = len(stand.status.done), time.monotonic()
-        outcome = work_off(
-            works, stand, ledger, where, before, budget=seconds, reuse=reuse, events=events, tensorboard=tensorboard
-        )
-        left = None if seconds is None else max(0.0, seconds - (time.monotonic() - began))
-        trouble = _time(stand, ledger, where, left) if timings else ""  # by itself: nothing else runs any more
-        stand = conduct.look(plan, ledger, where, reuse=reuse)
-        _report(stand, ledger.folder)
-    _conclude(stand, outcome, trouble, retry=retry)
+        until = deadline(seconds)
+        summary = _run(session, status, jobs, until, events, tensorboard)
+        trouble = _time(session, status, until) if timings else ""  # by itself: nothing else runs any more
+        status = session.status(plan, planned)
+        _report(status, ledger.folder)
+    _conclude(status, summary, trouble, retry=retry)
 
 
 def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], select_on: int | None) -> Study:
     """The study by its name or file, with what was asked for on the command line."""
-    from odedm.study.paper_studies import READY, ready
-    from odedm.study.study import read
-    from odedm.training.hold_out import Selection
-
     if what not in READY and (what.endswith(".toml") or Path(what).is_file()):
         if data is not None:
             raise UsageError("--data is for ready studies; a file names its own data.")
@@ -181,76 +153,59 @@ def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], 
     return plan
 
 
-def place(
-    engine: str, lanes: int | None, device: str, threads: int, address: str | None, cpus: float, gpus: float
-) -> Where:
-    """Where the runs happen."""
-    from odedm.study.session import ENGINES, Where
-
-    choose("engine", engine, ENGINES)
-    choose("device", device, dict.fromkeys(("auto", "cpu", "cuda")))
-    return Where(engine, lanes, device, threads, address, cpus, gpus)
-
-
-def work_off(
-    works: Sequence[Work],
-    stand: Stand,
-    ledger: Ledger,
-    where: Where,
-    done: int,
-    *,
-    budget: float | None = None,
-    reuse: str = "version",
-    events: Path | None = None,
-    tensorboard: Path | None = None,
-) -> Outcome:
+def _run(
+    session: Session,
+    status: StudyStatus,
+    jobs: Sequence[Job],
+    until: float | None,
+    events: Path | None,
+    tensorboard: Path | None,
+) -> Summary:
     """Do the work, with a board on the error stream and whoever else listens."""
-    from odedm.cli.study_board import StudyBoard
-    from odedm.execute.listening import Audience
-    from odedm.study.session import go
+    done = status.done()
+    with ExitStack() as stack:
+        listening = listeners(events, tensorboard)
+        for each in listening:
+            stack.callback(each.close)
+        board = stack.enter_context(Board(err, len(done) + len(jobs), len(done)))
+        for job, run in done:
+            board.best.add(job, run.result)
+        return session.run(jobs, status.planned, [board, *listening], status.times(), until=until)
 
-    board = StudyBoard(err, done + len(works), done)
-    for work, each in stand.done():
-        board.best.add(work, each.result)
-    with board, Audience(board, works, events, tensorboard) as audience:
-        return go(works, ledger, where, audience, stand.pace(), budget=budget, reuse=reuse)
 
-
-def _say_plan(stand: Stand, where: Where, folder: Path) -> None:
-    from odedm.execute.eta import in_words
-    from odedm.study.session import lanes_here
-
-    status, works, pace = stand.status, stand.works(retry=True), stand.pace()
-    _tell(f"Study '{stand.study.name}' in '{folder}': {stand.study.about}")
-    _tell(f"Runs:          {status.total}")
-    _tell(f"Done:          {len(status.done)}")
-    _tell(f"To do:         {len(status.todo)}")
-    if stand.failed:
-        _tell(f"Failed before: {len(stand.failed)} (of those to do; run again with --retry)")
-    if stand.trials:
-        trials = sum(len(own) for own in stand.trials.values())
-        left = sum(work.kind == "trial" for work in works)
-        _tell(f"Trials:        {trials} to choose ρ by, {trials - left} done")
-    for name, why in stand.prepared.missing.items():
-        _tell(f"Data:          '{name}' is not here, so what is done cannot be known. {why}")
-    if stand.timed is not None:
-        _tell(f"Timings:       {_timings(stand.timed)}")
-    known = [seconds for work in works if (seconds := pace.expect(work)) is not None]
-    if not works:
-        if stand.timed is None or not stand.timed.missing():
-            _tell("Time:          nothing to do")
+def _say_plan(status: StudyStatus, session: Session) -> None:
+    runs, jobs, times = status.runs, status.jobs(retry=True), status.times()
+    tell(f"Study '{status.study.name}' in '{session.ledger.folder}': {status.study.about}")
+    tell(f"Runs:          {runs.total}")
+    tell(f"Done:          {len(runs.done)}")
+    tell(f"To do:         {len(runs.todo)}")
+    if status.failed:
+        tell(f"Failed before: {len(status.failed)} (of those to do; run again with --retry)")
+    if status.trials:
+        trials = sum(len(own) for own in status.trials.values())
+        left = sum(job.is_trial for job in jobs)
+        tell(f"Trials:        {trials} to choose ρ by, {trials - left} done")
+    for name, why in status.planned.missing.items():
+        tell(f"Data:          '{name}' is not here, so what is done cannot be known. {why}")
+    if status.timed is not None:
+        tell(f"Timings:       {_timings(status.timed)}")
+    known = [seconds for job in jobs if (seconds := times.expect(job)) is not None]
+    if not jobs:
+        if status.timed is None or not status.timed.missing():
+            tell("Time:          nothing to do")
     elif not known:
-        _tell("Time:          unknown until the first run of its kind is finished")
+        tell("Time:          unknown until the first run of its kind is finished")
     else:
-        side = where.lanes or (1 if where.engine == "ray" or stand.prepared.missing else lanes_here(works, where))
-        unknown = len(works) - len(known)
+        place = session.placement
+        unseen = place.elsewhere or status.planned.missing
+        side = place.lanes or (1 if unseen else lanes_here(jobs, place, status.planned.data))
+        unknown = len(jobs) - len(known)
         rest = f", and {unknown} runs of a kind that was not measured yet" if unknown else ""
-        _tell(f"Time:          about {in_words(sum(known) / side)}, {side} side by side{rest}")
+        tell(f"Time:          about {in_words(sum(known) / side)}, {side} side by side{rest}")
 
 
 def _timings(timed: Measured) -> str:
     """How many of a study's timings are made, and how long the others take."""
-    from odedm.execute.eta import in_words
     from odedm.study.dac_timing_plan import expected
 
     total, left = len(timed.plan.timings()), timed.missing()
@@ -264,81 +219,59 @@ def _timings(timed: Measured) -> str:
     return f"{total} of DAC with and without, {total - len(left)} done; {time_left}"
 
 
-def _time(stand: Stand, ledger: Ledger, where: Where, budget: float | None) -> str:
+def _time(session: Session, status: StudyStatus, until: float | None) -> str:
     """Measure what the study times; a sentence where that failed, and the study's report is written all the same."""
-    from odedm.study.session import time_choices
-
-    if stand.timed is None:
+    if status.timed is None:
         return ""
-    with err.status("Timing divide-and-conquer") as status:
+    with err.status("Timing divide-and-conquer") as line:
 
-        def tell(left: int, cell: Cell) -> None:
-            status.update(f"Timing divide-and-conquer: {left} left · {cell.title}")
+        def tell_next(left: int, cell: TimingCell) -> None:
+            line.update(f"Timing divide-and-conquer: {left} left · {cell.title}")
 
         try:
-            time_choices(stand.timed, ledger, where, budget=budget, tell=tell)
+            session.time_choices(status.timed, until=until, tell=tell_next)
         except UsageError as error:
             return str(error)
     return ""
 
 
-def _report(stand: Stand, folder: Path) -> None:
+def _report(status: StudyStatus, folder: Path) -> None:
     """The table here, and the page and the tables in the study's folder."""
-    from odedm.report.figures.runtime import runtime_sentences
-    from odedm.report.load import load
+    from odedm.report.figures.timings import runtime_sentences
+    from odedm.report.latex import to_latex
+    from odedm.report.load import find_timings, load
     from odedm.report.page import render
-    from odedm.report.sources import find_timings
     from odedm.report.summary import Table, summarise
+    from odedm.report.tables import print_table, to_csv, to_markdown
 
-    done = [each.folder for each in stand.status.done.values()]
+    done = [run.folder for run in status.runs.done.values()]
     timed = find_timings([folder])
     if not done and not timed:
         return
     table = summarise(load(done)) if done else Table(())
     if done:
-        _report_table(table, folder)
+        print_table(table, out, most=MOST_SAID)
+        for name, text in {"md": to_markdown(table), "csv": to_csv(table), "tex": to_latex(table)}.items():
+            write_text(folder / f"table.{name}", text)
     for sentence in runtime_sentences(timed):
-        _tell(sentence)
+        tell(sentence)
     write_text(folder / "report.html", render(table, timed))
-    _say(f"Report: {folder / 'report.html'}")
+    say(f"Report: {folder / 'report.html'}")
 
 
-def _report_table(table: Table, folder: Path) -> None:
-    from odedm.report import summary
-    from odedm.report.latex import to_latex
-    from odedm.report.tables import to_csv, to_markdown, to_rich
-
-    out.print(to_rich(table))
-    said = summary.verdicts(table) if len(table.rows) > 1 else []
-    for sentence in said[:MOST_SAID]:
-        out.print(sentence, markup=False, highlight=False)
-    if len(said) > MOST_SAID:
-        _tell(f"… and {len(said) - MOST_SAID} more sentences in the report.")
-    for name, text in {"md": to_markdown(table), "csv": to_csv(table), "tex": to_latex(table)}.items():
-        write_text(folder / f"table.{name}", text)
-
-
-def _conclude(stand: Stand, outcome: Outcome, trouble: str, *, retry: bool) -> None:
+def _conclude(status: StudyStatus, summary: Summary, trouble: str, *, retry: bool) -> None:
     """Say what is missing, and end with an exit code that says so."""
-    if outcome.left:
-        _say(f"The budget is spent: {len(outcome.left)} left, e.g. {outcome.left[0].title}. The same command goes on.")
-    timings = 0 if stand.timed is None or trouble else len(stand.timed.missing())
+    if summary.left:
+        say(f"The budget is spent: {len(summary.left)} left, e.g. {summary.left[0].title}. The same command goes on.")
+    timings = 0 if status.timed is None or trouble else len(status.timed.missing())
     if timings:
-        _say(f"The budget is spent: {timings} timings left. The same command goes on.")
+        say(f"The budget is spent: {timings} timings left. The same command goes on.")
     if trouble:
-        _say(trouble)
-    failed = stand.failed
+        say(trouble)
+    failed = status.failed
     if failed:
         first = next(iter(failed.values()))
         hint = "" if retry else " Run them again with --retry."
-        _say(f"{len(failed)} of {stand.status.total} runs failed; failures.jsonl says which.{hint} The first: {first}")
+        say(f"{len(failed)} of {status.runs.total} runs failed; failures.jsonl says which.{hint} The first: {first}")
     if failed or trouble:
         raise typer.Exit(SOME_FAILED)
-
-
-def _say(line: str) -> None:
-    err.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _tell(line: str) -> None:
-    out.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,10 +1,9 @@
-"""`odedm tune`: parse, call, print, nothing else."""
+"""`odedm tune`: learning rate and constants by held-out training rows, as many tries with ODEDM as without."""
 
 from __future__ import annotations
 
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,28 +13,37 @@ from rich.table import Table
 from rich.text import Text
 
 from odedm.cli import console
-from odedm.cli.console import err, out
-from odedm.cli.study_command import SOME_FAILED, Address, Cpus, Device, EngineName, Gpus, Lanes, Threads, place
+from odedm.cli.board import Board
+from odedm.cli.console import SOME_FAILED, err, out, say, tell_json
+from odedm.cli.options import Given, with_settings
+from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
+from odedm.execute.engine import Placement
+from odedm.memory.settings import DEFAULT_RHO, ODEDM
+from odedm.study.grid import PLAIN, Grid
+from odedm.training.experiment import Experiment
+from odedm.training.hold_out import Selection
 
 if TYPE_CHECKING:
-    from odedm.study.grid import Grid
     from odedm.study.tuning import Tried
 
 guarded = console.guarded("Trials that are over are kept, and the same command goes on from here.")
 
 RATES = "0.01,0.03,0.1,0.3"
+SHARED = ("data", "method", "setting", "batch", "net")
+"""Settings that both sides of a contest have in common."""
+
+
+def register(app: typer.Typer) -> None:
+    """Make the command one of an app."""
+    app.command("tune")(tune)
 
 
 @guarded
+@with_settings((Experiment, SHARED), (ODEDM, ("capacity",)), Placement, (Experiment, PLACE))
 def tune(
-    data: Annotated[str, typer.Option(help="Data set.", rich_help_panel="What")] = "fashion-mini",
-    method: Annotated[str, typer.Option(help="Method.", rich_help_panel="What")] = "derpp",
-    capacity: Annotated[int, typer.Option(help="Rows in all, λ.", rich_help_panel="What")] = 100,
-    setting: Annotated[str, typer.Option(help="Setting of the stream.", rich_help_panel="What")] = "standard",
-    batch: Annotated[int, typer.Option(help="Stream rows per step.", rich_help_panel="What")] = 32,
-    net: Annotated[str, typer.Option(help="Network.", rich_help_panel="What")] = "auto",
+    given: Given,
     lr: Annotated[str, typer.Option(metavar="X,Y,…", help="Learning rates.", rich_help_panel="Choices")] = RATES,
     set_: Annotated[
         list[str] | None,
@@ -45,7 +53,7 @@ def tune(
     ] = None,
     rho: Annotated[
         str, typer.Option(metavar="X,Y,…", help="Long-term shares, with ODEDM.", rich_help_panel="Choices")
-    ] = "0.25",
+    ] = str(DEFAULT_RHO),
     tries: Annotated[
         int | None,
         typer.Option(
@@ -70,54 +78,40 @@ def tune(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel="How")
     ] = False,
-    lanes: Lanes = None,
-    device: Device = "auto",
-    threads: Threads = 1,
-    engine: EngineName = "lanes",
-    address: Address = None,
-    cpus: Cpus = 1.0,
-    gpus: Gpus = 0.0,
 ) -> None:
     """Choose learning rate and constants on held-out training rows, as many tries with ODEDM as without.
 
     The first tasks are trained without a share of their training rows, and these are what a try is scored on. Test
     rows are never read.
     """
-    from odedm.cli.study_board import StudyBoard
-    from odedm.execute.eta import Pace
-    from odedm.execute.listening import Audience
-    from odedm.study import session as conduct
-    from odedm.study import tuning as contest
-    from odedm.study.grid import PLAIN, Grid
-    from odedm.study.ledger import Ledger
-    from odedm.training.hold_out import Selection
+    from odedm.study import tuning
 
     select = Selection(first_tasks, share, tuple(range(first_seed, first_seed + seeds)))
-    where = place(engine, lanes, device, threads, address, cpus, gpus)
-    options = {method: _choices(lr, set_ or [])}
-    same: dict[str, Any] = {
-        "data": (data,), "method": (method,), "capacity": (capacity,), "setting": (setting,), "batch": (batch,),
-        "net": (net,),
-    }  # fmt: skip
+    shared = {name: given.pop(name) for name in (*SHARED, "capacity") if name in given}
+    memory = ODEDM(**{name: shared.pop(name) for name in ("capacity",) if name in shared})
+    plan = Experiment(memory, **shared)
+    same: dict[str, Any] = {name: (getattr(plan, name),) for name in SHARED} | {"capacity": (plan.memory.capacity,)}
+    options = {plan.method: _choices(lr, set_ or [])}
     plain = Grid({**same, "memory": (PLAIN,)}, options)
     dual = Grid({**same, "memory": ("odedm",), "rho": _values("--rho", rho), "dac": ("paper",)}, options)
-    ledger = Ledger(out_folder or Path("runs") / f"tune-{Path(data).name}-{method}-{capacity}")
-    rivals = contest.contest(contest.candidates(plain, dual, tries), select, ledger, where)
+    default = f"tune-{Path(plan.data).name}-{plan.method}-{plan.memory.capacity}"
+    session = session_from(given, out_folder or Path("runs") / default)
+    rivals, planned = tuning.contest(tuning.candidates(plain, dual, tries), select, session)
+    ledger = session.ledger
     writable_folder(ledger.folder)
     with ledger.held():
-        works = rivals.to_do(ledger.scores())
-        _say(
+        jobs = rivals.to_do(ledger.scores())
+        say(
             f"{rivals.tries} tries without ODEDM and {rivals.tries} with it, {seeds} seeds each, on the first "
-            f"{first_tasks} tasks of '{data}'; {len(works)} trials to do."
+            f"{first_tasks} tasks of '{plan.data}'; {len(jobs)} trials to do."
         )
-        board = StudyBoard(err, len(works), quiet=as_json)
-        with board, Audience(board, works, None, None) as audience:
-            outcome = conduct.go(works, ledger, where, audience, Pace())
+        with Board(err, len(jobs), quiet=as_json) as board:
+            summary = session.run(jobs, planned, [board])
         tried = rivals.tried(ledger.scores())
     if not all(tried.values()):
         raise UsageError("No try was finished on one of the sides; the lines above say why.")
     _conclude(tried, plain, dual, ledger.folder, as_json=as_json)
-    if outcome.failed:
+    if summary.failed:
         raise typer.Exit(SOME_FAILED)
 
 
@@ -158,7 +152,7 @@ def _conclude(tried: dict[str, list[Tried]], plain: Grid, dual: Grid, folder: Pa
     write_text(folder / "tuned.json", json.dumps(sides, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / "tuned.toml", as_study(tried, {"without": plain, "with": dual}).to_toml())
     if as_json:
-        sys.stdout.write(json.dumps(sides, indent=1, ensure_ascii=False) + "\n")
+        tell_json(sides)
         return
     for side, own in tried.items():
         table = Table(f"{side} ODEDM", "held-out ACC", "seeds", title_justify="left")
@@ -166,8 +160,4 @@ def _conclude(tried: dict[str, list[Tried]], plain: Grid, dual: Grid, folder: Pa
             spread = f" (sd {statistics.stdev(each.scores):.1f})" if len(each.scores) > 1 else ""
             table.add_row(Text(each.words), f"{each.mean:.1f} %{spread}", str(len(each.scores)))
         out.print(table)
-    _say(f"The choices as a study: odedm study {folder / 'tuned.toml'}")
-
-
-def _say(line: str) -> None:
-    err.print(line, markup=False, highlight=False, soft_wrap=True)
+    say(f"The choices as a study: odedm study {folder / 'tuned.toml'}")

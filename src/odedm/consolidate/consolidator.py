@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,13 +16,12 @@ from odedm.consolidate.select import nearest
 from odedm.core import device
 from odedm.core.errors import UsageError, unknown
 from odedm.core.rows import Probe, Rows, take
-from odedm.core.timer import Clock
+from odedm.core.timer import Timer
 
-Witness = Callable[[Rows, Chosen, Tensor], None]
+OnSelection = Callable[[Rows, Chosen, Tensor], None]
 """Shown the candidates of a class, which of them were chosen for which centre, and all distances [candidates, k]."""
 
 SPACES = ("features", "pixels")
-Space = Literal["features", "pixels"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Consolidator:
     ...     def embed(self, image): return image
     ...     def annotate(self, rows): return {"logits": rows["image"] * 2}
     >>> rows = {"image": torch.tensor([[1.0, 0], [0.9, 0], [0, 1.0]]), "label": torch.tensor([7, 7, 7])}
-    >>> chosen = Consolidator(2, dac=None)(rows, [7], Identity(), rng=torch.Generator().manual_seed(0), clock=Clock())
+    >>> chosen = Consolidator(2, dac=None)(rows, [7], Identity(), rng=torch.Generator().manual_seed(0), timer=Timer())
     >>> sorted(chosen), len(chosen["label"]), sorted(chosen["prototype"].tolist())
     (['image', 'label', 'logits', 'prototype'], 2, [0, 1])
     """
@@ -46,7 +44,7 @@ class Consolidator:
     distance: Distance = field(default_factory=Sinkhorn)
     dac: Dac | None = field(default_factory=lambda: Dac(3, 4))
     rows_per_prototype: int = 1
-    space: Space = "features"
+    space: str = "features"
     mixup: bool = False
 
     def __post_init__(self) -> None:
@@ -70,38 +68,38 @@ class Consolidator:
         probe: Probe,
         *,
         rng: torch.Generator,
-        clock: Clock,
-        witness: Witness | None = None,
+        timer: Timer,
+        on_selection: OnSelection | None = None,
     ) -> Rows:
         """The chosen rows, class by class in the order of `classes`, with all columns of `rows` and their fields.
 
         `rows` has at least "image" [n, ...] and "label" [n]. Added are "prototype" [m] (0 … k−1 within its class)
         and what `probe.annotate` says of the chosen rows. `rng` is a CPU generator. A class with fewer rows than
-        asked for gives all it has. A `witness` is shown every choice of real rows, which then costs all distances.
+        asked for gives all it has. A `on_selection` is shown every choice of real rows, which then costs all distances.
         """
         members = _members(rows["label"], classes)
         wanted = torch.cat(members) if members else rows["label"].new_zeros(0, dtype=torch.int64)
         # a generator each, so that a class's prototypes do not depend on how much the others draw
         seeds = torch.randint(2**62, (len(members),), generator=rng).tolist()
-        with clock("embed"):
+        with timer("embed"):
             points = self._embed(rows["image"][wanted], probe).split([len(member) for member in members])
         some = [i for i, member in enumerate(members) if len(member)]
         sets, members = [points[i] for i in some], [members[i] for i in some]
         rngs = [torch.Generator().manual_seed(seeds[i]) for i in some]
         where = sets[0].device if sets else rows["label"].device
-        with clock("reduce"), device.quick(where):
+        with timer("reduce"), device.quick(where):
             if self.dac is None:
                 keeps = [torch.arange(len(x), device=x.device) for x in sets]
             else:
                 keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
-        with clock("centre"), device.quick(where):
+        with timer("centre"), device.quick(where):
             kept = [x[keep] for x, keep in zip(sets, keeps, strict=True)]
             clusters = kmeans_all(kept, self.k, rngs=rngs)[0]
         # pixels have places between which mass can move; the entries of a vector have none
         places = self.space == "pixels" and rows["image"].dim() > 2
         image_shape = tuple(rows["image"].shape[1:]) if places else None
         parts: list[Rows] = []
-        with clock("select"):
+        with timer("select"):
             for member, x, keep, own in zip(members, sets, keeps, clusters, strict=True):
                 home = member.device  # the network may live on another device than the rows
                 if self.mixup:
@@ -114,15 +112,15 @@ class Consolidator:
                 chosen = Chosen(chosen.row.clone(), chosen.centroid.clone())
                 row = keep.clone()[chosen.row].to(home)
                 parts.append(take(rows, member[row]) | {"prototype": chosen.centroid.to(home)})
-                if witness is not None:
-                    with clock("observe"):
+                if on_selection is not None:
+                    with timer("observe"):
                         distance = self.distance.prepare(x, image_shape).pairs(x[keep], own.centroid)
-                        witness(take(rows, member[keep.to(home)]), chosen, distance)
+                        on_selection(take(rows, member[keep.to(home)]), chosen, distance)
         if not parts:
             empty = rows["label"].new_zeros(0, dtype=torch.int64)
             parts.append(take(rows, empty) | {"prototype": empty})
         result = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        with clock("embed"):
+        with timer("embed"):
             return probe.annotate(result) | result  # what rows bring along from the stream is kept
 
     def _embed(self, image: Tensor, probe: Probe) -> Tensor:

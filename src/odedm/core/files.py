@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, never half of it."""
+"""Writes files so that a reader sees the old one or the new one, never half of it, and reads what may be hostile."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ import errno
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from odedm.core.errors import UsageError
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """The bytes of a regular file of at most `limit` bytes; a link is not followed."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"'{path}' is not a regular file.")
+        if status.st_size > limit:
+            raise UsageError(f"'{path}' has more than {limit} bytes.")
+        return file.read(status.st_size)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -89,14 +102,16 @@ def sweep_staging(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def writable_folder(path: Path, option: str = "--out runs/mine") -> Path:
-    """Make the folder and prove that files can be written into it, or say why not."""
+def writable_folder(path: Path, option: str = "--out runs/mine", *, name: str = "folder", advice: str = "") -> Path:
+    """Make the folder and prove that files can be written into it, or say why not and what to do.
+
+    The sentence calls it `name`, and names the `option` by which another one is given, unless there is other `advice`.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UsageError(
-            f"Cannot write into the folder '{path}': {reason}. Give a folder you may write to, e.g. {option}."
-        ) from error
+        advice = advice or f"Give a folder you may write to, e.g. {option}."
+        raise UsageError(f"Cannot write into the {name} '{path}': {reason}. {advice}") from error

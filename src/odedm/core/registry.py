@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for: `target` is "module:attribute" below the package."""
+    """What a name stands for.
+
+    `target` is "module:attribute" below the package, `about` one line for lists, `title` how people write the name.
+    `introduced` has, for each option that was added later, the value that runs from before had.
+    """
 
     target: str
     about: str
+    title: str = ""
+    introduced: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self) -> Any:
         """Import the module and hand out the attribute.
@@ -25,25 +32,33 @@ class Entry:
 
 
 METHODS = {
-    "er": Entry("methods.er:ER", "Experience replay: one cross-entropy over the stream batch and a replay draw."),
-    "der": Entry("methods.der:DER", "Dark experience replay: keeps the logits of stored rows where they were."),
-    "derpp": Entry("methods.derpp:DERpp", "DER++: DER plus cross-entropy on a second, independent replay draw."),
-    "refresh": Entry("methods.refresh:Refresh", "DER++refresh: DER++ after a small step of unlearning."),
-    "fdr": Entry("methods.fdr:FDR", "Function distance: keeps the predictions on stored rows where they were."),
-    "icarl": Entry("methods.icarl:ICarl", "iCaRL: distillation, herded exemplars, nearest mean of exemplars."),
-    "puridiver": Entry("methods.puridiver:PuriDivER", "PuriDivER: pure and diverse rows, for noisy labels."),
-    "vrmcl": Entry("methods.vrmcl:VRMCL", "VR-MCL: meta-learning with a variance-reduced hypergradient."),
-    "pocl": Entry("methods.pocl:POCL", "POCL: hypergradients of past tasks in Pareto balance."),
+    "er": Entry("methods.er:ER", "Experience replay: one cross-entropy over the stream batch and a replay draw.", "ER"),
+    "der": Entry("methods.der:DER", "Dark experience replay: keeps the logits of stored rows where they were.", "DER"),
+    "derpp": Entry(
+        "methods.derpp:DERpp", "DER++: DER plus cross-entropy on a second, independent replay draw.", "DER++"
+    ),
+    "refresh": Entry(
+        "methods.refresh:Refresh", "DER++refresh: DER++ after a small step of unlearning.", "DER++refresh"
+    ),
+    "fdr": Entry("methods.fdr:FDR", "Function distance: keeps the predictions on stored rows where they were.", "FDR"),
+    "icarl": Entry("methods.icarl:ICarl", "iCaRL: distillation, herded exemplars, nearest mean of exemplars.", "iCaRL"),
+    "puridiver": Entry(
+        "methods.puridiver:PuriDivER", "PuriDivER: pure and diverse rows, for noisy labels.", "PuriDivER"
+    ),
+    "vrmcl": Entry("methods.vrmcl:VRMCL", "VR-MCL: meta-learning with a variance-reduced hypergradient.", "VR-MCL"),
+    "pocl": Entry("methods.pocl:POCL", "POCL: hypergradients of past tasks in Pareto balance.", "POCL"),
 }
 
 MEMORIES = {
-    "reservoir": Entry("memory.reservoir:Reservoir", "A uniform sample of the whole stream."),
-    "native": Entry("memory.base:Memory", "The memory policy that the method was published with."),
-    "odedm": Entry("memory.dual:DualMemory", "The reservoir and a long-term memory of prototypes in one budget."),
+    "reservoir": Entry("memory.settings:Reservoir", "A uniform sample of the whole stream."),
+    "native": Entry("memory.settings:Native", "The memory policy that the method was published with."),
+    "odedm": Entry(
+        "memory.settings:ODEDM", "The reservoir and a long-term memory of prototypes in one budget.", "ODEDM"
+    ),
 }
 
 POLICIES = {
-    "reservoir": Entry("memory.reservoir:Reservoir", "A uniform sample of the whole stream."),
+    "reservoir": Entry("memory.reservoir:ReservoirMemory", "A uniform sample of the whole stream."),
     "task-quota": Entry("memory.quota:TaskQuota", "As many rows of every task, chosen when it ends (FDR)."),
     "task-quota-released": Entry(
         "memory.quota:ReleasedTaskQuota", "FDR's quota as the framework releases it: off by one, nearly balanced."
@@ -88,9 +103,26 @@ REPLAYS = {
     "both": "Union draws plus the auxiliary term.",
 }
 
+ANNOTATIONS = {
+    "end": "Logits of long-term rows by the network at the end of their task.",
+    "stream": "Logits that the rows had when they arrived.",
+}
+
+GROUNDS = {
+    "auto": "'grid' for images in pixel space, else 'profile'.",
+    "profile": "Mass moves cheaply between units that fire together.",
+    "grid": "Mass moves between pixels by their distance.",
+    "point": "A row is one point; ranks as L2 does.",
+}
+
 CLASS_ORDERS = {
     "natural": "Classes arrive in the order of their labels.",
     "seed": "Classes arrive in an order drawn from the seed.",
+}
+
+COLUMNS = {
+    "seen": "Class-IL accuracy among the classes seen so far.",
+    "all": "Class-IL accuracy among all classes of the stream.",
 }
 
 SPACES = {
@@ -98,8 +130,24 @@ SPACES = {
     "pixels": "The raw image.",
 }
 
+DEVICES = {
+    "auto": "A GPU where there is one.",
+    "cpu": "The processor.",
+    "cuda": "A GPU by NVIDIA.",
+}
+
 PRECISIONS = {
     "fp32": "float32 throughout.",
     "tf32": "float32, but convolutions of a GPU round their inputs to 10 bits of fraction.",
     "bf16": "The trunk in bfloat16; weights, BatchNorm's statistics, the head and losses in float32.",
 }
+
+
+def title(table: Mapping[str, Any], name: str) -> str:
+    """How people write a name; the name itself where nobody said.
+
+    >>> title(METHODS, "derpp"), title(METHODS, "mine")
+    ('DER++', 'mine')
+    """
+    entry = table.get(name)
+    return entry.title if isinstance(entry, Entry) and entry.title else name

@@ -81,6 +81,19 @@ def take(rows: Rows, index: Tensor) -> Rows:
     return {name: column.index_select(0, index) for name, column in rows.items()}
 
 
+def rank_within(label: Tensor) -> Tensor:
+    """How many rows of the same label [n] come before each row [n].
+
+    >>> rank_within(torch.tensor([4, 4, 0, 4, 0])).tolist()
+    [0, 1, 0, 2, 1]
+    """
+    order = label.argsort(stable=True)
+    grouped = label[order]
+    rank = torch.empty_like(label)
+    rank[order] = torch.arange(len(label), device=label.device) - torch.searchsorted(grouped, grouped)
+    return rank
+
+
 def count(rows: Rows) -> int:
     """How many rows the columns hold.
 

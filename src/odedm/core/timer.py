@@ -11,16 +11,16 @@ def _nothing() -> None:
     pass
 
 
-class Clock:
+class Timer:
     """Adds up wall seconds under names; phases may nest, and a second counts for the innermost phase alone.
 
     `settle` is called at each border: on a device that works asynchronously it must wait for the work.
 
-    >>> clock = Clock()
-    >>> with clock("outer"):
-    ...     with clock("inner"):
+    >>> timer = Timer()
+    >>> with timer("outer"):
+    ...     with timer("inner"):
     ...         pass
-    >>> sorted(clock.seconds)
+    >>> sorted(timer.seconds)
     ['inner', 'outer']
     """
 

@@ -1,4 +1,4 @@
-"""Folders, tar and zip archives as one thing: names and bytes; nothing is unpacked, followed or trusted."""
+"""Reads folders, tar and zip archives alike, as names and bytes; nothing is unpacked, followed or trusted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import tarfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, cast
 
 from odedm.core.errors import UsageError
+from odedm.core.files import read_regular
 
 CHUNK = 1 << 20
 HEADER = 1 << 20
@@ -26,7 +26,7 @@ JUNK = ("__macosx", "thumbs.db", "desktop.ini")
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArchiveLimits:
     """What no data set of pictures exceeds: files, bytes of one file, bytes in all, and growth on unpacking."""
 
     files: int = 1_000_000
@@ -68,8 +68,8 @@ def is_junk(name: str) -> bool:
 class Tree(ABC):
     """Files by their names below one root, wherever they are kept."""
 
-    def __init__(self, path: Path, limits: Limits | None = None) -> None:
-        self.path, self.limits = path, limits or Limits()
+    def __init__(self, path: Path, limits: ArchiveLimits | None = None) -> None:
+        self.path, self.limits = path, limits or ArchiveLimits()
         self.folders: set[str] = set()
 
     @cached_property
@@ -87,9 +87,7 @@ class Tree(ABC):
             if len(found) > self.limits.files:
                 raise UsageError(f"'{self.path}' holds more than {self.limits.files} files; it is refused.")
             self._check_growth(total)
-        for name in found:
-            parents = name.split("/")[:-1]
-            self.folders.update("/".join(parents[: depth + 1]) for depth in range(len(parents)))
+        self.folders.update(name[:end] for name in found for end, letter in enumerate(name) if letter == "/")
         return dict(sorted(found.items()))
 
     def _check_growth(self, total: int) -> None:
@@ -112,7 +110,7 @@ class Tree(ABC):
     def contents(self, names: Collection[str]) -> dict[str, bytes]:
         """The bytes of a few files."""
         found = {
-            name: read_file(payload, self.limits.file_bytes) if isinstance(payload, Path) else payload
+            name: read_regular(payload, self.limits.file_bytes) if isinstance(payload, Path) else payload
             for name, payload in self.payloads(names)
         }
         for name in names:
@@ -121,26 +119,11 @@ class Tree(ABC):
         return found
 
 
-def read_file(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file; a link that has taken its place since the listing is not followed."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise UsageError(f"'{path}' is not a regular file.")
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise UsageError(f"'{path}' has more than {limit} bytes.")
-    return content
-
-
 class Folder(Tree):
     """A folder on disk; the listing also notes when each file last changed."""
 
-    def __init__(self, path: Path, limits: Limits | None = None) -> None:
-        super().__init__(path, limits)
-        self.changed: dict[str, int] = {}
-
     def _list(self) -> Iterator[tuple[str, int]]:
+        self.changed: dict[str, int] = {}
         yield from self._below("", 0)
 
     def _below(self, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
@@ -170,67 +153,61 @@ class Folder(Tree):
             yield name, self.path / name
 
 
-class Tar(Tree):
-    """A tar archive, plain or gzipped, read from front to back."""
+class PackedTree(Tree):
+    """An archive, read from front to back."""
+
+    @abstractmethod
+    def _members(self) -> Iterator[tuple[str, int, Callable[[], bytes] | None]]:
+        """Clean name, size and reader of every member, None for a folder's; refuses links, devices and the like."""
 
     def _list(self) -> Iterator[tuple[str, int]]:
-        for _, member, name in self._walk():
-            if member.isdir():
-                self.folders.add(name)
+        for name, size, read in self._members():
+            if read:
+                yield name, size
             else:
-                yield name, member.size
+                self.folders.add(name)
 
     def payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]:
         """Bytes, in the archive's own order."""
         wanted = set(names)
-        for tar, member, name in self._walk():
-            if name in wanted and not member.isdir():
-                with _damage(self.path):
-                    content = _read_all(tar.extractfile(member))
-                if len(content) != member.size:
+        for name, size, read in self._members():
+            if read and name in wanted:
+                with _damage(self.path, name):
+                    content = read()
+                if len(content) != size:
                     raise UsageError(f"'{self.path}' is truncated: '{name}' ends after {len(content)} bytes.")
                 yield name, content
 
-    def _walk(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, str]]:
+
+class Tar(PackedTree):
+    """A tar archive, plain or gzipped."""
+
+    def _members(self) -> Iterator[tuple[str, int, Callable[[], bytes] | None]]:
+        with self.path.open("rb") as start:
+            packed = start.read(2) == b"\x1f\x8b"
+        mode = "r|" if packed else "r:"
         with (
             _damage(self.path),
-            self._open() as (file, mode),
+            _MeteredGzip(self) if packed else self.path.open("rb") as file,
             tarfile.open(fileobj=file, mode=mode, tarinfo=_CarefulInfo) as tar,  # type: ignore[call-overload]
         ):
             while (member := tar.next()) is not None:
                 tar.members.clear()  # or a million headers pile up
-                name = self._checked(member)
+                if member.issym() or member.islnk():
+                    raise UsageError(f"'{self.path}' holds a link, '{member.name}'; archives with links are refused.")
+                if not (member.isdir() or member.isreg()) or member.issparse():
+                    raise UsageError(
+                        f"'{self.path}' holds '{member.name}', a device, pipe or sparse file; it is refused."
+                    )
+                name, content = safe_name(member.name, str(self.path)), tar.extractfile(member)
                 if name:
-                    yield tar, member, name
-            if mode == "r:" and not _ends_well(file, tar.offset):
-                raise UsageError(f"'{self.path}' is truncated: its end mark is missing. Get it again.")
-            while mode == "r|" and file.read(CHUNK):  # to the end, where gzip keeps its checksum
+                    yield name, member.size, content.read if content else None
+            while packed and file.read(CHUNK):  # to the end, where gzip keeps its checksum
                 pass
-
-    def _checked(self, member: tarfile.TarInfo) -> str:
-        if member.issym() or member.islnk():
-            raise UsageError(f"'{self.path}' holds a link, '{member.name}'; archives with links are refused.")
-        if not (member.isdir() or member.isreg()) or member.issparse():
-            raise UsageError(f"'{self.path}' holds '{member.name}', a device, pipe or sparse file; it is refused.")
-        return safe_name(member.name, str(self.path))
-
-    @contextmanager
-    def _open(self) -> Iterator[tuple[IO[bytes], str]]:
-        with self.path.open("rb") as raw:
-            if raw.read(2) != b"\x1f\x8b":
-                raw.seek(0)
-                yield raw, "r:"
-                return
-            raw.seek(0)
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield cast(IO[bytes], _Meter(unpacked, self)), "r|"
-
-
-def _read_all(file: IO[bytes] | None) -> bytes:
-    parts = []
-    while file and (part := file.read(CHUNK)):  # piece by piece, so that the meter sees it grow
-        parts.append(part)
-    return b"".join(parts)
+            if not packed:
+                file.seek(tar.offset)
+                if file.read(512) != bytes(512):
+                    raise UsageError(f"'{self.path}' is truncated: its end mark is missing. Get it again.")
 
 
 class _CarefulInfo(tarfile.TarInfo):
@@ -244,58 +221,40 @@ class _CarefulInfo(tarfile.TarInfo):
         return info
 
 
-class _Meter:
-    """Counts what comes out of a decompressor, so that a bomb is refused while it is still small."""
+class _MeteredGzip(gzip.GzipFile):
+    """Counts what it unpacks, so that a bomb is refused while it is still small."""
 
-    def __init__(self, file: gzip.GzipFile, tree: Tree) -> None:
-        self.file, self.tree, self.total = file, tree, 0
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree.path)
+        self.tree, self.total = tree, 0
 
-    def read(self, size: int) -> bytes:
-        content = self.file.read(size)
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
         self.total += len(content)
         self.tree._check_growth(self.total)
         return content
 
 
-def _ends_well(file: IO[bytes], offset: int) -> bool:
-    file.seek(offset)
-    return file.read(512) == bytes(512)
+class Zip(PackedTree):
+    """A zip archive with its checksums."""
 
-
-class Zip(Tree):
-    """A zip archive, read member by member with its checksums."""
-
-    def _list(self) -> Iterator[tuple[str, int]]:
-        with _damage(self.path), zipfile.ZipFile(self.path) as archive:
-            members = archive.infolist()
-        for member in members:
-            name = safe_name(member.orig_filename, str(self.path))
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            if kind == stat.S_IFLNK:
-                raise UsageError(f"'{self.path}' holds a link, '{name}'; archives with links are refused.")
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise UsageError(f"'{self.path}' holds '{name}', a device or pipe; it is refused.")
-            if member.flag_bits & 0x1:
-                raise UsageError(f"'{name}' in '{self.path}' is encrypted; unpack it yourself and give the folder.")
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise UsageError(
-                    f"'{name}' in '{self.path}' is packed in an unusual way; unpack it and give the folder."
-                )
-            if member.is_dir():
-                self.folders.add(name)
-            elif name:
-                yield name, member.file_size
-
-    def payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]:
-        """Bytes, in the archive's own order."""
-        wanted = set(names)
+    def _members(self) -> Iterator[tuple[str, int, Callable[[], bytes] | None]]:
         with _damage(self.path), zipfile.ZipFile(self.path) as archive:
             for member in archive.infolist():
                 name = safe_name(member.orig_filename, str(self.path))
-                if name in wanted and not member.is_dir():
-                    with _damage(self.path, name):
-                        content = archive.read(member)
-                    yield name, content
+                kind = stat.S_IFMT(member.external_attr >> 16)
+                if kind == stat.S_IFLNK:
+                    raise UsageError(f"'{self.path}' holds a link, '{name}'; archives with links are refused.")
+                if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                    raise UsageError(f"'{self.path}' holds '{name}', a device or pipe; it is refused.")
+                if member.flag_bits & 0x1:
+                    raise UsageError(f"'{name}' in '{self.path}' is encrypted; unpack it yourself and give the folder.")
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise UsageError(
+                        f"'{name}' in '{self.path}' is packed in an unusual way; unpack it and give the folder."
+                    )
+                if name:
+                    yield name, member.file_size, None if member.is_dir() else partial(archive.read, member)
 
 
 @contextmanager
@@ -308,7 +267,7 @@ def _damage(path: Path, name: str = "") -> Iterator[None]:
         raise UsageError(f"{where} is truncated or corrupt ({error}). Get it again.") from error
 
 
-def open_tree(path: Path, limits: Limits | None = None) -> Tree:
+def open_tree(path: Path, limits: ArchiveLimits | None = None) -> Tree:
     """The folder or archive at a path, told by its first bytes and not by its name."""
     if path.is_dir():
         return Folder(path, limits)

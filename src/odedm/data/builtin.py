@@ -1,4 +1,4 @@
-"""Data sets that are there without a download: an embedded part of Fashion-MNIST, and scikit-learn's digits."""
+"""Loads data sets that need no download: an embedded part of Fashion-MNIST, and scikit-learn's digits."""
 
 from __future__ import annotations
 

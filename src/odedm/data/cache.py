@@ -1,4 +1,4 @@
-"""Imported data sets on disk: one folder each, a memory-mapped tensor file and a manifest that says what it holds."""
+"""Finds, checks and opens imported data sets: one folder each, with a tensor file and a manifest of what it holds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from odedm.core.errors import UsageError, unknown
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import DATASETS
 from odedm.data.published import PUBLISHED
-from odedm.data.tensor_file import BYTES, ORDER, Column, checksum, lay_out, total_bytes
+from odedm.data.tensor_file import BYTES, TensorFile
 
 if TYPE_CHECKING:
-    from odedm.data.image_workers import Watch
-    from odedm.stream.dataset import Dataset
+    pass
 
 SCHEMA = "odedm.data/1"
 MANIFEST, TENSORS = "manifest.json", "data.safetensors"
@@ -29,8 +28,7 @@ MOST_MANIFEST = 64 << 20
 
 def root() -> Path:
     """Where imported data sets live: `ODEDM_DATA`, or the platform's folder for caches."""
-    given = os.environ.get("ODEDM_DATA")
-    if given:
+    if given := os.environ.get("ODEDM_DATA"):
         return Path(given).expanduser()
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "odedm" / "data"
@@ -62,17 +60,10 @@ class Manifest:
     skipped: int
     checksum: str
 
-    def columns(self) -> tuple[bytes, dict[str, Column]]:
-        """The head of the tensor file and where its columns start."""
-        train, test = self.rows
-        return lay_out(
-            {
-                "label": ("I64", (train,)),
-                "test_label": ("I64", (test,)),
-                "image": (self.dtype, (train, *self.shape)),
-                "test_image": (self.dtype, (test, *self.shape)),
-            }
-        )
+    @property
+    def layout(self) -> TensorFile:
+        """Where everything is in the tensor file."""
+        return TensorFile(self.dtype, self.shape, self.rows)
 
     def to_json(self) -> str:
         """The manifest as text, sealed: a change of one letter shows."""
@@ -90,18 +81,13 @@ class Manifest:
         del plain["schema"]
         if set(plain) != {each.name for each in fields(cls)}:
             raise ValueError("its fields are not the known ones")
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()
-        }
+        values: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in plain.items()}
         made = cls(**values)
-        made._check()
-        return made
-
-    def _check(self) -> None:
-        numbers = len(self.mean) == len(self.deviation) == self.shape[0]
-        sane = self.dtype in BYTES and len(self.shape) in (1, 3) and min(self.rows) > 0 and len(self.rows) == 2
-        if not numbers or not sane or not all(math.isfinite(each) and each > 0 for each in self.deviation):
+        numbers = len(made.mean) == len(made.deviation) == made.shape[0]
+        sane = made.dtype in BYTES and len(made.shape) in (1, 3) and min(made.rows) > 0 and len(made.rows) == 2
+        if not numbers or not sane or not all(math.isfinite(each) and each > 0 for each in made.deviation):
             raise ValueError("its shapes or constants are not sound")
+        return made
 
 
 def check_name(name: str) -> str:
@@ -118,8 +104,7 @@ def check_name(name: str) -> str:
 def cached() -> dict[str, Manifest | str]:
     """Every imported data set by name: its manifest, or what is wrong with it."""
     found: dict[str, Manifest | str] = {}
-    folder = root()
-    for each in sorted(folder.iterdir()) if folder.is_dir() else []:
+    for each in sorted(root().glob("*")):
         if each.is_dir() and NAME.fullmatch(each.name):
             try:
                 found[each.name] = load_manifest(each.name)
@@ -148,25 +133,24 @@ def load_manifest(name: str) -> Manifest:
         raise UsageError(f"The cache of '{name}' cannot be read: {error.strerror or error}.") from error
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise UsageError(f"The manifest of '{name}' is corrupt: {error}. {again}") from error
-    expected = total_bytes(*manifest.columns())
-    if length != expected:
+    if length != disk_bytes(manifest):
+        expected = disk_bytes(manifest)
         raise UsageError(f"The tensors of '{name}' have {length} bytes instead of {expected}: truncated. {again}")
     return manifest
 
 
 def disk_bytes(manifest: Manifest) -> int:
     """The bytes of its tensors on disk."""
-    return total_bytes(*manifest.columns())
+    return manifest.layout.length
 
 
 def verify(name: str) -> Manifest:
     """Read every byte of a cache and compare it with its manifest; the manifest, if all is well."""
     manifest = find(name)
-    path = root() / name / TENSORS
-    head, placed = manifest.columns()
+    path, layout = root() / name / TENSORS, manifest.layout
     with path.open("rb") as file:
-        same_head = file.read(len(head)) == head
-    found = checksum(path, placed)
+        same_head = file.read(len(layout.head)) == layout.head
+    found = layout.checksum(path)
     if not same_head or found != manifest.checksum:
         raise UsageError(
             f"The tensors of '{name}' changed after they were written: their checksum is {found}, the manifest says "
@@ -176,89 +160,13 @@ def verify(name: str) -> Manifest:
 
 
 def find(name: str) -> Manifest:
-    """The manifest of an imported data set, or the way to get it."""
+    """The manifest of an imported data set; where there is none, a sentence on how to get it."""
     if is_cached(name):
         return load_manifest(name)
-    raise missing(name)
-
-
-def missing(name: str) -> UsageError:
-    """The sentence for a data set that is not here."""
     if name in PUBLISHED:
-        return UsageError(
+        raise UsageError(
             f"The data set '{name}' is not here yet. Get it with `odedm data get {name}`, or import what you have with "
             f"`odedm data import PATH --as {name}`."
         )
     error = unknown("data set", name, dict.fromkeys([*DATASETS, *PUBLISHED, *cached()]))
-    return UsageError(f"{error} A folder of pictures or an archive can be given by its path.")
-
-
-def open_data(
-    name_or_path: str | Path,
-    tasks: int | None = None,
-    size: int | None = None,
-    seed: int = 0,
-    *,
-    watch: Watch | None = None,
-) -> Dataset:
-    """A data set by the name it was imported under, or straight from a folder, archive or array file.
-
-    A path is imported first, under a name made of its own and its content's; the next time it opens at once. `size`
-    makes pictures square, `seed` decides what is held out where there is no test part; `tasks` is the default number of
-    tasks.
-    """
-    return _open(settle(name_or_path, size, seed, watch=watch), tasks)
-
-
-def settle(name_or_path: str | Path, size: int | None = None, seed: int = 0, *, watch: Watch | None = None) -> Manifest:
-    """The manifest of a data set that is then certain to be here: looked up by name, or imported from a path."""
-    from odedm.data.importer import import_path
-
-    name = str(name_or_path)
-    if is_cached(name):
-        manifest = load_manifest(name)
-        if size is not None and manifest.shape[1:] != (size, size):
-            raise UsageError(
-                f"'{name}' was imported with rows of shape {manifest.shape}, not at size {size}: import it once more, "
-                f"`odedm data import PATH --as NAME --size {size}`."
-            )
-        return manifest
-    if name not in DATASETS and name not in PUBLISHED and Path(name).expanduser().exists():
-        return import_path(Path(name).expanduser(), size=size, seed=seed, watch=watch)
-    raise missing(name)
-
-
-def _open(manifest: Manifest, tasks: int | None) -> Dataset:
-    """The cached tensors, mapped into memory: nothing is read before it is used."""
-    import torch
-    from safetensors import SafetensorError, safe_open
-
-    from odedm.stream.dataset import Dataset, constants
-
-    path = root() / manifest.name / TENSORS
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            parts = {name: file.get_tensor(name) for name in ORDER}
-    except (SafetensorError, OSError) as error:
-        raise UsageError(f"The tensors of '{manifest.name}' cannot be read ({error}). Import it again.") from error
-    kind = {"U8": torch.uint8, "F32": torch.float32}[manifest.dtype]
-    for number, (image, label) in enumerate((("image", "label"), ("test_image", "test_label"))):
-        same = tuple(parts[image].shape) == (manifest.rows[number], *manifest.shape) and parts[image].dtype == kind
-        low, high = (int(edge) for edge in parts[label].aminmax())
-        if not same or low < 0 or high >= len(manifest.class_names):
-            raise UsageError(
-                f"The tensors of '{manifest.name}' are not what its manifest says. Remove '{path.parent}' and retry."
-            )
-    mean, deviation = (torch.tensor(each, dtype=torch.float64) for each in (manifest.mean, manifest.deviation))
-    unit, image_rows = (255.0 if manifest.dtype == "U8" else 1.0), len(manifest.shape) == 3
-    return Dataset(
-        manifest.name,
-        parts["image"],
-        parts["label"],
-        parts["test_image"],
-        parts["test_label"],
-        manifest.class_names,
-        constants(mean, deviation, unit, pad=manifest.pad, flip=manifest.flip, image=image_rows),
-        manifest.tasks if tasks is None else tasks,
-        known_checksum=manifest.checksum,
-    )
+    raise UsageError(f"{error} A folder of pictures or an archive can be given by its path.")

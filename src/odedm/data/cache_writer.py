@@ -1,24 +1,23 @@
-"""Writes what was decoded into the cache's data file, and measures it on the way."""
+"""Writes what was read from a path into the cache's data file, measures it on the way, and describes it."""
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from odedm.core.errors import UsageError
-from odedm.data.cache import TENSORS, Manifest
-from odedm.data.decoded import Array, Arrays, Pictures
-from odedm.data.image_workers import Shot, Watch, decode_all
-from odedm.data.images import BadPicture, Fit, NotGrey, Place, as_source, probe
-from odedm.data.tensor_file import Column, checksum, total_bytes
+from odedm.core.files import sync_file
+from odedm.data.cache import Manifest
+from odedm.data.contents import Contents, LabelledArrays, LabelledPictures
+from odedm.data.image_workers import Watch, decode_all
+from odedm.data.images import Array, BadPicture, EncodedImage, Fit, Place, grey_or_colour, probe
+from odedm.data.published import PublishedDataset
+from odedm.data.tensor_file import TensorFile
 
 TICK = 0.05
 """Seconds between two reports of progress."""
@@ -26,43 +25,40 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Means and deviations, one per channel or feature."""
 
 
-def write(
-    found: Arrays | Pictures, staging: Path, name: str, path: Path, size: int | None, seed: int, watch: Watch
-) -> Manifest:
-    """Write the data file into a folder, flushed to the disk; the manifest that goes with it."""
-    manifest = Manifest(
+def write(found: Contents, file: Path, watch: Watch, *, name: str, path: Path, size: int | None, seed: int) -> Manifest:
+    """Write the data file, flushed to the disk; the manifest that goes with it.
+
+    `name`, `path`, `size` and `seed` are how it was asked for, and from where.
+    """
+    if isinstance(found, LabelledArrays):
+        layout, (mean, deviation) = _write_arrays(found, file, watch)
+    else:
+        layout, (mean, deviation) = _write_pictures(found, file, watch)
+    sync_file(file)
+    dtype, shape = layout.columns["image"].dtype, layout.columns["image"].shape[1:]
+    known = found.published
+    if known:
+        _check_measured(known, found.kind, shape, mean)
+    return Manifest(
         name=name,
         kind=found.kind,
         source=path.resolve().name,
         class_names=found.class_names,
-        dtype="U8",
-        shape=(),
-        rows=(0, 0),
-        mean=(),
-        deviation=(),
-        measured_mean=(),
-        measured_deviation=(),
-        tasks=default_tasks(len(found.class_names)),
-        pad=0,
-        flip=False,
+        dtype=dtype,
+        shape=shape,
+        rows=found.rows,
+        mean=known.mean if known else mean,
+        deviation=known.deviation if known else deviation,
+        measured_mean=mean,
+        measured_deviation=deviation,
+        tasks=known.tasks if known else default_tasks(len(found.class_names)),
+        pad=known.pad if known else min(shape[1:], default=0) // 8,
+        flip=known.flip if known else False,
         size=size,
         seed=seed,
         skipped=found.skipped,
-        checksum="",
+        checksum=layout.checksum(file),
     )
-    file = staging / TENSORS
-    if isinstance(found, Arrays):
-        manifest, (mean, deviation) = _write_arrays(found, manifest, file, watch)
-    else:
-        manifest, (mean, deviation) = _write_pictures(found, manifest, file, watch)
-    manifest = replace(manifest, mean=mean, deviation=deviation, measured_mean=mean, measured_deviation=deviation)
-    if found.published:
-        manifest = _with_constants(manifest, found)
-    elif len(manifest.shape) == 3:
-        manifest = replace(manifest, pad=min(manifest.shape[1:]) // 8)
-    with file.open("rb+") as written:
-        os.fsync(written.fileno())
-    return replace(manifest, checksum=checksum(file, manifest.columns()[1]))
 
 
 def default_tasks(classes: int) -> int:
@@ -76,56 +72,31 @@ def default_tasks(classes: int) -> int:
     return max(tasks for tasks in range(1, 11) if classes % tasks == 0 and (tasks == 1 or classes // tasks >= 2))
 
 
-def _with_constants(manifest: Manifest, found: Arrays | Pictures) -> Manifest:
-    known = found.published
-    if known is None:
-        return manifest
-    if manifest.shape != known.shape:
+def _check_measured(known: PublishedDataset, kind: str, shape: tuple[int, ...], mean: tuple[float, ...]) -> None:
+    """Refuse rows whose shape or channel means are not those of the published data set."""
+    if shape != known.shape:
         raise UsageError(
-            f"'{found.kind}' has rows of shape {manifest.shape}, but those of {known.name} are {known.shape}. Import "
+            f"'{kind}' has rows of shape {shape}, but those of {known.name} are {known.shape}. Import "
             "it under another name (--as)."
         )
-    far = max(abs(a - b) for a, b in zip(manifest.measured_mean, known.mean, strict=True))
+    far = max(abs(a - b) for a, b in zip(mean, known.mean, strict=True))
     if known.tolerance is not None and far > known.tolerance:
-        said = ", ".join(f"{each:.4f}" for each in manifest.measured_mean)
+        said = ", ".join(f"{each:.4f}" for each in mean)
         raise UsageError(
             f"The channel means are {said}; those of {known.name} are {', '.join(map(str, known.mean))}. These are "
             "other pictures, or their channels are in another order. Import them under another name (--as)."
         )
-    return replace(
-        manifest, mean=known.mean, deviation=known.deviation, tasks=known.tasks, pad=known.pad, flip=known.flip
-    )
 
 
-def _create(file: Path, manifest: Manifest) -> dict[str, Column]:
-    """The file at its full length, if the disk has room for it."""
-    head, placed = manifest.columns()
-    length = total_bytes(head, placed)
-    free = shutil.disk_usage(file.parent).free
-    if length > free:
-        raise OSError(errno.ENOSPC, f"{length} bytes are needed, {free} are free")
-    with file.open("wb") as new:
-        new.write(head)
-        new.truncate(length)
-    return placed
-
-
-def _put(file: Path, column: Column, array: Array) -> None:
-    with file.open("rb+") as opened:
-        opened.seek(column.start)
-        opened.write(np.ascontiguousarray(array).data)
-
-
-def _write_arrays(found: Arrays, manifest: Manifest, file: Path, watch: Watch) -> tuple[Manifest, Statistics]:
-    kind = "U8" if found.image.dtype == np.uint8 else "F32"
-    rows = (len(found.label), len(found.test_label))
-    manifest = replace(manifest, dtype=kind, shape=tuple(found.image.shape[1:]), rows=rows)
-    placed = _create(file, manifest)
-    for done, (name, column) in enumerate(placed.items()):
-        watch("writing", done, len(placed))
-        _put(file, column, getattr(found, name))
-    watch("writing", len(placed), len(placed))
-    return manifest, statistics(found.image)
+def _write_arrays(found: LabelledArrays, file: Path, watch: Watch) -> tuple[TensorFile, Statistics]:
+    layout = TensorFile("U8" if found.image.dtype == np.uint8 else "F32", found.image.shape[1:], found.rows)
+    layout.create(file)
+    number = len(layout.columns)
+    for done, name in enumerate(layout.columns):
+        watch("writing", done, number)
+        layout.put(file, name, np.ascontiguousarray(getattr(found, name)).data)
+    watch("writing", number, number)
+    return layout, statistics(found.image)
 
 
 def statistics(image: Array) -> Statistics:
@@ -145,35 +116,28 @@ def statistics(image: Array) -> Statistics:
     return _rounded(mean / unit, np.sqrt(variance) / unit)
 
 
-def _rounded(mean: Any, deviation: Any) -> Statistics:
-    sound = [float(each) if each > 1e-6 else 1.0 for each in np.atleast_1d(deviation)]
-    return tuple(float(each) for each in np.atleast_1d(mean)), tuple(sound)
+def _rounded(mean: Array, deviation: Array) -> Statistics:
+    return tuple(mean.tolist()), tuple(each if each > 1e-6 else 1.0 for each in deviation.tolist())
 
 
-def _write_pictures(found: Pictures, manifest: Manifest, file: Path, watch: Watch) -> tuple[Manifest, Statistics]:
-    first = next(found.tree.payloads([found.train.names[0]]))
+def _write_pictures(found: LabelledPictures, file: Path, watch: Watch) -> tuple[TensorFile, Statistics]:
+    name, first = next(found.tree.payloads(found.train.names[:1]))
     try:
-        channels, height, width = probe(as_source(first[1]))
+        channels, height, width = probe(first)
     except BadPicture as error:
-        raise BadPicture(f"'{first[0]}' {error}.") from error
+        raise BadPicture(f"'{name}' {error}.") from error
     if found.published:
         channels = 3  # some of their pictures are grey, and the first may be one of them
-    if found.size:
-        height = width = found.size
-    fit = Fit(channels, height, width, found.resize)
-    rows = (len(found.train.names), len(found.test.names))
-    try:
-        return _decode(found, replace(manifest, shape=fit.shape, rows=rows), fit, file, watch)
-    except NotGrey:
-        fit = replace(fit, channels=3)  # grey and colour mixed: all become colour, from the start
-        return _decode(found, replace(manifest, shape=fit.shape, rows=rows), fit, file, watch)
+    fit = Fit(channels, found.size or height, found.size or width, found.resize)
+    return grey_or_colour(partial(_decode, found, file, watch), fit)
 
 
-def _decode(found: Pictures, manifest: Manifest, fit: Fit, file: Path, watch: Watch) -> tuple[Manifest, Statistics]:
-    placed = _create(file, manifest)
-    _put(file, placed["label"], np.array(found.train.labels, np.int64))
-    _put(file, placed["test_label"], np.array(found.test.labels, np.int64))
-    total, done, last = sum(manifest.rows), 0, 0.0
+def _decode(found: LabelledPictures, file: Path, watch: Watch, fit: Fit) -> tuple[TensorFile, Statistics]:
+    layout = TensorFile("U8", fit.shape, found.rows)
+    layout.create(file)
+    layout.put(file, "label", np.array(found.train.labels, np.int64).data)
+    layout.put(file, "test_label", np.array(found.test.labels, np.int64).data)
+    total, done, last = sum(found.rows), 0, 0.0
 
     def tell(number: int) -> None:
         nonlocal done, last
@@ -183,20 +147,20 @@ def _decode(found: Pictures, manifest: Manifest, fit: Fit, file: Path, watch: Wa
             watch("decoding", done, total)
 
     # test rows follow the training rows in the file, so that one pass over an archive fills both
-    train = decode_all(_shots(found), total, fit, Place(str(file), placed["image"].start, manifest.rows[0]), tell)
-    mean = np.array(train.total) / train.pixels
-    variance = np.array(train.squares) / train.pixels - mean**2
-    return manifest, _rounded(mean / 255, np.sqrt(variance.clip(0)) / 255)
+    place = Place(str(file), layout.start("image"), measured=found.rows[0])
+    train = decode_all(_encoded(found), total, fit, place, tell)
+    mean, square = train / (found.rows[0] * fit.height * fit.width)
+    return layout, _rounded(mean / 255, np.sqrt((square - mean**2).clip(0)) / 255)
 
 
-def _shots(found: Pictures) -> Iterator[Shot]:
-    names = found.train.names + found.test.names
-    row = {name: number for number, name in enumerate(names)}
-    if len(row) != len(names):
+def _encoded(found: LabelledPictures) -> Iterator[EncodedImage]:
+    """Every picture with the row it goes to, in the order that is cheapest to read."""
+    row = {name: number for number, name in enumerate(found.train.names + found.test.names)}
+    if len(row) != sum(found.rows):
         raise UsageError(f"'{found.tree.path}' lists the same picture twice.")
-    seen = 0
-    for name, payload in found.tree.payloads(names):
-        seen += 1
-        yield Shot(row[name], name, payload)
-    if seen != len(row):
-        raise UsageError(f"'{found.tree.path}' changed while it was read: {len(row) - seen} pictures are gone.")
+    left = len(row)
+    for name, content in found.tree.payloads(row):
+        left -= 1
+        yield EncodedImage(row[name], name, content)
+    if left:
+        raise UsageError(f"'{found.tree.path}' changed while it was read: {left} pictures are gone.")

@@ -11,6 +11,7 @@ import numpy as np
 from odedm.core.errors import UsageError
 
 PLAIN = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 PUSH = {"BININT", "BININT1", "BININT2", "BINSTRING", "SHORT_BINSTRING"}
 """Opcodes whose argument is the value."""
 NAMES = {"numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype"}
@@ -21,22 +22,17 @@ LIMIT = 1_000_000
 
 @dataclass
 class _Word:
-    """A name from `NAMES`, never looked up."""
+    """A name from `NAMES`, never looked up; with what a REDUCE would call it with, and a BUILD then fill in."""
 
     text: str
-
-
-@dataclass
-class _Making:
-    """What a REDUCE would make: an array or its type, filled in by the BUILD that follows."""
-
-    kind: str
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...] | None = None
     state: tuple[Any, ...] | None = None
 
 
 @dataclass
 class _Machine:
+    """The interpreter's state: values, where they were marked, and those that were put away by number."""
+
     where: str
     stack: list[Any] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
@@ -48,17 +44,13 @@ class _Machine:
             "harm if it were run. Nothing of it was. Take the binary version (cifar-10-binary.tar.gz)."
         )
 
-    def since_mark(self) -> list[Any]:
-        start = self.marks.pop()
+    def take(self, number: int | None = None) -> list[Any]:
+        """The topmost so many values, off the stack; those since the last mark, if no number is given."""
+        start = self.marks.pop() if number is None else len(self.stack) - number
+        if start < 0:
+            raise IndexError(start)
         taken = self.stack[start:]
         del self.stack[start:]
-        return taken
-
-    def take(self, number: int) -> tuple[Any, ...]:
-        if number > len(self.stack):
-            raise IndexError(number)
-        taken = tuple(self.stack[-number:])
-        del self.stack[-number:]
         return taken
 
 
@@ -76,15 +68,15 @@ def read_batch(content: bytes, where: str) -> dict[str, Any]:
                 break
             _step(machine, opcode.name, argument)
         (result,) = machine.stack
+        if not isinstance(result, dict):
+            raise machine.refuse(f"holds a {type(result).__name__}")
+        return {key: _finish(machine, value) for key, value in result.items()}
     except UsageError:
         raise
     except Exception as error:  # whatever the parser trips over, the file is not what it should be
         raise UsageError(
             f"'{where}' is truncated or corrupt ({error or type(error).__name__}). Get it again."
         ) from error
-    if not isinstance(result, dict):
-        raise machine.refuse(f"holds a {type(result).__name__}")
-    return {key: _finish(machine, value) for key, value in result.items()}
 
 
 def _step(machine: _Machine, name: str, argument: Any) -> None:  # noqa: PLR0912 - one branch per opcode
@@ -93,6 +85,8 @@ def _step(machine: _Machine, name: str, argument: Any) -> None:  # noqa: PLR0912
         stack.append(argument)
     elif name in PLAIN:
         stack.append(PLAIN[name])
+    elif name in EMPTY:
+        stack.append(EMPTY[name]())
     elif name == "PROTO":
         if argument > 2:
             raise machine.refuse(f"is a pickle of protocol {argument}")
@@ -102,21 +96,13 @@ def _step(machine: _Machine, name: str, argument: Any) -> None:  # noqa: PLR0912
         stack.append(machine.memo[argument])
     elif name == "MARK":
         machine.marks.append(len(stack))
-    elif name == "EMPTY_DICT":
-        stack.append({})
-    elif name == "EMPTY_LIST":
-        stack.append([])
-    elif name == "EMPTY_TUPLE":
-        stack.append(())
-    elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-        stack.append(machine.take(int(name[-1])))
-    elif name == "TUPLE":
-        stack.append(tuple(machine.since_mark()))
+    elif name in ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"):
+        stack.append(tuple(machine.take(None if name == "TUPLE" else int(name[-1]))))
     elif name in ("APPEND", "APPENDS"):
-        items = machine.take(1) if name == "APPEND" else machine.since_mark()
+        items = machine.take(1 if name == "APPEND" else None)
         _the(list, stack[-1]).extend(items)
     elif name in ("SETITEM", "SETITEMS"):
-        pairs = machine.take(2) if name == "SETITEM" else machine.since_mark()
+        pairs = machine.take(2 if name == "SETITEM" else None)
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             _the(dict, stack[-1])[_the(str, key)] = value  # words alone: nested tuples can take years to hash
     elif name == "GLOBAL":
@@ -125,12 +111,12 @@ def _step(machine: _Machine, name: str, argument: Any) -> None:  # noqa: PLR0912
         stack.append(_Word(argument))
     elif name == "REDUCE":
         word, arguments = machine.take(2)
-        if not isinstance(word, _Word) or word.text == "numpy ndarray":
+        if not isinstance(word, _Word) or word.arguments is not None or word.text == "numpy ndarray":
             raise machine.refuse("wants something called")
-        stack.append(_Making("type" if word.text == "numpy dtype" else "array", arguments))
+        stack.append(_Word(word.text, arguments))
     elif name == "BUILD":
         (state,) = machine.take(1)
-        _the(_Making, stack[-1]).state = state
+        _the(_Word, stack[-1]).state = state
     else:
         raise machine.refuse(f"uses the instruction {name}")
 
@@ -143,19 +129,19 @@ def _the(kind: type[Any], value: Any) -> Any:
 
 def _finish(machine: _Machine, value: Any) -> Any:
     """Arrays made from their parts: version, shape, type, column order, bytes."""
-    if not isinstance(value, _Making):
+    if not isinstance(value, _Word):
         return value
-    if value.kind != "array" or not value.state or len(value.state) != 5:
+    if value.text != "numpy.core.multiarray _reconstruct" or not value.state or len(value.state) != 5:
         raise machine.refuse("holds an array in an unknown form")
     _, shape, kind, columns_first, content = value.state
-    if not isinstance(kind, _Making) or kind.kind != "type" or kind.arguments[:1] not in (("u1",), ("|u1",)):
+    if (
+        not isinstance(kind, _Word)
+        or kind.text != "numpy dtype"
+        or (kind.arguments or ())[:1] not in (("u1",), ("|u1",))
+    ):
         raise machine.refuse("holds an array that is not of bytes")
     raw = _the(str, content).encode("latin-1")
-    if (
-        columns_first
-        or not all(isinstance(side, int) for side in shape)
-        or len(shape) != 2
-        or shape[0] * shape[1] != len(raw)
-    ):
+    sides = [side for side in shape if isinstance(side, int)]
+    if columns_first or len(shape) != 2 or len(sides) != 2 or sides[0] * sides[1] != len(raw):
         raise machine.refuse(f"holds an array of {len(raw)} bytes that says its shape is {shape}")
     return np.frombuffer(raw, np.uint8).reshape(shape)

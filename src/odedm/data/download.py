@@ -1,4 +1,4 @@
-"""Gets a file over HTTP: a broken download goes on where it stopped, and only the known file is kept."""
+"""Downloads a file over HTTP, going on where an earlier try stopped, and keeps it only if it is the known one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ TIMEOUT = 30.0
 TRIES = 4
 MOST = 64 << 30
 """Bytes of a file whose length nobody knows."""
+RETRY_PAUSE = 1.0
+"""A factor for the pauses between tries."""
+BROKEN = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, socket.gaierror)
+"""What a connection that fails raises."""
 
 
 def download(url: str, target: Path, known: Sequence[Archive], watch: Watch, *, manual: str) -> Path:
@@ -44,24 +48,15 @@ def download(url: str, target: Path, known: Sequence[Archive], watch: Watch, *, 
         try:
             _fetch(url, part, known, watch)
             break
-        except urllib.error.HTTPError as failure:
-            failure.close()
-            if failure.code == 416 or failure.code >= 500:
+        except BROKEN as failure:
+            error = failure
+            if isinstance(failure, urllib.error.HTTPError):
+                failure.close()
                 if failure.code == 416:
                     _forget(part)
-                error = failure
-                continue
-            raise UsageError(
-                f"'{url}' cannot be had: the server says {failure.code} {failure.reason}. {manual}"
-            ) from failure
-        except (
-            urllib.error.URLError,
-            http.client.HTTPException,
-            TimeoutError,
-            ConnectionError,
-            socket.gaierror,
-        ) as failure:
-            error = failure
+                elif failure.code < 500:
+                    said = f"{failure.code} {failure.reason}"
+                    raise UsageError(f"'{url}' cannot be had: the server says {said}. {manual}") from failure
     else:
         there = part.stat().st_size if part.is_file() else 0
         kept = f" {there} bytes are kept; the same command goes on from there." if there else ""
@@ -74,10 +69,6 @@ def download(url: str, target: Path, known: Sequence[Archive], watch: Watch, *, 
     os.replace(part, target)
     _forget(part)
     return target
-
-
-RETRY_PAUSE = 1.0
-"""A factor for the pauses between tries."""
 
 
 def _fetch(url: str, part: Path, known: Sequence[Archive], watch: Watch) -> None:
@@ -111,8 +102,7 @@ def _fetch(url: str, part: Path, known: Sequence[Archive], watch: Watch) -> None
 
 def _limit(total: int | None, known: Sequence[Archive], part: Path) -> int:
     """As many bytes as may come: the known length, or what the disk has room for."""
-    sizes = [archive.size for archive in known]
-    limit = max(size for size in sizes if size) if sizes and all(sizes) else MOST
+    limit = max((archive.size or MOST for archive in known), default=MOST)
     free = shutil.disk_usage(part.parent).free
     if total is not None and total - (part.stat().st_size if part.is_file() else 0) > free:
         raise UsageError(f"The download needs {total} bytes, but {free} are free in '{part.parent}'. Set ODEDM_DATA.")
@@ -135,25 +125,14 @@ def _forget(part: Path) -> None:
 
 def _matches(path: Path, known: Sequence[Archive]) -> bool:
     """Whether a file is one of those that are known; anything is, where none is."""
-    if not known:
-        return True
-    found: dict[str, str] = {}
     for archive in known:
-        if archive.size is not None and archive.size != path.stat().st_size:
-            continue
-        kind, wanted = ("sha256", archive.sha256) if archive.sha256 else ("md5", archive.md5)
-        if wanted is None:
-            return True
-        if kind not in found:
-            found[kind] = _digest(path, kind)
-        if found[kind] == wanted:
-            return True
-    return False
+        if archive.size in (None, path.stat().st_size):
+            kind, wanted = ("sha256", archive.sha256) if archive.sha256 else ("md5", archive.md5)
+            if wanted is None or _digest(path, kind) == wanted:
+                return True
+    return not known
 
 
 def _digest(path: Path, kind: str) -> str:
-    digest = hashlib.new(kind, usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()

@@ -1,7 +1,8 @@
-"""Hugging Face data sets saved on disk, read by the optional `datasets` package; pictures by our own decoder."""
+"""Reads Hugging Face data sets saved on disk with the optional `datasets` package, their pictures with our decoder."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from odedm.core.errors import UsageError
 from odedm.data.archives import Folder
 from odedm.data.arrays import from_rows
-from odedm.data.decoded import Array, Arrays
-from odedm.data.images import BadPicture, Fit, NotGrey, decode, need_pillow, probe
+from odedm.data.contents import LabelledArrays
+from odedm.data.images import Array, BadPicture, Fit, decode, grey_or_colour, need_pillow, probe
 
 MARKS = ("dataset_dict.json", "state.json")
 TESTS = ("test", "validation", "valid", "val")
@@ -22,7 +23,7 @@ def is_saved_dataset(path: Path) -> bool:
     return any((path / mark).is_file() for mark in MARKS)
 
 
-def load_saved(path: Path, *, size: int | None = None, seed: int = 0, test_share: float = 0.2) -> Arrays:
+def load_saved(path: Path, *, size: int | None = None, seed: int = 0, test_share: float = 0.2) -> LabelledArrays:
     """The pictures or vectors and the labels of a saved data set; without a test part a share is held out."""
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore]
@@ -38,55 +39,48 @@ def load_saved(path: Path, *, size: int | None = None, seed: int = 0, test_share
     parts = dict(saved) if isinstance(saved, dict) else {"train": saved}
     if "train" not in parts:
         raise UsageError(f"'{path}' has the parts {', '.join(parts)}; 'train' is needed.")
-    train = parts["train"]
+    train, test = parts["train"], next((parts[name] for name in TESTS if name in parts), None)
     column, label = _columns(train, datasets, path)
-    test = next((parts[name] for name in TESTS if name in parts), None)
-    rows = _rows(train, column, datasets, size, path)
-    held = None if test is None else (_rows(test, column, datasets, size, path), np.array(test[label]))
+    rows = partial(_rows, column=column, datasets=datasets, size=size, path=path)
+    x, y = rows(train), np.array(train[label])
+    held = None if test is None else (rows(test), np.array(test[label]))
     names = getattr(train.features[label], "names", None)
-    numbers = np.array(train[label])
-    if names and set(numbers.tolist()) != set(range(len(names))):
+    if names and set(y.tolist()) != set(range(len(names))):
         raise UsageError(f"'{path}': the labels in '{label}' are not all of 0 to {len(names) - 1}.")
-    return from_rows(path, "Hugging Face", rows, numbers, held, names, seed=seed, test_share=test_share)
+    return from_rows(path, "Hugging Face", x, y, test=held, class_names=names, seed=seed, test_share=test_share)
 
 
 def _columns(part: Any, datasets: Any, path: Path) -> tuple[str, str]:
+    """The names of the column of pictures or vectors, and of the column of labels."""
     features = part.features
     images = [name for name, kind in features.items() if isinstance(kind, datasets.Image)]
     labels = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
     labels = labels or [name for name in ("label", "labels", "fine_label") if name in features]
     images = images or [name for name in ("image", "img", "x", "features") if name in features]
-    wanted = "fine_label" if "fine_label" in labels else next(iter(labels), None)
-    if not images or wanted is None:
+    if not images or not labels:
         raise UsageError(
             f"'{path}' has the columns {', '.join(features)}; one of pictures and one of labels are needed."
         )
-    return images[0], wanted
+    return images[0], "fine_label" if "fine_label" in labels else labels[0]
 
 
 def _rows(part: Any, column: str, datasets: Any, size: int | None, path: Path) -> Array:
     if not isinstance(part.features[column], datasets.Image):
         return np.array(part.with_format("numpy")[column])
     need_pillow()
-    found = part.cast_column(column, datasets.Image(decode=False))[column]
-    contents = [_bytes(each, column, row, path) for row, each in enumerate(found)]
+    contents: list[bytes] = []
+    for row, cell in enumerate(part.cast_column(column, datasets.Image(decode=False))[column]):
+        if not isinstance(cell, dict) or not isinstance(cell.get("bytes"), bytes):
+            raise UsageError(
+                f"'{path}', column '{column}', row {row}: the picture lies outside; embed it and save again."
+            )
+        contents.append(cell["bytes"])
+
+    def decoded(fit: Fit) -> Array:
+        return np.stack([decode(content, fit) for content in contents])
+
     try:
         channels, height, width = probe(contents[0])
-        side = (size, size) if size else (height, width)
-        try:
-            return _decoded(contents, Fit(channels, *side, size))
-        except NotGrey:
-            return _decoded(contents, Fit(3, *side, size))
+        return grey_or_colour(decoded, Fit(channels, size or height, size or width, size))
     except BadPicture as error:
         raise UsageError(f"'{path}', column '{column}': a picture {error}.") from error
-
-
-def _bytes(cell: Any, column: str, row: int, path: Path) -> bytes:
-    if not isinstance(cell, dict) or not isinstance(cell.get("bytes"), bytes):
-        raise UsageError(f"'{path}', column '{column}', row {row}: the picture lies outside; embed it and save again.")
-    content: bytes = cell["bytes"]
-    return content
-
-
-def _decoded(contents: list[bytes], fit: Fit) -> Array:
-    return np.stack([decode(content, fit) for content in contents])

@@ -1,4 +1,4 @@
-"""Decodes pictures, the only place that asks Pillow to; as a program it is one worker of an import.
+"""Decodes pictures with Pillow, which is used nowhere else; run as a program it is one worker of an import.
 
 Imported without torch: a worker must be there in a moment.
 """
@@ -9,16 +9,19 @@ import io
 import json
 import os
 import signal
-import stat
 import sys
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
+from odedm.core.errors import UsageError
+from odedm.core.files import read_regular
+
+T = TypeVar("T")
 Array = np.ndarray[Any, Any]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp", ".tif", ".tiff"})
@@ -34,6 +37,15 @@ class BadPicture(ValueError):
 
 class NotGrey(BadPicture):
     """A colour picture among grey ones."""
+
+
+@dataclass(frozen=True)
+class EncodedImage:
+    """One picture before it is decoded: the row it goes to, its name, and its bytes or where they are."""
+
+    row: int
+    name: str
+    content: bytes | Path
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,15 @@ class Fit:
         return (self.channels, self.height, self.width)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where rows go: a file that is there already, the byte at which row 0 starts, and how many rows to measure."""
+
+    file: str
+    start: int
+    measured: int
+
+
 def picture_name(name: str) -> bool:
     """Whether a file's name says that it is a picture.
 
@@ -64,24 +85,22 @@ def picture_name(name: str) -> bool:
 
 
 def need_pillow() -> None:
-    """Refuse early, and name the extra, where Pillow is missing."""
+    """Refuse early where Pillow is missing."""
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
-        from odedm.core.errors import UsageError
-
-        raise UsageError("Reading pictures needs Pillow: pip install 'odedm[images]'.") from error
+        raise UsageError("Reading pictures needs Pillow: pip install pillow.") from error
 
 
-def probe(source: bytes | str) -> tuple[int, int, int]:
+def probe(content: bytes | Path) -> tuple[int, int, int]:
     """Channels, height and width of a picture, as its header says."""
-    with _opened(source) as image:
+    with _opened(content) as image:
         return (1 if image.mode in GREY else 3, image.height, image.width)
 
 
-def decode(source: bytes | str, fit: Fit) -> Array:
+def decode(content: bytes | Path, fit: Fit) -> Array:
     """One picture as uint8 [c, h, w], from its bytes or its path."""
-    with _opened(source) as image:
+    with _opened(content) as image:
         if fit.channels == 1 and image.mode not in GREY:
             raise NotGrey("is a colour picture among grey ones")
         try:
@@ -95,10 +114,22 @@ def decode(source: bytes | str, fit: Fit) -> Array:
     return array[None] if fit.channels == 1 else array.transpose(2, 0, 1)
 
 
-def _opened(source: bytes | str) -> Any:
+def grey_or_colour(work: Callable[[Fit], T], fit: Fit) -> T:
+    """Do what decodes many pictures; where they are meant to be grey and one is not, once more with all in colour."""
+    try:
+        return work(fit)
+    except NotGrey:
+        return work(replace(fit, channels=3))
+
+
+def _opened(content: bytes | Path) -> Any:
     from PIL import Image
 
-    content = source if isinstance(source, bytes) else _content(source)
+    if isinstance(content, Path):
+        try:
+            content = read_regular(content, MOST_BYTES)
+        except UsageError as error:
+            raise BadPicture(f"is not a file of at most {MOST_BYTES} bytes") from error
     if not content:
         raise BadPicture("is empty")
     try:
@@ -111,20 +142,12 @@ def _opened(source: bytes | str) -> Any:
         raise BadPicture(f"is not a picture of a known kind ({', '.join(FORMATS)}), or its start is broken") from error
     if image.width * image.height > MOST_PIXELS:
         raise BadPicture(f"has {image.width}×{image.height} pixels; at most {MOST_PIXELS} are read")
-    if image.format in ANIMATED and getattr(image, "n_frames", 1) > 1:
-        raise BadPicture(f"has {getattr(image, 'n_frames', 1)} frames; one picture per file, please")
+    frames = getattr(image, "n_frames", 1) if image.format in ANIMATED else 1
+    if frames > 1:
+        raise BadPicture(f"has {frames} frames; one picture per file, please")
     if image.mode not in GREY + COLOUR:
         raise BadPicture(f"has more than 8 bits a channel (mode {image.mode}); convert it to 8 bits")
     return image
-
-
-def _content(path: str) -> bytes:
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
-            raise BadPicture(f"is not a file of at most {MOST_BYTES} bytes")
-        return file.read()
 
 
 def _fitted(image: Any, fit: Fit) -> Any:
@@ -132,117 +155,70 @@ def _fitted(image: Any, fit: Fit) -> Any:
 
     wanted = "L" if fit.channels == 1 else "RGB"
     picture = image if image.mode == wanted else image.convert(wanted)
+    size = f"{picture.width}×{picture.height}"
     if fit.resize is None:
         if picture.size != (fit.width, fit.height):
             raise BadPicture(
-                f"is {picture.width}×{picture.height} where the first picture is {fit.width}×{fit.height}; "
-                "give --size N to make all of them N×N"
+                f"is {size} where the first picture is {fit.width}×{fit.height}; give --size N to make all of them N×N"
             )
         return picture
     short = min(picture.size)
     if short != fit.resize:
         sides = [max(fit.resize, round(side * fit.resize / short)) for side in picture.size]
         if max(sides) > MOST_PIXELS // fit.resize:
-            raise BadPicture(
-                f"is {picture.width}×{picture.height}, too long and thin to be made {fit.width}×{fit.height}"
-            )
+            raise BadPicture(f"is {size}, too long and thin to be made {fit.width}×{fit.height}")
         picture = picture.resize(sides, Image.Resampling.BILINEAR)
     left, top = (picture.width - fit.width) // 2, (picture.height - fit.height) // 2
     return picture.crop((left, top, left + fit.width, top + fit.height))
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where rows go: a file that is there already, the byte at which row 0 starts, and how many rows to measure."""
-
-    file: str
-    start: int
-    measured: int
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Per channel, over all pixels: how many, their sum and the sum of their squares; exact whole numbers."""
-
-    pixels: int
-    total: tuple[int, ...]
-    squares: tuple[int, ...]
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(
-            self.pixels + other.pixels,
-            tuple(a + b for a, b in zip(self.total, other.total, strict=True)),
-            tuple(a + b for a, b in zip(self.squares, other.squares, strict=True)),
-        )
-
-
-def sums(block: Array) -> Sums:
-    """The sums of uint8 rows [n, c, h, w].
-
-    >>> sums(np.array([[[[1, 2]]]], np.uint8))
-    Sums(pixels=2, total=(3,), squares=(5,))
-    """
-    flat = block.swapaxes(0, 1).reshape(block.shape[1], -1)
-    wide = flat.astype(np.float64)  # exact: squares of 2³⁷ pixels fit into 53 bits
-    return Sums(flat.shape[1], tuple(int(each) for each in wide.sum(1)), tuple(int(row @ row) for row in wide))
-
-
-def decode_rows(
-    rows: Sequence[int], names: Sequence[str], sources: Sequence[bytes | str], fit: Fit, place: Place
-) -> Sums:
-    """Decode pictures and write each at its row; every error names the file. The sums are over measured rows."""
-    block = np.empty((len(rows), *fit.shape), np.uint8)
-    for index, (name, source) in enumerate(zip(names, sources, strict=True)):
+def decode_rows(images: Sequence[EncodedImage], fit: Fit, place: Place) -> Array:
+    """Decode pictures and write each at its row; every error names the file. The `sums` are over measured rows."""
+    block = np.empty((len(images), *fit.shape), np.uint8)
+    for picture, image in zip(block, images, strict=True):
         try:
-            block[index] = decode(source, fit)
-        except NotGrey as error:
-            raise NotGrey(f"'{name}' {error}.") from error
+            picture[:] = decode(image.content, fit)
         except BadPicture as error:
-            raise BadPicture(f"'{name}' {error}.") from error
+            raise type(error)(f"'{image.name}' {error}.") from error
         except OSError as error:
-            raise BadPicture(f"'{name}' cannot be read: {error.strerror or error}.") from error
-    with open(place.file, "r+b", buffering=0) as file:
-        if rows and rows[-1] - rows[0] == len(rows) - 1 and list(rows) == sorted(rows):
-            _put(file, place.start + rows[0] * block[0].nbytes, block)
-        else:
-            for row, picture in zip(rows, block, strict=True):
-                _put(file, place.start + row * picture.nbytes, picture)
-    return sums(block[np.asarray(rows) < place.measured])
+            raise BadPicture(f"'{image.name}' cannot be read: {error.strerror or error}.") from error
+    with open(place.file, "r+b") as file:
+        for picture, image in zip(block, images, strict=True):
+            file.seek(place.start + image.row * picture.nbytes)
+            file.write(picture.data)
+    return sums(block[[image.row < place.measured for image in images]])
 
 
-def _put(file: IO[bytes], at: int, content: Array) -> None:
-    file.seek(at)
-    left = memoryview(content.tobytes())
-    while left:
-        left = left[file.write(left) :]
+def sums(block: Array) -> Array:
+    """Sum and sum of squares of every channel of uint8 rows [n, c, h, w]: exact whole numbers [2, c].
+
+    >>> sums(np.array([[[[1, 2]]]], np.uint8)).tolist()
+    [[3], [5]]
+    """
+    wide = block.swapaxes(0, 1).reshape(block.shape[1], -1).astype(np.float64)
+    # exact: squares of 2³⁷ pixels fit into 53 bits
+    return np.array([wide.sum(1), [row @ row for row in wide]]).astype(np.int64)
 
 
 def serve(read: IO[bytes], write: IO[bytes]) -> None:
     """Answer jobs until there are no more: a line of JSON and the bytes it announces in, a line of JSON out."""
     while line := read.readline():
         job = json.loads(line)
-        sources: list[bytes | str] = job["paths"] or [read.read(size) for size in job["sizes"]]
+        images = [
+            EncodedImage(row, name, Path(at) if isinstance(at, str) else read.read(at))
+            for row, name, at in job["images"]
+        ]
+        answer: dict[str, Any]
         try:
-            found = decode_rows(job["rows"], job["names"], sources, Fit(**job["fit"]), Place(**job["place"]))
-            answer: dict[str, Any] = {"sums": asdict(found)}
+            answer = {"sums": decode_rows(images, Fit(**job["fit"]), Place(**job["place"])).tolist()}
         except BadPicture as error:
-            answer = {"bad": str(error), "grey": not isinstance(error, NotGrey)}
+            answer = {"error": type(error).__name__, "details": [str(error)]}
         except OSError as error:
-            answer = {"errno": error.errno, "system": error.strerror or str(error)}
+            answer = {"error": "OSError", "details": [error.errno, error.strerror or str(error)]}
         write.write(json.dumps(answer).encode() + b"\n")
         write.flush()
 
 
-def main() -> None:
-    """A worker: jobs on standard input, answers on standard output, until the input ends."""
+if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it closes our input
     serve(sys.stdin.buffer, sys.stdout.buffer)
-
-
-def as_source(payload: bytes | Path) -> bytes | str:
-    """A payload of a tree as something to decode."""
-    return payload if isinstance(payload, bytes) else str(payload)
-
-
-if __name__ == "__main__":
-    main()

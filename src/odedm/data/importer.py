@@ -1,4 +1,4 @@
-"""From a path to a cache: decode into a temporary folder, check, and put it in its place whole or not at all."""
+"""Imports a path into the cache: through a temporary folder, so that a data set is there whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from odedm.core.errors import UsageError
-from odedm.core.files import sync_folder, write_text
-from odedm.data import cache
-from odedm.data import detect as formats
+from odedm.core.files import sync_folder, writable_folder, write_text
+from odedm.data import cache, formats
 from odedm.data.archives import Folder
 from odedm.data.cache import MANIFEST, TENSORS, Manifest
 from odedm.data.cache_writer import write
@@ -26,7 +25,6 @@ from odedm.data.images import BadPicture
 SOURCES = ".sources"
 """Which path was imported under which name: one small file per state of a path."""
 LOCKS = ".locks"
-PENDING = "pending"
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
@@ -52,7 +50,7 @@ def import_as(
             raise UsageError(f"There is a data set '{name}' already; give another name, or --overwrite to replace it.")
         found = formats.read(path, name, size=size, seed=seed, test_share=test_share)
         with _staging(name) as staging:
-            manifest = write(found, staging, name, path, size, seed, watch or silent)
+            manifest = write(found, staging / TENSORS, watch or silent, name=name, path=path, size=size, seed=seed)
             manifest = replace(manifest, tasks=tasks or manifest.tasks, flip=manifest.flip if flip is None else flip)
             _finish(staging, manifest)
     return manifest
@@ -63,13 +61,11 @@ def import_path(path: Path, *, size: int | None = None, seed: int = 0, watch: Wa
     mark = fingerprint(path, size=size, seed=seed)
     note = cache.root() / SOURCES / mark
     with _locked(mark):
-        if note.is_file():
-            name = note.read_text("utf-8").strip()
-            if cache.is_cached(name):
-                return cache.load_manifest(name)
+        if note.is_file() and cache.is_cached(name := note.read_text("utf-8").strip()):
+            return cache.load_manifest(name)
         found = formats.read(path, size=size, seed=seed)
         with _staging(mark) as staging:
-            manifest = write(found, staging, PENDING, path, size, seed, watch or silent)
+            manifest = write(found, staging / TENSORS, watch or silent, name="", path=path, size=size, seed=seed)
             manifest = replace(manifest, name=f"{_stem(path)}-{manifest.checksum[:8]}")
             with _locked(manifest.name):
                 if cache.is_cached(manifest.name):
@@ -113,14 +109,12 @@ def _locked(name: str) -> Iterator[None]:
     folder = prepared(cache.root())
     handle = os.open(prepared(folder / LOCKS) / name, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
+        with suppress(ImportError, OSError):  # no locks here: two imports then merely do the work twice
             import fcntl
 
             fcntl.flock(handle, fcntl.LOCK_EX)
             for remains in folder.glob(f".{name}~*"):
                 shutil.rmtree(remains, ignore_errors=True)
-        except (ImportError, OSError):
-            pass  # no locks here: renaming alone keeps readers safe, two imports merely do the work twice
         yield
     finally:
         os.close(handle)
@@ -128,15 +122,7 @@ def _locked(name: str) -> Iterator[None]:
 
 def prepared(folder: Path) -> Path:
     """The folder, made if need be, if files can be written into it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError as error:
-        raise UsageError(
-            f"Cannot write into the data folder '{folder}': {error.strerror or error}. Set ODEDM_DATA to a folder you "
-            "may write to."
-        ) from error
+    return writable_folder(folder, name="data folder", advice="Set ODEDM_DATA to a folder you may write to.")
 
 
 @contextmanager
@@ -144,7 +130,8 @@ def _staging(name: str) -> Iterator[Path]:
     """A temporary folder beside the caches that is gone when the block ends, whatever was not moved out of it."""
     staging = Path(tempfile.mkdtemp(dir=cache.root(), prefix=f".{name}~"))  # a mark that no name has
     try:
-        yield staging
+        (staging / "whole").mkdir()
+        yield staging / "whole"
     except BadPicture as error:
         raise UsageError(str(error)) from error
     except OSError as error:
@@ -161,15 +148,13 @@ def _staging(name: str) -> Iterator[Path]:
 def _finish(staging: Path, manifest: Manifest) -> None:
     """Write the manifest, flush everything to the disk, and rename the folder into its place."""
     final = cache.root() / manifest.name
-    (staging / "whole").mkdir()
-    os.replace(staging / TENSORS, staging / "whole" / TENSORS)
-    write_text(staging / "whole" / MANIFEST, manifest.to_json())
-    sync_folder(staging / "whole")
+    write_text(staging / MANIFEST, manifest.to_json())
+    sync_folder(staging)
     for attempt in range(5):
         if final.exists():
-            os.replace(final, staging / f"old-{attempt}")  # readers keep their map; the name is free for a moment
+            os.replace(final, staging.with_name(f"old-{attempt}"))  # readers keep their map; the name is free
         try:
-            os.replace(staging / "whole", final)
+            os.replace(staging, final)
             break
         except OSError as error:  # another import without locks was faster: its result gives way
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or attempt == 4:

@@ -1,8 +1,11 @@
-"""What is known of published data sets: where they are, how to tell them, and the constants people use with them."""
+"""Lists what is known of published data sets: where their files are, how to tell them, and their usual constants."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+Channels = tuple[float, float, float]
+"""A number each for red, green and blue."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedDataset:
     """A published data set: archives (the first is the one to get), rows in training and test, constants."""
 
     name: str
@@ -35,12 +38,12 @@ class Published:
     rows: tuple[int, int]
     shape: tuple[int, int, int]
     tasks: int
-    mean: tuple[float, float, float]
-    deviation: tuple[float, float, float]
-    pad: int
+    mean: Channels
+    deviation: Channels
+    pad: int = 4
     flip: bool = True
     class_names: tuple[str, ...] = ()
-    tolerance: float | None = None
+    tolerance: float | None = 0.005
     """How far the measured channel means may lie from `mean`; None where the constants are another set's."""
 
 
@@ -60,94 +63,63 @@ CIFAR100_NAMES = (
 OTHER_NAMES = {"plane": "airplane", "aeroplane": "airplane", "car": "automobile"}
 """What folders of CIFAR-10 are also called."""
 
-TORONTO = "https://www.cs.toronto.edu/~kriz/"
+SIZE_AND_MD5 = {
+    "cifar-10-binary.tar.gz": (170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
+    "cifar-10-python.tar.gz": (170_498_071, "c58f30108f718f92721af3b95e74349a"),
+    "cifar-100-binary.tar.gz": (168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
+    "cifar-100-python.tar.gz": (169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),
+    "tiny-imagenet-200.zip": (248_100_043, "90528d7ca1a48142e341f4ef8d21d0de"),
+    "imagenet-r.tar": (None, "a61312130a589d0ca1a8fca1f2bd3337"),
+}
+SHA256 = {
+    "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    "cifar-10-python.tar.gz": "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+    "cifar-100-binary.tar.gz": "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+    "cifar-100-python.tar.gz": "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+}
+
+
+def _archives(place: str, *files: str) -> tuple[Archive, ...]:
+    return tuple(Archive(place + file, *SIZE_AND_MD5[file], SHA256.get(file)) for file in files)
+
+
+def _cifar(classes: int, tasks: int, mean: Channels, deviation: Channels, names: tuple[str, ...]) -> PublishedDataset:
+    """CIFAR-10 or CIFAR-100, which differ in their classes alone."""
+    files = [f"cifar-{classes}-{version}.tar.gz" for version in ("binary", "python")]
+    return PublishedDataset(
+        f"cifar{classes}",
+        f"60 000 colour images, 32×32, {classes} classes; {tasks} tasks of {classes // tasks}.",
+        _archives("https://www.cs.toronto.edu/~kriz/", *files),
+        classes,
+        (50_000, 10_000),
+        (3, 32, 32),
+        tasks,
+        mean,
+        deviation,
+        class_names=names,
+    )
+
 
 PUBLISHED = {
     each.name: each
     for each in (
-        Published(
-            "cifar10",
-            "60 000 colour images, 32×32, 10 classes; 5 tasks of 2.",
-            (
-                Archive(
-                    TORONTO + "cifar-10-binary.tar.gz",
-                    170_052_171,
-                    "c32a1d4ab5d03f1284b67883e8d87530",
-                    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                ),
-                Archive(
-                    TORONTO + "cifar-10-python.tar.gz",
-                    170_498_071,
-                    "c58f30108f718f92721af3b95e74349a",
-                    "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-                ),
-            ),
-            classes=10,
-            rows=(50_000, 10_000),
-            shape=(3, 32, 32),
-            tasks=5,
-            mean=(0.4914, 0.4822, 0.4465),
-            deviation=(0.2470, 0.2435, 0.2615),
-            pad=4,
-            class_names=CIFAR10_NAMES,
-            tolerance=0.005,
-        ),
-        Published(
-            "cifar100",
-            "60 000 colour images, 32×32, 100 classes; 10 tasks of 10.",
-            (
-                Archive(
-                    TORONTO + "cifar-100-binary.tar.gz",
-                    168_513_733,
-                    "03b5dce01913d631647c71ecec9e9cb8",
-                    "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-                ),
-                Archive(
-                    TORONTO + "cifar-100-python.tar.gz",
-                    169_001_437,
-                    "eb9058c3a382ffc7106e4002c42a8d85",
-                    "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
-                ),
-            ),
-            classes=100,
-            rows=(50_000, 10_000),
-            shape=(3, 32, 32),
-            tasks=10,
-            mean=(0.5071, 0.4867, 0.4408),
-            deviation=(0.2675, 0.2565, 0.2761),
-            pad=4,
-            class_names=CIFAR100_NAMES,
-            tolerance=0.005,
-        ),
-        Published(
+        _cifar(10, 5, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615), CIFAR10_NAMES),
+        _cifar(100, 10, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), CIFAR100_NAMES),
+        PublishedDataset(
             "tiny-imagenet",
             "110 000 colour images, 64×64, 200 classes; 10 tasks of 20; the annotated validation set is the test set.",
-            (
-                Archive(
-                    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-                    248_100_043,
-                    "90528d7ca1a48142e341f4ef8d21d0de",
-                ),
-            ),
+            _archives("http://cs231n.stanford.edu/", "tiny-imagenet-200.zip"),
             classes=200,
             rows=(100_000, 10_000),
             shape=(3, 64, 64),
             tasks=10,
             mean=(0.4802, 0.4480, 0.3975),
             deviation=(0.2770, 0.2691, 0.2821),
-            pad=4,
-            tolerance=0.005,
         ),
-        Published(
+        PublishedDataset(
             "imagenet-r",
             "30 000 renditions, cut to 224×224, 200 classes; 10 tasks of 20; a seeded fifth is for testing.",
-            (
-                Archive(
-                    "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
-                    None,
-                    "a61312130a589d0ca1a8fca1f2bd3337",
-                ),
-            ),
+            _archives("https://people.eecs.berkeley.edu/~hendrycks/", "imagenet-r.tar"),
             classes=200,
             rows=(24_000, 6_000),
             shape=(3, 224, 224),
@@ -155,6 +127,7 @@ PUBLISHED = {
             mean=(0.485, 0.456, 0.406),
             deviation=(0.229, 0.224, 0.225),
             pad=28,
+            tolerance=None,
         ),
     )
 }

@@ -1,92 +1,89 @@
-"""The cache's one data file: safetensors, laid out before its rows are known and hashed without torch."""
+"""Lays out and hashes the cache's one data file, in safetensors' format, without torch and numpy."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
+import shutil
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from odedm.core.errors import UsageError
 
 BYTES = {"U8": 1, "F32": 4, "I64": 8}
 TORCH_NAMES = {"U8": "torch.uint8", "F32": "torch.float32", "I64": "torch.int64"}
-ORDER = ("label", "test_label", "image", "test_image")
-"""In the file: labels first, so that eight-byte numbers start where eight divides the offset."""
-HASHED = ("image", "label", "test_image", "test_label")
-"""In the checksum: as `Dataset.checksum` takes them."""
+COLUMNS = ("image", "label", "test_image", "test_label")
+"""In the order of `Dataset`, and of its checksum."""
 CHUNK = 8 << 20
 
 
 @dataclass(frozen=True)
 class Column:
-    """One tensor of the file: its type (U8, F32, I64), its shape, and the byte at which it starts."""
+    """One tensor of the file as its head describes it: type (U8, F32, I64), shape, first and last byte behind it."""
 
     dtype: str
     shape: tuple[int, ...]
-    start: int = 0
-
-    @property
-    def size(self) -> int:
-        """Its bytes.
-
-        >>> Column("I64", (3,)).size
-        24
-        """
-        return BYTES[self.dtype] * math.prod(self.shape)
+    data_offsets: tuple[int, int]
 
 
-def lay_out(columns: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[bytes, dict[str, Column]]:
-    """The head of the file, and where every column starts behind it.
+class TensorFile:
+    """Where everything is in a file of so many training and test rows, known before the rows are.
 
-    >>> head, placed = lay_out({name: ("I64", (1,)) for name in ORDER})
-    >>> len(head) % 8, placed["label"].start == len(head)
-    (0, True)
+    >>> layout = TensorFile("U8", (3, 8, 8), (10, 4))
+    >>> list(layout.columns), layout.start("label") == len(layout.head), len(layout.head) % 8
+    (['label', 'test_label', 'image', 'test_image'], True, 0)
     """
-    behind: dict[str, Column] = {}
-    start = 0
-    for name in ORDER:
-        behind[name] = Column(*columns[name], start)
-        start += behind[name].size
-    table = {
-        name: {
-            "dtype": column.dtype,
-            "shape": list(column.shape),
-            "data_offsets": [column.start, column.start + column.size],
-        }
-        for name, column in behind.items()
-    }
-    text = json.dumps(table, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    head = struct.pack("<Q", len(text)) + text
-    return head, {name: replace(column, start=len(head) + column.start) for name, column in behind.items()}
 
+    def __init__(self, dtype: str, shape: tuple[int, ...], rows: tuple[int, int]) -> None:
+        train, test = rows
+        sides = {"label": (train,), "test_label": (test,), "image": (train, *shape), "test_image": (test, *shape)}
+        self.columns: dict[str, Column] = {}
+        end = 0
+        for name, each in sides.items():  # labels first: eight-byte numbers start where eight divides the offset
+            kind = "I64" if name.endswith("label") else dtype
+            start, end = end, end + BYTES[kind] * math.prod(each)
+            self.columns[name] = Column(kind, each, (start, end))
+        table = {name: asdict(column) for name, column in self.columns.items()}
+        text = json.dumps(table, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        self.head = struct.pack("<Q", len(text)) + text
+        self.length = len(self.head) + end
 
-def total_bytes(head: bytes, placed: Mapping[str, Column]) -> int:
-    """The length of the whole file."""
-    return len(head) + sum(column.size for column in placed.values())
+    def start(self, name: str) -> int:
+        """The byte of the file at which a column starts."""
+        return len(self.head) + self.columns[name].data_offsets[0]
 
+    def create(self, path: Path) -> None:
+        """Make the file at its full length, if the disk has room for it."""
+        free = shutil.disk_usage(path.parent).free
+        if self.length > free:
+            raise OSError(errno.ENOSPC, f"{self.length} bytes are needed, {free} are free")
+        with path.open("wb") as file:
+            file.write(self.head)
+            file.truncate(self.length)
 
-def checksum(path: Path, placed: Mapping[str, Column]) -> str:
-    """The fingerprint of every row, equal to `Dataset.checksum` of the same data."""
-    digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        for name in HASHED:
-            column = placed[name]
-            digest.update(f"{column.shape}{TORCH_NAMES[column.dtype]}".encode())
-            file.seek(column.start)
-            for chunk in _chunks(file.read, column.size):
-                digest.update(chunk)
-    return digest.hexdigest()
+    def put(self, path: Path, name: str, content: memoryview) -> None:
+        """Write one column whole."""
+        with path.open("rb+") as file:
+            file.seek(self.start(name))
+            file.write(content)
 
-
-def _chunks(read: Callable[[int], bytes], size: int) -> Iterator[bytes]:
-    while size:
-        chunk = read(min(CHUNK, size))
-        if not chunk:
-            raise UsageError(f"The file ends {size} bytes too early.")
-        size -= len(chunk)
-        yield chunk
+    def checksum(self, path: Path) -> str:
+        """The fingerprint of every row, equal to `Dataset.checksum` of the same data."""
+        digest = hashlib.blake2b(digest_size=16)
+        with path.open("rb") as file:
+            for name in COLUMNS:
+                column = self.columns[name]
+                digest.update(f"{column.shape}{TORCH_NAMES[column.dtype]}".encode())
+                left = column.data_offsets[1] - column.data_offsets[0]
+                file.seek(self.start(name))
+                while left:
+                    chunk = file.read(min(CHUNK, left))
+                    if not chunk:
+                        raise UsageError(f"The file ends {left} bytes too early.")
+                    digest.update(chunk)
+                    left -= len(chunk)
+        return digest.hexdigest()

@@ -1,81 +1,93 @@
-"""One go at a run: hold its folder, go on from its last checkpoint, write its result, leave nothing else behind."""
+"""One go at a job: hold its folder, go on from its last checkpoint, write its result, leave nothing else behind."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odedm.checkpoint.lock import RunLock, hold
 from odedm.checkpoint.manifest import Meta, Position, inspect, listed, working_folder
+from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
 from odedm.core.files import sweep_staging
-from odedm.execute.job import Wishes
-from odedm.results.result import FILE
-from odedm.training.experiment import Experiment
-from odedm.training.observation import Looks
+from odedm.execute.job import Emit, Event, Job, Progressed, RunOptions, Said, Stored
+from odedm.results.folder import FILE, check_free
+from odedm.training.observation import Observation
 
 if TYPE_CHECKING:
-    from odedm.checkpoint.checkpointer import Keeper
+    from odedm.checkpoint.checkpointer import Checkpointer
     from odedm.stream.dataset import Dataset
     from odedm.training.loop import Outcome, Run
 
-
 REPLACES = "replaces"
 """A file in the working folder of a run that is to take the place of a finished one."""
+TICK = 0.1
+"""Seconds between two reports of progress from one job."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """An experiment and the folder its result goes to."""
+def never() -> bool:
+    """Nobody wants the job to stop."""
+    return False
 
-    experiment: Experiment
-    folder: Path
+
+def ignore(_event: Event) -> None:
+    """Nobody listens."""
 
 
 def attempt(
-    job: Job,
-    report: Callable[[int, int], None] = lambda *_: None,
-    wishes: Wishes | None = None,
-    *,
-    data: Dataset | None = None,
-    stop: Callable[[], bool] = lambda: False,
-    say: Callable[[str], None] = lambda _: None,
-) -> Outcome:
-    """Bring a job to its end, or to where `stop` says so; only one process at a time can.
+    job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
+) -> float | None:
+    """Bring a job to its end, or to where `stop` says so: a run writes its folder, a trial gives its score in per cent.
 
-    `report` is told of rows done and rows in all, `say` gets lines for the user.
+    `emit` is told what happens on the way. `data` is the job's data set where it is open already.
     """
+    if job.is_trial:
+        return _trial(job, emit, data, stop)
+    attempt_run(job, emit, data=data, stop=stop)
+    return None
+
+
+def attempt_run(
+    job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
+) -> Outcome:
+    """Bring a run to its end; only one process at a time can."""
     from torch import OutOfMemoryError  # torch is imported where runs happen, not where they are planned
 
-    from odedm.results.folder import check_free
+    from odedm.data.opening import open_data
     from odedm.training.loop import Run
+    from odedm.training.resolve import Prepared
 
-    wishes = wishes or Wishes()
-    work = working_folder(job.folder)
+    def say(line: str) -> None:
+        emit(Said(job.key, line))
+
+    work, options = working_folder(job.folder), job.options
     with hold(work) as lock:
         try:
             if lock.takeover:
                 say(lock.takeover)
             sweep_staging(job.folder)
-            check_free(job.folder, overwrite=wishes.overwrite)
+            check_free(job.folder, overwrite=options.overwrite)
             if (job.folder / FILE).exists():
                 (work / REPLACES).touch()
-            run = Run(job.experiment, data, _looks(work, wishes, say))
-            keeper = keeper_of(run, work, lock, wishes, stop=stop, say=say)
+            prepared = Prepared(job.experiment, data or open_data(job.experiment.data))
+            run = Run(prepared, observation=_observation(work, options, say))
+            checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
+            checkpointer.on_store = lambda: emit(Stored(job.key))
             try:
-                outcome = run.finish(lambda _task, done, total: report(done, total), keeper)
+                outcome = run.finish(_progress(job, emit), checkpointer)
             except OutOfMemoryError as error:
                 raise UsageError(
                     f"The GPU has no memory left for this run: {str(error).splitlines()[0]} Run fewer at once "
                     "(--lanes), or lower --batch, --draw, --capacity or the net's width. The same command goes on."
                 ) from None
             lock.check()
-            outcome.save(job.folder, overwrite=wishes.overwrite)
+            outcome.save(job.folder, overwrite=options.overwrite)
             shutil.rmtree(work, ignore_errors=True)  # while the lock is held: nobody has begun anew in it
         finally:
             if not listed(work):
@@ -83,12 +95,46 @@ def attempt(
     return outcome
 
 
-def _looks(work: Path, wishes: Wishes, say: Callable[[str], None]) -> Looks:
+def _trial(job: Job, emit: Emit, data: Dataset | None, stop: Callable[[], bool]) -> float:
+    from odedm.data.opening import open_data
+    from odedm.training.hold_out import held_out
+    from odedm.training.loop import Run
+
+    report = _progress(job, emit)
+
+    def watch(task: int, done: int, total: int) -> None:
+        if stop():
+            raise Stopped
+        report(task, done, total)
+
+    if job.select is None:
+        raise ValueError("A trial needs to know which rows it holds out.")
+    plan, part = held_out(data or open_data(job.experiment.data), job.experiment, job.select)
+    return Run(plan, part).finish(watch).result.acc_last
+
+
+def _progress(job: Job, emit: Emit) -> Callable[[int, int, int], None]:
+    """Reports a run's progress, but not more often than every `TICK`; the last time always."""
+    last, process = 0.0, os.getpid()
+
+    def report(_task: int, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= TICK or done == total:
+            last = now
+            emit(Progressed(job.key, done, total, process))
+
+    return report
+
+
+def _observation(work: Path, options: RunOptions, say: Callable[[str], None]) -> Observation:
     """What a run is to look at: as it began, for what it did not look at then cannot be made up for."""
-    asked = wishes.looks
-    stored = None if wishes.fresh else _stored(work)
+    asked, stored = options.observation, None
+    if not options.fresh:
+        with suppress(UsageError, TypeError):
+            stored = Observation.from_dict(inspect(work)["observation"])
     if stored is None:
-        return asked or Looks()
+        return asked or Observation()
     if asked is not None and asked != stored:
         say(
             f"This run began {stored.words()}, and goes on so. To have it {asked.words()}, start it anew: by --fresh, "
@@ -97,25 +143,17 @@ def _looks(work: Path, wishes: Wishes, say: Callable[[str], None]) -> Looks:
     return stored
 
 
-def _stored(work: Path) -> Looks | None:
-    """What an unfinished run looks at, as its newest sound manifest says; None where there is none."""
-    try:
-        return Looks.from_dict(inspect(work).get("looks", {}))
-    except (UsageError, TypeError):
-        return None
-
-
-def keeper_of(
+def checkpointer_of(
     run: Run,
     work: Path,
     lock: RunLock,
-    wishes: Wishes,
+    options: RunOptions,
     *,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = never,
     say: Callable[[str], None] = lambda _: None,
-) -> Keeper:
+) -> Checkpointer:
     """Who stores a run's state in a working folder."""
-    from odedm.checkpoint.checkpointer import Keeper
+    from odedm.checkpoint.checkpointer import Checkpointer
     from odedm.results.provenance import versions
 
     progress = run.progress
@@ -123,20 +161,20 @@ def keeper_of(
         {**run.experiment.describe(), "capture": None},  # which changes no number
         run.data.checksum,
         {**versions(run.device), "precision": run.experiment.precision},
-        run.looks.to_dict(),
+        run.observation.to_dict(),
     )
-    return Keeper(
+    return Checkpointer(
         work,
         lock,
         meta,
         roots=run.roots,
         outside=run.outside(),
         position=lambda: Position(progress.task, progress.step, progress.rows),
-        schedule=wishes.schedule,
-        fresh=wishes.fresh,
+        schedule=options.schedule,
+        fresh=options.fresh,
         stop=stop,
         check=lambda: run.guard.settle(progress.step, progress.task),
-        timed=partial(run.clock, "checkpoint"),
+        timed=partial(run.timer, "checkpoint"),
         say=say,
     )
 

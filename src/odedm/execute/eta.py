@@ -1,69 +1,83 @@
-"""How long runs take, from runs that were measured."""
+"""Estimates how long runs take, from runs that were measured, and how long is left."""
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odedm.core.errors import UsageError
-from odedm.execute.job import Work
+from odedm.execute.job import Job
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 FIRST = ("net", "net_options", "device")
-"""Where runs differ in these their times cannot be compared."""
+"""Where runs differ in these, others say little about their times."""
 THEN = ("method", "options", "data", "setting", "batch", "memory.name", "memory.dac", "memory.distance", "memory")
 """The more of these two runs share, from the left on, the nearer they are."""
+TOLD = 0.1
+"""The share of a run from which on its own pace says more than others of its kind."""
 
 
-class Pace:
+class TimeEstimate:
     """Seconds to expect of a run: those of finished ones of the nearest configuration, by rows of the stream."""
 
-    def __init__(self, rows: Mapping[str, int] | None = None) -> None:
-        self.rows = dict(rows or {})
+    def __init__(self) -> None:
         self._seen: dict[tuple[str, ...], dict[tuple[str, ...], list[float]]] = {}
-        self._known: dict[tuple[str, str], float | None] = {}
+        self._known: dict[tuple[str, bool], float | None] = {}
 
-    def learn(self, experiment: Mapping[str, Any], seconds: float) -> None:
-        """A run with this configuration, as its result tells it, took so long."""
-        plain = dict(experiment)
-        method = dict(plain.get("method") or {})
-        plain["method"], plain["options"] = method.pop("name", None), method
-        memory = dict(plain.get("memory") or {}) | {"replay": plain.get("replay"), "gamma": plain.get("gamma")}
-        rows = self.rows.get(str(plain.get("data")), 0)
+    def learn(self, experiment: Mapping[str, Any], rows: int, seconds: float) -> None:
+        """A run with this described configuration, on so many rows, took so long."""
         if rows:
-            must, may = _traits({**plain, "memory": memory})
+            must, may = _traits(experiment)
             self._seen.setdefault(must, {}).setdefault(may, []).append(seconds / rows)
             self._known.clear()
 
-    def expect(self, work: Work) -> float | None:
-        """Seconds for a run, None where nothing like it was measured."""
-        mark = (work.experiment.slug(), work.kind)
+    def expect(self, job: Job) -> float | None:
+        """Seconds for a job, None where nothing like it was measured."""
+        mark = (job.experiment.slug(), job.is_trial)
         if mark not in self._known:
-            self._known[mark] = self._expect(work)
+            self._known[mark] = self._expect(job)
         return self._known[mark]
 
-    def _expect(self, work: Work) -> float | None:
-        plain = work.experiment.describe()
-        memory = {"replay": None, "gamma": None} | plain["memory"]
-        must, may = _traits({**plain, "memory": memory})
+    def _expect(self, job: Job) -> float | None:
+        must, may = _traits(job.experiment.describe())
         near = self._seen.get(must)
-        rows = self.rows.get(work.experiment.data, 0)
-        if not near or not rows:
+        if not near or not job.rows:
             return None
         best = max(_shared(other, may) for other in near)
         per_row = [each for other, own in near.items() if _shared(other, may) == best for each in own]
         part = 1.0
-        if work.kind == "trial" and work.select is not None and work.experiment.tasks:
-            part = min(1.0, work.select.tasks / work.experiment.tasks)
-        return part * rows * sum(per_row) / len(per_row)
+        if job.select is not None and job.experiment.tasks:
+            part = min(1.0, job.select.tasks / job.experiment.tasks)
+        return part * job.rows * sum(per_row) / len(per_row)
+
+    def left(self, running: Sequence[tuple[Job, float, float]], waiting: Sequence[Job], lanes: int) -> float | None:
+        """Seconds until all is done: `running` has jobs with the seconds they took so far and the share that is done.
+
+        A run that is well under way tells its own time; of a kind that was never measured the mean of all others is
+        taken. None before anything is known.
+        """
+        known = [seconds for job in (*waiting, *(job for job, _, _ in running)) if (seconds := self.expect(job))]
+        told = [gone / share for _, gone, share in running if share >= TOLD]
+        if not known and not told:
+            return None
+        typical = sum(known or told) / len(known or told)
+        rest = []
+        for job, gone, share in running:
+            whole = gone / share if share >= TOLD else self.expect(job) or typical
+            rest.append(max(0.0, whole - gone))
+        free = [*rest, *[0.0] * (lanes - len(rest))] or [0.0]
+        heapq.heapify(free)
+        for job in waiting:
+            heapq.heapreplace(free, free[0] + (self.expect(job) or typical))
+        return max(free)
 
 
 def _traits(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     memory: Mapping[str, Any] = plain["memory"]
     flat = {**plain, **{f"memory.{name}": value for name, value in memory.items()}}
-    flat["memory"] = sorted((name, str(value)) for name, value in memory.items())
-    flat |= {name: sorted((flat.get(name) or {}).items()) for name in ("options", "net_options")}
+    flat |= {name: sorted((flat.get(name) or {}).items(), key=str) for name in ("options", "net_options", "memory")}
     return tuple(str(flat.get(name)) for name in FIRST), tuple(str(flat.get(name)) for name in THEN)
 
 

@@ -1,46 +1,57 @@
-"""One piece of a study's work: a run that fills a folder, or a trial that gives a score."""
+"""What an engine is given to do, and what it tells of it: jobs and events, as data that can cross a pipe."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, NamedTuple
 
 from odedm.checkpoint.schedule import Schedule
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
-from odedm.training.observation import Looks
+from odedm.training.observation import Observation
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How runs are to be kept: `fresh` forgets the checkpoints there are, `overwrite` replaces finished runs.
+class RunOptions:
+    """How a run is kept: `fresh` forgets the checkpoints there are, `overwrite` replaces a finished run.
 
-    `looks` is what a run is to look at; None: what its checkpoint does, where there is one, and else nothing.
+    `observation` is what a run is to look at; None: what its checkpoint does, where there is one, and else nothing.
     """
 
     schedule: Schedule = field(default_factory=Schedule)
     fresh: bool = False
     overwrite: bool = False
-    looks: Looks | None = None
+    observation: Observation | None = None
 
 
 @dataclass(frozen=True)
-class Work:
-    """What an engine is given. `key` is its content hash, `checksum` that of the data it must be done on."""
+class Job:
+    """A resolved experiment to be run: into a folder, or with `select` as a trial that gives a score.
+
+    `key` is its content hash, by which everyone speaks of it; `checksum` that of the data it must be done on; `rows`
+    how many rows its stream has, for estimates of time.
+    """
 
     key: str
     experiment: Experiment
     folder: Path = Path()
-    overwrite: bool = False
-    kind: Literal["run", "trial"] = "run"
+    options: RunOptions = field(default_factory=RunOptions)
     select: Selection | None = None
     checksum: str | None = None
-    looks: Looks = field(default_factory=Looks)
+    rows: int = 0
 
-    def into(self, folder: Path, *, overwrite: bool) -> Work:
-        """The same run into another folder."""
-        return replace(self, folder=folder, overwrite=overwrite)
+    @property
+    def is_trial(self) -> bool:
+        """Whether it gives a score, and leaves no folder."""
+        return self.select is not None
+
+    @property
+    def name(self) -> str:
+        """The folder of a run as events name it."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
 
     @property
     def title(self) -> str:
@@ -48,48 +59,123 @@ class Work:
         plan = self.experiment
         rho = getattr(plan.memory, "rho", None)
         share = "" if rho is None else f" ρ={rho:g}"
-        what = "trial · " if self.kind == "trial" else ""
+        what = "trial · " if self.is_trial else ""
         return f"{what}{plan.method} · {plan.memory.name}{share} · λ={plan.memory.capacity} · seed {plan.seed}"
 
+    def again(self) -> Job:
+        """The same after a loss: it goes on from its own checkpoint."""
+        return replace(self, options=replace(self.options, fresh=False))
 
-@dataclass(frozen=True)
-class Progressed:
-    """A piece of work has seen `done` of `total` rows; `process` is who does it."""
+    def to_text(self) -> str:
+        """One line of JSON."""
+        options = asdict(self.options) | {
+            "observation": None if self.options.observation is None else self.options.observation.to_dict()
+        }
+        plain = {
+            "key": self.key,
+            "experiment": self.experiment.describe(),
+            "folder": str(self.folder),
+            "options": options,
+            "select": None if self.select is None else asdict(self.select),
+            "checksum": self.checksum,
+            "rows": self.rows,
+        }
+        return json.dumps(plain)
 
-    number: int
+    @classmethod
+    def from_text(cls, text: str) -> Job:
+        """The job again.
+
+        >>> job = Job("key", Experiment(), Path("runs"), RunOptions(fresh=True), Selection(), rows=5)
+        >>> Job.from_text(job.to_text()) == job
+        True
+        """
+        plain = json.loads(text)
+        options, select = plain["options"], plain["select"]
+        look = options["observation"]
+        options |= {"schedule": Schedule(**options["schedule"])}
+        options |= {"observation": None if look is None else Observation.from_dict(look)}
+        if select is not None:
+            select = Selection(**{**select, "seeds": tuple(select["seeds"])})
+        return cls(
+            **{
+                **plain,
+                "experiment": Experiment.from_dict(plain["experiment"]),
+                "folder": Path(plain["folder"]),
+                "options": RunOptions(**options),
+                "select": select,
+            }
+        )
+
+
+class Progressed(NamedTuple):
+    """A job has seen `done` of `total` rows; `process` is who does it."""
+
+    key: str
     done: int
     total: int
     process: int = 0
 
 
-@dataclass(frozen=True)
-class Done:
-    """A piece of work is over: a run's folder is written, or a trial has its score."""
+class Stored(NamedTuple):
+    """A job's state is on the disk: from here it goes on if its worker dies."""
 
-    number: int
+    key: str
+
+
+class Done(NamedTuple):
+    """A job is over: a run's folder is written, or a trial has its score."""
+
+    key: str
     score: float | None = None
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A piece of work failed, and why."""
+class Failed(NamedTuple):
+    """A job failed, and why; trying again would not help."""
 
-    number: int
+    key: str
     error: str
 
 
-@dataclass(frozen=True)
-class Said:
-    """A line for the user from one piece of work."""
+class Lost(NamedTuple):
+    """The worker of a job died, and how; `together`: others were in its process, and any of them may be to blame."""
 
-    number: int
+    key: str
+    error: str
+    together: bool = False
+
+
+class Said(NamedTuple):
+    """A line for the user from a job."""
+
+    key: str
     line: str
 
 
-Event = Progressed | Done | Failed | Said
+Event = Progressed | Stored | Done | Failed | Lost | Said
+Emit = Callable[[Event], None]
+
+KINDS: dict[str, Callable[..., Event]] = {
+    kind.__name__: kind for kind in (Progressed, Stored, Done, Failed, Lost, Said)
+}
+
+
+def event_to_text(event: Event) -> str:
+    """One line of JSON."""
+    return json.dumps([type(event).__name__, *event])
+
+
+def event_from_text(text: str | bytes) -> Event:
+    """The event again.
+
+    >>> event_from_text(event_to_text(Done("key", 5.0)))
+    Done(key='key', score=5.0)
+    """
+    name, *values = json.loads(text)
+    return KINDS[name](*values)
 
 
 def sentence(error: BaseException) -> str:
     """An error of any kind in one line."""
-    text = " ".join(str(error).split()) or "no reason was given"
+    text: Any = " ".join(str(error).split()) or "no reason was given"
     return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"

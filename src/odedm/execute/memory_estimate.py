@@ -1,4 +1,4 @@
-"""What a run will need, reckoned before it starts: a refusal with numbers instead of a kill for want of memory."""
+"""Estimates the memory of a run before it starts, and refuses what would not fit."""
 
 from __future__ import annotations
 
@@ -11,34 +11,18 @@ from pathlib import Path
 import torch
 
 from odedm.core.errors import UsageError
-from odedm.core.registry import METHODS, NETS
-from odedm.methods.base import configure
-from odedm.nets.build import configure as configure_net
-from odedm.nets.build import pick
+from odedm.core.registry import METHODS
+from odedm.memory.settings import ODEDM
+from odedm.methods.base import Load, Method
+from odedm.nets.build import planned
 from odedm.stream.dataset import Dataset
 from odedm.training.evaluate import BATCH
-from odedm.training.experiment import ODEDM, Experiment
-from odedm.training.resolve import load_data
+from odedm.training.experiment import Experiment
+from odedm.training.resolve import Prepared
 
 MIB = 1 << 20
 PROCESS = {"cpu": 350 * MIB, "cuda": 700 * MIB}
 """What a process takes before it does anything: libraries on the host, the driver's context on a GPU."""
-
-FORWARDS: dict[str, tuple[int, int]] = {
-    "er": (1, 1),
-    "der": (1, 1),
-    "derpp": (1, 2),
-    "refresh": (1, 2),
-    "fdr": (1, 1),
-    "icarl": (1, 0),
-    "puridiver": (1, 1),
-    "vrmcl": (1, 1),
-    "pocl": (1, 0),
-}
-"""How many stream batches and replay draws a step holds in one graph; a method that is not here: (1, 3)."""
-
-TWICE = frozenset({"vrmcl", "pocl"})
-"""Methods that derive through a gradient: their graphs hold about three times as much, and compute in 32 bits."""
 
 WORDS = {
     "activations": "--batch or --draw, or take a smaller --net",
@@ -51,7 +35,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes of one run by what they are for."""
 
     parts: dict[str, int]
@@ -76,12 +60,11 @@ class Footprint:
     features: int
 
 
-def check_room(experiment: Experiment, data: Dataset, lanes: int = 1) -> None:
+def check_room(run: Prepared, lanes: int = 1) -> None:
     """Refuse what would not fit into the memory that is free now, `lanes` such runs at a time."""
-    device = _device(experiment)
-    room = available(device)
-    one = estimate(experiment, data, device)
-    needed = lanes * one.total + (PROCESS["cuda"] if device.type == "cuda" else 0)
+    device = torch.device(run.experiment.device)
+    room, one = available(device), estimate(run)
+    needed = lanes * one.total + _shared(device)
     if room is None or needed <= room:
         return
     largest = max(one.parts, key=lambda part: one.parts[part])
@@ -94,64 +77,63 @@ def check_room(experiment: Experiment, data: Dataset, lanes: int = 1) -> None:
     )
 
 
-def fitting_lanes(plans: Sequence[Experiment], lanes: int, *, given: bool) -> int:
+def fitting_lanes(runs: Sequence[Prepared], lanes: int, *, given: bool) -> int:
     """How many of these runs go side by side: `lanes` where that fits, fewer unless the number was `given`.
 
     What does not fit alone, or not in the number that was given, is refused.
     """
-    kinds = {plan.slug(): plan for plan in plans}.values()  # seeds need the same
-    data = {name: load_data(name) for name in {plan.data for plan in kinds}}
+    kinds = {run.experiment.slug(): run for run in runs}.values()  # seeds need the same
     if not given and lanes > 1:
-        plan = max(kinds, key=lambda each: lane_bytes(each, data[each.data], _device(each)))
-        room = available(_device(plan))
+        largest = max(kinds, key=lambda each: estimate(each).total)
+        device = torch.device(largest.experiment.device)
+        room = available(device)
         if room is not None:
-            shared = PROCESS["cuda"] if _device(plan).type == "cuda" else 0
-            lanes = max(1, min(lanes, (room - shared) // lane_bytes(plan, data[plan.data], _device(plan))))
-    for plan in kinds:
-        check_room(plan, data[plan.data], lanes)
+            lanes = max(1, min(lanes, (room - _shared(device)) // estimate(largest).total))
+    for run in kinds:
+        check_room(run, lanes)
     return lanes
 
 
-def lane_bytes(experiment: Experiment, data: Dataset, device: torch.device | str) -> int:
-    """About how many bytes one more run takes on a device; on the CPU with the process that it runs in."""
-    return estimate(experiment, data, torch.device(device)).total
+def _shared(device: torch.device) -> int:
+    return PROCESS["cuda"] if device.type == "cuda" else 0
 
 
-def estimate(experiment: Experiment, data: Dataset, device: torch.device) -> Estimate:
-    """The bytes of one run by what they are for, at the moment when it holds most."""
-    net = footprint(experiment, data)
-    cuda = device.type == "cuda"
+def estimate(run: Prepared) -> MemoryEstimate:
+    """The bytes of one run by what they are for, at the moment when it holds most; on a CPU with its process."""
+    plan, data = run.experiment, run.data
+    net, cuda = footprint(run), plan.device == "cuda"
     rows = data.image.nbytes + data.test_image.nbytes
     host = 0 if cuda or data.known_checksum is not None else rows  # a cached data set is mapped, not held
-    step = _step_bytes(experiment, net, cuda=cuda)
-    look = 3 * net.largest * BATCH.get(device.type, BATCH["cpu"])
-    border = _border_bytes(experiment, data, net) + look
+    step = _step_bytes(plan, net, _load(plan, net))
+    look = 3 * net.largest * BATCH.get(plan.device, BATCH["cpu"])
+    border = _border_bytes(plan, data, net) + look
     parts = {
         "data": rows + host,
-        "memory": memory_bytes(experiment, data),
-        "network": int(net.weights * _copies(experiment, data, net, device)),
+        "memory": memory_bytes(run),
+        "network": int(net.weights * _copies(plan, _load(plan, net))),
         "activations": max(step, look),
         "consolidation": max(0, border - max(step, look)),
     }
-    return Estimate(parts if cuda else {**parts, "process": PROCESS["cpu"]})
+    return MemoryEstimate(parts if cuda else {**parts, "process": PROCESS["cpu"]})
 
 
-def memory_bytes(experiment: Experiment, data: Dataset) -> int:
+def _load(plan: Experiment, net: Footprint) -> Load:
+    draw, tasks = plan.draw or plan.batch, plan.tasks or 1
+    return Load(plan.batch, draw, plan.memory.capacity, tasks, net.weights, plan.device, plan.options)
+
+
+def memory_bytes(run: Prepared) -> int:
     """The store of λ rows: the raw row, label, task, index, prototype and order, its key, and logits where kept."""
-    per_row = data.image[:1].nbytes + 6 * 8 + 4 * data.classes
-    return experiment.memory.capacity * per_row
+    per_row = run.data.image[:1].nbytes + 6 * 8 + 4 * run.data.classes
+    return run.experiment.memory.capacity * per_row
 
 
-def footprint(experiment: Experiment, data: Dataset) -> Footprint:
+def footprint(run: Prepared) -> Footprint:
     """What the network holds for each row, measured by a forward in which nothing is computed or allocated."""
     rows = 2  # one row alone has no batch statistics
-    name = pick(experiment.net, data.shape)
-    options = configure_net(name, data.shape, data.classes, experiment.net_options)
-    with torch.device("meta"):
-        net = NETS[name].load()(
-            data.shape, data.classes, **{**options, **({"weights": ""} if "weights" in options else {})}
-        )
-        x = torch.empty(rows, *data.shape)
+    plan, data = run.experiment, run.data
+    net = planned(plan.net, data.shape, data.classes, plan.net_options)
+    x = torch.empty(rows, *data.shape, device="meta")
     own = {each.untyped_storage()._cdata for each in (*net.parameters(), *net.buffers())}
     kept: dict[int, int] = {}
 
@@ -169,51 +151,29 @@ def footprint(experiment: Experiment, data: Dataset) -> Footprint:
     return Footprint(sum(sizes) // rows, max(sizes) // rows, weights, features.flatten(1).shape[1])
 
 
-def _step_bytes(experiment: Experiment, net: Footprint, *, cuda: bool) -> int:
+def _step_bytes(plan: Experiment, net: Footprint, load: Load) -> int:
     """What the graphs of one step hold at once, and what the way back through the largest layer adds."""
-    batch, draw = experiment.batch, experiment.draw or experiment.batch
-    batches, draws = FORWARDS.get(experiment.method, (1, 3))
-    rows = batches * batch + draws * draw
-    if experiment.method == "pocl":
-        rows += min(int(experiment.options.get("pool", 300)), experiment.memory.capacity)
-    if isinstance(experiment.memory, ODEDM) and experiment.memory.replay != "union":
-        rows += draw
-    precision = getattr(experiment, "precision", "auto")
-    half = precision == "bf16" or (precision == "auto" and cuda and experiment.method not in TWICE)
-    size = rows * (net.saved + 2 * net.largest) * (3 if experiment.method in TWICE else 1) // (2 if half else 1)
+    method: type[Method] = METHODS[plan.method].load()
+    rows = method.rows_at_once(load) + (load.draw if plan.memory.replay != "union" else 0)
+    thrice = 3 if method.exacting else 1  # a graph through a gradient holds about so many times as much
+    size = rows * (net.saved + 2 * net.largest) * thrice // (2 if plan.precision == "bf16" else 1)
     size += size // 4  # workspaces of convolutions, and gaps between blocks
-    captured = cuda and bool(getattr(experiment, "capture", True))
+    captured = plan.device == "cuda" and plan.capture
     return 2 * size if captured else size  # a recorded step has a pool of its own, beside that of the steps before it
 
 
-def _copies(experiment: Experiment, data: Dataset, net: Footprint, device: torch.device) -> float:
+def _copies(plan: Experiment, load: Load) -> float:
     """How many times as much as its weights a network takes: gradients, momentum, and what the method keeps."""
-    values = configure(experiment.method, METHODS[experiment.method].load(), dict(experiment.options))
-    common = 2.5 + bool(values.get("momentum"))
-    tasks = experiment.tasks or data.tasks
-    own: dict[str, float] = {
-        "refresh": 4 + _gradients_at_once(net, device),
-        "icarl": 4,
-        "vrmcl": 7 + 4 * math.ceil(experiment.batch / max(1, int(values.get("chunk", 8)))),
-        "pocl": 9 + tasks,
-    }
-    return common + own.get(experiment.method, 1 if experiment.method in FORWARDS else 5)
+    method: type[Method] = METHODS[plan.method].load()
+    return 2.5 + bool(plan.options.get("momentum")) + method.networks_at_once(load)
 
 
-def _gradients_at_once(net: Footprint, device: torch.device) -> float:
-    """Gradients of single rows that DER++refresh holds when a task ends, in networks."""
-    from odedm.methods import refresh
-
-    entries = refresh.ENTRIES.get(device.type, refresh.ENTRIES["cpu"])
-    return 3.0 * max(1, min(refresh.CHUNK, entries // max(1, net.weights // 4)))
-
-
-def _border_bytes(experiment: Experiment, data: Dataset, net: Footprint) -> int:
+def _border_bytes(plan: Experiment, data: Dataset, net: Footprint) -> int:
     """What choosing prototypes adds: points of a task, and the distances between the clusters of a class."""
-    memory = experiment.memory
+    memory = plan.memory
     if not isinstance(memory, ODEDM):
         return 0
-    tasks = experiment.tasks or data.tasks
+    tasks = plan.tasks or data.tasks
     of_class = int(data.label.bincount(minlength=data.classes).max())
     if isinstance(memory.candidates, int):
         of_class = min(of_class, memory.candidates)
@@ -222,11 +182,6 @@ def _border_bytes(experiment: Experiment, data: Dataset, net: Footprint) -> int:
     clouds = 4 * 4 * (of_class // 2) ** 2 if memory.dac else 0
     ground = 3 * 8 * (wide if memory.space == "features" else wide // max(1, data.shape[0])) ** 2
     return 3 * points + clouds + (ground if memory.distance == "sinkhorn" else 0)
-
-
-def _device(experiment: Experiment) -> torch.device:
-    cuda = experiment.device == "cuda" or (experiment.device == "auto" and torch.cuda.is_available())
-    return torch.device("cuda" if cuda else "cpu")
 
 
 def available(device: torch.device) -> int | None:

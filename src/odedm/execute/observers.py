@@ -1,18 +1,18 @@
-"""What happens in a run, for others to follow: a file of JSON lines, and TensorBoard."""
+"""Observers: who is told how jobs get on. Here, a file of JSON lines, and TensorBoard."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
+from odedm.execute.job import Job
 from odedm.results.result import Result
 
 log = logging.getLogger(__name__)
@@ -21,62 +21,90 @@ EVERY = 1.0
 """Seconds between two lines of progress of one run."""
 
 
-class Listener(Protocol):
-    """A watcher of runs that must be closed; runs are known by number, in the order of the names it was given."""
+class Observer:
+    """Is told how jobs get on, always from the same thread; every method may be left as it is."""
 
-    def progress(self, job: int, done: int, total: int) -> None:
-        """A run has seen `done` of `total` rows."""
-        ...
+    def started(self, job: Job) -> None:
+        """A job has begun, or goes on after a loss."""
 
-    def finished(self, job: int, result: Result) -> None:
+    def taken_up(self, job: Job, process: int) -> None:
+        """A process works on it."""
+
+    def progress(self, job: Job, done: int, total: int) -> None:
+        """It has seen `done` of `total` rows."""
+
+    def finished(self, job: Job, result: Result) -> None:
         """A run is over."""
-        ...
+
+    def scored(self, job: Job, score: float) -> None:
+        """A trial is over."""
+
+    def lost(self, job: Job, reason: str) -> None:
+        """Its worker died; it will be tried again."""
+
+    def failed(self, job: Job, reason: str) -> None:
+        """It failed for good."""
+
+    def said(self, line: str) -> None:
+        """A line for the user."""
+
+    def tick(self, left: float | None) -> None:
+        """Time has passed; about so many seconds are left, as far as is known."""
 
     def close(self) -> None:
         """Nothing more will come."""
-        ...
 
 
-class JsonLines:
+class JsonLines(Observer):
     """A line for each event: `begun`, `progress` (at most one a second and run), `task` and `finished`.
 
-    Lines are added to what the file holds, and each is flushed, so that it can be followed while runs go on.
+    Lines are added to what the file holds, and each is flushed, so that it can be followed while runs go on. Trials are
+    left out.
     """
 
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
+    def __init__(self, path: Path) -> None:
         writable_folder(path.parent, "--events runs/events.jsonl")
         if path.is_dir():
             raise UsageError(f"'{path}' is a folder; events go into a file, e.g. {path / 'events.jsonl'}.")
         self._file = path.open("a", encoding="utf-8")
-        self._names, self._last = list(names), dict.fromkeys(range(len(names)), 0.0)
-        self._begun: set[int] = set()
+        self._last: dict[str, float] = {}
         self._lost = False
 
-    def progress(self, job: int, done: int, total: int) -> None:
+    def progress(self, job: Job, done: int, total: int) -> None:
         """Note how far a run is, now and then."""
-        if job not in self._begun:
-            self._begun.add(job)
+        if job.is_trial:
+            return
+        if job.key not in self._last:
+            self._last[job.key] = 0.0
             self._write(job, "begun", rows=total)
         now = time.monotonic()
-        if now - self._last[job] >= EVERY or done == total:
-            self._last[job] = now
+        if now - self._last[job.key] >= EVERY or done == total:
+            self._last[job.key] = now
             self._write(job, "progress", done=done, rows=total)
 
-    def finished(self, job: int, result: Result) -> None:
+    def finished(self, job: Job, result: Result) -> None:
         """Note what a run measured, task by task and in the end."""
         for task, (accuracy, row) in enumerate(zip(result.acc, result.class_il, strict=True)):
             self._write(job, "task", task=task, acc=accuracy, class_il=row, task_il=result.task_il[task])
         last = {name: getattr(result, name) for name in ("acc_last", "acc_mean", "task_il_last", "forgetting")}
         if result.anytime is not None:
             last["anytime"] = result.anytime
-        self._write(job, "finished", **last, seconds=sum(result.seconds.values()), experiment=result.experiment)
+        self._write(job, "finished", **last, seconds=result.total_seconds, experiment=result.experiment)
 
-    def _write(self, job: int, event: str, **more: Any) -> None:
-        when = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {"time": when, "event": event, "run": self._names[job], **more}
-        if self._lost:
+    def lost(self, job: Job, reason: str) -> None:
+        """Note that a worker died."""
+        self._write(job, "lost", reason=reason)
+
+    def failed(self, job: Job, reason: str) -> None:
+        """Note why a run failed."""
+        self._write(job, "failed", reason=reason)
+
+    def _write(self, job: Job, event: str, **more: Any) -> None:
+        if self._lost or job.is_trial:
             return
+        when = datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
+            line = {"time": when, "event": event, "run": job.name, **more}
             self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
             self._file.flush()
         except OSError as error:  # runs must not end because nobody can listen
@@ -89,26 +117,27 @@ class JsonLines:
             self._file.close()
 
 
-class TensorBoard:
+class TensorBoard(Observer):
     """A TensorBoard log for each run: accuracy and forgetting by task, the memory's rows, seconds by phase.
 
     It needs the extra `tensorboard`. Then `tensorboard --logdir FOLDER` shows the runs side by side.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UsageError("TensorBoard is not here: pip install 'odedm[tensorboard]', or leave it out.") from None
         self._new: Any = SummaryWriter
-        self._folder, self._names = writable_folder(folder, "--tensorboard runs/logs"), list(names)
-        self._open: dict[int, Any] = {}
+        self._folder = writable_folder(folder, "--tensorboard runs/logs")
+        self._open: dict[str, Any] = {}
 
-    def progress(self, job: int, done: int, total: int) -> None:
+    def progress(self, job: Job, done: int, total: int) -> None:
         """Log the share of the stream that is done, at the row where the run is."""
-        self._of(job).add_scalar("progress/share of rows", done / max(total, 1), done)
+        if not job.is_trial:
+            self._of(job).add_scalar("progress/share of rows", done / max(total, 1), done)
 
-    def finished(self, job: int, result: Result) -> None:
+    def finished(self, job: Job, result: Result) -> None:
         """Log everything by task."""
         log = self._of(job)
         for task, accuracy in enumerate(result.acc):
@@ -125,12 +154,12 @@ class TensorBoard:
             log.add_scalar(f"seconds/{phase}", seconds, 0)
         log.add_text("experiment", "```\n" + json.dumps(result.experiment, indent=1) + "\n```")
         log.close()
-        del self._open[job]
+        del self._open[job.key]
 
-    def _of(self, job: int) -> Any:
-        if job not in self._open:
-            self._open[job] = self._new(str(self._folder / self._names[job]))
-        return self._open[job]
+    def _of(self, job: Job) -> Any:
+        if job.key not in self._open:
+            self._open[job.key] = self._new(str(self._folder / job.name))
+        return self._open[job.key]
 
     def close(self) -> None:
         """Flush what is open."""
@@ -139,28 +168,7 @@ class TensorBoard:
         self._open.clear()
 
 
-class Together:
-    """Several watchers as one, in their order."""
-
-    def __init__(self, *watchers: Any) -> None:
-        self.watchers = watchers
-
-    def progress(self, job: int, done: int, total: int) -> None:
-        """Tell everyone."""
-        for each in self.watchers:
-            each.progress(job, done, total)
-
-    def finished(self, job: int, result: Result) -> None:
-        """Tell everyone."""
-        for each in self.watchers:
-            each.finished(job, result)
-
-
-def listeners(names: Sequence[str], events: Path | None, tensorboard: Path | None) -> list[Listener]:
+def listeners(events: Path | None, tensorboard: Path | None) -> list[Observer]:
     """Those that were asked for."""
-    found: list[Listener] = []
-    if events is not None:
-        found.append(JsonLines(events, names))
-    if tensorboard is not None:
-        found.append(TensorBoard(tensorboard, names))
-    return found
+    found: list[Observer] = [] if events is None else [JsonLines(events)]
+    return [*found, *([] if tensorboard is None else [TensorBoard(tensorboard)])]

@@ -1,32 +1,27 @@
-"""Work on more than one machine by Ray: each piece a task of its own that outlives a lost worker.
+"""The engine for many machines, by Ray: each job is a task, its files come back and are written here.
 
-Workers need this package and the data set, no shared disk: a run's files come back and are written here.
+Workers need this package and the data set, no shared disk. So a job whose worker is lost starts anew elsewhere.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.files import staged_folder, write_bytes
-from odedm.execute.job import Done, Event, Failed, Progressed, Work, sentence
-from odedm.execute.perform import perform
-from odedm.training.experiment import Experiment
-from odedm.training.hold_out import Selection
-from odedm.training.observation import Looks
+from odedm.execute.attempt import attempt
+from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, sentence
 
 MOST_BYTES = 1 << 30
 """What a run may send back: its result, its memory's rows and its evidence."""
-RETRIES = 5
 POLL = 0.5
 PATIENCE = 10.0
 """Seconds to wait for a cluster to answer."""
@@ -52,9 +47,9 @@ class Cluster:
         self._begin(lanes, address, cpus)
         self.lanes = lanes or self._room(cpus, gpus)
         remote: Any = self._ray.remote
-        self._task = remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(do_remotely)
-        self._ear: Any = remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Ear).remote()
-        self._running: dict[Any, tuple[int, Work]] = {}
+        self._task = remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(do_remotely)
+        self._actor: Any = remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(ProgressActor).remote()
+        self._running: dict[Any, Job] = {}
         self._asked = 0.0
 
     def _begin(self, lanes: int | None, address: str | None, cpus: float) -> None:
@@ -86,42 +81,39 @@ class Cluster:
             )
         return room
 
-    def fits(self, work: Work) -> bool:
-        """Whether fewer tasks are under way than there are lanes."""
-        del work
+    def fits(self, job: Job, *, alone: bool = False) -> bool:
+        """Whether fewer tasks are under way than there are lanes; each is alone in its process."""
+        del job, alone
         return len(self._running) < self.lanes
 
-    def start(self, number: int, work: Work) -> None:
-        """Hand the work to Ray, as plain data."""
-        self._running[self._task.remote(packed(work), number, self._ear)] = (number, work)
+    def start(self, job: Job, *, alone: bool = False) -> None:
+        """Hand the job to Ray, as plain data."""
+        del alone
+        self._running[self._task.remote(job.to_text(), self._actor)] = job
 
     def events(self, timeout: float) -> Iterator[Event]:
-        """Pass on progress, and write what comes back into the study's folder."""
+        """Pass on progress, and write what comes back into the job's folder."""
         done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout) if self._running else ([], [])
         if time.monotonic() - self._asked > POLL:
             self._asked = time.monotonic()
-            yield from self._progress()
+            with suppress(self._ray.exceptions.RayError):
+                for key, seen in self._ray.get(self._actor.take.remote(), timeout=5).items():
+                    yield Progressed(key, *seen)
         for reference in done:
-            number, work = self._running.pop(reference)
-            yield self._outcome(reference, number, work)
+            yield self._outcome(reference, self._running.pop(reference))
 
-    def _progress(self) -> Iterator[Event]:
-        with suppress(self._ray.exceptions.RayError):
-            for number, seen in self._ray.get(self._ear.take.remote(), timeout=5).items():
-                yield Progressed(number, *seen)
-
-    def _outcome(self, reference: Any, number: int, work: Work) -> Event:
+    def _outcome(self, reference: Any, job: Job) -> Event:
         try:
             answer: dict[str, Any] = self._ray.get(reference)
             if "error" in answer:
-                return Failed(number, answer["error"])
-            if work.kind == "run":
-                unpack(answer["files"], work.folder)
+                return Failed(job.key, answer["error"])
+            if not job.is_trial:
+                unpack(answer["files"], job.folder)
         except self._ray.exceptions.RayError as error:
-            return Failed(number, f"Ray lost this run {RETRIES + 1} times: {sentence(error)[:300]}")
+            return Lost(job.key, f"Ray lost its worker ({sentence(error)[:300]})")
         except (OSError, UsageError) as error:
-            return Failed(number, sentence(error))
-        return Done(number, answer.get("score"))
+            return Failed(job.key, sentence(error))
+        return Done(job.key, answer.get("score"))
 
     def close(self) -> None:
         """Cancel what is under way and leave the cluster."""
@@ -131,58 +123,38 @@ class Cluster:
         self._ray.shutdown()
 
 
-class Ear:
+class ProgressActor:
     """Where workers tell how far they are, and the driver asks; the last word of each is enough."""
 
     def __init__(self) -> None:
-        self.heard: dict[int, tuple[int, int, int]] = {}
+        self.told: dict[str, tuple[int, int, int]] = {}
 
-    def tell(self, number: int, done: int, total: int, process: int) -> None:
+    def tell(self, key: str, done: int, total: int, process: int) -> None:
         """A worker's word."""
-        self.heard[number] = (done, total, process)
+        self.told[key] = (done, total, process)
 
-    def take(self) -> dict[int, tuple[int, int, int]]:
+    def take(self) -> dict[str, tuple[int, int, int]]:
         """What was said since the last time."""
-        heard, self.heard = self.heard, {}
-        return heard
+        told, self.told = self.told, {}
+        return told
 
 
-def do_remotely(plain: dict[str, Any], number: int, ear: Any) -> dict[str, Any]:
-    """What a worker does: the work in a folder of its own, then its files or its score, or why it failed."""
-    work = unpacked(plain)
+def do_remotely(text: str, actor: Any) -> dict[str, Any]:
+    """What a worker does: the job in a folder of its own, then its files or its score, or why it failed."""
+    job = Job.from_text(text)
 
-    def report(done: int, total: int) -> None:
-        if ear is not None:
-            ear.tell.remote(number, done, total, os.getpid())
+    def emit(event: Event) -> None:
+        if actor is not None and isinstance(event, Progressed):
+            actor.tell.remote(*event)
 
     try:
         with tempfile.TemporaryDirectory(prefix="odedm-") as place:
             folder = Path(place) / "run"
-            score = perform(replace(work, folder=folder, overwrite=False), report)
-            return {"score": score, "files": contents(folder) if work.kind == "run" else {}}
-    except Exception as error:  # whatever it is, it is this run's alone
+            here = replace(job, folder=folder, options=replace(job.options, overwrite=False))
+            score = attempt(here, emit)
+            return {"score": score, "files": {} if job.is_trial else contents(folder)}
+    except Exception as error:  # whatever it is, it is this job's alone
         return {"error": sentence(error)}
-
-
-def packed(work: Work) -> dict[str, Any]:
-    """A piece of work as plain data."""
-    select = None if work.select is None else asdict(work.select)
-    plan, looks = json.dumps(work.experiment.describe()), work.looks.to_dict()
-    return {"key": work.key, "kind": work.kind, "experiment": plan, "select": select, "looks": looks}
-
-
-def unpacked(plain: dict[str, Any]) -> Work:
-    """The work again.
-
-    >>> from odedm.training.experiment import Reservoir
-    >>> work = Work("key", Experiment(Reservoir(5)), kind="trial", select=Selection(), looks=Looks(anytime=3))
-    >>> unpacked(packed(work)) == work
-    True
-    """
-    own = plain["select"]
-    select = None if own is None else Selection(own["tasks"], own["share"], tuple(own["seeds"]))
-    experiment = Experiment.from_dict(json.loads(plain["experiment"]))
-    return Work(plain["key"], experiment, kind=plain["kind"], select=select, looks=Looks.from_dict(plain["looks"]))
 
 
 def contents(folder: Path, most: int = MOST_BYTES) -> dict[str, bytes]:

@@ -1,190 +1,221 @@
-"""The loop of a study: start what there is room and time for, note what comes back, go on whatever fails."""
+"""The scheduler: starts jobs where there is room and time, tries again what was lost, goes on whatever fails."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from odedm.checkpoint.stop import heard
+from odedm.checkpoint.stop import stop_on_signal
 from odedm.core.errors import UsageError
-from odedm.execute.eta import Pace
-from odedm.execute.job import Done, Event, Failed, Progressed, Said, Work
-from odedm.execute.workers import Engine
-from odedm.results.result import FILE, Result
+from odedm.execute.engine import Engine, Placement, open_engine
+from odedm.execute.eta import TimeEstimate
+from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, Said, Stored
+from odedm.execute.observers import Observer
+from odedm.results.folder import FILE
+from odedm.results.result import Result
+
+if TYPE_CHECKING:
+    from odedm.stream.dataset import Dataset
 
 TICK = 0.2
 PAUSE = 2.0
 """Seconds between two looks at the time that is left: a study may have thousands of runs."""
-
-
-class Journal(Protocol):
-    """Who keeps what has happened: a study's ledger."""
-
-    def note(self, event: str, work: Work, **more: Any) -> None:
-        """Something has happened to a piece of work."""
-        ...
-
-    def fail(self, work: Work, error: str) -> None:
-        """It failed."""
-        ...
-
-    def score(self, work: Work, score: float) -> None:
-        """A trial has its score."""
-        ...
-
-
-class Watcher(Protocol):
-    """Who is told how a study gets on."""
-
-    def started(self, number: int, work: Work) -> None:
-        """A piece of work has begun."""
-        ...
-
-    def progress(self, number: int, done: int, total: int) -> None:
-        """It has seen `done` of `total` rows."""
-        ...
-
-    def finished(self, number: int, work: Work, result: Result | None, score: float | None) -> None:
-        """It is over: a run has a result, a trial a score."""
-        ...
-
-    def failed(self, number: int, work: Work, error: str) -> None:
-        """It failed."""
-        ...
-
-    def said(self, line: str) -> None:
-        """A line for the user."""
-        ...
-
-    def tick(self, left: float | None) -> None:
-        """Time has passed; about so many seconds are left, as far as is known."""
-        ...
+TRIES = 3
+"""How often a job whose worker dies is tried from the same checkpoint."""
+CRASHES = 2
+"""How often a job may be in a process that dies with others in it before it runs alone."""
 
 
 @dataclass
-class Outcome:
-    """What came of the work: how much is done, what failed and why, what was left for lack of time."""
+class Summary:
+    """What came of jobs: results by key, scores of trials, what failed and why, what was left for lack of time."""
 
-    done: int = 0
+    results: dict[str, Result] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    left: list[Work] = field(default_factory=list)
+    left: list[Job] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """How many jobs came to their end."""
+        return len(self.results) + len(self.scores)
 
 
-class Driver:
-    """Brings pieces of work to their end on an engine, and notes each step in the ledger before it goes on.
+@dataclass
+class _Running:
+    job: Job
+    since: float
+    share: float = 0.0
+    process: int = 0
 
-    `fault` says why a run that came back is not one of this study's, if so.
+
+class Scheduler:
+    """Brings jobs to their end on an engine, and tells observers of every step before it goes on.
+
+    A job whose worker dies goes on from its last checkpoint, three times from the same one. Where others were in the
+    same process nobody knows whose fault it was: then no try is counted, but a job that was in two such crashes runs
+    alone from then on. `check` says why a run that came back is not one that was asked for, if so; `until` is on the
+    clock `now`: what is not expected to end before is not started.
     """
 
     def __init__(
         self,
         engine: Engine,
-        ledger: Journal,
-        watcher: Watcher,
-        pace: Pace,
+        observers: Sequence[Observer],
+        times: TimeEstimate,
         *,
         until: float | None = None,
-        fault: Callable[[Result], str | None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
+        check: Callable[[Job, Result], str | None] = lambda _job, _result: None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.engine, self.ledger, self.watcher, self.pace = engine, ledger, watcher, pace
-        self.until, self._fault, self._clock = until, fault, clock
+        self.engine, self.observers, self.times = engine, observers, times
+        self.until, self._check, self._now = until, check, now
         self._looked = -math.inf
-        self._rest: float | None = None
-        self._running: dict[int, tuple[Work, float]] = {}
-        self._process: dict[int, int] = {}
+        self._left: float | None = None
+        self._running: dict[str, _Running] = {}
+        self._tries: Counter[str] = Counter()
+        self._crashes: Counter[str] = Counter()
 
-    def run(self, works: Sequence[Work]) -> Outcome:
+    def run(self, jobs: Sequence[Job]) -> Summary:
         """Do all of it, as far as the time allows; at SIGINT or SIGTERM what is under way is stored."""
-        outcome = Outcome()
-        waiting = dict(enumerate(works))
-        with heard(at_once=True):
+        summary = Summary()
+        waiting = {job.key: job for job in jobs}
+        with stop_on_signal(at_once=True):
             while waiting or self._running:
-                self._start(waiting, outcome)
+                self._start(waiting, summary)
                 for event in self.engine.events(TICK):
-                    self._take(event, outcome)
-                self.watcher.tick(self._left(waiting.values()))
-        return outcome
+                    self._take(event, waiting, summary)
+                for each in self.observers:
+                    each.tick(self._time_left(waiting))
+        return summary
 
-    def _start(self, waiting: dict[int, Work], outcome: Outcome) -> None:
-        for number, work in list(waiting.items()):
-            if self._late(work):
-                outcome.left.append(waiting.pop(number))
-            elif self.engine.fits(work):
-                del waiting[number]
-                self.ledger.note("started", work)
-                self._running[number] = (work, self._clock())
-                self.watcher.started(number, work)
-                self.engine.start(number, work)
+    def _start(self, waiting: dict[str, Job], summary: Summary) -> None:
+        for key, job in list(waiting.items()):
+            alone = self._crashes[key] >= CRASHES
+            if self._late(job):
+                summary.left.append(waiting.pop(key))
+            elif self.engine.fits(job, alone=alone):
+                del waiting[key]
+                self._running[key] = _Running(job, self._now())
+                for each in self.observers:
+                    each.started(job)
+                self.engine.start(job, alone=alone)
             elif len(self._running) >= self.engine.lanes:
                 return
 
-    def _late(self, work: Work) -> bool:
-        """Whether a piece of work is not expected to be over in time; of what nothing is known the first may start."""
+    def _late(self, job: Job) -> bool:
+        """Whether a job is not expected to be over in time; of what nothing is known the first may start."""
         if self.until is None:
             return False
-        rest = self.until - self._clock()
-        return rest <= 0 or (self.pace.expect(work) or 0.0) > rest
+        rest = self.until - self._now()
+        return rest <= 0 or (self.times.expect(job) or 0.0) > rest
 
-    def _take(self, event: Event, outcome: Outcome) -> None:
+    def _take(self, event: Event, waiting: dict[str, Job], summary: Summary) -> None:
         if isinstance(event, Said):
-            self.watcher.said(event.line)
-        elif event.number not in self._running:
+            for each in self.observers:
+                each.said(event.line)
             return
-        elif isinstance(event, Progressed):
-            if self._process.get(event.number) != event.process:  # another than before has it since a worker was lost
-                self._process[event.number] = event.process
-                self.ledger.note("under way", self._running[event.number][0], process=event.process)
-            self.watcher.progress(event.number, event.done, event.total)
+        running = self._running.get(event.key)
+        if running is None:
+            return
+        job = running.job
+        if isinstance(event, Progressed):
+            if running.process != event.process:
+                running.process = event.process
+                for each in self.observers:
+                    each.taken_up(job, event.process)
+            running.share = event.done / max(1, event.total)
+            for each in self.observers:
+                each.progress(job, event.done, event.total)
+        elif isinstance(event, Stored):
+            self._tries[event.key] = 0
+        elif isinstance(event, Lost):
+            del self._running[event.key]
+            self._lose(job, event, waiting, summary)
         else:
-            work, _ = self._running.pop(event.number)
-            try:
-                if isinstance(event, Failed):
-                    raise UsageError(event.error)
-                self._finish(event, work)
-                outcome.done += 1
-            except UsageError as error:
-                outcome.failed[work.key] = str(error)
-                self.ledger.fail(work, str(error))
-                self.ledger.note("failed", work)
-                self.watcher.failed(event.number, work, str(error))
+            del self._running[event.key]
+            self._end(job, event, summary)
 
-    def _finish(self, event: Done, work: Work) -> None:
-        result = None
-        if work.kind == "trial":
-            if event.score is None:
-                raise UsageError("A trial came back without a score.")
-            self.ledger.score(work, event.score)
-        else:
-            result = Result.load(work.folder / FILE)
-            made_on = result.provenance.get("data_checksum")
-            if work.checksum is not None and made_on != work.checksum:
-                raise UsageError(
-                    f"The run in '{work.folder}' was made on other data than here: '{work.experiment.data}' has "
-                    f"the checksum {made_on} where it ran, and {work.checksum} here. Import it anew there."
-                )
-            fault = self._fault(result)
-            if fault is not None:
-                raise UsageError(fault)
-            self.pace.learn(result.experiment, sum(result.seconds.values()))
-        self.ledger.note("finished", work)
-        self.watcher.finished(event.number, work, result, event.score)
+    def _lose(self, job: Job, event: Lost, waiting: dict[str, Job], summary: Summary) -> None:
+        counter, most = (self._crashes, math.inf) if event.together else (self._tries, TRIES)
+        counter[job.key] += 1
+        if counter[job.key] >= most:
+            self._fail(job, f"In {TRIES} tries {event.error}. The last checkpoint, if any, is kept.", summary)
+            return
+        for each in self.observers:
+            each.lost(job, event.error)
+        rest = dict(waiting)
+        waiting.clear()
+        waiting.update({job.key: job.again(), **rest})  # the first to go on
 
-    def _left(self, waiting: Iterable[Work]) -> float | None:
-        """Seconds until all is done, if every lane stays busy; None where too little is known."""
-        now = self._clock()
-        if now - self._looked >= PAUSE:
+    def _end(self, job: Job, event: Done | Failed, summary: Summary) -> None:
+        try:
+            if isinstance(event, Failed):
+                raise UsageError(event.error)
+            if event.score is not None:
+                summary.scores[job.key] = event.score
+                for each in self.observers:
+                    each.scored(job, event.score)
+                return
+            result = summary.results[job.key] = self._result(job)
+            for each in self.observers:
+                each.finished(job, result)
+        except UsageError as error:
+            self._fail(job, str(error), summary)
+
+    def _fail(self, job: Job, error: str, summary: Summary) -> None:
+        summary.failed[job.key] = error
+        for each in self.observers:
+            each.failed(job, error)
+
+    def _result(self, job: Job) -> Result:
+        if job.is_trial:
+            raise UsageError("A trial came back without a score.")
+        result = Result.load(job.folder / FILE)
+        made_on = result.provenance.get("data_checksum")
+        if job.checksum is not None and made_on != job.checksum:
+            raise UsageError(
+                f"The run in '{job.folder}' was made on other data than here: '{job.experiment.data}' has "
+                f"the checksum {made_on} where it ran, and {job.checksum} here. Import it anew there."
+            )
+        fault = self._check(job, result)
+        if fault is not None:
+            raise UsageError(fault)
+        self.times.learn(result.experiment, job.rows, result.total_seconds)
+        return result
+
+    def _time_left(self, waiting: dict[str, Job]) -> float | None:
+        """Seconds until all is done; None where nothing is known."""
+        now = self._now()
+        if now - self._looked >= PAUSE or not self._running:
             self._looked = now
-            self._rest = self._expected(waiting, now)
-        return self._rest
+            under_way = [(each.job, now - each.since, each.share) for each in self._running.values()]
+            self._left = self.times.left(under_way, list(waiting.values()), self.engine.lanes)
+        return self._left
 
-    def _expected(self, waiting: Iterable[Work], now: float) -> float | None:
-        known = [self.pace.expect(work) for work in waiting]
-        under_way = [(self.pace.expect(work), now - since) for work, since in self._running.values()]
-        rest = [max(0.0, seconds - gone) for seconds, gone in under_way if seconds is not None]
-        if None in known or len(rest) < len(under_way):
-            return None
-        return sum([*(each for each in known if each is not None), *rest]) / max(1, self.engine.lanes)
+
+def run_jobs(
+    jobs: Sequence[Job],
+    data: Mapping[str, Dataset],
+    placement: Placement,
+    observers: Sequence[Observer] = (),
+    times: TimeEstimate | None = None,
+    *,
+    until: float | None = None,
+    check: Callable[[Job, Result], str | None] = lambda _job, _result: None,
+) -> Summary:
+    """Do jobs on the engine that was asked for: what `run`, `demo`, `resume`, `tune` and `study` all come down to.
+
+    `data` has the data sets of the jobs by name, `until` is on the monotonic clock.
+    """
+    if not jobs:
+        return Summary()
+    engine = open_engine(jobs, placement, data)
+    try:
+        return Scheduler(engine, observers, times or TimeEstimate(), until=until, check=check).run(jobs)
+    finally:
+        engine.close()

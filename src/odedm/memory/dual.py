@@ -7,11 +7,11 @@ from typing import Protocol
 
 import torch
 
-from odedm.consolidate.consolidator import Consolidator, Witness
+from odedm.consolidate.consolidator import Consolidator, OnSelection
 from odedm.core.errors import UsageError
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count
 from odedm.core.store import EMPTY, Store
-from odedm.core.timer import Clock
+from odedm.core.timer import Timer
 from odedm.memory.base import Memory
 
 
@@ -38,13 +38,13 @@ class DualMemory:
         consolidator: Consolidator | None,
         *,
         rng: torch.Generator,
-        clock: Clock,
+        timer: Timer,
         candidates: Candidates | None = None,
     ) -> None:
-        self.host, self.consolidator, self.clock, self.candidates = host, consolidator, clock, candidates
+        self.host, self.consolidator, self.timer, self.candidates = host, consolidator, timer, candidates
         self.rng = rng  # of its own, on the CPU: choosing prototypes must not shift what the host draws
         self.capacity = host.capacity + (candidates.capacity if candidates else 0)
-        self.witness: Witness | None = None
+        self.on_selection: OnSelection | None = None
         """Shown how prototypes were chosen; set it to look on."""
 
     def size(self, part: Part = Part.ALL) -> int:
@@ -87,7 +87,9 @@ class DualMemory:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
         if not task.last and self.consolidator is not None:
             rows = self.candidates.rows() if self.candidates else task.rows
-            chosen = self.consolidator(rows, task.classes, probe, rng=self.rng, clock=self.clock, witness=self.witness)
+            chosen = self.consolidator(
+                rows, task.classes, probe, rng=self.rng, timer=self.timer, on_selection=self.on_selection
+            )
             if count(chosen):
                 self.host.pin(chosen)
         self.host.end_task(task, probe, rng=rng)

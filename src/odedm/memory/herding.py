@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count, take
+from odedm.core.rows import Field, Part, Probe, Rows, Task, count, rank_within, take
 from odedm.core.store import EMPTY
 from odedm.memory.keyed import BorderMemory
 
@@ -46,19 +46,6 @@ def herd(features: Tensor, m: int) -> Tensor:
         used.index_fill_(0, pick, True)  # no host value to wait for, unlike an assignment
         total += x[pick].squeeze(0)
     return chosen
-
-
-def ranks(label: Tensor) -> Tensor:
-    """How many rows of the same label [n] come before each row.
-
-    >>> ranks(torch.tensor([4, 4, 0, 4, 0])).tolist()
-    [0, 1, 0, 2, 1]
-    """
-    by_class = label.argsort(stable=True)
-    grouped = label[by_class]
-    rank = torch.empty_like(label)
-    rank[by_class] = torch.arange(len(label), device=label.device) - torch.searchsorted(grouped, grouped)
-    return rank
 
 
 def priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:
@@ -113,7 +100,7 @@ class HerdedQuota(BorderMemory):
         old = self.rows(Part.SHORT)
         old = take(old, (~torch.isin(old["label"], new["label"])).nonzero().flatten())
         rows = {name: torch.cat([old[name], column.to(old[name].dtype)]) for name, column in new.items()}
-        rank = ranks(rows["label"])
+        rank = rank_within(rows["label"])
         key = priority(rows["label"], rank, self.rows(Part.LONG)["label"])
         room = min(int((rank < most).sum()), self.short_capacity)
         keep = key.where(rank < most, EMPTY).topk(room).indices.sort().values

@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from odedm.core.rows import Part, Probe, Task, take
+from odedm.core.rows import Part, Probe, Task, rank_within, take
 from odedm.memory.keyed import BorderMemory
 
 
@@ -36,13 +36,13 @@ class TaskQuota(BorderMemory):
         """Cut the rows of old tasks down to the new quota and fill up with rows of the finished one."""
         device, quota = self.store.key.device, quotas(self.short_capacity, task.index + 1)
         old = self.rows(Part.SHORT)
-        within = ranks(old["task"]) < torch.tensor(quota, device=device)[old["task"]]
+        within = rank_within(old["task"]) < torch.tensor(quota, device=device)[old["task"]]
         old = take(old, within.nonzero().flatten())
         order = torch.randperm(len(task), generator=rng)[: quota[-1]]  # on the CPU: one seed, one choice anywhere
         new = take(task.rows, order.to(device))
         new |= probe.annotate(new)
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
-        self.replace_short(rows, priorities(ranks(rows["task"])))
+        self.replace_short(rows, priorities(rank_within(rows["task"])))
 
 
 @final
@@ -57,7 +57,7 @@ class ReleasedTaskQuota(BorderMemory):
         """Let the first rows of old tasks and a random choice of the finished one's rows compete for the room."""
         device, quota = self.store.key.device, self.short_capacity // max(1, task.index)
         old = self.rows(Part.SHORT)
-        old = take(old, (ranks(old["task"]) < quota).nonzero().flatten())
+        old = take(old, (rank_within(old["task"]) < quota).nonzero().flatten())
         order = torch.randperm(len(task), generator=rng)[:quota]
         new = take(task.rows, order.to(device))
         new |= probe.annotate(new)
@@ -78,16 +78,6 @@ def quotas(capacity: int, tasks: int) -> list[int]:
     if capacity < tasks:
         return [0] * (tasks - capacity) + [1] * capacity
     return [capacity // tasks] * tasks
-
-
-def ranks(task: Tensor) -> Tensor:
-    """The place [n] of each row among the rows of its task, for task numbers [n] in rising order.
-
-    >>> ranks(torch.tensor([0, 0, 0, 2, 2])).tolist()
-    [0, 1, 2, 0, 1]
-    """
-    size = torch.bincount(task)
-    return torch.arange(len(task), device=task.device) - (size.cumsum(0) - size)[task]
 
 
 def priorities(rank: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ from odedm.memory.keyed import KeyedMemory
 
 
 @final
-class Reservoir(KeyedMemory):
+class ReservoirMemory(KeyedMemory):
     """Every streamed row is here with equal probability; without pins, plain reservoir sampling.
 
     >>> from odedm.core.rows import Field, Part
-    >>> memory = Reservoir(2, [Field("label", dtype=torch.int64)])
+    >>> memory = ReservoirMemory(2, [Field("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([3, 4, 5])}, rng=torch.Generator().manual_seed(0))
     >>> memory.size(), memory.size(Part.LONG)
     (2, 0)

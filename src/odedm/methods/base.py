@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -51,6 +51,19 @@ class Replay(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Load:
+    """How large a run is, so that a method can tell how much memory it takes; `weights` are bytes."""
+
+    batch: int
+    draw: int
+    capacity: int
+    tasks: int
+    weights: int
+    device: str
+    options: Mapping[str, Any]
+
+
 @dataclass(kw_only=True, eq=False)
 class Method(ABC):
     """A way to learn: its keywords are its configuration, its `step` one update on one stream batch.
@@ -69,6 +82,11 @@ class Method(ABC):
     exacting: ClassVar[bool] = False
     """Whether the method takes the weights as one vector and derives twice: it then computes in float32, no less."""
 
+    draws_at_once: ClassVar[int] = 3
+    """Replay draws that one backward pass holds beside the stream batch; the default is for methods that do not say."""
+    spare_networks: ClassVar[float] = 5.0
+    """Networks that the method keeps beside weights, gradients and momentum, by memory."""
+
     net: Net
     draw: int
     rng: Callable[[str], torch.Generator] = field(default_factory=lambda: partial(generator, 0), repr=False)
@@ -77,13 +95,23 @@ class Method(ABC):
     weight_decay: float = 0.0
     optimiser: torch.optim.Optimizer = field(init=False, repr=False)
     last_loss: Tensor = field(init=False, repr=False)
-    aside: Tensor | None = field(init=False, repr=False, default=None)
+    auxiliary_loss: Tensor | None = field(init=False, repr=False, default=None)
     """The auxiliary term of the next `descend`, where `forwards` has made it already."""
 
     def __post_init__(self) -> None:
         self.optimiser = self.fresh_optimiser()
         weight = next(self.net.parameters())
         self.last_loss = torch.zeros((), dtype=weight.dtype, device=weight.device)
+
+    @classmethod
+    def rows_at_once(cls, load: Load) -> int:
+        """Rows whose activations one backward pass holds, for an estimate of memory before a run."""
+        return load.batch + cls.draws_at_once * load.draw
+
+    @classmethod
+    def networks_at_once(cls, load: Load) -> float:  # noqa: ARG003 - most methods keep the same whatever the load
+        """Networks' worth of memory that the method keeps, for the same estimate."""
+        return cls.spare_networks
 
     def fields(self) -> tuple[Field, ...]:
         """The columns that `step` and `annotate` return."""
@@ -128,20 +156,20 @@ class Method(ABC):
         past = replay.auxiliary() if replay is not None else None
         if replay is None or past is None:
             return self.net.together(*inputs)
-        if self.aside is not None:
+        if self.auxiliary_loss is not None:
             raise RuntimeError("Two calls of forwards with a replay, and no descend with it in between.")
         *logits, aside = self.net.together(*inputs, past["input"])
-        self.aside = replay.gamma * F.cross_entropy(aside, past["label"])
+        self.auxiliary_loss = replay.gamma * F.cross_entropy(aside, past["label"])
         return logits
 
     def descend(self, loss: Tensor, replay: Replay | None = None) -> None:
         """One optimiser step on the loss, plus the auxiliary long-term term of the method's main update."""
         if replay is not None:
-            if self.aside is None:
+            if self.auxiliary_loss is None:
                 self.forwards(replay=replay)
-            if self.aside is not None:
-                loss = loss + self.aside
-            self.aside = None
+            if self.auxiliary_loss is not None:
+                loss = loss + self.auxiliary_loss
+            self.auxiliary_loss = None
         self.last_loss.copy_(loss.detach())  # in place: a captured step holds on to the tensor
         self.optimiser.zero_grad()
         loss.backward()
@@ -154,7 +182,7 @@ class Method(ABC):
         )
 
 
-RESERVED = ("net", "draw", "rng", "optimiser", "last_loss", "aside")
+RESERVED = ("net", "draw", "rng", "optimiser", "last_loss", "auxiliary_loss")
 """Keywords of a method that the run sets, not the user."""
 
 

@@ -20,6 +20,8 @@ class DER(Method):
     """
 
     capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 1
+    spare_networks: ClassVar[float] = 1
 
     alpha: float = 0.1
 

@@ -20,6 +20,8 @@ class DERpp(Method):
     """
 
     capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 2
+    spare_networks: ClassVar[float] = 1
 
     alpha: float = 0.1
     beta: float = 0.5

@@ -20,6 +20,8 @@ class ER(Method):
     """
 
     capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 1
+    spare_networks: ClassVar[float] = 1
 
     lr: float = 0.1
 

@@ -24,6 +24,8 @@ class FDR(Method):
 
     native: ClassVar[str] = "task-quota"
     capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 1
+    spare_networks: ClassVar[float] = 1
 
     alpha: float = 1.0
 

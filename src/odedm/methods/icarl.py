@@ -33,6 +33,8 @@ class ICarl(Method):
     native: ClassVar[str] = "herded"
     mixes_memory: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 0
+    spare_networks: ClassVar[float] = 4
 
     lr: float = 0.1
     l2: float = 1e-5

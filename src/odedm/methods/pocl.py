@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count, take
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Load, Method, Replay
 from odedm.methods.meta_learning import NetFunction, Objective, at_least, class_range, hypergradient, with_memory
 
 SLICES = {
@@ -37,6 +37,7 @@ class POCL(Method):
     """
 
     exacting: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 0
 
     inner_rate: float = 0.03
     inner_clamp: float = 2.0
@@ -56,6 +57,16 @@ class POCL(Method):
     balance: Tensor = field(init=False, repr=False)
     batches: int = field(init=False, repr=False, default=0)
     heads: list[tuple[int, int]] = field(init=False, repr=False)
+
+    @classmethod
+    def rows_at_once(cls, load: Load) -> int:
+        """The batch and a draw of `pool` rows."""
+        return load.batch + min(int(load.options.get("pool", 300)), load.capacity)
+
+    @classmethod
+    def networks_at_once(cls, load: Load) -> float:
+        """A hypergradient for each task."""
+        return 9 + load.tasks
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -43,6 +43,8 @@ class PuriDivER(Method):
 
     native: ClassVar[str] = "purity"
     capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 1
+    spare_networks: ClassVar[float] = 1
 
     lr: float = 0.05
     momentum: float = 0.9

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Field, Rows, Task, count, take
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Load, Method, Replay
 from odedm.methods.derpp import rehearse
 
 Weights = dict[str, Tensor]
@@ -41,6 +41,7 @@ class Refresh(Method):
     """
 
     capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 2
 
     weight_decay: float = 1e-4
     alpha: float = 0.1
@@ -56,6 +57,12 @@ class Refresh(Method):
     fisher: Weights = field(init=False, repr=False)
     noise: torch.Generator = field(init=False, repr=False)
     choice: torch.Generator = field(init=False, repr=False)
+
+    @classmethod
+    def networks_at_once(cls, load: Load) -> float:
+        """Gradients of single rows when a task ends, and what unlearning sets aside."""
+        entries = ENTRIES.get(load.device, ENTRIES["cpu"])
+        return 4 + 3.0 * max(1, min(CHUNK, entries // max(1, load.weights // 4)))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Load, Method, Replay
 from odedm.methods.meta_learning import (
     Hypergradient,
     NetFunction,
@@ -39,6 +40,7 @@ class VRMCL(Method):
 
     capturable: ClassVar[bool] = True
     exacting: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 1
 
     lr: float = 0.35
     inner_rate: float = 0.1
@@ -58,6 +60,11 @@ class VRMCL(Method):
     velocity: Tensor | None = field(init=False, repr=False, default=None)
     order: torch.Generator = field(init=False, repr=False)
     heads: list[tuple[int, int]] = field(init=False, repr=False)
+
+    @classmethod
+    def networks_at_once(cls, load: Load) -> float:
+        """Every inner step's weights are held for the way back."""
+        return 7 + 4 * math.ceil(load.batch / max(1, int(load.options.get("chunk", 8))))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""From a net's name, options and input to the net itself."""
+"""Builds a network from its name, its options and the shape of its input."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import operator
 import threading
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -62,21 +63,34 @@ def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[st
         if key not in values:
             raise unknown(f"option of the net '{name}'", key, values)
         values[key] = _cast(f"The net option {key} of '{name}'", value, type(values[key]))
-    with torch.device("meta"):
-        NETS[name].load()(shape, classes, **values)
+    planned(name, shape, classes, values)
     return values
+
+
+def planned(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Net:
+    """The net on the device "meta", where nothing is computed or allocated; made once for each configuration."""
+    return _planned(name, shape, classes, tuple(options.items()))
+
+
+@lru_cache(maxsize=64)
+def _planned(name: str, shape: tuple[int, ...], classes: int, options: tuple[tuple[str, Any], ...]) -> Net:
+    with torch.device("meta"):
+        net: Net = NETS[name].load()(shape, classes, **dict(options))
+    return net
 
 
 def build(
     name: str, shape: tuple[int, ...], classes: int, *, seed: int, options: Mapping[str, Any] | None = None
 ) -> Net:
-    """A freshly initialised net; the seed alone decides its weights, whatever was drawn before."""
+    """A freshly initialised net; the seed alone decides its weights, whatever was drawn before.
+
+    Options are taken as `configure` gives them.
+    """
     name = pick(name, shape)
-    values = configure(name, shape, classes, options or {})
     with _one_at_a_time, torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would seed every GPU of the caller as well
         torch.default_generator.manual_seed(derive(seed, "init"))
-        net: Net = NETS[name].load()(shape, classes, **values)
+        net: Net = NETS[name].load()(shape, classes, **(options or {}))
     return net
 
 

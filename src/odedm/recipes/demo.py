@@ -1,8 +1,9 @@
-"""Ready-made sets of experiments, as data."""
+"""The experiments of the demo, and how their learning rates were chosen."""
 
 from __future__ import annotations
 
-from odedm.training.experiment import ODEDM, Experiment, Reservoir
+from odedm.memory.settings import ODEDM, Reservoir
+from odedm.training.experiment import Experiment
 
 DEMO_CAPACITY = 100
 DEMO_RATES = {"der": 0.1, "derpp": 0.3}

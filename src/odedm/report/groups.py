@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError
-from odedm.report.labels import METHODS, Label, Settings, belongs_to_memory, labels
-from odedm.report.load import Run
+from odedm.core.plain_data import flatten
+from odedm.core.registry import METHODS
+from odedm.report.labels import Label, Settings, belongs_to_memory, labels
 from odedm.report.wording import canonical
+from odedm.results.folder import FinishedRun
+from odedm.training.experiment import Experiment
 
 BASELINES = ("native", "reservoir")
 """Memories without a long-term part, the nearer partner of ODEDM first: it hosts the method's own policy."""
 
-# Device, threads and capture set the pace and rounding of a run, not what is tried: seeds may be spread over machines.
-# The order of the classes may come from the seed; which classes there are is put back in by `_settings`.
-SEED_ONLY = frozenset({"seed", "device", "threads", "capture", "classes"})
+# What sets the pace of a run is not what is tried: seeds may be spread over machines.
+SEED_ONLY = frozenset({"seed", *(name for name, own in settings_of(Experiment).items() if own.pace)})
+
+DISTANCE = frozenset({"memory.distance", "memory.epsilon", "memory.pair_epsilon", "memory.ground", "memory.screen"})
+"""The distance that rows are chosen by, and the settings that belong to one distance alone."""
 
 
 @dataclass(frozen=True)
 class Group:
     """Runs that share everything but the seed, ordered by seed."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[FinishedRun, ...]
     settings: Settings
     names: Label
 
@@ -37,6 +43,11 @@ class Group:
     def memory(self) -> str:
         """The memory's name as configured."""
         return str(self.settings.get("memory.name", "none"))
+
+    @property
+    def plain(self) -> bool:
+        """Whether its memory has no long-term part."""
+        return self.memory in BASELINES
 
     @property
     def tasks(self) -> int:
@@ -59,13 +70,13 @@ class Group:
         return canonical({key: value for key, value in self.settings.items() if not belongs_to_memory(key)})
 
 
-def group(runs: Sequence[Run]) -> list[Group]:
+def group(runs: Sequence[FinishedRun]) -> list[Group]:
     """The runs by everything but the seed: by data, method and capacity, reservoir before the other memories.
 
     The same seed twice in a group is an error: counted twice it would make the standard error too small, and picking
     one of two would hide which one is reported.
     """
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[FinishedRun]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
         found.setdefault(canonical(_settings(run)), []).append(run)
     for members in found.values():
@@ -75,7 +86,28 @@ def group(runs: Sequence[Run]) -> list[Group]:
     return [Group(tuple(members), own, name) for (own, members), name in zip(ordered, names, strict=True)]
 
 
-def _refuse_twins(members: Sequence[Run]) -> None:
+def alike(groups: Sequence[Group], free: Callable[[str], bool]) -> list[list[Group]]:
+    """The groups by every setting that is not free, each set in the order in which they came."""
+    found: dict[str, list[Group]] = {}
+    for each in groups:
+        rest = {key: value for key, value in each.settings.items() if not free(key)}
+        found.setdefault(canonical(rest), []).append(each)
+    return list(found.values())
+
+
+def by_distance(groups: Sequence[Group]) -> list[dict[str, Group]]:
+    """Groups with ODEDM that differ in the distance alone, by its name, at least two; the first one of each."""
+    found = []
+    for own in alike([each for each in groups if not each.plain], lambda key: key in DISTANCE):
+        first: dict[str, Group] = {}
+        for each in own:
+            if "memory.distance" in each.settings:
+                first.setdefault(str(each.settings["memory.distance"]), each)
+        found += [first] if len(first) > 1 else []
+    return found
+
+
+def _refuse_twins(members: Sequence[FinishedRun]) -> None:
     for first, second in pairwise(members):
         if first.seed == second.seed:
             raise UsageError(
@@ -84,23 +116,14 @@ def _refuse_twins(members: Sequence[Run]) -> None:
             )
 
 
-def _settings(run: Run) -> Settings:
-    flat: Settings = {}
-    for key, value in run.result.experiment.items():
-        if key in SEED_ONLY:
-            continue
-        if isinstance(value, dict):
-            flat.update({f"{key}.{name}": inner for name, inner in value.items()})
-        elif key in {"method", "memory"}:
-            flat[f"{key}.name"] = value
-        else:
-            flat[key] = value
-    return flat | {"tasks": len(run.result.acc), "class names": sorted(run.classes)}
+def _settings(run: FinishedRun) -> Settings:
+    plan = {key: value for key, value in run.result.experiment.items() if key not in SEED_ONLY}
+    return flatten(plan) | {"tasks": len(run.result.acc), "class names": sorted(run.classes)}
 
 
 def _place(settings: Settings) -> tuple[object, ...]:
     """Where a group stands in the table."""
-    method, memory = str(settings.get("method.name")), str(settings.get("memory.name"))
+    method, memory = str(settings.get("method")), str(settings.get("memory.name"))
     rank = list(METHODS).index(method) if method in METHODS else len(METHODS)
     return (
         str(settings.get("data")),
@@ -109,7 +132,7 @@ def _place(settings: Settings) -> tuple[object, ...]:
         method,
         settings["tasks"],
         _size(settings.get("memory.capacity")),
-        canonical({key: value for key, value in settings.items() if key.startswith("method.")}),
+        canonical({key: value for key, value in settings.items() if key.startswith("options.")}),
         memory not in BASELINES,
         memory,
         *(_size(settings.get(key)) for key in ("memory.k", "memory.rho")),

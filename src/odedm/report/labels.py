@@ -6,28 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from odedm.report.wording import canonical, clean
+from odedm.core.registry import MEMORIES, METHODS, title
+from odedm.core.text import printable
+from odedm.report.wording import canonical
 
-METHODS = {
-    "er": "ER",
-    "der": "DER",
-    "derpp": "DER++",
-    "refresh": "DER++refresh",
-    "fdr": "FDR",
-    "icarl": "iCaRL",
-    "puridiver": "PuriDivER",
-    "vrmcl": "VR-MCL",
-    "pocl": "POCL",
-}
-MEMORIES = {"odedm": "ODEDM"}
-
+NAMED = ("method", "memory.name", "memory.policy")
+"""What every label starts with."""
 # Named in every label as soon as two groups differ in them; other settings only where they tell two groups apart.
 LOUD = ("data", "setting", "memory.capacity")
 QUIET = (
     "tasks",
     "blur",
     "noise",
-    "replay",
+    "memory.replay",
     "memory.k",
     "memory.rho",
     "memory.dac",
@@ -36,8 +27,8 @@ QUIET = (
     "memory.candidates",
     "memory.rows_per_prototype",
     "memory.mixup",
-    "gamma",
-    "method.lr",
+    "memory.gamma",
+    "options.lr",
     "net",
 )
 SYMBOLS = {
@@ -45,14 +36,14 @@ SYMBOLS = {
     "memory.k": "k",
     "memory.rho": "ρ",
     "memory.rows_per_prototype": "rows",
-    "gamma": "γ",
-    "method.alpha": "α",
-    "method.beta": "β",
+    "memory.gamma": "γ",
+    "options.alpha": "α",
+    "options.beta": "β",
 }
 BARE = frozenset({"data", "setting", "memory.distance", "memory.space", "net"})
 
 Settings = dict[str, Any]
-"""A configuration without the seed, flat: {"method.name": "der", "method.lr": 0.03, …}."""
+"""A configuration without the seed, flat: {"method": "der", "options.lr": 0.03, …}."""
 
 
 @dataclass(frozen=True)
@@ -67,34 +58,44 @@ class Label:
 def method_name(settings: Settings) -> str:
     """The method as people write it.
 
-    >>> method_name({"method.name": "derpp"}), method_name({})
+    >>> method_name({"method": "derpp"}), method_name({})
     ('DER++', '?')
     """
-    name = str(settings.get("method.name", "?"))
-    return METHODS.get(name, clean(name, 24))
+    return printable(title(METHODS, str(settings.get("method", "?"))), 24)
+
+
+def memory_name(settings: Settings) -> str:
+    """The memory as people write it: a policy by its own name.
+
+    >>> memory_name({"memory.name": "odedm"}), memory_name({"memory.name": "native", "memory.policy": "herded"})
+    ('ODEDM', 'herded')
+    """
+    name = str(settings.get("memory.name", "none"))
+    policy = settings.get("memory.policy") if name == "native" else None
+    return printable(policy or title(MEMORIES, name), 24)
 
 
 def belongs_to_memory(key: str) -> bool:
     """Whether a setting may differ between a run and its reservoir partner; not the capacity, they have the same room.
 
-    >>> [belongs_to_memory(key) for key in ("memory.k", "replay", "memory.capacity", "method.lr")]
-    [True, True, False, False]
+    >>> [belongs_to_memory(key) for key in ("memory.k", "memory.capacity", "options.lr")]
+    [True, False, False]
     """
-    return key in {"replay", "gamma"} or (key.startswith("memory.") and key != "memory.capacity")
+    return key.startswith("memory.") and key != "memory.capacity"
 
 
 def labels(groups: Sequence[Settings]) -> list[Label]:
     """A label for each group of runs.
 
-    >>> small = {"method.name": "der", "memory.name": "reservoir", "memory.capacity": 100, "net": "mlp"}
+    >>> small = {"method": "der", "memory.name": "reservoir", "memory.capacity": 100, "net": "mlp"}
     >>> [label.whole for label in labels([small, small | {"memory.name": "odedm"}])]
     ['DER · reservoir', 'DER · ODEDM']
     >>> [label.whole for label in labels([small, small | {"memory.capacity": 200}])]
     ['DER · reservoir · λ=100', 'DER · reservoir · λ=200']
     """
-    told = [[canonical(own.get("method.name")), canonical(own.get("memory.name"))] for own in groups]
+    told = [[canonical(own.get(key)) for key in NAMED] for own in groups]
     named: list[list[str]] = [[] for _ in groups]
-    rest = sorted({key for own in groups for key in own} - {*LOUD, *QUIET, "class names"})
+    rest = sorted({key for own in groups for key in own} - {*LOUD, *QUIET, *NAMED, "class names"})
     for key in (*LOUD, *QUIET, *rest, "class names"):
         values = [canonical(own.get(key)) for own in groups]
         if len(set(values)) == 1:
@@ -108,8 +109,7 @@ def labels(groups: Sequence[Settings]) -> list[Label]:
 
 
 def _label(own: Settings, keys: Sequence[str]) -> Label:
-    memory = str(own.get("memory.name", "none"))
-    family, member = [method_name(own)], [MEMORIES.get(memory, clean(memory, 24))]
+    family, member = [method_name(own)], [memory_name(own)]
     whole = [*family, *member]
     for key in keys:
         phrase = _phrase(key, own.get(key))
@@ -123,12 +123,12 @@ def _phrase(key: str, value: object) -> str:
 
     >>> _phrase("memory.capacity", 200), _phrase("memory.dac", [3, 4]), _phrase("memory.dac", None)
     ('λ=200', 'DAC 3×4', 'no DAC')
-    >>> _phrase("replay", "union"), _phrase("memory.mixup", True), _phrase("method.lr", 0.03)
+    >>> _phrase("memory.replay", "union"), _phrase("memory.mixup", True), _phrase("options.lr", 0.03)
     ('union replay', 'mixup', 'lr=0.03')
     """
     if key == "memory.dac":
         text = "DAC " + "×".join(str(part) for part in value) if isinstance(value, list) and value else "no DAC"
-    elif key == "replay":
+    elif key == "memory.replay":
         text = f"{value} replay" if value else "no replay"
     elif key == "class names":
         text = f"{len(value)} classes" if isinstance(value, list) else "other classes"
@@ -138,4 +138,4 @@ def _phrase(key: str, value: object) -> str:
         text = str(value)
     else:
         text = f"{SYMBOLS.get(key, key.rpartition('.')[2])}={value if isinstance(value, str) else canonical(value)}"
-    return clean(text, 32)
+    return printable(text, 32)

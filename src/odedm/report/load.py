@@ -1,154 +1,136 @@
-"""Finished runs, read from their folders and refused where their numbers cannot be reported."""
+"""Reads what a report is about: finished runs, their scores on held-out rows, and timings of studies."""
 
 from __future__ import annotations
 
-import json
-import math
-import sys
+import logging
+import os
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError
-from odedm.report.trial_scores import held_out_scores
-from odedm.report.wording import clean
-from odedm.results.result import FILE, Result, find
+from odedm.report.summary import Table, summarise
+from odedm.results.folder import FinishedRun, find
+from odedm.study.dac_timing_plan import FILE as TIMINGS
+from odedm.study.dac_timing_plan import Measured
+from odedm.study.dac_timing_plan import load as load_timings
+from odedm.study.ledger import TOML, TRIALS, Ledger, lines
+from odedm.study.study import read
+from odedm.study.trials import held_out_score
+from odedm.training.experiment import content_key
+from odedm.training.hold_out import Selection
 
-MOST = sys.float_info.max
-"""What a number of a result may be at most: JSON knows larger whole ones."""
-OPTIONAL = ("selection", "anytime")
-"""What only some runs measure."""
+ABOVE = 3
+"""How far above a run its study's folder lies at most: STUDY/runs/<slug>/seed-N."""
 
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run and the folder it lies in; `extra` is what its file holds beyond what every result has."""
-
-    folder: Path
-    result: Result
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def seed(self) -> int:
-        """The seed that everything random of the run came from."""
-        return int(self.result.experiment["seed"])
-
-    @property
-    def seconds(self) -> float:
-        """Wall seconds, all phases together."""
-        return math.fsum(self.result.seconds.values())
-
-    @property
-    def selection(self) -> float | None:
-        """The accuracy in per cent on training rows held out to choose by, where the run measured it."""
-        value = self.extra.get("selection")
-        return None if value is None else float(value)
-
-    @property
-    def anytime(self) -> list[tuple[int, float]]:
-        """Rows seen and accuracy in per cent over the classes seen so far, through the stream, where measured."""
-        return [(int(rows), float(accuracy)) for rows, accuracy in self.extra.get("anytime") or []]
-
-    @property
-    def classes(self) -> list[str]:
-        """The class names in label order; numbers where the result has no names.
-
-        The count follows the census where the names are missing, so that figures by class still work.
-        """
-        names = self.result.experiment.get("classes")
-        if isinstance(names, list) and names:
-            return [clean(name) for name in names]
-        counts = [len(part) for entry in self.result.census for part in entry.values()]
-        return [str(label) for label in range(max(counts, default=0))]
+log = logging.getLogger(__name__)
 
 
-def load(folders: Sequence[Path]) -> list[Run]:
+def gather(paths: Sequence[Path]) -> tuple[Table, list[Measured]]:
+    """The runs at or below the paths as a table, and the timings there or in the study that a path belongs to.
+
+    A study that measures times alone has no run, and its table no row; without timings no run is an error.
+    """
+    timed = find_timings(paths)
+    bare = bool(timed) and all(path.exists() for path in paths) and not _any_run(paths)
+    return (Table(()) if bare else summarise(load(paths))), timed
+
+
+def load(folders: Sequence[Path]) -> list[FinishedRun]:
     """Every finished run at or below the folders; the same folder given twice counts once.
 
     Runs of a study come with what their configuration scored on held-out training rows, where its trials are there.
     """
-    runs: dict[Path, Run] = {}
+    runs: dict[Path, FinishedRun] = {}
     for folder in find(folders):
-        file = folder / FILE
-        result = Result.load(file)
-        known = {each.name for each in fields(Result)}
-        extra = {key: value for key, value in json.loads(file.read_text(encoding="utf-8")).items() if key not in known}
-        extra |= {key: vars(result)[key] for key in OPTIONAL if key in known}
-        fault = _fault(result) or _fault_beyond(extra)
-        if fault:
-            raise UsageError(f"The result '{file}' cannot be reported: {fault}. Run it again.")
-        runs.setdefault(folder.resolve(), Run(folder, result, extra))
-    scores = held_out_scores({folder: run.result for folder, run in runs.items() if run.selection is None})
-    return [
-        replace(run, extra={**run.extra, "selection": scores[folder]}) if folder in scores else run
-        for folder, run in runs.items()
-    ]
+        runs.setdefault(folder.resolve(), FinishedRun.load(folder))
+    scores = held_out_scores(runs)
+    return [replace(run, selection=scores.get(folder)) for folder, run in runs.items()]
 
 
-def _fault(result: Result) -> str | None:
-    """What is wrong with a result that says nonsense, so that no figure has to wonder; None where it is sound."""
-    experiment: object = result.experiment
-    if not isinstance(experiment, dict):
-        return "'experiment' is not an object"
-    seed = experiment.get("seed")
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        return f"its seed is {seed!r}, not a whole number"
-    summaries = [result.acc_last, result.acc_mean, result.task_il_last, result.forgetting, result.backward_transfer]
-    tasks = len(result.acc) if _numbers(result.acc) else 0
-    faults = {
-        "its accuracies by task are not finite numbers": tasks == 0,
-        f"'class_il' is not a triangle of finite numbers of {tasks} tasks": not _triangle(result.class_il, tasks),
-        f"'task_il' is not a triangle of finite numbers of {tasks} tasks": not _triangle(result.task_il, tasks),
-        f"'forgetting_rate' is not {tasks} finite numbers": not _numbers(result.forgetting_rate, tasks),
-        "a summary number is not finite": not _numbers(summaries),
-        "'seconds' does not map phases to finite numbers": not _numbers_by_name(result.seconds),
-        "'census' does not hold counts by part and class for each task": not _census(result.census),
-        "'provenance' is not an object": not isinstance(result.provenance, dict),
+def _any_run(paths: Sequence[Path]) -> bool:
+    try:
+        return bool(find(paths))
+    except UsageError:
+        return False
+
+
+def held_out_scores(runs: Mapping[Path, FinishedRun]) -> dict[Path, float]:
+    """The score of each run's configuration by the run's folder, for those whose study has scored it."""
+    found: dict[Path, float] = {}
+    studies: dict[Path, list[Path]] = {}
+    for folder in runs:
+        study = study_of(folder, TRIALS)
+        if study is not None:
+            studies.setdefault(study, []).append(folder)
+    for study, folders in studies.items():
+        select = _selection(study)
+        known = Ledger(study).scores() if select else {}
+        means = {} if select else _by_configuration(study)
+        for folder in folders:
+            own = runs[folder].result
+            mean = held_out_score(own, select, known) if select else means.get(_configuration(own.experiment))
+            if mean is not None:
+                found[folder] = mean
+    return found
+
+
+def study_of(folder: Path, file: str) -> Path | None:
+    """The nearest folder, this one or above it, that holds such a file of a study."""
+    return next((each for each in [folder, *folder.parents[:ABOVE]] if (each / file).is_file()), None)
+
+
+def _selection(study: Path) -> Selection | None:
+    """How the study chooses; trials with other rows held out may lie in the same file."""
+    try:
+        return read(study / TOML).select
+    except UsageError:
+        return None
+
+
+def _by_configuration(study: Path) -> dict[str, float]:
+    """Mean scores where trials lie without their study; a seed that was scored twice, on other rows, says nothing."""
+    if (study / TOML).is_file():
+        return {}
+    scores: dict[str, dict[Any, list[float]]] = {}
+    for line in lines(study / TRIALS):
+        plain, score = line.get("experiment"), line.get("score")
+        if isinstance(plain, dict) and isinstance(score, int | float):
+            scores.setdefault(_configuration(plain), {}).setdefault(str(plain.get("seed")), []).append(float(score))
+    return {
+        mark: statistics.fmean(own[0] for own in seeds.values())
+        for mark, seeds in scores.items()
+        if all(len(own) == 1 for own in seeds.values())
     }
-    return next((what for what, wrong in faults.items() if wrong), None)
 
 
-def _fault_beyond(extra: Mapping[str, Any]) -> str | None:
-    """The same for what only some runs measure."""
-    selection, anytime = (extra.get(key) for key in OPTIONAL)
-    if selection is not None and not _numbers([selection]):
-        return "'selection' is not a finite number"
-    if anytime is not None and not (
-        isinstance(anytime, list) and all(_numbers(pair, 2) and 0 <= pair[0] < 1 << 53 for pair in anytime)
-    ):
-        return "'anytime' is not a list of pairs, rows seen and accuracy"
-    return None
+def _configuration(plain: Mapping[str, Any]) -> str:
+    """What runs have in common that differ by seed alone."""
+    return content_key({**plain, "seed": None})
 
 
-def _numbers(values: object, length: int | None = None) -> bool:
-    """Whether this is a list of finite numbers, of that length where one is given.
-
-    >>> _numbers([1, 2.5]), _numbers([1], 2), _numbers([True]), _numbers([math.nan]), _numbers("12")
-    (True, False, False, False, False)
-    """
-    return (
-        isinstance(values, list)
-        and length in (None, len(values))
-        and all(
-            isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST for value in values
-        )
-    )
-
-
-def _triangle(matrix: object, tasks: int) -> bool:
-    return (
-        isinstance(matrix, list)
-        and len(matrix) == tasks
-        and all(_numbers(row, length) for length, row in enumerate(matrix, start=1))
-    )
+def find_timings(paths: Sequence[Path]) -> list[Measured]:
+    """The timings of every study at, below or just above the paths, each once, by folder."""
+    places: set[Path] = set()
+    for path in paths:
+        whole = path.resolve()
+        study = study_of(whole, TOML)
+        if study is not None and (study / TIMINGS).is_file():
+            places.add(study)
+        for folder, below, files in os.walk(whole):
+            below[:] = [each for each in below if not each.startswith(".")]
+            if TIMINGS in files and TOML in files:  # other programs have files of this name too
+                places.add(Path(folder))
+    found = [_timings(place) for place in sorted(places)]
+    return [each for each in found if each is not None and each.timings]
 
 
-def _numbers_by_name(values: object) -> bool:
-    return isinstance(values, dict) and _numbers(list(values.values()))
-
-
-def _census(census: object) -> bool:
-    return isinstance(census, list) and all(
-        isinstance(entry, dict) and all(_numbers(part) for part in entry.values()) for entry in census
-    )
+def _timings(study: Path) -> Measured | None:
+    """A study's timings; a warning where they are not sound, for everything else can be shown."""
+    try:
+        return load_timings(study)
+    except UsageError as error:
+        log.warning("%s", error)
+        return None

@@ -115,16 +115,16 @@ def beside(group: Group, metric: str, *, best: bool = False) -> Published | None
     """The paper's number for a group's configuration, None where the paper has none or varies something else."""
     own = group.settings
     capacity = own.get("memory.capacity")
-    named = all(isinstance(own.get(key), str) for key in ("data", "method.name"))
+    named = all(isinstance(own.get(key), str) for key in ("data", "method"))
     if metric not in PRINTED or not isinstance(capacity, int) or not named or not _as_printed(own):
         return None
     dac, k, rho = own.get("memory.dac"), own.get("memory.k"), own.get("memory.rho")
     return published(
         metric,
         data=own["data"],
-        method=own["method.name"],
+        method=own["method"],
         capacity=capacity,
-        memory=group.memory,
+        memory="odedm" if group.memory == "odedm" else str(own.get("memory.policy", "reservoir")),
         setting=str(own.get("setting", "standard")),
         tasks=group.tasks,
         k=k if isinstance(k, int) else None,
@@ -132,7 +132,7 @@ def beside(group: Group, metric: str, *, best: bool = False) -> Published | None
         dac=(int(dac[0]), int(dac[1])) if isinstance(dac, list) and len(dac) == 2 else None,
         distance=str(own.get("memory.distance", "sinkhorn")),
         best=best,
-        fit=own.get("method.fit") is True,
+        fit=own.get("options.fit") is True,
         epochs=own["epochs"] if isinstance(own.get("epochs"), int) else 1,
     )
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
-from odedm.report.load import Run, load
+from odedm.report.load import load
 from odedm.report.summary import Table, summarise
 from odedm.report.tables import to_csv, to_markdown
+from odedm.results.folder import FinishedRun
 
 if TYPE_CHECKING:
     from odedm.report.model import TableModel
@@ -27,19 +28,19 @@ class Results:
     ...     outcome = odedm.train("blobs", memory=odedm.Reservoir(20), method="er")
     ...     _ = outcome.save(Path(place) / "one")
     ...     results = Results(place)
-    >>> len(results), results.rows()[0]["method.name"]
+    >>> len(results), results.rows()[0]["method"]
     (1, 'er')
     """
 
     def __init__(self, *folders: str | Path) -> None:
         if not folders:
             raise UsageError("Give at least one folder of runs, e.g. Results('runs').")
-        self.runs: list[Run] = load([Path(each) for each in folders])
+        self.runs: list[FinishedRun] = load([Path(each) for each in folders])
 
     def __len__(self) -> int:
         return len(self.runs)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[FinishedRun]:
         return iter(self.runs)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -104,10 +105,9 @@ def _cells(words: list[str], tag: str) -> str:
     return "<tr>" + "".join(f"<{tag}>{html.escape(word)}</{tag}>" for word in words) + "</tr>"
 
 
-def _row(run: Run) -> dict[str, Any]:
+def _row(run: FinishedRun) -> dict[str, Any]:
     result = run.result
     measured = {name: getattr(result, name) for name in MEASURED}
     origin = {name: result.provenance.get(name) for name in ("odedm", "commit", "device", "data_checksum", "finished")}
-    plan = {name: value for name, value in result.experiment.items() if name != "classes"}
     head = {"folder": str(run.folder), "seed": run.seed, **measured, "seconds": run.seconds, "selection": run.selection}
-    return {**head, **flatten(plan), **{f"made.{name}": value for name, value in origin.items()}}
+    return {**head, **flatten(result.experiment), **{f"made.{name}": value for name, value in origin.items()}}

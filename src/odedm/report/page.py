@@ -17,18 +17,22 @@ from markupsafe import Markup
 
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
-from odedm.report import figures
+from odedm.core.text import printable
+from odedm.report.figures.all_figures import report_figures
+from odedm.report.figures.choices import story_source
+from odedm.report.figures.matrices import colour_bar
+from odedm.report.figures.timings import runtime_sentences
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
 from odedm.report.latex import to_latex
-from odedm.report.load import Run
+from odedm.report.load import gather
 from odedm.report.model import model
 from odedm.report.share_choice import caveats
-from odedm.report.sources import gather
 from odedm.report.statistics import Paired
 from odedm.report.summary import ACC_LAST, METRICS, TASK_IL, Metric, Row, Table, doubt, gaps, verdict
 from odedm.report.tables import to_csv, to_markdown
-from odedm.report.wording import between, clean, number, probability
+from odedm.report.wording import between, number, probability
+from odedm.results.folder import FinishedRun
 from odedm.study.dac_timing_plan import Measured
 
 SHOWN = 6
@@ -71,7 +75,7 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
     """The page as text, on runs, on timings or on both; the same ones give the same bytes."""
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "marked": _marked, "svg": Markup, "clean": clean, "link": _link}
+    environment.filters |= {"number": number, "marked": _marked, "svg": Markup, "clean": printable, "link": _link}
     environment.filters |= {"between": between, "probability": probability}
     script = here.joinpath("tables.js").read_text(encoding="utf-8")
     page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
@@ -95,14 +99,16 @@ def _content(table: Table, timed: Sequence[Measured]) -> dict[str, Any]:
         "model": lines,
         "caveats": caveats(table),
         "files": {"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
-        "figures": figures.report_figures(table, DRAWN, timed),
+        "figures": report_figures(table, DRAWN, timed),
         "timed": [_timed(each) for each in timed],
-        "runtime": figures.runtime_sentences(timed),
-        "told": figures.story_source(groups),
+        "runtime": runtime_sentences(timed),
+        "told": story_source(groups),
         "undrawn": max(0, len(groups) - DRAWN),
-        "colour_bar": figures.colour_bar(),
+        "colour_bar": colour_bar(),
         "observed": any("observe" in run.result.seconds for group in groups for run in group.runs),
-        "machines": sorted({clean(run.result.provenance.get("device", "unknown")) for g in groups for run in g.runs}),
+        "machines": sorted(
+            {printable(run.result.provenance.get("device", "unknown")) for g in groups for run in g.runs}
+        ),
         "configuration": [(group.label, _configuration(group)) for group in groups],
         "provenance": _provenance(groups),
         "several_seeds": any(len(group.runs) > 1 for group in groups),
@@ -130,7 +136,7 @@ def _title(table: Table) -> str:
     """
     if not table.rows:
         return "Divide-and-conquer: seconds with and without it"
-    data = _listed(sorted({clean(group.settings.get("data", "unknown data")) for group in table.groups}))
+    data = _listed(sorted({printable(group.settings.get("data", "unknown data")) for group in table.groups}))
     names = list(dict.fromkeys(method_name(group.settings) for group in table.groups))
     methods = _listed(names) if len(names) <= 4 else "Methods"
     with_without = " with and without ODEDM" if any(row.group.memory == "odedm" for row in table.compared) else ""
@@ -152,7 +158,7 @@ def _facts(table: Table) -> list[str]:
         facts.append(f"{low} {one}" if high == 1 else f"{low if low == high else f'{low} to {high}'} {many}")
     facts[-1] += " per group" if len(groups) > 1 else ""
     for key, form in (("memory.capacity", "λ = {}"), ("setting", "{} setting"), ("net", "{} network")):
-        own = {clean(group.settings[key]) for group in groups if key in group.settings}
+        own = {printable(group.settings[key]) for group in groups if key in group.settings}
         if len(own) == 1:
             facts.append(form.format(own.pop()))
     runs = sum(len(group.runs) for group in groups)
@@ -177,11 +183,11 @@ def _tone(pair: Paired) -> str:
 
 def _configuration(group: Group) -> list[tuple[str, str]]:
     pairs = [
-        (clean(key), clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200))
+        (printable(key), printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200))
         for key, value in group.settings.items()
         if key != "class names"
     ]
-    return [*pairs, ("classes", clean(", ".join(group.classes), 2000))]
+    return [*pairs, ("classes", printable(", ".join(group.classes), 2000))]
 
 
 def _provenance(groups: Sequence[Group]) -> list[dict[str, str]]:
@@ -189,8 +195,8 @@ def _provenance(groups: Sequence[Group]) -> list[dict[str, str]]:
         {
             "label": group.label,
             "seed": str(run.seed),
-            "folder": clean(run.folder.resolve().name, 80),
-            **{key: clean(_origin(run, key), 80) for key in PROVENANCE},
+            "folder": printable(run.folder.resolve().name, 80),
+            **{key: printable(_origin(run, key), 80) for key in PROVENANCE},
         }
         for group in groups
         for run in group.runs
@@ -202,15 +208,16 @@ def _timed(measured: Measured) -> str:
     made, plan = measured.provenance, measured.plan
     threads = made.get("threads")
     return (
-        f"{clean(made.get('device', 'an unknown device'))}, {threads} CPU thread{'' if threads == 1 else 's'}; "
+        f"{printable(made.get('device', 'an unknown device'))}, {threads} CPU thread{'' if threads == 1 else 's'}; "
         f"{_listed([str(each) for each in plan.dimension])} synthetic features a row from a seeded generator, "
         f"{_listed(list(plan.distance))}, {plan.repeats} repeat{'' if plan.repeats == 1 else 's'}; "
-        f"odedm {clean(made.get('odedm', 'unknown'))}, torch {clean(made.get('torch', 'unknown'))}, "
-        f"commit {clean(str(made.get('commit') or 'unknown'), 12)}, finished {clean(made.get('finished', 'unknown'))}"
+        f"odedm {printable(made.get('odedm', 'unknown'))}, torch {printable(made.get('torch', 'unknown'))}, "
+        f"commit {printable(made.get('commit') or 'unknown', 12)}, "
+        f"finished {printable(made.get('finished', 'unknown'))}"
     )
 
 
-def _origin(run: Run, key: str) -> object:
+def _origin(run: FinishedRun, key: str) -> object:
     """Where a run says it: precision is a choice in newer results."""
     return run.result.provenance.get(key) or run.result.experiment.get(key if key == "precision" else "") or ""
 

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from odedm.report.wording import clean
+from odedm.core.text import printable
 from odedm.results.result import Result
 
 if TYPE_CHECKING:
-    from odedm.report.figures.story import Story
-    from odedm.report.load import Run
+    from odedm.report.figures.choices import Story
+    from odedm.results.folder import FinishedRun
 
 MOST = 16
 """Prototypes that are printed, the nearest first; the figure's data have all."""
@@ -25,9 +25,7 @@ MOST = 16
 def print_run(result: Result, out: Console) -> None:
     """Configuration, accuracy matrices, the memory's contents and provenance of one run, for a terminal."""
     plan = result.experiment
-    kinds = (plan.get(part) or {} for part in ("method", "memory"))
-    method, memory = (clean(each.get("name", "?")) for each in kinds)
-    data = clean(plan.get("data", "?"))
+    method, memory, data = (printable(each) for each in (plan["method"], plan["memory"]["name"], plan["data"]))
     out.print(
         f"{method} with {memory} on {data}, "
         f"seed {plan.get('seed')}: ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, "
@@ -49,23 +47,22 @@ def print_run(result: Result, out: Console) -> None:
         out.print(table)
     table = Table("class", "short-term rows", "long-term rows", title="Memory at the end")
     last = result.census[-1] if result.census else {}
-    for name, short, long in zip(plan.get("classes", []), last.get("short", []), last.get("long", []), strict=False):
-        table.add_row(Text(clean(name)), str(short), str(long))
+    for name, short, long in zip(result.classes, last.get("short", []), last.get("long", []), strict=False):
+        table.add_row(Text(printable(name)), str(short), str(long))
     out.print(table)
     for title, part in (("Experiment", plan), ("Seconds", result.seconds), ("Provenance", result.provenance)):
         out.print(f"[bold]{title}[/]")
         out.print_json(data=part)
 
 
-def show_row(run: Run, row: int, out: Console, *, as_json: bool = False, folder: Path | None = None) -> None:
+def show_row(run: FinishedRun, row: int, out: Console, *, as_json: bool = False, folder: Path | None = None) -> None:
     """Tell what became of a row of the stream when its class was consolidated; with a folder, draw it there, too."""
-    from odedm.report.figures.every import save_panels
-    from odedm.report.figures.evidence import story_of_row
-    from odedm.report.figures.story import sample_story
+    from odedm.report.figures.all_figures import save_figures
+    from odedm.report.figures.choices import sample_story, story_of_row
 
     told = story_of_row(run, row)
     if folder is not None:
-        save_panels([sample_story(told)], folder, f"row-{row}")
+        save_figures({f"row-{row}": [sample_story(told)]}, folder)
     if as_json:
         out.file.write(json.dumps(asdict(told), indent=1) + "\n")
         return
@@ -76,11 +73,10 @@ def show_row(run: Run, row: int, out: Console, *, as_json: bool = False, folder:
 
 def print_story(told: Story, out: Console) -> None:
     """A row's distance to each prototype of its class, its rank among the candidates, and whether it was kept."""
-    kept = [meeting.prototype for meeting in told.meetings if meeting.kept]
-    near = sorted(told.meetings, key=lambda meeting: meeting.distance)
-    end = f"kept for prototype {kept[0]}" if kept else "not kept"
+    near = told.nearest_first
     out.print(
-        f"{clean(told.name)}: {end}; one of {told.candidates} candidates of its class for {len(near)} prototypes.",
+        f"{printable(told.name)}: {told.end}; one of {told.candidates} candidates of its class for "
+        f"{len(near)} prototypes.",
         markup=False,
         highlight=False,
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
 from odedm.report.groups import BASELINES, Group, group
-from odedm.report.load import Run
 from odedm.report.statistics import FEWEST, Estimate, Paired, estimate, holm, paired, smallest_p
 from odedm.report.wording import between, number, probability
+from odedm.results.folder import FinishedRun
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Metric:
     key: str
     title: str
     meaning: str
-    of: Callable[[Run], float]
+    of: Callable[[FinishedRun], float]
 
     def by_seed(self, group: Group) -> dict[int, float]:
         """The number of each run of a group."""
@@ -95,7 +95,7 @@ class Table:
         return f"ACC_{tasks.pop()}" if metric is ACC_LAST and len(tasks) == 1 else metric.title
 
 
-def summarise(runs: Sequence[Run]) -> Table:
+def summarise(runs: Sequence[FinishedRun]) -> Table:
     """One row per group, with differences to its partner without ODEDM over the seeds that both have."""
     if not runs:
         raise UsageError("There are no runs to report: give the folder of at least one finished run.")

@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odedm.core.text import printable
+from odedm.report.latex import to_latex
 from odedm.report.model import Cell, Line, TableModel, model
-from odedm.report.summary import ACC_LAST, ACC_MEAN, COMPARED, FORGETTING, METRICS, TASK_IL, Metric, Table
-from odedm.report.wording import between, clean, measured, number, probability
+from odedm.report.share_choice import caveats
+from odedm.report.summary import ACC_LAST, ACC_MEAN, COMPARED, FORGETTING, METRICS, TASK_IL, Metric, Table, verdicts
+from odedm.report.wording import between, measured, number, probability
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -21,6 +24,19 @@ IN_TERMINAL = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING)
 """Backward transfer all but repeats forgetting, and seconds are no result: a narrow terminal does without them."""
 NAME = (14, 30)
 """The least and the most columns of a terminal that names of groups take."""
+
+
+def print_table(table: Table, console: Console, form: str = "rich", *, most: int | None = None) -> None:
+    """Print the table on a console: for people, with up to `most` sentences about it, or as Markdown, CSV, LaTeX."""
+    if form != "rich":
+        console.file.write({"markdown": to_markdown, "csv": to_csv, "latex": to_latex}[form](table))
+        return
+    console.print(to_rich(table))
+    said = [*verdicts(table), *caveats(table)] if len(table.rows) > 1 else []
+    for sentence in said[:most]:
+        console.print(sentence, markup=False, highlight=False)
+    if most is not None and len(said) > most:
+        console.print(f"… and {len(said) - most} more sentences in the report.", markup=False, highlight=False)
 
 
 def to_rich(table: Table) -> ForTerminal:
@@ -199,8 +215,8 @@ def to_csv(table: Table) -> str:
 
 def _csv_cells(line: Line) -> list[object]:
     group, own = line.group, line.group.settings
-    names = ("data", "setting", "method.name", "memory.name", "memory.capacity")
-    cells: list[object] = [line.label, line.kind, *(clean(own[name]) if name in own else None for name in names)]
+    names = ("data", "setting", "method", "memory.name", "memory.capacity")
+    cells: list[object] = [line.label, line.kind, *(printable(own[name]) if name in own else None for name in names)]
     cells += [group.tasks, " ".join(str(seed) for seed in line.seeds), len(line.seeds)]
     for metric in METRICS:
         value = line.cells[metric.key].value

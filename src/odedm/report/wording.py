@@ -7,16 +7,6 @@ import json
 from odedm.report.statistics import Estimate
 
 
-def clean(value: object, limit: int = 60) -> str:
-    r"""A name from a file as one printable line of bounded length.
-
-    >>> clean("T-shirt/top"), clean("a\x1b[31m\n"), clean("abcdef", 4)
-    ('T-shirt/top', 'a�[31m�', 'abc…')
-    """
-    text = "".join(character if character.isprintable() else "�" for character in str(value))
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
 def number(value: float, digits: int = 1, *, sign: bool = False) -> str:
     """A number to read, with a real minus and no negative zero.
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: what differs in what was asked for, in what computed it, and in what came out."""
+"""Compares two runs: what differs in their configuration, in what computed them, and in what came out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIGURES = {
     "forgetting": "forgetting",
     "backward_transfer": "backward transfer",
 }
-STREAM = ("tasks", "setting", "factor", "blur", "noise", "classes")
+STREAM = ("tasks", "setting", "factor", "blur", "noise")
 """What makes the stream: with another one the same task is another problem."""
 IDLE = ("seed", "threads", "device", "capture", "class_order")
 """Fields that are spoken of elsewhere, or change nothing that is measured."""
@@ -76,8 +76,8 @@ def compare(one: Result, other: Result) -> Difference:
 def _rows(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Row]:
     """The fields that differ, in the order of the first.
 
-    >>> _rows({"method": {"name": "er", "lr": 0.1}}, {"method": {"name": "er", "lr": 0.2}})
-    [('method.lr', '0.1', '0.2')]
+    >>> _rows({"method": "er", "options": {"lr": 0.1}}, {"method": "er", "options": {"lr": 0.2}})
+    [('options.lr', '0.1', '0.2')]
     """
     a, b = flatten(one), flatten(other)
     names = [*a, *(name for name in b if name not in a)]
@@ -155,9 +155,9 @@ def _obstacles(one: Result, other: Result) -> list[str]:
         found.append(f"other data ({a.get('data')} and {b.get('data')}, by their checksums)")
     if a.get("columns") != b.get("columns"):
         found.append(f"evaluated among other columns ({a.get('columns')} and {b.get('columns')})")
-    other_stream = [name for name in STREAM if a.get(name) != b.get(name)]
-    if other_stream:
-        names = ["order of classes" if name == "classes" else name for name in other_stream]
+    names = [name for name in STREAM if a.get(name) != b.get(name)]
+    names += ["order of classes"] if one.classes != other.classes else []
+    if names:
         found.append(f"another stream (by {', '.join(names)})")
     return found
 
@@ -174,8 +174,9 @@ def _cautions(one: Result, other: Result, configuration: list[Row]) -> list[str]
         found.append("the memories hold other numbers of rows")
     aside = {*STREAM, *IDLE, "columns", "data"}
     kinds = {name.partition(".")[0] for name, _, _ in configuration} - aside
-    if "memory" in kinds:
-        kinds -= {"replay", "gamma"}  # they come with it
+    for owner, own in (("method", "options"), ("net", "net_options")):
+        if owner in kinds:
+            kinds.discard(own)  # they come with it
     if len(kinds) > 1:
         found.append(f"several things were changed at once ({', '.join(sorted(kinds))})")
     for name in ("precision", "device"):
@@ -194,8 +195,3 @@ def _cautions(one: Result, other: Result, configuration: list[Row]) -> list[str]
 def _of(plan: Mapping[str, Any], part: str, name: str) -> Any:
     inner = plan.get(part)
     return inner.get(name) if isinstance(inner, Mapping) else None
-
-
-def seconds(result: Result) -> float:
-    """All phases together."""
-    return math.fsum(result.seconds.values())

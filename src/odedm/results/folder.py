@@ -1,34 +1,84 @@
-"""A finished run's folder: written whole or not at all, and compared with what is asked for."""
+"""A finished run's folder: written whole or not at all, found again, and read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odedm.checkpoint.manifest import working_folder
 from odedm.core.errors import UsageError
-from odedm.core.files import staged_folder, write_bytes
-from odedm.core.plain_data import differences
-from odedm.core.seal import seal
-from odedm.results.result import EVIDENCE_FILE, FILE, MEMORY_FILE, Result
+from odedm.core.files import staged_folder, write_bytes, write_text
+from odedm.core.seal import not_a_file, seal
+from odedm.core.text import printable
+from odedm.results.result import Result
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from odedm.core.rows import Rows
 
+FILE = "result.json"
+MEMORY_FILE = "memory.safetensors"
+EVIDENCE_FILE = "evidence.safetensors"
+"""Only where a run was to keep evidence."""
 STORED = ("image", "label", "task", "index", "prototype")
+
+Columns = dict[str, "np.ndarray[Any, Any]"]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run and where it lies; `selection` is what its configuration scored on held-out rows, if known."""
+
+    folder: Path
+    result: Result
+    selection: float | None = None
+
+    @classmethod
+    def load(cls, folder: Path) -> FinishedRun:
+        """The run in a folder."""
+        return cls(folder, Result.load(folder / FILE))
+
+    @property
+    def seed(self) -> int:
+        """The seed that everything random of the run came from."""
+        return int(self.result.experiment["seed"])
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds, all phases together."""
+        return self.result.total_seconds
+
+    @property
+    def anytime(self) -> list[tuple[int, float]]:
+        """Rows seen and accuracy in per cent over the classes seen so far, through the stream, where measured."""
+        return [(int(rows), float(accuracy)) for rows, accuracy in self.result.anytime or []]
+
+    @property
+    def classes(self) -> list[str]:
+        """The class names in label order, fit to be shown; numbers where the result has no names."""
+        if self.result.classes:
+            return [printable(name) for name in self.result.classes]
+        counts = [len(part) for entry in self.result.census for part in entry.values()]
+        return [str(label) for label in range(max(counts, default=0))]
+
+    def class_name(self, label: int) -> str:
+        """The name of one class; its number where it has none."""
+        return self.classes[label] if 0 <= label < len(self.classes) else str(label)
 
 
 def check_free(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that holds something already; with `overwrite` a finished run may be replaced, nothing else."""
     if folder.is_symlink():
         raise UsageError(f"'{folder}' is a link; runs are written into real folders. Give another --out.")
-    if not folder.exists():
+    there = (folder / FILE).is_file()
+    if not folder.exists() or (overwrite and there) or (folder.is_dir() and not any(folder.iterdir())):
         return
-    if overwrite and (folder / FILE).is_file():
-        return
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if (folder / FILE).is_file():
+    if there:
         raise UsageError(f"'{folder}' holds a run already. Give another --out, or --overwrite to replace it.")
     raise UsageError(f"'{folder}' exists and is not a run's folder. Give another --out.")
 
@@ -45,38 +95,50 @@ def save_run(
         write_bytes(staging / MEMORY_FILE, save(columns))
         if evidence is not None:
             write_bytes(staging / EVIDENCE_FILE, save(evidence))
-        result.save(staging)
+        write_text(staging / FILE, json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
         seal(staging)
     return folder
 
 
-WITHOUT_EFFECT = ("capture", "classes")
-"""Of a result's configuration: what changes no number, and what follows from the rest."""
+def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
+    """Those of the named columns that a run's file has, or all of them, without torch; UsageError where it is torn."""
+    from safetensors import SafetensorError, safe_open
 
-
-def finished(plan: Mapping[str, Any], checksum: str, folder: Path) -> Result | None:
-    """The result in a folder if it is that of this resolved experiment on these data; None where there is none.
-
-    Another experiment's result, or one that cannot be read, is an error that says so: it is in the way.
-    """
-    if folder.is_symlink() or not (folder / FILE).is_file():
-        return None
-    advice = "Give another --out, or --overwrite to replace it."
+    fault = not_a_file(path)
+    if fault:
+        raise UsageError(fault)
     try:
-        result = Result.load(folder / FILE)
-        then, now = ({**each} for each in (result.experiment, plan))
-        origin = dict(result.provenance)
-    except UsageError as error:
-        raise UsageError(f"{error} {advice}") from error
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"The result in '{folder}' is not made as it should be. {advice}") from error
-    for each in (then, now):
-        for name in WITHOUT_EFFECT:
-            each.pop(name, None)
-    other = differences(now, then)
-    if origin.get("data_checksum") != checksum:
-        other.append((f"data of the checksum {str(origin.get('data_checksum'))[:64]}", checksum))
-    if other:
-        named = "; ".join(f"{there} there, {here} here" for there, here in other[:5])
-        raise UsageError(f"'{folder}' holds a run already, another one: {named}. {advice}")
-    return result
+        with safe_open(path, framework="np") as file:
+            present = set(file.keys())
+            return {name: file.get_tensor(name) for name in names or sorted(present) if name in present}
+    except (SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
+        raise UsageError(f"{path.name} cannot be read ({str(error)[:100]})") from None
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """Every folder at or below `paths` that holds a finished run, sorted; an error if there is none."""
+    found: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            if working_folder(path).is_dir():
+                raise UsageError(f"'{path}' is not finished. Go on with `odedm resume {path}`.")
+            raise UsageError(f"There is no '{path}'. Give the folder of a run, or a folder that holds runs.")
+        if path.name == FILE:
+            found.add(path.parent)
+            continue
+        for folder, below, files in os.walk(path):  # one may vanish meanwhile
+            below[:] = [each for each in below if not each.startswith(".")]  # what is unfinished
+            if FILE in files:
+                found.add(Path(folder))
+    if not found:
+        places = ", ".join(f"'{path}'" for path in paths)
+        raise UsageError(f"No finished run at or below {places}: no {FILE} there. Make one with `odedm run`.")
+    return sorted(found)
+
+
+def find_one(path: Path) -> Path:
+    """The folder of the only run at or below a path."""
+    folders = find([path])
+    if len(folders) > 1:
+        raise UsageError(f"'{path}' holds {len(folders)} runs; give one, e.g. '{folders[0]}', or use `odedm report`.")
+    return folders[0]

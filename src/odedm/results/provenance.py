@@ -6,21 +6,13 @@ import platform
 import subprocess
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
 
-
-@cache
-def code_version() -> str:
-    """The package's version."""
-    try:
-        return version("odedm")
-    except PackageNotFoundError:
-        return "unknown"
+from odedm.core.version import __version__
 
 
 @cache
@@ -58,7 +50,7 @@ def versions(device: torch.device) -> dict[str, str]:
     """What decides about the last digits: a run that goes on under others is not the same bit for bit."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
-        "odedm": code_version(),
+        "odedm": __version__,
         "commit": commit() or "unknown",
         "torch": str(torch.__version__),
         "device": name,

@@ -1,24 +1,19 @@
-"""What a run reports: accuracy matrices, what follows from them, seconds, the memory's census, provenance."""
+"""The result of a run: accuracy matrices, what follows from them, seconds, the memory's contents, provenance."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
+import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from odedm.checkpoint.manifest import working_folder
 from odedm.core.errors import UsageError
-from odedm.core.files import write_text
+from odedm.results.upgrade import upgraded
 
-SCHEMA = "odedm.result/1"
-FILE = "result.json"
-MEMORY_FILE = "memory.safetensors"
-EVIDENCE_FILE = "evidence.safetensors"
-"""Only where a run was to keep evidence."""
+SCHEMA = "odedm.result/2"
 
 Matrix = list[list[float]]
 """Row i holds the accuracy (%) on tasks 0..i after task i."""
@@ -57,14 +52,22 @@ def backward_transfer(matrix: Matrix) -> float:
 
 @dataclass(frozen=True)
 class Result:
-    """One finished run. Accuracies are per cent; `census` has one entry per task, by part and class.
+    """One finished run, as its `result.json` holds it.
 
-    `anytime` has pairs of rows seen and the mean accuracy over the tasks so far, where the run measured that through
-    the stream; see `Looks`.
+    Attributes:
+        experiment: the resolved plan; `Experiment.from_dict(result.experiment)` gives it back.
+        classes: class names in the order of their arrival.
+        class_il, task_il: accuracy (%) on tasks 0..i after task i, among all classes seen and within the task.
+        acc: mean of a row of `class_il` after each task; `acc_last`, `acc_mean`, `forgetting` and the others follow.
+        seconds: wall seconds by phase.
+        census: stored rows after each task, by part of the memory and class.
+        provenance: versions, device, commit, checksum of the data.
+        anytime: pairs of rows seen and mean accuracy over the tasks so far, where the run measured that.
     """
 
     schema: str
     experiment: dict[str, Any]
+    classes: list[str]
     class_il: Matrix
     task_il: Matrix
     acc: list[float]
@@ -84,6 +87,7 @@ class Result:
         cls,
         *,
         experiment: dict[str, Any],
+        classes: Sequence[str],
         class_il: Matrix,
         task_il: Matrix,
         seconds: dict[str, float],
@@ -96,6 +100,7 @@ class Result:
         return cls(
             schema=SCHEMA,
             experiment=experiment,
+            classes=list(classes),
             class_il=class_il,
             task_il=task_il,
             acc=acc,
@@ -111,6 +116,11 @@ class Result:
             anytime=anytime,
         )
 
+    @property
+    def total_seconds(self) -> float:
+        """Wall seconds, all phases together."""
+        return math.fsum(self.seconds.values())
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; without what was not measured."""
         plain = asdict(self)
@@ -118,41 +128,89 @@ class Result:
             del plain["anytime"]
         return plain
 
-    def save(self, folder: Path) -> Path:
-        """Write `result.json` into the folder, whole or not at all."""
-        path = folder / FILE
-        write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
-        return path
+    @classmethod
+    def from_dict(cls, plain: object, where: str = "a result") -> Result:
+        """A result from plain data of anyone's, of this format or an older one; or what is wrong with it."""
+        if not isinstance(plain, dict) or not isinstance(plain.get("schema"), str):
+            given = plain.get("schema") if isinstance(plain, dict) else type(plain).__name__
+            raise UsageError(f"'{where}' is not a result this version reads: its schema is {given!r}, not '{SCHEMA}'.")
+        plain = upgraded(plain, where)
+        if plain["schema"] != SCHEMA:
+            given = plain["schema"][:60]
+            raise UsageError(f"'{where}' is not a result this version reads: its schema is {given!r}, not '{SCHEMA}'.")
+        missing = [field.name for field in fields(cls) if field.name not in plain and field.default is MISSING]
+        if missing:
+            raise UsageError(f"The result '{where}' lacks {', '.join(missing)}: run it again.")
+        found = cls(**{field.name: plain[field.name] for field in fields(cls) if field.name in plain})
+        fault = _fault(found)
+        if fault:
+            raise UsageError(f"The result '{where}' cannot be used: {fault}. Run it again.")
+        return found
 
     @classmethod
     def load(cls, path: Path) -> Result:
         """Read a `result.json`, or say what is wrong with it."""
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            plain = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"Cannot read the result '{path}': {error}.") from None
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            given = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise UsageError(f"'{path}' is not a result this version reads: its schema is {given!r}, not '{SCHEMA}'.")
-        missing = [field.name for field in fields(cls) if field.name not in data and field.default is MISSING]
-        if missing:
-            raise UsageError(f"The result '{path}' lacks {', '.join(missing)}: run it again.")
-        return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
+        return cls.from_dict(plain, str(path))
 
 
-def find(paths: Sequence[Path]) -> list[Path]:
-    """Every folder at or below `paths` that holds a finished run, sorted; an error if there is none."""
-    found: set[Path] = set()
-    for path in paths:
-        if not path.exists():
-            if working_folder(path).is_dir():
-                raise UsageError(f"'{path}' is not finished. Go on with `odedm resume {path}`.")
-            raise UsageError(f"There is no '{path}'. Give the folder of a run, or a folder that holds runs.")
-        for folder, below, files in os.walk(path.parent if path.name == FILE else path):  # one may vanish meanwhile
-            below[:] = [each for each in below if not each.startswith(".")]  # what is unfinished
-            if FILE in files:
-                found.add(Path(folder))
-    if not found:
-        places = ", ".join(f"'{path}'" for path in paths)
-        raise UsageError(f"No finished run at or below {places}: no {FILE} there. Make one with `odedm run`.")
-    return sorted(found)
+def _fault(result: Result) -> str | None:
+    """What is wrong with a result that says nonsense; None where it is sound, and nobody has to wonder."""
+    experiment: object = result.experiment
+    if not isinstance(experiment, dict) or not isinstance(experiment.get("memory"), dict):
+        return "'experiment' is not an object with a memory"
+    seed = experiment.get("seed")
+    if type(seed) is not int:
+        return f"its seed is {str(seed)[:60]!r}, not a whole number"
+    unnamed = [name for name in ("method", "data") if not isinstance(experiment.get(name), str)]
+    if unnamed or not isinstance(experiment["memory"].get("name"), str):
+        return f"its {unnamed[0] if unnamed else 'memory'} has no name"
+    summaries = [result.acc_last, result.acc_mean, result.task_il_last, result.forgetting, result.backward_transfer]
+    tasks = len(result.acc) if numbers(result.acc) else 0
+    pairs = result.anytime
+    faults = {
+        "its accuracies by task are not finite numbers": tasks == 0,
+        f"'class_il' is not a triangle of finite numbers of {tasks} tasks": not _triangle(result.class_il, tasks),
+        f"'task_il' is not a triangle of finite numbers of {tasks} tasks": not _triangle(result.task_il, tasks),
+        f"'forgetting_rate' is not {tasks} finite numbers": not numbers(result.forgetting_rate, tasks),
+        "a summary number is not finite": not numbers(summaries),
+        "'seconds' does not map phases to finite numbers": not _by_name(result.seconds),
+        "'census' does not hold counts by part and class for each task": not _counts(result.census),
+        "'provenance' is not an object": not isinstance(result.provenance, dict),
+        "'classes' is not a list of names": not isinstance(result.classes, list)
+        or not all(isinstance(name, str) for name in result.classes),
+        "'anytime' is not a list of pairs, rows seen and accuracy": pairs is not None
+        and not (isinstance(pairs, list) and all(numbers(pair, 2) and 0 <= pair[0] < 1 << 53 for pair in pairs)),
+    }
+    return next((what for what, wrong in faults.items() if wrong), None)
+
+
+def numbers(values: object, length: int | None = None) -> bool:
+    """Whether this is a list of finite numbers, of that length where one is given.
+
+    >>> numbers([1, 2.5]), numbers([1], 2), numbers([True]), numbers([math.nan]), numbers("12")
+    (True, False, False, False, False)
+    """
+    return (
+        isinstance(values, list)
+        and length in (None, len(values))
+        and all(type(value) in (int, float) and abs(value) <= sys.float_info.max for value in values)
+    )
+
+
+def _triangle(matrix: object, tasks: int) -> bool:
+    rows = enumerate(matrix, start=1) if isinstance(matrix, list) else ()
+    return isinstance(matrix, list) and len(matrix) == tasks and all(numbers(row, length) for length, row in rows)
+
+
+def _by_name(values: object) -> bool:
+    return isinstance(values, dict) and numbers(list(values.values()))
+
+
+def _counts(census: object) -> bool:
+    return isinstance(census, list) and all(
+        isinstance(entry, dict) and all(numbers(part) for part in entry.values()) for entry in census
+    )

@@ -1,4 +1,4 @@
-"""From stored images to network inputs: normalise, crop and flip a whole batch by index arithmetic."""
+"""Turns stored images into network inputs: normalised, and for training cropped and mirrored at random."""
 
 from __future__ import annotations
 
@@ -33,20 +33,19 @@ class Transform:
 
     def augment(self, image: Tensor, rng: torch.Generator) -> Tensor:
         """Inputs [n, ...] of a training view: a crop after zero padding and a mirror image half of the time."""
-        if self.pad or self.flip:
-            image = crop_and_flip(image, self.pad, self.flip, rng)
-        return self.normalise(image)
+        return self.normalise(self._view(image, rng))
 
     def strengthen(self, image: Tensor, rng: torch.Generator) -> Tensor:
         """Inputs [n, ...] of a strong view: crop and mirror image, then AutoAugment's CIFAR-10 policy.
 
         The policy is defined on grey or colour images of whole numbers; other rows get a training view.
         """
-        if image.dtype != torch.uint8 or image.dim() != 4 or image.shape[1] not in (1, 3):
-            return self.augment(image, rng)
-        if self.pad or self.flip:
-            image = crop_and_flip(image, self.pad, self.flip, rng)
-        return self.normalise(autoaugment(image, rng))
+        view = self._view(image, rng)
+        policy_fits = image.dtype == torch.uint8 and image.dim() == 4 and image.shape[1] in (1, 3)
+        return self.normalise(autoaugment(view, rng) if policy_fits else view)
+
+    def _view(self, image: Tensor, rng: torch.Generator) -> Tensor:
+        return crop_and_flip(image, self.pad, self.flip, rng) if self.pad or self.flip else image
 
 
 def crop_and_flip(image: Tensor, pad: int, flip: bool, rng: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""AutoAugment's CIFAR-10 policy for a whole batch of uint8 images at once, each image with moves of its own."""
+"""Applies AutoAugment's CIFAR-10 policy to a whole batch of uint8 images at once, each with draws of its own."""
 
 from __future__ import annotations
 
@@ -74,20 +74,14 @@ def autoaugment(image: Tensor, rng: torch.Generator) -> Tensor:
 @cache
 def _policy(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Operation numbers, probabilities and magnitudes [25, 2] on a device."""
-    operation = [[OPERATIONS.index(name) for name, _, _ in pair] for pair in POLICY]
-    probability = [[chance for _, chance, _ in pair] for pair in POLICY]
-    magnitude = [[float(size) for _, _, size in pair] for pair in POLICY]
-    return (
-        torch.tensor(operation, device=device),
-        torch.tensor(probability, device=device),
-        torch.tensor(magnitude, device=device),
-    )
+    table = [[(OPERATIONS.index(name), chance, size) for name, chance, size in pair] for pair in POLICY]
+    operation, probability, magnitude = torch.tensor(table, dtype=torch.float32, device=device).unbind(2)
+    return operation.long(), probability, magnitude
 
 
 def operate(image: Tensor, operation: Tensor, magnitude: Tensor, sign: Tensor) -> Tensor:
     """One operation [n] on each image [n, c, h, w], at a magnitude [n] of 0..9 and with a sign [n] where it has one."""
-    height, width = image.shape[2:]
-    image = warp(image, coefficients(operation, magnitude, sign, height, width))
+    image = warp(image, coefficients(operation, magnitude, sign, *image.shape[2:]))
     image = look_up(image, tables(image, operation, magnitude))
     return blend(image, operation, 1 + sign * magnitude.double() / 10)
 
@@ -156,10 +150,8 @@ def stretched(image: Tensor) -> Tensor:
 
 def equalised(image: Tensor) -> Tensor:
     """The table [n, c, 256] after which each channel's values are as evenly frequent as a table can make them."""
-    n, channels = image.shape[:2]
     values = image.flatten(2).long()
-    histogram = torch.zeros(n, channels, 256, dtype=torch.int64, device=image.device)
-    histogram.scatter_add_(2, values, torch.ones_like(values))
+    histogram = values.new_zeros(*image.shape[:2], 256).scatter_add_(2, values, torch.ones_like(values))
     highest = histogram.gather(2, values.amax(2, keepdim=True))
     step = (values.shape[2] - highest) // 255
     below = histogram.cumsum(2) - histogram
@@ -183,13 +175,10 @@ def blend(image: Tensor, operation: Tensor, factor: Tensor) -> Tensor:
     pixels = grey[0].numel()
     mean = (2 * grey.sum((1, 2, 3), keepdim=True, dtype=torch.int64) + pixels) // (2 * pixels)
     plainer = {"color": grey, "contrast": mean, "brightness": torch.zeros_like(grey), "sharpness": smooth(whole)}
-    plain = torch.zeros_like(whole)
-    blends = torch.zeros_like(operation, dtype=torch.bool)
+    plain = whole  # and so it stays where the operation is none of these
     for name, version in plainer.items():
-        own = operation == OPERATIONS.index(name)
-        plain = torch.where(own[:, None, None, None], version.int(), plain)
-        blends |= own
-    weight = factor.float().where(blends, 1.0)[:, None, None, None]
+        plain = torch.where((operation == OPERATIONS.index(name))[:, None, None, None], version.int(), plain)
+    weight = factor.float()[:, None, None, None]
     return (plain + weight * (whole - plain)).clamp(0, 255).to(torch.uint8)
 
 

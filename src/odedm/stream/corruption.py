@@ -1,4 +1,4 @@
-"""What a stream does to a data set's training rows: which are left out, in which task they arrive, whose label lies."""
+"""Applies imbalance, blurry task borders and label noise to the training rows of a data set."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError, choose
 from odedm.core.registry import SETTINGS
+from odedm.core.rows import rank_within
 
 
 def check_shares(classes: int, tasks: int, *, blur: float, noise: float) -> None:
-    """Refuse shares that are none, and wishes for which there is no other task or no other label.
+    """Refuse shares outside 0 to 1, blur where there is no other task, and noise where a task has no other label.
 
     >>> check_shares(10, 10, blur=0.1, noise=0.2)
     Traceback (most recent call last):
@@ -34,7 +35,7 @@ def keep(label: Tensor, setting: str, factor: float, classes: int) -> Tensor:
     tensor([False,  True,  True,  True, False])
     """
     choose("setting", setting, SETTINGS)
-    place = places(label)
+    place = rank_within(label)
     if setting == "imbalanced":
         return (label % 2 == 1) | (place % 2 == 1)
     if setting == "imbalanced-all":
@@ -49,7 +50,7 @@ def keep(label: Tensor, setting: str, factor: float, classes: int) -> Tensor:
 
 
 def blurred(label: Tensor, share: float, *, tasks: int, per_task: int, rng: torch.Generator) -> Tensor:
-    """In which task each row [n] arrives: a share of every class in another one than its own, all others alike likely.
+    """Task numbers [n]: where each row arrives, a share of every class in another task than its own, drawn uniformly.
 
     Labels [n] are numbered by arrival, `per_task` to a task.
 
@@ -57,45 +58,32 @@ def blurred(label: Tensor, share: float, *, tasks: int, per_task: int, rng: torc
     [0, 0, 1, 1]
     """
     home = label // per_task
-    return _elsewhere(home, some(label, share, rng), tasks, rng)
+    return _elsewhere(home, random_share(label, share, rng), tasks, rng)
 
 
 def mislabelled(label: Tensor, rate: float, *, per_task: int, rng: torch.Generator) -> Tensor:
-    """The labels [n] that rows are given: for a share of every class another one of its task, all alike likely.
+    """The labels [n] that rows are given: for a share of every class another label of its task, drawn uniformly.
 
     >>> mislabelled(torch.tensor([4, 5, 4, 5]), 0.5, per_task=2, rng=torch.Generator()).sum().item()
     18
     """
     first = label // per_task * per_task
-    return first + _elsewhere(label - first, some(label, rate, rng), per_task, rng)
+    return first + _elsewhere(label - first, random_share(label, rate, rng), per_task, rng)
 
 
-def some(label: Tensor, share: float, rng: torch.Generator) -> Tensor:
-    """Whether a row [n] is among a random share of its class: round(share · size) rows, though never the whole class.
+def random_share(label: Tensor, share: float, rng: torch.Generator) -> Tensor:
+    """Marks [n] a random share of every class: round(share · size) of its rows, though never the whole class.
 
     From the same generator a larger share marks the same rows and more.
 
-    >>> some(torch.tensor([0] * 10 + [7]), 0.3, torch.Generator()).sum().item()
+    >>> random_share(torch.tensor([0] * 10 + [7]), 0.3, torch.Generator()).sum().item()
     3
     """
     order = torch.randperm(len(label), generator=rng)
     place = torch.empty_like(label)
-    place[order] = places(label[order])
+    place[order] = rank_within(label[order])
     size = torch.bincount(label)
     return place < torch.minimum((share * size.double()).round(), size - 1.0)[label]
-
-
-def places(label: Tensor) -> Tensor:
-    """How many rows of the same label [n] come before each row.
-
-    >>> places(torch.tensor([4, 4, 0, 4, 0])).tolist()
-    [0, 1, 0, 2, 1]
-    """
-    by_class = label.argsort(stable=True)
-    size = torch.bincount(label)
-    place = torch.empty_like(label)
-    place[by_class] = torch.arange(len(label)) - (size.cumsum(0) - size)[label[by_class]]
-    return place
 
 
 def _elsewhere(home: Tensor, moved: Tensor, among: int, rng: torch.Generator) -> Tensor:

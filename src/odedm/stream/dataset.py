@@ -1,4 +1,4 @@
-"""Data sets: images or vectors with labels, a training and a test part, and how to look at them."""
+"""Holds data sets in memory, images or vectors with labels, and makes them from arrays after checking these."""
 
 from __future__ import annotations
 
@@ -15,12 +15,29 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.rng import generator
+from odedm.core.shares import hold_out
 from odedm.stream.augment import Transform
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows of one data set: images [n, c, h, w] (uint8 or float32) or vectors [n, d], labels 0..C-1."""
+    """Images or vectors with their labels, in a training and a test part; `odedm.from_arrays` checks and makes one.
+
+    Args:
+        name: what results call it.
+        image: training rows: images [n, c, h, w], uint8 or float32, or vectors [n, d], float32.
+        label: training labels [n], int64, from 0 to C - 1.
+        test_image, test_label: the same of the test part, [m, ...] and [m].
+        class_names: the C names, in label order.
+        transform: how rows become a network's inputs.
+        tasks: into how many tasks the classes are split unless a number is given.
+        known_checksum: the checksum where it is known already, as of a cache: hashing gigabytes takes seconds.
+
+    >>> from odedm.stream.synthetic import shapes
+    >>> data = shapes(classes=6, tasks=3)
+    >>> data.classes, data.shape, data.image.dtype, data.label.unique().tolist()
+    (6, (3, 12, 12), torch.uint8, [0, 1, 2, 3, 4, 5])
+    """
 
     name: str
     image: Tensor
@@ -31,7 +48,6 @@ class Dataset:
     transform: Transform
     tasks: int
     known_checksum: str | None = None
-    """The checksum where it is known already, as of a cache: hashing gigabytes before every run takes seconds."""
 
     @property
     def classes(self) -> int:
@@ -57,22 +73,17 @@ class Dataset:
 
 def standardise(image: Tensor, *, pad: int = 0, flip: bool = False) -> Transform:
     """The transform that gives every channel of the training images (or every feature) mean 0 and deviation 1."""
-    unit = 255.0 if image.dtype == torch.uint8 else 1.0
-    mean, deviation = (moment / unit for moment in _moments(image))
-    deviation = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
-    return constants(mean, deviation, unit, pad=pad, flip=flip, image=image.dim() == 4)
-
-
-def _moments(image: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation [c] or [d] in float64, in chunks: a data set of bytes is too large to be copied as doubles."""
-    over = (0, 2, 3) if image.dim() == 4 else (0,)
+    over, wide = ((0, 2, 3), (-1, 1, 1)) if image.dim() == 4 else ((0,), (-1,))
     number = image.numel() // image.shape[1]
+    # in chunks: a data set of bytes is too large to be copied as doubles
     mean = torch.stack([part.double().sum(over) for part in image.split(4096)]).sum(0) / number
-    wide = mean.view(-1, 1, 1) if image.dim() == 4 else mean
-    square = torch.stack([(part.double() - wide).square().sum(over) for part in image.split(4096)]).sum(0)
+    centre = mean.view(wide)
+    square = torch.stack([(part.double() - centre).square().sum(over) for part in image.split(4096)]).sum(0)
     deviation = (square / number).sqrt()
+    unit = 255.0 if image.dtype == torch.uint8 else 1.0
     # a column that is one number but for rounding counts as constant
-    return mean, deviation.where(deviation > 1e-12 * mean.abs(), 0.0)
+    deviation = (deviation / unit).where(deviation > 1e-12 * mean.abs(), 1.0)
+    return constants(mean / unit, deviation, unit, pad=pad, flip=flip, image=image.dim() == 4)
 
 
 def constants(
@@ -97,12 +108,22 @@ def from_arrays(
     name: str = "arrays",
     seed: int = 0,
 ) -> Dataset:
-    """A data set from your own arrays.
+    """A data set from your own arrays, tensors or lists.
 
-    `x` is [n, d] for vectors, [n, h, w], [n, c, h, w] or [n, h, w, c] for images; uint8 images are stored as they
-    are, everything else as float32. `y` [n] holds one label per row: integers or strings, numbered in sorted order.
-    Without `test=(x, y)` a seeded share of every class is held out. `pad` and `flip` ask for random crops and
-    mirror images in training.
+    Args:
+        x: vectors [n, d], or images [n, h, w], [n, c, h, w] or [n, h, w, c]. uint8 images are stored as they are,
+            everything else as float32.
+        y: one label per row [n]: integers or strings, numbered in sorted order.
+        tasks: into how many tasks the classes are split; it divides their number.
+        test: a pair (x, y) for testing, of the same shapes and classes.
+        test_share: without `test`, the share of every class that is held out, between 0 and 1.
+        class_names: a name for each class in label order; the labels themselves unless given.
+        pad, flip: training views of images: crops after padding by so many pixels, mirror images half of the time.
+        name: what results call it.
+        seed: which rows are held out.
+
+    Returns:
+        The data set, normalised by the mean and deviation of its training rows.
 
     >>> data = from_arrays(np.eye(8).repeat(5, 0), np.arange(8).repeat(5), tasks=4)
     >>> data.classes, len(data.image), len(data.test_image)
@@ -160,6 +181,7 @@ def check_split(classes: int, tasks: int) -> None:
 
 
 def _images(x: Any, what: str) -> Tensor:
+    """Rows as they are stored: images [n, c, h, w], uint8 or float32, or vectors [n, d]."""
     array = _array(x, what)
     if array.dtype.kind not in "buif":
         raise UsageError(f"{what} must hold numbers; it holds {array.dtype}. Convert it to uint8 or float32.")
@@ -199,8 +221,8 @@ def _array(x: Any, what: str) -> np.ndarray[Any, Any]:
 
 def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], what: str) -> None:
     """Refuse columns whose differences would drown in float32, e.g. times in nanoseconds."""
-    lost = np.abs(exact - rounded.astype(np.float64)).max(0) > 0.01 * exact.std(0)
-    lost &= exact.std(0) > 0
+    spread = exact.std(0)
+    lost = (spread > 0) & (np.abs(exact - rounded.astype(np.float64)).max(0) > 0.01 * spread)
     if lost.any():
         raise UsageError(
             f"Column {int(lost.argmax())} of {what} has values so large beside their differences that float32 loses "
@@ -209,10 +231,11 @@ def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], 
 
 
 def _labels(y: Any, what: str) -> np.ndarray[Any, Any]:
+    """Labels [n]: whole numbers or words."""
     label = _array(y, what)
-    if label.dtype.kind == "O":  # as pandas keeps columns of strings
-        kinds = {type(each) for each in label.flat}
-        label = label.astype(str) if kinds == {str} else label.astype(np.int64) if kinds == {int} else label
+    kinds = {type(each) for each in label.flat} if label.dtype.kind == "O" else set()  # as pandas keeps strings
+    if kinds in ({str}, {int}):
+        label = label.astype(str if kinds == {str} else np.int64)
     if label.ndim != 1:
         raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
     if label.dtype.kind == "f":
@@ -225,21 +248,20 @@ def _labels(y: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows to train on and rows to test on, both in the order of the arrays."""
     if not 0 < share < 1:
         raise UsageError(f"test_share must lie between 0 and 1; {share} was given. Or give test=(x, y).")
     rng = generator(seed, "hold out")
-    keep, held = [], []
-    for each in range(len(names)):
+    kept: list[int] = []
+    held: list[int] = []
+    for each, name in enumerate(names):
         rows = (number == each).nonzero().flatten()
-        if len(rows) < 2:
-            raise UsageError(
-                f"Class '{names[each]}' has a single row, so none can be held out for testing; give test=(x, y)."
-            )
-        rows = rows[torch.randperm(len(rows), generator=rng)]
-        cut = min(max(1, round(share * len(rows))), len(rows) - 1)
-        held.append(rows[:cut])
-        keep.append(rows[cut:])
-    return torch.cat(keep).sort().values, torch.cat(held).sort().values
+        own, tested = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), share)
+        if not tested:
+            raise UsageError(f"Class '{name}' has a single row, so none can be held out for testing; give test=(x, y).")
+        kept += own
+        held += tested
+    return torch.tensor(sorted(kept)), torch.tensor(sorted(held))
 
 
 def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor) -> tuple[Tensor, Tensor]:
@@ -253,9 +275,9 @@ def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor
             f"The test rows are {tuple(test_image.shape[1:])} of {test_image.dtype}, the training rows "
             f"{tuple(image.shape[1:])} of {image.dtype}; they must agree."
         )
-    strange = sorted(set(test_label.tolist()) - set(names.tolist()))
-    missing = sorted(set(names.tolist()) - set(test_label.tolist()))
-    if strange or missing:
+    there, known = set(test_label.tolist()), set(names.tolist())
+    if there != known:
+        strange, missing = sorted(there - known), sorted(known - there)
         which = f"has labels that training lacks: {strange[:5]}" if strange else f"lacks the labels {missing[:5]}"
         raise UsageError(f"The test y {which}; both parts must hold the same classes.")
     return test_image, torch.from_numpy(np.searchsorted(names, test_label))

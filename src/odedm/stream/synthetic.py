@@ -1,4 +1,4 @@
-"""Made-up data for tests and first tries: vectors in blobs, images of noisy colour patterns."""
+"""Makes up small data sets for tests and first tries: vectors in blobs, images of noisy colour patterns."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from odedm.stream.dataset import Dataset, from_arrays
 
 
 def blobs(*, classes: int = 10, tasks: int = 5, per_class: int = 60, dimensions: int = 16, seed: int = 0) -> Dataset:
-    """Gaussian blobs around well separated centres: [n, d] float vectors.
+    """Gaussian blobs around well separated centres: float32 vectors [n, d].
 
-    >>> blobs(per_class=10).shape
-    (16,)
+    Args:
+        classes, per_class: how many blobs, and how many rows of each, of which a fifth is for testing.
+        tasks: into how many tasks the classes are split; it divides their number.
+        dimensions: the d entries of a vector.
+        seed: from which centres, rows and the test part follow.
+
+    Returns:
+        The data set.
+
+    >>> data = blobs(per_class=10)
+    >>> data.image.shape, data.test_image.shape, data.tasks
+    (torch.Size([80, 16]), torch.Size([20, 16]), 5)
     """
     rng = generator(seed, "blobs")
     centre = 3.0 * torch.randn(classes, 1, dimensions, generator=rng, dtype=torch.float32)
@@ -22,10 +32,20 @@ def blobs(*, classes: int = 10, tasks: int = 5, per_class: int = 60, dimensions:
 
 
 def shapes(*, classes: int = 6, tasks: int = 3, per_class: int = 40, side: int = 12, seed: int = 0) -> Dataset:
-    """One smooth colour pattern per class under noise: [n, 3, side, side] uint8 images.
+    """One smooth colour pattern per class under noise: uint8 images [n, 3, side, side].
 
-    >>> shapes(per_class=10).image.dtype
-    torch.uint8
+    Args:
+        classes, per_class: how many patterns, and how many images of each, of which a fifth is for testing.
+        tasks: into how many tasks the classes are split; it divides their number.
+        side: height and width in pixels.
+        seed: from which patterns, noise and the test part follow.
+
+    Returns:
+        The data set; its training views are crops after padding by one pixel.
+
+    >>> data = shapes(per_class=10)
+    >>> data.image.shape, data.image.dtype
+    (torch.Size([48, 3, 12, 12]), torch.uint8)
     """
     rng = generator(seed, "shapes")
     coarse = torch.rand(classes, 3, 3, 3, generator=rng, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""From a data set to a stream of tasks: class split, class order, settings, seeded arrival order."""
+"""Cuts a data set into a stream of tasks: which classes come when, and in which order their rows arrive."""
 
 from __future__ import annotations
 
@@ -18,11 +18,22 @@ from odedm.stream.dataset import Dataset, check_split
 
 @dataclass(frozen=True)
 class Stream:
-    """Tasks in order, each with its training rows in arrival order and its test rows.
+    """Tasks in order, each with its training rows in arrival order and its test rows; `odedm.split` makes one.
 
-    Labels are numbered by arrival: task t owns the labels t·c to (t+1)·c - 1, and `class_names` follows them. Where
-    borders are blurry a task has rows of other tasks' classes too: the column `task` says where a row arrives, `index`
-    which row of the data set it is.
+    Labels are numbered by arrival: of C classes in T tasks, task t owns the labels t · C/T to (t + 1) · C/T - 1. Where
+    borders are blurry a task has rows of other tasks' classes too.
+
+    Args:
+        tasks: the T tasks. Their rows are columns: "image" [n, ...], "label" [n], "task" [n], in which task a row
+            arrives, and "index" [n], which row of the data set it is.
+        tests: the test rows of each task's classes, in the same columns.
+        class_names: the C names, in label order.
+        transform: how rows become a network's inputs.
+
+    >>> from odedm.stream.synthetic import blobs
+    >>> stream = split(blobs(), tasks=2)
+    >>> stream.classes_per_task, sorted(stream.tasks[1].rows)
+    (5, ['image', 'index', 'label', 'task'])
     """
 
     tasks: tuple[Task, ...]
@@ -48,10 +59,20 @@ def split(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Stream:
-    """Cut a data set into tasks of equally many classes, on the device where it will be read.
+    """Cut a data set into tasks of equally many classes; test rows stay as they are.
 
-    `setting` says which training rows take part (`factor` is the long tail's). Of these a share `blur` of every class
-    arrives in other tasks, and a share `noise` has the label of another class of its task. Test rows stay as they are.
+    Args:
+        data: the data set.
+        tasks: how many tasks, a divisor of the number of classes; the data set's own unless given.
+        setting: which training rows take part, a name in `odedm list settings`; `factor` is the long tail's.
+        blur: the share of every class that arrives in other tasks than its own, at least 0 and below 1.
+        noise: the share of every class that has the label of another class of its task, at least 0 and below 1.
+        class_order: "natural", by label, or "seed".
+        seed: from which the order of rows, and of classes if asked for, blur and noise follow.
+        device: where the rows will be read.
+
+    Returns:
+        The stream.
 
     >>> from odedm.stream.synthetic import blobs
     >>> stream = split(blobs(), tasks=5)

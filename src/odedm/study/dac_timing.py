@@ -1,4 +1,4 @@
-"""Timing choices of prototypes, one after the other, with nothing of the study beside them."""
+"""Times choices of prototypes with and without divide-and-conquer, one after the other, with nothing beside them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch import Tensor
 from odedm.core.errors import UsageError
 from odedm.core.rng import derive, generator
 from odedm.core.rows import Probe, Rows
-from odedm.core.timer import Clock
+from odedm.core.timer import Timer
+from odedm.memory.settings import ODEDM, consolidator
 from odedm.results.provenance import provenance
-from odedm.study.dac_timing_plan import Cell, Measured, Runtime, Timing, expected
-from odedm.training.experiment import ODEDM
-from odedm.training.resolve import consolidator, resolve_device
+from odedm.study.dac_timing_plan import Measured, Runtime, Timing, TimingCell, expected
+from odedm.training.resolve import resolve_device
 
 BLOBS = 16
 """Clusters of the synthetic class."""
@@ -61,15 +61,15 @@ def check(plan: Runtime) -> None:
         consolidator(_memory(cell))
 
 
-def time_one(cell: Cell, points: Tensor, *, seed: int) -> float:
+def time_one(cell: TimingCell, points: Tensor, *, seed: int) -> float:
     """Seconds of one choice, as a run would make it at the end of a task with one class."""
     choose = consolidator(_memory(cell))
     if choose is None:
         raise ValueError("a choice of no prototypes cannot be timed")
     rows = {"image": points, "label": torch.zeros(len(points), dtype=torch.int64, device=points.device)}
-    clock = Clock(torch.cuda.synchronize if points.device.type == "cuda" else lambda: None)
-    choose(rows, [0], cast(Probe, _AsTheyAre()), rng=generator(seed, "timed choice"), clock=clock)
-    return sum(clock.seconds.get(phase, 0.0) for phase in TIMED)
+    timer = Timer(torch.cuda.synchronize if points.device.type == "cuda" else lambda: None)
+    choose(rows, [0], cast(Probe, _AsTheyAre()), rng=generator(seed, "timed choice"), timer=timer)
+    return sum(timer.seconds.get(phase, 0.0) for phase in TIMED)
 
 
 def measure(
@@ -79,11 +79,11 @@ def measure(
     device: str,
     threads: int,
     until: float | None = None,
-    tell: Callable[[int, Cell], None] = lambda *_: None,
+    tell: Callable[[int, TimingCell], None] = lambda *_: None,
 ) -> Measured:
     """Go on from what was measured before, as far as the time allows; the file is written every second.
 
-    `until` is on the monotonic clock; `tell` is told how many are left and what comes next.
+    `until` is on the monotonic timer; `tell` is told how many are left and what comes next.
     """
     place = resolve_device(device)
     here = _here(place, threads)
@@ -110,7 +110,7 @@ def measure(
     return found
 
 
-def _timed(cell: Cell, seed: int, repeat: int, device: torch.device, warm: set[object]) -> float:
+def _timed(cell: TimingCell, seed: int, repeat: int, device: torch.device, warm: set[object]) -> float:
     """One measurement; the first of a kind is made twice, since it pays for what is loaded and compiled."""
     points = features(cell.n, cell.dimension, seed=derive(seed, f"repeat {repeat}"), device=device)
     try:
@@ -124,11 +124,11 @@ def _timed(cell: Cell, seed: int, repeat: int, device: torch.device, warm: set[o
         ) from error
 
 
-def _memory(cell: Cell) -> ODEDM:
+def _memory(cell: TimingCell) -> ODEDM:
     return ODEDM(cell.k, k=cell.k, distance=cell.distance, dac=cell.dac)
 
 
-def _late(cell: Cell, timings: tuple[Timing, ...], until: float | None) -> bool:
+def _late(cell: TimingCell, timings: tuple[Timing, ...], until: float | None) -> bool:
     """Whether a measurement is not expected to be over in time; of what nothing is known the first may start."""
     if until is None:
         return False

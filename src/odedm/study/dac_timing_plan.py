@@ -1,4 +1,4 @@
-"""How long a choice of prototypes takes with and without divide-and-conquer: what is timed, and the file it is kept in.
+"""Which choices of prototypes are timed with and without divide-and-conquer, and the file that keeps the times.
 
 The features are synthetic, from a seeded generator: what is asked is how seconds grow with rows and prototypes.
 """
@@ -13,10 +13,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odedm.core.errors import UsageError, choose, unknown
+from odedm.core.configuration import OneOf, Pair, Whole
+from odedm.core.errors import UsageError, unknown
 from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
-from odedm.study.grid import check_values
+from odedm.study.grid import check_values, many
 
 FILE = "runtime.json"
 MOST = 1 << 40
@@ -25,7 +26,7 @@ MOST_TIMINGS = 10_000
 MOST_ROWS = 10_000_000
 
 
-class Cell(NamedTuple):
+class TimingCell(NamedTuple):
     """What is timed: one class of `n` rows with `dimension` features each, `k` prototypes, DAC (None: without)."""
 
     distance: str
@@ -45,7 +46,7 @@ class Cell(NamedTuple):
 class Timing:
     """One measurement of a cell."""
 
-    cell: Cell
+    cell: TimingCell
     repeat: int
     seconds: float
 
@@ -73,40 +74,35 @@ class Runtime:
     def __post_init__(self) -> None:
         for name, least in (("rows", 2), ("k", 1), ("dimension", 2)):
             values = getattr(self, name)
-            check_values(f"runtime.{name}", values, "a whole number")
-            if not least <= min(values) <= max(values) <= MOST_ROWS:
-                wrong = next(value for value in values if not least <= value <= MOST_ROWS)
-                raise UsageError(f"'runtime.{name}' are whole numbers from {least} to {MOST_ROWS}; {wrong} was given.")
+            check_values(f"runtime.{name}", values, Whole(least))
+            if max(values) > MOST_ROWS:
+                raise UsageError(f"'runtime.{name}' are whole numbers up to {MOST_ROWS}; {max(values)} was given.")
         if max(self.k) > min(self.rows):
             raise UsageError(
                 f"'runtime.k' goes up to {max(self.k)}, but 'runtime.rows' down to {min(self.rows)}: a class cannot "
                 "have more prototypes than rows. Lower the one or raise the other."
             )
-        check_values("runtime.dac", self.dac, "a pair")
+        check_values("runtime.dac", self.dac, Pair())
         if not all(isinstance(each, tuple) for each in self.dac):
             raise UsageError("'runtime.dac' is [clusters, depth] or a list of such; runs without DAC are always timed.")
-        check_values("runtime.distance", self.distance, "a name")
-        for name in self.distance:
-            choose("distance", name, DISTANCES)
+        check_values("runtime.distance", self.distance, OneOf("distance", DISTANCES))
         for name, least in (("repeats", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise UsageError(f"'runtime.{name}' is a whole number, {least} or more; {value!r} was given.")
+            Whole(least).read(f"'runtime.{name}'", getattr(self, name))
         if self.repeats * len(self.cells()) > MOST_TIMINGS:
             raise UsageError(f"[runtime] stands for more than {MOST_TIMINGS} timings; cut its lists.")
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[TimingCell]:
         """What is timed, small sizes first."""
         sizes = {(n, max(self.k)) for n in self.rows} | {(max(self.rows), k) for k in self.k}
         ordered = sorted(sizes, key=lambda size: (size[0] * size[1], size))
         return [
-            Cell(distance, dimension, dac, n, k)
+            TimingCell(distance, dimension, dac, n, k)
             for distance, dimension in product(self.distance, self.dimension)
             for n, k in ordered
             for dac in (None, *self.dac)
         ]
 
-    def timings(self) -> list[tuple[Cell, int]]:
+    def timings(self) -> list[tuple[TimingCell, int]]:
         """Every measurement: each cell once, then each a second time, so that one cut short can still be drawn."""
         return [(cell, repeat) for repeat in range(self.repeats) for cell in self.cells()]
 
@@ -125,7 +121,7 @@ class Measured:
     name: str = ""
     """Of the study, for a heading where there are several."""
 
-    def missing(self) -> list[tuple[Cell, int]]:
+    def missing(self) -> list[tuple[TimingCell, int]]:
         """What is not measured yet."""
         there = {(each.cell, each.repeat) for each in self.timings}
         return [each for each in self.plan.timings() if each not in there]
@@ -179,14 +175,14 @@ def parse_runtime(plain: object) -> Runtime:
     for key in plain:
         if key not in known:
             raise unknown("key of [runtime]", str(key), known)
-    own: dict[str, Any] = {name: _many(value, pair=name == "dac") for name, value in plain.items()}
+    own: dict[str, Any] = {name: many(value, pair=name == "dac") for name, value in plain.items()}
     return Runtime(**own | {name: plain[name] for name in ("repeats", "seed") if name in plain})
 
 
-def expected(cell: Cell, timings: Sequence[Timing]) -> float | None:
+def expected(cell: TimingCell, timings: Sequence[Timing]) -> float | None:
     """Seconds to expect: those of the nearest size of the same kind in proportion to rows times prototypes.
 
-    >>> small, large = (Cell("l2", 8, None, n, 5) for n in (100, 300))
+    >>> small, large = (TimingCell("l2", 8, None, n, 5) for n in (100, 300))
     >>> expected(large, [Timing(small, 0, 2.0)]), expected(large, [])
     (6.0, None)
     """
@@ -208,14 +204,9 @@ def _timing(plain: Mapping[str, Any]) -> Timing:
     seconds = float(plain["seconds"])
     if not 0 < seconds <= MOST:
         raise ValueError(f"{seconds} seconds")
-    return Timing(Cell(str(plain["distance"]), dimension, (dac[0], dac[1]) if dac else None, n, k), repeat, seconds)
-
-
-def _many(value: Any, *, pair: bool) -> tuple[Any, ...]:
-    """A list as it is, a single value as a list of one; `dac = [3, 4]` is one pair."""
-    if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(each, int) for each in value)):
-        value = [value]
-    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+    return Timing(
+        TimingCell(str(plain["distance"]), dimension, (dac[0], dac[1]) if dac else None, n, k), repeat, seconds
+    )
 
 
 def _plain(value: Any) -> Any:

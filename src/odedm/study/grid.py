@@ -8,41 +8,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from odedm.core.configuration import Kind, OneOf, default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown
 from odedm.core.registry import MEMORIES, METHODS
-from odedm.study.paper_numbers import DAC, OWN_MEMORY, plain
-from odedm.training.experiment import ODEDM, Experiment, Native, Reservoir
+from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, MemorySettings, Native
+from odedm.study.paper_numbers import DAC, plain
+from odedm.training.experiment import Experiment
 
 Values = tuple[Any, ...]
-Memory = Reservoir | Native | ODEDM
 
-WORD, WHOLE, NUMBER, FLAG, PAIR, ROWS = "a name", "a whole number", "a number", "true or false", "a pair", "rows"
-DAC_LEGAL = "[clusters, depth], 'paper' (by ρ and λ) or 'none'"
-
-RUN_AXES = {
-    "data": WORD, "setting": WORD, "tasks": WHOLE, "factor": NUMBER, "blur": NUMBER, "noise": NUMBER,
-    "class_order": WORD, "method": WORD, "net": WORD, "batch": WHOLE, "draw": WHOLE, "columns": WORD,
-    "precision": WORD,
-}  # fmt: skip
-"""What an experiment is made of beside its memory; a key that is absent takes the experiment's default."""
-MEMORY_AXES = {"memory": WORD, "capacity": WHOLE, "policy": WORD}
-ODEDM_AXES = {
-    "rho": NUMBER, "k": WHOLE, "replay": WORD, "gamma": NUMBER, "distance": WORD, "dac": PAIR, "space": WORD,
-    "candidates": ROWS, "rows_per_prototype": WHOLE, "mixup": FLAG, "screen": WHOLE, "short": WORD, "annotate": WORD,
-    "epsilon": NUMBER, "pair_epsilon": NUMBER, "ground": WORD,
-}  # fmt: skip
-AXES = {**RUN_AXES, **MEMORY_AXES, **ODEDM_AXES}
+PLAIN = "plain"
+"""A memory by this name is what the method has without ODEDM: its own policy."""
+PAPER = "paper"
+"""A DAC by this name is the one that the paper has for a ρ and a λ."""
 TABLES = ("options", "net_options")
 MOST = 1_000_000
-PLAIN = "plain"
-"""A memory by this name is what the method has without ODEDM: its own policy, or a reservoir."""
+
+
+def axes() -> dict[str, Kind]:
+    """What a study can vary: the settings of an experiment and of its memory, as these describe themselves."""
+    run = {name: own.kind for name, own in settings_of(Experiment).items() if own.axis}
+    memory = {name: own.kind for kind in KINDS.values() for name, own in settings_of(kind).items() if own.axis}
+    return {**run, "memory": OneOf("memory", MEMORIES, also=(PLAIN,)), **memory}
 
 
 @dataclass(frozen=True)
 class Grid:
     """Every combination of the values of `axes`, with those of each method's own `options` and of the net's.
 
-    What belongs to ODEDM alone does not multiply the runs of other memories.
+    What belongs to one memory alone does not multiply the runs of others.
 
     >>> grid = Grid({"method": ("er", "derpp"), "memory": ("plain", "odedm"), "capacity": (50,), "rho": (0.25, 0.5)})
     >>> len(grid.experiments())
@@ -55,7 +49,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         for name, values in self.axes.items():
-            check_values(name, values, choose("key of a study", name, AXES))
+            check_values(name, values, choose("key of a study", name, axes()))
         for method, table in self.options.items():
             choose("method", method, METHODS)
             for name, values in table.items():
@@ -67,14 +61,18 @@ class Grid:
         """One experiment for each combination, each once, all with seed 0."""
         self._check_size()
         found: dict[str, Experiment] = {}
-        for chosen in _product({name: self.axes[name] for name in RUN_AXES if name in self.axes}):
-            method = chosen.get("method", "derpp")
+        for chosen in _product(self._own(Experiment)):
+            method = chosen.get("method", default_of(Experiment, "method"))
             for own in _product(self.options.get(method, {})):
                 for net in _product(self.net_options):
-                    for memory in self._memories(method):
+                    for memory in self._memories():
                         plan = Experiment(memory, **chosen, options=own, net_options=net)
                         found.setdefault(plan.slug(), plan)
         return list(found.values())
+
+    def _own(self, kind: Any) -> dict[str, Values]:
+        """The axes that are settings of a kind."""
+        return {name: self.axes[name] for name in settings_of(kind) if name in self.axes}
 
     def _check_size(self) -> None:
         """Refuse a grid so large that listing it would never end."""
@@ -83,32 +81,17 @@ class Grid:
         if math.prod(len(values) for values in lists) > MOST:
             raise UsageError(f"The lists multiply to more than {MOST} combinations; cut them.")
 
-    def _memories(self, method: str) -> Iterator[Memory]:
-        axes = self.axes
-        own = {name: axes[name] for name in ODEDM_AXES if name in axes}
-        for name, capacity in itertools.product(axes.get("memory", ("odedm",)), axes.get("capacity", (100,))):
+    def _memories(self) -> Iterator[MemorySettings]:
+        for name in self.axes.get("memory", ("odedm",)):
+            kind = Native if name == PLAIN else KINDS[name]
+            own = self._own(kind)
             if name == PLAIN:
-                name = "native" if method in OWN_MEMORY else "reservoir"  # noqa: PLW2901 - a name for a name
-            choose("memory", name, {**MEMORIES, PLAIN: None})
-            if name == "reservoir":
-                yield Reservoir(capacity)
-            elif name == "native":
-                yield from (Native(capacity, policy) for policy in axes.get("policy", (None,)))
-            else:
-                yield from _duals(capacity, own)
-
-
-def _duals(capacity: int, own: Mapping[str, Values]) -> Iterator[ODEDM]:
-    axes = own if "rho" in own or "k" in own else {"rho": (0.25,), **own}
-    for chosen in _product(axes):
-        dac = chosen.get("dac")
-        if dac == "none":
-            chosen["dac"] = None
-        elif dac == "paper":
-            chosen["dac"] = paper_dac(capacity, chosen.get("rho"))
-        elif dac is not None:
-            chosen["dac"] = tuple(dac)
-        yield ODEDM(capacity, **chosen)
+                own.pop("policy", None)
+            for chosen in _product(own):
+                if chosen.get("dac") == PAPER:
+                    capacity = chosen.get("capacity", default_of(ODEDM, "capacity"))
+                    chosen["dac"] = paper_dac(capacity, chosen.get("rho", None if "k" in chosen else DEFAULT_RHO))
+                yield kind(**chosen)
 
 
 def paper_dac(capacity: int, rho: float | None) -> tuple[int, int]:
@@ -127,41 +110,26 @@ def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
         yield dict(zip(axes, values, strict=True))
 
 
-def check_values(name: str, values: Sequence[Any], kind: str | None = None) -> None:
-    """Refuse an empty list, the same value twice, and a value of another type than the key's."""
+def check_values(name: str, values: Sequence[Any], kind: Kind | None = None) -> None:
+    """Refuse an empty list, the same value twice, and a value that the key does not take."""
     if not values:
         raise UsageError(f"'{name}' is an empty list, so there is nothing to run; give a value, or leave it out.")
     seen: list[Any] = []
     for value in values:
-        if kind is not None and not _fits(value, kind):
-            legal = {PAIR: DAC_LEGAL, ROWS: "'task' or a whole number"}.get(kind, kind)
-            raise UsageError(f"'{name}' takes {legal}, or a list of such; {value!r} was given.")
+        if kind is not None and not (name == "dac" and value == PAPER):
+            kind.read(f"'{name}'", value)
         if any(type(value) is type(other) and value == other for other in seen):
             raise UsageError(f"'{name}' has {value!r} twice; give it once.")
         seen.append(value)
 
 
-def _fits(value: Any, kind: str) -> bool:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if kind == PAIR:
-        pair = isinstance(value, list | tuple) and len(value) == 2 and all(_fits(each, WHOLE) for each in value)
-        return pair or value in ("paper", "none")
-    return {
-        WORD: isinstance(value, str),
-        WHOLE: whole,
-        NUMBER: whole or isinstance(value, float),
-        FLAG: isinstance(value, bool),
-        ROWS: whole or value == "task",
-    }[kind]
-
-
 def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
     """Whether an experiment has every wished value: `name=value`, several values separated by commas.
 
-    Names alone are methods, spelled as in the catalogue or as in the paper.
+    Names alone are methods, spelled as in the registry or as in the paper.
 
-    >>> plan = Experiment(Reservoir(50), method="derpp")
-    >>> matches(plan, ["DER,DER++", "capacity=50"]), matches(plan, ["memory=odedm"])
+    >>> plan = Experiment(ODEDM(50), method="derpp")
+    >>> matches(plan, ["DER,DER++", "capacity=50"]), matches(plan, ["memory=plain"])
     (True, False)
     """
     flat = _flat(plan)
@@ -174,15 +142,17 @@ def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
                 "--only takes methods, e.g. --only DER,DER++, or NAME=VALUE[,VALUE…], e.g. --only capacity=200; "
                 f"'{wish}' was given."
             )
-        if name not in flat and name not in AXES and not name.startswith(TABLES):
-            raise unknown("name in --only", name, [*AXES, "seed"])
-        if str(flat.get(name)) not in values.split(","):
+        if name not in flat and name not in axes() and not name.startswith(TABLES):
+            raise unknown("name in --only", name, [*axes(), "seed"])
+        wanted = values.split(",")
+        plain_memory = name == "memory" and PLAIN in wanted and not isinstance(plan.memory, ODEDM)
+        if str(flat.get(name)) not in wanted and not plain_memory:
             return False
     return True
 
 
 def _method(word: str) -> str:
-    """The catalogue's name of a method, however it is spelled."""
+    """The registry's name of a method, however it is spelled."""
     known = {plain(name): name for name in METHODS}
     if plain(word.strip()) not in known:
         raise UsageError(f"{unknown('method in --only', word, METHODS)} It also takes NAME=VALUE, e.g. capacity=200.")
@@ -198,3 +168,10 @@ def _flat(plan: Experiment) -> dict[str, Any]:
         memory["dac"] = "x".join(str(each) for each in memory["dac"])
     tables = {f"{name}.{key}": value for name in TABLES for key, value in plain.pop(name).items()}
     return {**plain, **memory, **tables}
+
+
+def many(value: Any, *, pair: bool = False) -> tuple[Any, ...]:
+    """A list as it is, a single value as a list of one; `dac = [3, 4]` is one pair."""
+    if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(each, int) for each in value)):
+        value = [value]
+    return tuple(tuple(each) if isinstance(each, list) else each for each in value)

@@ -1,4 +1,4 @@
-"""A study's folder: which runs are finished, which failed, and a journal that only grows."""
+"""The ledger of a study: its folder, which runs are finished, which failed, and a journal that only grows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from typing import Any
 from odedm.checkpoint.lock import hold
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.job import Work
-from odedm.results.result import FILE, Result
-from odedm.study.identity import counts, key_of_result
+from odedm.execute.job import Job
+from odedm.execute.observers import Observer
+from odedm.results.folder import FILE, FinishedRun
+from odedm.results.result import Result
+from odedm.study.identity import Code, key_of_result, made_by
 from odedm.study.study import Study, read
 
 TOML, RUNS, FAILURES, JOURNAL, TRIALS = "study.toml", "runs", "failures.jsonl", "journal.jsonl", "trials.jsonl"
@@ -24,24 +26,11 @@ LOCK = ".lock"
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A finished run and where it lies."""
-
-    folder: Path
-    result: Result
-
-    @property
-    def seconds(self) -> float:
-        """Wall seconds, all phases together."""
-        return sum(self.result.seconds.values())
-
-
-@dataclass(frozen=True)
-class Status:
+class LedgerStatus:
     """The runs of a study by what has become of them, in the study's order."""
 
-    done: dict[str, Finished]
-    todo: list[Work]
+    done: dict[str, FinishedRun]
+    todo: list[Job]
     failed: dict[str, str]
     """By content hash, the sentence of each run that failed and is not finished since; these are in `todo` too."""
 
@@ -50,12 +39,12 @@ class Status:
         """All runs of the study."""
         return len(self.done) + len(self.todo)
 
-    def to_start(self, *, retry: bool) -> list[Work]:
+    def to_start(self, *, retry: bool) -> list[Job]:
         """What is to be run now: failures only where they are to be tried again."""
-        return [work for work in self.todo if retry or work.key not in self.failed]
+        return [job for job in self.todo if retry or job.key not in self.failed]
 
 
-class Ledger:
+class Ledger(Observer):
     """What a study's folder holds."""
 
     def __init__(self, folder: Path) -> None:
@@ -88,60 +77,78 @@ class Ledger:
         with hold(self.folder / LOCK):
             yield
 
-    def finished(self) -> dict[str, Finished]:
+    def runs_done(self) -> dict[str, FinishedRun]:
         """Every finished run in the folder by its content hash; a result that cannot be read is none."""
-        found: dict[str, Finished] = {}
+        found: dict[str, FinishedRun] = {}
         if not self.runs.is_dir():
             return found
         for path in sorted(self.runs.glob(f"*/*/{FILE}")):
             if path.parent.name.startswith("."):
                 continue
             try:
-                result = Result.load(path)
-                found.setdefault(key_of_result(result), Finished(path.parent, result))
+                run = FinishedRun.load(path.parent)
+                found.setdefault(key_of_result(run.result), run)
             except (UsageError, AttributeError, TypeError):
                 continue
         return found
 
-    def status(self, works: Sequence[Work], *, reuse: str, version: str, commit: str | None) -> Status:
+    def status(self, jobs: Sequence[Job], *, reuse: str, code: Code) -> LedgerStatus:
         """Which of the runs are done; one that was made by other code than asked for is to be replaced."""
-        there = self.finished()
-        done: dict[str, Finished] = {}
-        todo: list[Work] = []
-        for work in works:
-            found = there.get(work.key)
+        there = self.runs_done()
+        done: dict[str, FinishedRun] = {}
+        todo: list[Job] = []
+        for job in jobs:
+            found = there.get(job.key)
             if found is None:
-                stale = (work.folder / FILE).is_file()
-                todo.append(work.into(work.folder, overwrite=stale))
-            elif counts(found.result, reuse, version=version, commit=commit):
-                done[work.key] = found
+                todo.append(_into(job, job.folder, overwrite=(job.folder / FILE).is_file()))
+            elif made_by(found.result.provenance, reuse, code):
+                done[job.key] = found
             else:
-                todo.append(work.into(found.folder, overwrite=True))
-        wanted = {work.key for work in todo}
-        return Status(done, todo, {key: said for key, said in self.failures().items() if key in wanted})
+                todo.append(_into(job, found.folder, overwrite=True))
+        wanted = {job.key for job in todo}
+        return LedgerStatus(done, todo, {key: said for key, said in self.failures().items() if key in wanted})
 
     def failures(self) -> dict[str, str]:
         """The last sentence of every run that ever failed, by content hash."""
         return {line["key"]: str(line.get("error")) for line in lines(self.folder / FAILURES) if "key" in line}
 
-    def fail(self, work: Work, sentence: str) -> None:
-        """Note a failure."""
-        folder = os.path.relpath(work.folder, self.folder)
-        self._append(FAILURES, {"time": now(), "key": work.key, "folder": folder, "error": sentence})
-
-    def note(self, event: str, work: Work, **more: Any) -> None:
+    def note(self, event: str, job: Job, **more: Any) -> None:
         """Add a line to the journal, on the disk before the call returns."""
-        folder = os.path.relpath(work.folder, self.folder) if work.kind == "run" else ""
-        what = {"time": now(), "event": event, "kind": work.kind, "key": work.key, "folder": folder, "by": os.getpid()}
+        folder = "" if job.is_trial else os.path.relpath(job.folder, self.folder)
+        kind = "trial" if job.is_trial else "run"
+        what = {"time": now(), "event": event, "kind": kind, "key": job.key, "folder": folder, "by": os.getpid()}
         self._append(JOURNAL, {**what, **more})
+
+    def started(self, job: Job) -> None:
+        """Note that a job has begun."""
+        self.note("started", job)
+
+    def taken_up(self, job: Job, process: int) -> None:
+        """Note which process works on it; another than before has it since a worker was lost."""
+        self.note("under way", job, process=process)
+
+    def lost(self, job: Job, reason: str) -> None:
+        """Note how its worker died."""
+        self.note("lost", job, reason=reason)
+
+    def finished(self, job: Job, result: Result) -> None:  # noqa: ARG002 - it lies in the run's folder
+        """Note that a run is over."""
+        self.note("finished", job)
+
+    def failed(self, job: Job, reason: str) -> None:
+        """Note why it failed."""
+        folder = os.path.relpath(job.folder, self.folder)
+        self._append(FAILURES, {"time": now(), "key": job.key, "folder": folder, "error": reason})
+        self.note("failed", job)
+
+    def scored(self, job: Job, score: float) -> None:
+        """Keep what a trial on held-out training rows scored."""
+        self._append(TRIALS, {"time": now(), "key": job.key, "score": score, "experiment": job.experiment.describe()})
+        self.note("finished", job)
 
     def journal(self) -> list[dict[str, Any]]:
         """Every line of the journal."""
         return lines(self.folder / JOURNAL)
-
-    def score(self, work: Work, score: float) -> None:
-        """Keep what a trial on held-out training rows scored."""
-        self._append(TRIALS, {"time": now(), "key": work.key, "score": score, "experiment": work.experiment.describe()})
 
     def scores(self) -> dict[str, float]:
         """The score of every trial by its content hash."""
@@ -160,6 +167,10 @@ class Ledger:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
+
+
+def _into(job: Job, folder: Path, *, overwrite: bool) -> Job:
+    return replace(job, folder=folder, options=replace(job.options, overwrite=overwrite))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

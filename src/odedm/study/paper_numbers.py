@@ -1,4 +1,4 @@
-"""The paper's own numbers, as data beside which a run can be put."""
+"""The numbers that the paper prints, as data beside which a run can be put."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Cell = tuple[str, str, str, str, str, str, str]
 """Table, data set, setting, λ, method, variant and metric of one printed number."""
 
 ALIASES = {"refresh": "derpprefresh"}
-OWN_MEMORY = frozenset({"fdr", "icarl", "puridiver"})
-"""Published with a memory policy of their own: the paper's rows without ODEDM are `native`, not `reservoir`."""
+PRINTED_WITH = {"fdr": "task-quota", "icarl": "herded", "puridiver": "purity"}
+"""The memory policy of the paper's rows without ODEDM, where it is not the reservoir."""
 DAC = {0.25: (3, 4), 0.5: (3, 2), 0.75: (5, 3)}
 """(K, depth) by ρ in the paper's tables for λ of 200 and 500; (5, 3) for every ρ at 5120."""
 SWEPT = {(k, depth) for k in (3, 4, 5) for depth in (2, 3, 4)}
@@ -51,8 +51,9 @@ def published(
 ) -> Published | None:
     """What the paper prints for a configuration, None where it prints nothing.
 
-    `memory` is "odedm" or what the method has without it; with ODEDM the row is found by `k`, or with `best` it is the
-    paper's best of three ρ. Names are those of the catalogue or the paper's; `tasks` given must be the paper's.
+    `memory` is "odedm", or the policy that the method has without it, by name or as "native". With ODEDM the row is
+    found by `k`, or with `best` it is the paper's best of three ρ. Names are the registry's or the paper's; `tasks`
+    given must be the paper's.
 
     >>> published("acc_last", data="cifar10", method="derpp", capacity=200, memory="reservoir")
     Published(mean=29.67, error=4.2, spread='runs', table='table1')
@@ -65,7 +66,7 @@ def published(
     if tasks is not None and tasks != TASKS.get(plain(data)):
         return None
     if memory != "odedm":
-        if name in OWN_MEMORY and memory != "native":
+        if memory not in ("native", PRINTED_WITH.get(name, "reservoir")):
             return None
         variants = ["none"]
     elif best:

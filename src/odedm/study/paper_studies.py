@@ -1,4 +1,4 @@
-"""The paper's evidence as studies by name, and a small one of every kind on the embedded images."""
+"""The paper's tables and figures as studies by name, and a small one of every kind on the embedded images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odedm.study.grid import PLAIN, Grid
 from odedm.study.paper_numbers import EPOCHS, SWEPT, TASKS, Cell, numbers
 from odedm.study.study import Study
 from odedm.training.hold_out import Selection
-from odedm.training.observation import Looks
+from odedm.training.observation import Observation
 
 SHARES = (0.25, 0.5, 0.75)
 SETTINGS = ("standard", "imbalanced")
@@ -35,7 +35,7 @@ class Ready:
     make: Callable[[str], tuple[Grid, ...]]
     seeds: tuple[int, ...] = SEEDS
     select: Selection | None = None
-    looks: Looks | None = None
+    observation: Observation | None = None
     runtime: Runtime | None = None
 
 
@@ -55,7 +55,7 @@ def ready(name: str, data: str | None = None) -> Study:
         found.about,
         select=found.select,
         runtime=found.runtime,
-        looks=found.looks or Looks(),
+        observation=found.observation or Observation(),
     )
 
 
@@ -214,6 +214,7 @@ READY = {
     "task-il": Ready("The Task-IL tables; the same runs as table1, looked at otherwise.", "cifar10", _task_il),
     "mini": Ready(
         "Every kind of evidence, small, on the embedded images, in minutes.", "fashion-mini", _mini,
-        seeds=(0, 1, 2), select=Selection(seeds=(1000,)), runtime=MINI_RUNTIME, looks=Looks(evidence=True, anytime=5),
+        seeds=(0, 1, 2), select=Selection(seeds=(1000,)), runtime=MINI_RUNTIME,
+        observation=Observation(evidence=True, anytime=5),
     ),
 }  # fmt: skip

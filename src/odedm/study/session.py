@@ -1,206 +1,154 @@
-"""A study from its plan to finished runs: what is done already, what is to do, on which engine."""
+"""A study under way: what of it is done, what is to do, and doing it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
-from odedm.execute.attempt import Job, discard_leftover
-from odedm.execute.eta import Pace
-from odedm.execute.job import Work
-from odedm.execute.lanes import choose_lanes
-from odedm.execute.scheduler import Driver, Outcome, Watcher
-from odedm.execute.workers import Engine, Processes, Threads
-from odedm.study.dac_timing_plan import Cell, Measured
+from odedm.execute.attempt import discard_leftover
+from odedm.execute.engine import Placement
+from odedm.execute.eta import TimeEstimate
+from odedm.execute.job import Job, RunOptions
+from odedm.execute.observers import Observer
+from odedm.execute.planning import PlannedJobs, below, plan_jobs
+from odedm.execute.scheduler import Summary, run_jobs
+from odedm.results.folder import FinishedRun
+from odedm.study.dac_timing_plan import Measured, TimingCell
 from odedm.study.dac_timing_plan import load as load_timings
-from odedm.study.identity import fault, made_by
-from odedm.study.ledger import Finished, Ledger, Status
-from odedm.study.prepare import Prepared, prepare
+from odedm.study.identity import Code, fault, made_by
+from odedm.study.ledger import Ledger, LedgerStatus
 from odedm.study.study import Study
 from odedm.study.trials import families, trials_of
 
-ENGINES = {"lanes": "Processes of this machine, or threads on its GPU.", "ray": "Ray: tasks on one machine or many."}
+if TYPE_CHECKING:
+    from odedm.results.result import Result
 
 
 @dataclass(frozen=True)
-class Where:
-    """Where runs happen; what is None is chosen."""
+class Session:
+    """Who runs a study: its ledger, where runs happen, and which finished runs count (`reuse`)."""
 
-    engine: str = "lanes"
-    lanes: int | None = None
+    ledger: Ledger
+    placement: Placement
     device: str = "auto"
     threads: int = 1
-    address: str | None = None
-    cpus: float = 1.0
-    gpus: float = 0.0
+    reuse: str = "version"
 
-    def __post_init__(self) -> None:
-        if self.engine != "ray" and (self.address is not None or self.gpus):
-            raise UsageError("--address and --gpus are for --engine ray; leave them out, or add it.")
-        if self.cpus < 0 or self.gpus < 0 or (self.engine == "ray" and not self.cpus and not self.gpus):
-            raise UsageError("--cpus and --gpus are what one run takes, numbers of 0 or more and not both 0.")
+    def plan(self, study: Study, *, lenient: bool = False) -> PlannedJobs:
+        """The study's experiments as jobs."""
+        plans = [replace(plan, device=self.device, threads=self.threads) for plan in study.experiments()]
+        options = RunOptions(observation=study.observation)
+        return plan_jobs(plans, below(self.ledger.runs), self.placement, options, lenient=lenient)
 
-    @property
-    def planned_device(self) -> str:
-        """What to plan for: on Ray a run has a GPU exactly where it is given a part of one."""
-        if self.engine != "ray":
-            return self.device
-        if self.device == "cuda" and not self.gpus:
-            raise UsageError("--device cuda with --engine ray needs --gpus, the part of a GPU that one run takes.")
-        return "cuda" if self.gpus and self.device != "cpu" else "cpu"
+    def status(self, study: Study, planned: PlannedJobs) -> StudyStatus:
+        """Where the study stands; writes nothing and runs nothing."""
+        code = Code.here()
+        if self.reuse == "commit" and not code.at_a_commit:
+            raise UsageError(
+                "--reuse commit needs code at a commit without changes, and here it is "
+                + ("no checkout" if code.commit is None else "changed")
+                + ". Commit first, or take --reuse version."
+            )
+        runs = self.ledger.status(planned.jobs, reuse=self.reuse, code=code)
+        timed = self._timed(study)
+        if study.select is None:
+            return StudyStatus(study, planned, runs, timed=timed)
+        trials = trials_of(families(planned.jobs), study.select)
+        scores = self.ledger.scores()
+        wanted = {trial.key for own in trials.values() for trial in own if trial.key not in scores}
+        failed = {key: said for key, said in self.ledger.failures().items() if key in wanted}
+        return StudyStatus(study, planned, runs, trials, scores, failed, timed)
+
+    def _timed(self, study: Study) -> Measured | None:
+        """What there is of the study's own timings; those of another plan or of other code do not count.
+
+        A study narrowed to some of its runs leaves them out.
+        """
+        from odedm.study.dac_timing import check
+
+        if study.runtime is None or study.only:
+            return None
+        check(study.runtime)
+        try:
+            found = load_timings(self.ledger.folder)
+        except UsageError:  # torn, or not ours: measured again
+            found = None
+        same = found is not None and found.plan == study.runtime
+        if found is not None and same and made_by(found.provenance, self.reuse, Code.here()):
+            return found
+        return Measured(study.runtime)
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        planned: PlannedJobs,
+        observers: Sequence[Observer],
+        times: TimeEstimate | None = None,
+        *,
+        until: float | None = None,
+    ) -> Summary:
+        """Do jobs, each step noted in the ledger before anyone else is told."""
+        code = Code.here()
+
+        def check(_job: Job, result: Result) -> str | None:
+            return fault(result, self.reuse, code)
+
+        everyone = [self.ledger, *observers]
+        return run_jobs(jobs, planned.data, self.placement, everyone, times, until=until, check=check)
+
+    def time_choices(
+        self, timed: Measured, *, until: float | None = None, tell: Callable[[int, TimingCell], None] = lambda *_: None
+    ) -> Measured:
+        """Measure what is missing, in this process and on this machine: call it when no run is under way."""
+        from odedm.study.dac_timing import measure
+
+        device = "auto" if self.placement.elsewhere else self.device  # that of the workers may not be here
+        return measure(timed, self.ledger.folder, device=device, threads=self.threads, until=until, tell=tell)
 
 
 @dataclass(frozen=True)
-class Stand:
+class StudyStatus:
     """Where a study stands: its runs, the trials of a choice among several ρ with their scores, what it has timed."""
 
     study: Study
-    prepared: Prepared
-    status: Status
-    trials: Mapping[str, list[Work]] = field(default_factory=dict)
+    planned: PlannedJobs
+    runs: LedgerStatus
+    trials: Mapping[str, list[Job]] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     failed_trials: Mapping[str, str] = field(default_factory=dict)
     timed: Measured | None = None
 
-    def works(self, *, retry: bool) -> list[Work]:
+    def jobs(self, *, retry: bool) -> list[Job]:
         """What is to be done now: runs first, then trials."""
         trials = [trial for own in self.trials.values() for trial in own if trial.key not in self.scores]
-        return [*self.status.to_start(retry=retry), *(each for each in trials if retry or each.key not in self.failed)]
+        return [*self.runs.to_start(retry=retry), *(each for each in trials if retry or each.key not in self.failed)]
 
     @property
     def failed(self) -> dict[str, str]:
         """Everything that failed before and has not been finished since."""
-        return {**self.status.failed, **self.failed_trials}
+        return {**self.runs.failed, **self.failed_trials}
 
-    def done(self) -> list[tuple[Work, Finished]]:
+    def done(self) -> list[tuple[Job, FinishedRun]]:
         """The finished runs with what they are the runs of."""
-        found = self.status.done
-        return [(work, found[work.key]) for work in self.prepared.works if work.key in found]
+        found = self.runs.done
+        return [(job, found[job.key]) for job in self.planned.jobs if job.key in found]
 
-    def pace(self) -> Pace:
+    def times(self) -> TimeEstimate:
         """What the finished runs say about time."""
-        pace = Pace(self.prepared.rows)
-        for each in self.status.done.values():
-            pace.learn(each.result.experiment, each.seconds)
-        return pace
+        times = TimeEstimate()
+        for job, run in self.done():
+            times.learn(run.result.experiment, job.rows, run.seconds)
+        return times
+
+    def tidy(self) -> None:
+        """Clear up after a process that was killed between writing a result and removing its checkpoints."""
+        for run in self.runs.done.values():
+            discard_leftover(run.folder)
 
 
-def look(study: Study, ledger: Ledger, where: Where, *, reuse: str = "version", lenient: bool = False) -> Stand:
-    """Where the study stands; writes nothing and runs nothing."""
-    from odedm.results.provenance import code_version, commit
-
-    if reuse == "commit" and (commit() is None or str(commit()).endswith("+")):
-        raise UsageError(
-            "--reuse commit needs code at a commit without changes, and here it is "
-            + ("no checkout" if commit() is None else "changed")
-            + ". Commit first, or take --reuse version."
-        )
-    prepared = prepare(
-        study.experiments(),
-        ledger.runs,
-        device=where.planned_device,
-        threads=where.threads,
-        elsewhere=where.engine == "ray",
-        lenient=lenient,
-        looks=study.looks,
-    )
-    status = ledger.status(prepared.works, reuse=reuse, version=code_version(), commit=commit())
-    timed = _timed(study, ledger, reuse=reuse, version=code_version(), commit=commit())
-    if study.select is None:
-        return Stand(study, prepared, status, timed=timed)
-    trials = trials_of(families(prepared.works), study.select)
-    scores = ledger.scores()
-    wanted = {trial.key for own in trials.values() for trial in own if trial.key not in scores}
-    failed = {key: said for key, said in ledger.failures().items() if key in wanted}
-    return Stand(study, prepared, status, trials, scores, failed, timed)
-
-
-def _timed(study: Study, ledger: Ledger, *, reuse: str, version: str, commit: str | None) -> Measured | None:
-    """What there is of the study's own timings; those of another plan, or of other code than asked for, do not count.
-
-    A study narrowed to some of its runs leaves them out.
-    """
-    from odedm.study.dac_timing import check
-
-    if study.runtime is None or study.only:
-        return None
-    check(study.runtime)
-    try:
-        found = load_timings(ledger.folder)
-    except UsageError:  # torn, or not ours: measured again
-        found = None
-    same = found is not None and found.plan == study.runtime
-    if found is not None and same and made_by(found.provenance, reuse, version=version, commit=commit):
-        return found
-    return Measured(study.runtime)
-
-
-def time_choices(
-    timed: Measured,
-    ledger: Ledger,
-    where: Where,
-    *,
-    budget: float | None = None,
-    tell: Callable[[int, Cell], None] = lambda *_: None,
-) -> Measured:
-    """Measure what is missing, in this process and on this machine: call it when no run is under way."""
-    from odedm.study.dac_timing import measure
-
-    until = None if budget is None else time.monotonic() + budget
-    device = "auto" if where.engine == "ray" else where.device  # that of the workers may not be here
-    return measure(timed, ledger.folder, device=device, threads=where.threads, until=until, tell=tell)
-
-
-def tidy(stand: Stand) -> None:
-    """Clear up after a process that was killed between writing a result and removing its checkpoints."""
-    for each in stand.status.done.values():
-        discard_leftover(each.folder)
-
-
-def go(
-    works: Sequence[Work],
-    ledger: Ledger,
-    where: Where,
-    watcher: Watcher,
-    pace: Pace,
-    *,
-    budget: float | None = None,
-    reuse: str = "version",
-) -> Outcome:
-    """Do the work on the engine that was asked for; `budget` is in seconds from now."""
-    if not works:
-        return Outcome()
-    from odedm.results.provenance import code_version, commit
-
-    until = None if budget is None else time.monotonic() + budget
-    own = partial(fault, reuse=reuse, version=code_version(), commit=commit())
-    engine = open_engine(works, where)
-    try:
-        return Driver(engine, ledger, watcher, pace, until=until, fault=own).run(works)
-    finally:
-        engine.close()
-
-
-def open_engine(works: Sequence[Work], where: Where) -> Engine:
-    """The engine, with as many lanes as pay and fit."""
-    if where.engine == "ray":
-        from odedm.execute.ray_engine import Cluster
-
-        lanes = None if where.lanes is None else min(where.lanes, len(works))
-        return Cluster(lanes, address=where.address, cpus=where.cpus, gpus=where.gpus)
-    lanes = lanes_here(works, where)
-    return Threads(lanes) if works[0].experiment.device == "cuda" else Processes(lanes)
-
-
-def lanes_here(works: Sequence[Work], where: Where) -> int:
-    """How many runs go side by side on this machine."""
-    from odedm.execute.memory_estimate import fitting_lanes
-
-    plans = [work.experiment for work in works]
-    jobs = [Job(plan, Path()) for plan in plans]
-    wished = min(where.lanes or choose_lanes(jobs, on_gpu=plans[0].device == "cuda"), len(works))
-    return fitting_lanes(plans, wished, given=where.lanes is not None)
+def deadline(budget: float | None) -> float | None:
+    """When a budget of seconds from now is spent, on the monotonic clock."""
+    return None if budget is None else time.monotonic() + budget

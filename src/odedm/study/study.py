@@ -1,4 +1,4 @@
-"""A study: grids of experiments, seeds, and how a choice among several ρ is made; a TOML file in and out."""
+"""A study as data: grids of experiments, seeds, and how a choice among several ρ is made; TOML in and out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from odedm.core.errors import UsageError, unknown
 from odedm.study.dac_timing_plan import Runtime, parse_runtime
-from odedm.study.grid import AXES, TABLES, Grid, matches
+from odedm.study.grid import TABLES, Grid, axes, many, matches
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection, check_seeds
-from odedm.training.observation import Looks
+from odedm.training.observation import Observation
 
 MOST_RUNS = 100_000
 MOST_BYTES = 1 << 20
@@ -27,7 +27,7 @@ class Study:
 
     >>> grid = Grid({"method": ("er",), "memory": ("plain", "odedm"), "capacity": (50,)})
     >>> [(plan.memory.name, plan.seed) for plan in Study("mine", (grid,), seeds=(0, 1)).experiments()]
-    [('reservoir', 0), ('odedm', 0), ('reservoir', 1), ('odedm', 1)]
+    [('native', 0), ('odedm', 0), ('native', 1), ('odedm', 1)]
     """
 
     name: str
@@ -36,7 +36,7 @@ class Study:
     about: str = ""
     only: tuple[str, ...] = ()
     select: Selection | None = None
-    looks: Looks = field(default_factory=Looks)
+    observation: Observation = field(default_factory=Observation)
     """What every run looks at; no part of what a run is, so one that is finished without it counts."""
     runtime: Runtime | None = None
 
@@ -77,7 +77,7 @@ class Study:
         lines = [f"name = {_toml(self.name)}", f"about = {_toml(self.about)}", f"seeds = {_toml(list(self.seeds))}"]
         if self.only:
             lines.append(f"only = {_toml(list(self.only))}")
-        lines += [f"{name} = {_toml(value)}" for name, value in self.looks.to_dict().items() if value]
+        lines += [f"{name} = {_toml(value)}" for name, value in self.observation.to_dict().items() if value]
         if self.select is not None:
             own = self.select
             lines += ["", "[select]", f"tasks = {own.tasks}", f"share = {_toml(own.share)}"]
@@ -138,7 +138,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     about = plain.get("about", "")
     if not isinstance(about, str):
         raise UsageError(f"'about' must be text; {about!r} was given.")
-    only = _many(plain.get("only", []))
+    only = many(plain.get("only", []))
     if not all(isinstance(each, str) for each in only):
         raise UsageError("'only' must be a list of NAME=VALUE, e.g. ['method=er'].")
     return Study(
@@ -149,7 +149,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
         only,
         select=_selection(plain.get("select")),
         runtime=runtime,
-        looks=Looks(plain.get("evidence", False), plain.get("anytime", 0)),
+        observation=Observation(plain.get("evidence", False), plain.get("anytime", 0)),
     )
 
 
@@ -159,8 +159,8 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
         if key in KEYS:
             raise UsageError(f"'{key}' is the whole study's: write it above the grids.")
     for key in both:
-        if key not in AXES and key not in TABLES:
-            raise unknown("key", key, [*AXES, *TABLES, *KEYS])
+        if key not in axes() and key not in TABLES:
+            raise unknown("key", key, [*axes(), *TABLES, *KEYS])
     for name in TABLES:
         if not isinstance(both.get(name, {}), dict):
             raise UsageError(f"'{name}' must be a table; {both[name]!r} was given.")
@@ -169,17 +169,10 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
         if not isinstance(own, dict):
             raise UsageError(f"Hyper-parameters belong to a method: write [options.derpp], not options.{method}.")
     return Grid(
-        {name: _many(value, pair=name == "dac") for name, value in both.items() if name in AXES},
-        {method: {name: _many(value) for name, value in own.items()} for method, own in options.items()},
-        {name: _many(value) for name, value in both.get("net_options", {}).items()},
+        {name: many(value, pair=name == "dac") for name, value in both.items() if name not in TABLES},
+        {method: {name: many(value) for name, value in own.items()} for method, own in options.items()},
+        {name: many(value) for name, value in both.get("net_options", {}).items()},
     )
-
-
-def _many(value: Any, *, pair: bool = False) -> tuple[Any, ...]:
-    """A list as it is, a single value as a list of one; `dac = [3, 4]` is one pair."""
-    if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(each, int) for each in value)):
-        value = [value]
-    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
 
 
 def _seeds(value: Any) -> tuple[int, ...]:

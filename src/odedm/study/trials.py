@@ -1,4 +1,4 @@
-"""Choices made without the test set: on training rows of the first tasks that are held out of training.
+"""Trials: runs on held-out training rows, by which a choice is made without the test set.
 
 Test rows and test labels are never read here, and the seeds are others than those of the runs that are reported.
 """
@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from odedm.execute.job import Work
-from odedm.training.experiment import ODEDM
+from odedm.execute.job import Job, RunOptions
+from odedm.memory.settings import ODEDM
+from odedm.study.identity import key_of_result
+from odedm.training.experiment import content_key
 from odedm.training.hold_out import Selection
 
 if TYPE_CHECKING:
@@ -24,71 +26,59 @@ def trial_key(key: str, select: Selection) -> str:
     return hashlib.blake2b(f"trial {key} {select.tasks} {select.share!r}".encode(), digest_size=12).hexdigest()
 
 
-def trials_of(works: Sequence[Work], select: Selection) -> dict[str, list[Work]]:
+def trials_of(jobs: Sequence[Job], select: Selection) -> dict[str, list[Job]]:
     """For each configuration (by `configuration`) the trials that score it, one for each seed of the selection."""
-    from odedm.study.identity import content_key
-
-    found: dict[str, list[Work]] = {}
-    for work in works:
-        mark = configuration(work)
-        if mark in found:
-            continue
-        plans = [work.experiment.with_seed(seed) for seed in select.seeds]
-        found[mark] = [
-            replace(
-                work,
-                key=trial_key(content_key(plan, work.checksum), select),
-                experiment=plan,
-                overwrite=False,
-                kind="trial",
-                select=select,
-            )
-            for plan in plans
+    found: dict[str, list[Job]] = {}
+    for job in jobs:
+        plans = [job.experiment.with_seed(seed) for seed in select.seeds]
+        keys = [trial_key(content_key(plan.describe(), job.checksum), select) for plan in plans]
+        trials = [
+            replace(job, key=key, experiment=plan, options=RunOptions(), select=select)
+            for key, plan in zip(keys, plans, strict=True)
         ]
+        found.setdefault(configuration(job), trials)
     return found
 
 
-def configuration(work: Work) -> str:
-    """What work has in common that differs by seed alone."""
-    return work.experiment.slug()
+def configuration(job: Job) -> str:
+    """What jobs have in common that differ by seed alone."""
+    return job.experiment.slug()
 
 
-def families(works: Sequence[Work]) -> list[Work]:
+def families(jobs: Sequence[Job]) -> list[Job]:
     """The runs with ODEDM that differ from others in ρ alone; DAC may go along with ρ, as it does in the paper."""
-    found: list[Work] = []
-    for own in _split(works, with_dac=False):
+    found: list[Job] = []
+    for own in _split(jobs, with_dac=False):
         whole = [own] if _one_each(own) else _split(own, with_dac=True)  # several DAC for one ρ: a sweep of its own
-        found += [work for part in whole if _one_each(part) and len(_shares(part)) > 1 for work in part]
+        found += [job for part in whole if _one_each(part) and len(_shares(part)) > 1 for job in part]
     return found
 
 
-def _split(works: Sequence[Work], *, with_dac: bool) -> list[list[Work]]:
-    found: dict[str, list[Work]] = {}
-    for work in works:
-        memory = work.experiment.memory
+def _split(jobs: Sequence[Job], *, with_dac: bool) -> list[list[Job]]:
+    found: dict[str, list[Job]] = {}
+    for job in jobs:
+        memory = job.experiment.memory
         if isinstance(memory, ODEDM):
             same = replace(memory, rho=0.0, k=0, dac=memory.dac if with_dac else None)
-            found.setdefault(replace(work.experiment, memory=same).slug(), []).append(work)
+            found.setdefault(replace(job.experiment, memory=same).slug(), []).append(job)
     return list(found.values())
 
 
-def _shares(works: Sequence[Work]) -> dict[tuple[Any, Any], set[str]]:
+def _shares(jobs: Sequence[Job]) -> dict[tuple[Any, Any], set[str]]:
     """The configurations of each share."""
     found: dict[tuple[Any, Any], set[str]] = {}
-    for work in works:
-        memory = work.experiment.memory
+    for job in jobs:
+        memory = job.experiment.memory
         if isinstance(memory, ODEDM):
-            found.setdefault((memory.rho, memory.k), set()).add(configuration(work))
+            found.setdefault((memory.rho, memory.k), set()).add(configuration(job))
     return found
 
 
-def _one_each(works: Sequence[Work]) -> bool:
-    return all(len(own) == 1 for own in _shares(works).values())
+def _one_each(jobs: Sequence[Job]) -> bool:
+    return all(len(own) == 1 for own in _shares(jobs).values())
 
 
 def held_out_score(result: Result, select: Selection, scores: Mapping[str, float]) -> float | None:
     """What a finished run's configuration scored on held-out rows, mean over trials; None unless all are done."""
-    from odedm.study.identity import key_of_result
-
     keys = [trial_key(key_of_result(result, seed), select) for seed in select.seeds]
     return statistics.fmean(scores[key] for key in keys) if all(key in scores for key in keys) else None

@@ -1,22 +1,22 @@
-"""Tuning by equal means: as many tries with ODEDM as without, scored on held-out training rows."""
+"""Tunes by equal means: as many tries with ODEDM as without, scored on held-out training rows."""
 
 from __future__ import annotations
 
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from odedm.core.errors import UsageError
-from odedm.execute.job import Work
+from odedm.execute.job import Job
+from odedm.execute.planning import PlannedJobs, below, plan_jobs
+from odedm.memory.settings import ODEDM
 from odedm.study.grid import Grid
-from odedm.study.ledger import Ledger
-from odedm.study.prepare import prepare
-from odedm.study.session import Where
+from odedm.study.session import Session
 from odedm.study.study import Study
 from odedm.study.trials import trials_of
-from odedm.training.experiment import ODEDM, Experiment
+from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
 SIDES = ("without", "with")
@@ -72,14 +72,14 @@ class Tried:
 class Contest:
     """The trials of every candidate, side by side."""
 
-    sides: Mapping[str, Mapping[str, Sequence[Work]]]
+    sides: Mapping[str, Mapping[str, Sequence[Job]]]
 
     @property
     def tries(self) -> int:
         """How many configurations each side may try."""
         return max(len(own) for own in self.sides.values())
 
-    def to_do(self, scores: Mapping[str, float]) -> list[Work]:
+    def to_do(self, scores: Mapping[str, float]) -> list[Job]:
         """The trials without a score, the sides taking turns, so that a contest cut short is cut on both."""
         piles = [[trial for own in side.values() for trial in own] for side in self.sides.values()]
         longest = max(len(pile) for pile in piles)
@@ -96,19 +96,18 @@ class Contest:
         return found
 
 
-def contest(sides: Mapping[str, Sequence[Experiment]], select: Selection, ledger: Ledger, where: Where) -> Contest:
-    """The trials that decide among the candidates."""
-    found = {}
-    for side, plans in sides.items():
-        prepared = prepare(
-            plans,
-            ledger.runs,
-            device=where.planned_device,
-            threads=where.threads,
-            elsewhere=where.engine == "ray",
-        )
-        found[side] = trials_of(prepared.works, select)
-    return Contest(found)
+def contest(
+    sides: Mapping[str, Sequence[Experiment]], select: Selection, session: Session
+) -> tuple[Contest, PlannedJobs]:
+    """The trials that decide among the candidates, and the jobs that they are the trials of."""
+    found: dict[str, dict[str, list[Job]]] = {}
+    every = PlannedJobs([])
+    for side, own in sides.items():
+        plans = [replace(plan, device=session.device, threads=session.threads) for plan in own]
+        planned = plan_jobs(plans, below(session.ledger.runs), session.placement)
+        found[side] = trials_of(planned.jobs, select)
+        every = PlannedJobs([*every.jobs, *planned.jobs], every.data | planned.data)
+    return Contest(found), every
 
 
 def as_study(tried: Mapping[str, Sequence[Tried]], grids: Mapping[str, Grid]) -> Study:

@@ -1,4 +1,4 @@
-"""A step as a CUDA graph: recorded once it repeats itself, then launched as a whole.
+"""Records a training step as a CUDA graph once it repeats itself, and launches it as a whole from then on.
 
 A step is a thousand small kernels, and launching them one by one costs more than running them. The wrapper leaves the
 step as it is: the first steps of a kind run eagerly, as the real steps they are; then one is recorded, and from then on
@@ -65,8 +65,9 @@ class Stepper:
         if now != self._fingerprint:
             self._fingerprint = now
             self._seen.clear()
-            self._recordings.clear()
-            self._record = None  # and with them the memory that they shared
+            with CudaRecorder.one_at_a_time:
+                self._recordings.clear()
+                self._record = None  # and with them the memory that they shared
 
     def settle(self, method: object) -> None:
         """Take the method as it is after a task's steps for the one that they were recorded of."""
@@ -82,8 +83,9 @@ class Stepper:
             self.eager += 1
             return self.step(batch, new)
         else:
-            while len(self._recordings) >= MOST:
-                self._recordings.pop(next(iter(self._recordings)))
+            with CudaRecorder.one_at_a_time:
+                while len(self._recordings) >= MOST:
+                    self._recordings.pop(next(iter(self._recordings)))
             self._record = self._record or self.recorder()
             recording = self._record(self.step, batch, new)  # counts the rows on the host
         self._recordings[kind] = recording  # at the end: the one that was not used for longest goes first
@@ -97,7 +99,7 @@ class Stepper:
     def close(self) -> None:
         """Let go of the recordings, and of the run itself: with it they would be kept until Python collects garbage."""
         recorded = bool(self._recordings)
-        with CudaRecorder.one_at_a_time:  # nothing may be freed while another run records
+        with CudaRecorder.one_at_a_time:
             self._recordings.clear()
             self._record, self.recorder, self.step = None, None, _closed
             if recorded and torch.cuda.is_available():
@@ -112,6 +114,12 @@ class CudaRecorder:
     """Records steps as CUDA graphs that share one pool of memory; they are replayed one after the other."""
 
     one_at_a_time = threading.Lock()
+    """Held while a step is recorded, and wherever a recording is let go of.
+
+    Every graph enters itself with the device's default generator when it is recorded, and leaves it when it is freed.
+    That list is not made for threads: a lane that frees recordings while another records corrupts it, and the process
+    dies of a segmentation fault.
+    """
 
     def __init__(self, generators: Callable[[], Iterable[torch.Generator]]) -> None:
         self.generators = generators

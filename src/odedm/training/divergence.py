@@ -15,7 +15,7 @@ from odedm.methods.base import Method
 
 
 class Guard:
-    """Looks at every step's loss. On a GPU the host looks late, where it waits anyway, so no step is held up.
+    """Observation at every step's loss. On a GPU the host looks late, where it waits anyway, so no step is held up.
 
     There it keeps the host only so far ahead of the device that progress is true and a wish to stop is soon heard.
     """

@@ -19,7 +19,7 @@ PER_CLASS = 100
 
 
 class Choices:
-    """Every choice of a run as it is made: the witness of a dual memory.
+    """Every choice of a run as it is made: the on_selection of a dual memory.
 
     >>> seen = Choices()
     >>> rows = {"index": torch.tensor([4, 7, 9]), "label": torch.tensor([1, 1, 1])}

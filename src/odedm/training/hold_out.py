@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from odedm.core.errors import UsageError
+from odedm.core.shares import hold_out
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -72,14 +73,13 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     training, testing, labels, test_labels = [], [], [], []
     for number, label in enumerate(chosen.tolist()):
         rows = ((data.label == label) & taken).nonzero().flatten()
-        cut = min(max(1, round(select.share * len(rows))), len(rows) - 1)
-        if cut < 1:
+        kept, held = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), select.share)
+        if not held:
             raise UsageError(f"Class '{data.class_names[label]}' has {len(rows)} rows, too few to hold one out.")
-        rows = rows[torch.randperm(len(rows), generator=rng)]
-        testing.append(rows[:cut].sort().values)
-        training.append(rows[cut:].sort().values)
-        test_labels.append(torch.full((cut,), number))
-        labels.append(torch.full((len(rows) - cut,), number))
+        testing.append(torch.tensor(held))
+        training.append(torch.tensor(kept))
+        test_labels.append(torch.full((len(held),), number))
+        labels.append(torch.full((len(kept),), number))
     names = tuple(data.class_names[label] for label in chosen.tolist())
     train, test = torch.cat(training), torch.cat(testing)
     image, test_image = data.image[train], data.image[test]

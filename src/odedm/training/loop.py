@@ -1,8 +1,10 @@
-"""The loop: builds stream, network, method and memory from an experiment, and runs it to its result."""
+"""The training loop: builds stream, network, method and memory from an experiment, and runs it to its result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,15 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from odedm.checkpoint.checkpointer import Keeper
+from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.stop import Stopped
-from odedm.core.errors import UsageError
-from odedm.core.registry import METHODS, POLICIES
+from odedm.core.configuration import default_of, settings_of
+from odedm.core.errors import UsageError, unknown
+from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
-from odedm.core.timer import Clock
+from odedm.core.timer import Timer
+from odedm.data.opening import open_data
 from odedm.memory.base import Memory
-from odedm.memory.dual import Candidates, DualMemory, Host
+from odedm.memory.dual import DualMemory
+from odedm.memory.settings import Site, StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import build
 from odedm.results.folder import save_run
@@ -27,19 +32,18 @@ from odedm.results.provenance import provenance
 from odedm.results.result import Result, average_accuracy
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
-from odedm.training import experiment as config
 from odedm.training.batches import feed
 from odedm.training.cuda_graph import CudaRecorder, Stepper, generators_of
 from odedm.training.divergence import Guard
 from odedm.training.evaluate import evaluate
 from odedm.training.evidence import Choices, features, undisturbed
-from odedm.training.experiment import ODEDM, Experiment, Native
+from odedm.training.experiment import Experiment
 from odedm.training.numerics import arranged, own_numerics, own_stream, settle
-from odedm.training.observation import Looks
+from odedm.training.observation import Observation
 from odedm.training.probe import LearnerProbe
 from odedm.training.progress import Progress
 from odedm.training.replay import MemoryReplay
-from odedm.training.resolve import consolidator, load_data, policy_name, resolve
+from odedm.training.resolve import Prepared, prepare
 
 Watch = Callable[[int, int, int], None]
 """Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
@@ -67,85 +71,70 @@ class Outcome:
 
     def predict_names(self, x: Any) -> list[str]:
         """The class name of each raw row of x."""
-        names = self.result.experiment["classes"]
+        names = self.result.classes
         return [names[number] for number in self.predict(x)]
 
 
 def train(
-    data: str | Dataset = "fashion-mini",
-    *,
-    memory: config.Reservoir | Native | ODEDM,
-    method: str = "derpp",
-    options: Mapping[str, Any] | None = None,
-    tasks: int | None = None,
-    setting: str = "standard",
-    factor: float | None = None,
-    blur: float = 0.0,
-    noise: float = 0.0,
-    class_order: str = "natural",
-    net: str = "auto",
-    net_options: Mapping[str, Any] | None = None,
-    batch: int = 32,
-    draw: int | None = None,
-    columns: str = "seen",
-    seed: int = 0,
-    device: str = "auto",
-    threads: int = 1,
-    precision: str = "auto",
-    capture: bool = True,
-    evidence: bool = False,
-    anytime: int = 0,
+    data: str | Dataset = "fashion-mini", *, evidence: bool = False, anytime: int = 0, **settings: Any
 ) -> Outcome:
     """Train one method with one memory on one stream, from plain arguments.
 
-    The last two are what is looked at on the way (see `Looks`); they change no number of the run.
+    Args:
+        data: a name, a path, or a `Dataset` (see `odedm.from_arrays`).
+        evidence, anytime: what is looked at on the way (see `Observation`); they change no number of the run.
+        settings: every setting of an `Experiment` by its name, with the same defaults: memory, method, options, …
 
-    >>> outcome = train("blobs", memory=config.Reservoir(capacity=20), method="er")
+    Returns:
+        The outcome: its result, the trained method, the memory as it ended.
+
+    >>> from odedm import Reservoir
+    >>> outcome = train("blobs", memory=Reservoir(capacity=20), method="er")
     >>> len(outcome.result.acc)
     5
     """
     if not isinstance(data, str | Dataset):
         raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
-    given = load_data(data) if isinstance(data, str) else data
-    plan = Experiment(
-        memory,
-        method=method,
-        options=dict(options or {}),
-        data=given.name,
-        tasks=tasks,
-        setting=setting,
-        factor=factor,
-        blur=blur,
-        noise=noise,
-        class_order=class_order,
-        net=net,
-        net_options=dict(net_options or {}),
-        batch=batch,
-        draw=draw,
-        columns=columns,
-        seed=seed,
-        device=device,
-        threads=threads,
-        precision=precision,
-        capture=capture,
-    )
-    return Run(plan, given, Looks(evidence, anytime)).finish()
+    known = ["memory", *(name for name in settings_of(Experiment) if name != "data")]
+    for name in settings:
+        if name not in known:
+            raise unknown("keyword of train", name, [*known, "evidence", "anytime"])
+    given = open_data(data) if isinstance(data, str) else data
+    return Run(Experiment(data=given.name, **settings), given, Observation(evidence, anytime)).finish()
+
+
+def _keywords() -> inspect.Signature:
+    """`train` as it is called: an experiment's settings are its keywords."""
+    own = inspect.signature(train, eval_str=False)
+    plain = [each for name, each in own.parameters.items() if name != "settings"]
+    fields = [each for each in dataclasses.fields(Experiment) if each.name != "data"]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    settings = [
+        inspect.Parameter(each.name, kind, default=default_of(Experiment, each.name), annotation=each.type)
+        for each in fields
+    ]
+    return own.replace(parameters=[*plain, *settings])
+
+
+train.__signature__ = _keywords()  # type: ignore[attr-defined]
 
 
 class Run:
     """Everything one experiment needs, built and checked; `finish` trains it to its end."""
 
-    def __init__(self, experiment: Experiment, data: Dataset | None = None, looks: Looks | None = None) -> None:
-        self.data = data or load_data(experiment.data)
-        self.experiment = resolve(experiment, self.data)
+    def __init__(
+        self, plan: Experiment | Prepared, data: Dataset | None = None, observation: Observation | None = None
+    ) -> None:
+        prepared = plan if isinstance(plan, Prepared) else prepare(plan, data)
+        self.data, self.experiment = prepared.data, prepared.experiment
         self.device = torch.device(self.experiment.device)
-        self.progress, self.looks, self.choices = Progress(), looks or Looks(), Choices()
+        self.progress, self.observation, self.choices = Progress(), observation or Observation(), Choices()
         with own_numerics(self.experiment.threads, self.experiment.precision):
             self._build()
 
     def _build(self) -> None:
         plan = self.experiment
-        self.clock = Clock(settle(self.device))
+        self.timer = Timer(settle(self.device))
         self.rng = partial(generator, plan.seed, device=self.device)
         self.stream = split(
             self.data,
@@ -164,12 +153,16 @@ class Run:
         network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
         self.method: Method = kind(net=network, draw=draw, rng=self.rng, **plan.options)
         self.probe = LearnerProbe(self.method, self.stream.transform)
-        self.memory = self._memory()
-        if self.looks.evidence and isinstance(self.memory, DualMemory):
-            self.memory.witness = self.choices  # and so a part of every checkpoint
-        reading, gamma = (plan.memory.replay, plan.memory.gamma) if isinstance(plan.memory, ODEDM) else ("union", 0.0)
+        self.memory = plan.memory.build(self._site())
+        if self.observation.evidence and isinstance(self.memory, DualMemory):
+            self.memory.on_selection = self.choices  # and so a part of every checkpoint
         self.replay = MemoryReplay(
-            self.memory, self.stream.transform, reading=reading, draw=draw, gamma=gamma, rng=self.rng
+            self.memory,
+            self.stream.transform,
+            reading=plan.memory.replay,
+            draw=draw,
+            gamma=plan.memory.gamma,
+            rng=self.rng,
         )
         self.keys, self.views = self.rng("memory"), self.rng("stream views")
         # these two on the CPU: one seed, one choice anywhere
@@ -183,27 +176,20 @@ class Run:
             recorder=partial(CudaRecorder, self._generators) if captures else None,
         )
 
-    def _memory(self) -> Memory:
-        plan = self.experiment.memory
+    def _site(self) -> Site:
         raw = (
             Field("image", self.data.shape, self.data.image.dtype),
-            Field("label", dtype=torch.int64),
-            Field("task", dtype=torch.int64),
-            Field("index", dtype=torch.int64),
+            *(Field(name, dtype=torch.int64) for name in ("label", "task", "index")),
         )
-        fields = (*raw, *self.method.fields())
-        policy = POLICIES[policy_name(plan, self.method.native)].load()
-        if not isinstance(plan, ODEDM):
-            memory: Memory = policy(plan.capacity, fields, self.device)
-            return memory
-        per_task = self.stream.classes_per_task
-        candidates = None
-        if isinstance(plan.candidates, int):
-            columns = fields if plan.annotate == "stream" else raw
-            candidates = Candidates(plan.candidates, per_task, columns, self.device, rng=self.rng("candidates"))
-        host: Host = policy(plan.capacity - (candidates.capacity if candidates else 0), fields, self.device)
-        rng = generator(self.experiment.seed, "consolidation")  # on the CPU: one seed, one choice anywhere
-        return DualMemory(host, consolidator(plan), rng=rng, clock=self.clock, candidates=candidates)
+        return Site(
+            StreamShape(len(self.stream.tasks), self.stream.classes_per_task),
+            raw,
+            self.method.fields(),
+            self.device,
+            rng=self.rng,
+            cpu_rng=partial(generator, self.experiment.seed),
+            timer=self.timer,
+        )
 
     def _generators(self) -> Iterator[torch.Generator]:
         """Every generator that a step may draw from on the device."""
@@ -211,45 +197,45 @@ class Run:
 
     def roots(self) -> dict[str, Any]:
         """All that a checkpoint must hold; recordings and what follows from the configuration are made anew."""
-        names = ("method", "memory", "replay", "progress", "clock", "keys", "views", "shuffle", "borders")
+        names = ("method", "memory", "replay", "progress", "timer", "keys", "views", "shuffle", "borders")
         return {name: getattr(self, name) for name in names}
 
     def outside(self) -> Rows:
         """The stream's columns by name: a checkpoint refers to them and does not store them."""
         return {f"task {task.index} {name}": column for task in self.stream.tasks for name, column in task.rows.items()}
 
-    def finish(self, watch: Watch = lambda *_: None, keeper: Keeper | None = None) -> Outcome:
-        """Train on every task in turn and evaluate after each; with a keeper from where its last checkpoint is.
+    def finish(self, watch: Watch = lambda *_: None, checkpointer: Checkpointer | None = None) -> Outcome:
+        """Train on every task in turn and evaluate after each; with a checkpointer from where its last checkpoint is.
 
         A run that is asked to stop raises `Stopped`, its state being stored.
         """
         try:
             with own_numerics(self.experiment.threads, self.experiment.precision), own_stream(self.device):
-                self._finish(watch, keeper)
-                evidence = self._evidence() if self.looks.evidence else None
+                self._finish(watch, checkpointer)
+                evidence = self._evidence() if self.observation.evidence else None
         finally:  # what holds on to the run would keep it, and its part of a GPU, until Python collects garbage
             self.stepper.close()
             self.guard.last = lambda: None
         return Outcome(self._result(), self.method, self.memory, self.probe, self.data, evidence)
 
-    def _finish(self, watch: Watch, keeper: Keeper | None) -> None:
-        if keeper is not None:
-            self._resume(keeper)
+    def _finish(self, watch: Watch, checkpointer: Checkpointer | None) -> None:
+        if checkpointer is not None:
+            self._resume(checkpointer)
         for task in self.stream.tasks[self.progress.task :]:
-            self._learn(task, watch, keeper)
+            self._learn(task, watch, checkpointer)
             self._conclude(task)
-            if keeper is not None and keeper.after_task() and task.index + 1 < len(self.stream.tasks):
+            if checkpointer is not None and checkpointer.after_task() and task.index + 1 < len(self.stream.tasks):
                 raise Stopped
 
-    def _resume(self, keeper: Keeper) -> None:
-        self.guard.last = lambda: keeper.last
-        found = keeper.resume()
+    def _resume(self, checkpointer: Checkpointer) -> None:
+        self.guard.last = lambda: checkpointer.last
+        found = checkpointer.resume()
         if found is not None:
             self.guard.resumed(self.progress.step)
             self.stepper.captured = self.progress.captured
             self.progress.notes.extend(found.changes)
 
-    def _learn(self, task: Task, watch: Watch, keeper: Keeper | None) -> None:
+    def _learn(self, task: Task, watch: Watch, checkpointer: Checkpointer | None) -> None:
         """The task's batches, from where the run stands."""
         progress, total = self.progress, sum(len(each) for each in self.stream.tasks)
         if progress.feed is None:
@@ -259,49 +245,49 @@ class Run:
             stored = self.replay.mixture() if mixes else None
             progress.feed = feed(task, self.experiment.batch, stored=stored, rng=self.shuffle)
         self.stepper.begin_task(self.method)
-        with self.clock("train"):
+        with self.timer("train"):
             for batch, new in progress.feed.batches(progress.batch):
                 rows = self.stepper(batch, new)
-                if self._keeps_fields:
+                if self.experiment.memory.keeps_stream_fields:
                     progress.arrived.append({name: column.clone() for name, column in rows.items()})
                 progress.count(new, captured=self.stepper.captured)
                 self.guard.after_step(progress.step, task.index)
                 self._look(task, new)
                 watch(task.index, progress.rows, total)
-                if keeper is not None and keeper.after_step():
+                if checkpointer is not None and checkpointer.after_step():
                     raise Stopped
         self.stepper.settle(self.method)
         self.guard.settle(progress.step, task.index)
 
     def _look(self, task: Task, new: int) -> None:
         """Test in mid-task where it is time to; the run goes on as if it had not."""
-        if not self.looks.anytime:
+        if not self.observation.anytime:
             return
         progress = self.progress
         done = progress.rows - sum(len(each) for each in self.stream.tasks[: task.index])
-        if self.looks.due(done - new, done, len(task)):
-            with self.clock("observe"), undisturbed(self.method):
+        if self.observation.due(done - new, done, len(task)):
+            with self.timer("observe"), undisturbed(self.method):
                 self.guard.settle(progress.step, task.index)
                 class_il, _ = self._evaluate(task.index)
             progress.anytime.append([progress.rows, *average_accuracy([class_il])])
 
     def _evidence(self) -> Rows:
-        with self.clock("observe"):
+        with self.timer("observe"):
             return {**features(self.probe, self.stream.tasks, self.memory.rows()), **self.choices.columns()}
 
     def _conclude(self, task: Task) -> None:
         """What follows a task's last batch: the memory's choice, the method's, and the test."""
         progress = self.progress
-        with self.clock("consolidate"):
+        with self.timer("consolidate"):
             self.memory.end_task(self._annotated(task), self.probe, rng=self.borders)
-        with self.clock("end task"):
+        with self.timer("end task"):
             self.method.end_task(task, self.replay)
-        with self.clock("evaluate"):
+        with self.timer("evaluate"):
             class_il, task_il = self._evaluate(task.index)
         progress.class_il.append(class_il)
         progress.task_il.append(task_il)
         progress.census.append(self.memory.census(self.data.classes))
-        if self.looks.anytime:
+        if self.observation.anytime:
             progress.anytime.append([progress.rows, *average_accuracy([class_il])])
         progress.begin(task.index + 1)
 
@@ -316,14 +302,9 @@ class Run:
             self.memory.add(rows, self.probe, rng=self.keys)
         return rows
 
-    @property
-    def _keeps_fields(self) -> bool:
-        plan = self.experiment.memory
-        return isinstance(plan, ODEDM) and plan.annotate == "stream"
-
     def _annotated(self, task: Task) -> Task:
         """The task with the fields that its rows had when they arrived, where the memory is to keep those."""
-        if not self._keeps_fields:
+        if not self.experiment.memory.keeps_stream_fields:
             return task
         arrived = self.progress.arrived
         seen = {name: torch.cat([rows[name] for rows in arrived]) for name in arrived[0]}
@@ -341,13 +322,14 @@ class Run:
         progress = self.progress
         steps = {"eager": progress.step - progress.captured, "captured": progress.captured}
         return Result.measure(
-            experiment=self.experiment.reported(self.stream.class_names),
+            experiment=self.experiment.describe(),
+            classes=list(self.stream.class_names),
             class_il=progress.class_il,
             task_il=progress.task_il,
-            seconds=self.clock.seconds,
+            seconds=self.timer.seconds,
             census=progress.census,
             provenance=provenance(self.device, self.data.checksum)
             | {"precision": self.experiment.precision, "steps": steps}
             | ({"notes": progress.notes} if progress.notes else {}),
-            anytime=progress.anytime if self.looks.anytime else None,
+            anytime=progress.anytime if self.observation.anytime else None,
         )

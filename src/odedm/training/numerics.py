@@ -1,4 +1,4 @@
-"""How a run computes, whatever its caller has set: precision, threads, streams."""
+"""Sets how a run computes, whatever its caller has set: precision, threads, streams of a GPU."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from odedm.nets.base import Net
 
 
 @contextmanager
-def own_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
-    """Compute the same way whatever the caller has set: threads, gradients, precision, cuDNN's choice of algorithms.
+def process_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
+    """Compute the same way whatever the caller has set, as far as that is set for the whole process.
 
-    All of it changes the last digits or more, so all of it is fixed here, and put back as it was afterwards.
+    Threads, precision and cuDNN's choice of algorithms change the last digits or more, so they are fixed here, and put
+    back as they were afterwards.
     """
     before, dtype = torch.get_num_threads(), torch.get_default_dtype()
     products = torch.get_float32_matmul_precision()
@@ -25,18 +26,25 @@ def own_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
     rounds = precision != "fp32"
     try:
-        with (
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            torch.autocast("cpu", enabled=False),
-            torch.autocast("cuda", enabled=False),
-            torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=rounds),
-        ):
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=rounds):
             yield
     finally:
         torch.set_float32_matmul_precision(products)
         torch.set_default_dtype(dtype)
         torch.set_num_threads(before)
+
+
+@contextmanager
+def own_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
+    """The same, and what is set for each thread by itself: gradients and autocast."""
+    with (
+        process_numerics(threads, precision),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.autocast("cuda", enabled=False),
+    ):
+        yield
 
 
 def arranged(net: Net, precision: str, *, exacting: bool) -> Net:

@@ -1,20 +1,21 @@
-"""What is looked at while a run goes on, beyond its result: an observation, which changes no other number of it."""
+"""What a run looks at beside its result; looking changes no other number of the run."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from odedm.core.errors import UsageError
+from odedm.core.configuration import Flag, Whole, check_settings, described, from_plain, to_plain
 
 
 @dataclass(frozen=True)
-class Looks:
+class Observation:
     """What a run is to look at.
 
-    `evidence` keeps how prototypes were chosen, and features by the final network of training rows and stored rows.
+    Args:
+        evidence: keep how prototypes were chosen, and features by the final network of training rows and stored rows.
+        anytime: tests in each task.
 
     `anytime` is how many times in each task the accuracy is measured, spread evenly over the task's rows. The last of
     them is the task's own test. One in between is made like it: on the test rows of all tasks up to the one under way,
@@ -22,20 +23,18 @@ class Looks:
     on, before most of them are learned; a task of fewer batches has fewer tests, at most one a batch.
     """
 
-    evidence: bool = False
-    anytime: int = 0
+    evidence: bool = described(Flag(), False, help="Keep features, and how prototypes were chosen.", panel="Observe")
+    anytime: int = described(Whole(0), 0, help="Test N times in each task.", panel="Observe", metavar="N")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.evidence, bool):
-            raise UsageError(f"evidence must be true or false; {self.evidence!r} was given.")
-        object.__setattr__(self, "anytime", _tests(self.anytime))
+        check_settings(self)
 
     def due(self, before: int, after: int, rows: int) -> bool:
         """Whether a batch that took a task from `before` of its `rows` to `after` asks for a test in mid-task.
 
-        >>> [after for after in range(1, 11) if Looks(anytime=3).due(after - 1, after, 10)]
+        >>> [after for after in range(1, 11) if Observation(anytime=3).due(after - 1, after, 10)]
         [4, 7]
-        >>> [after for after in (4, 8, 10) if Looks(anytime=99).due(after - 4, after, 10)]
+        >>> [after for after in (4, 8, 10) if Observation(anytime=99).due(after - 4, after, 10)]
         [4, 8]
         """
         return after < rows and after * self.anytime // rows > before * self.anytime // rows
@@ -43,7 +42,7 @@ class Looks:
     def words(self) -> str:
         """What is looked at, to stand behind a verb.
 
-        >>> Looks().words(), Looks(evidence=True, anytime=5).words()
+        >>> Observation().words(), Observation(evidence=True, anytime=5).words()
         ('without evidence or any-time accuracy', 'with evidence and 5 tests a task')
         """
         found = ["evidence"] if self.evidence else []
@@ -53,26 +52,13 @@ class Looks:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        return asdict(self)
+        return to_plain(self)
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Looks:
-        """The looks again, every entry checked.
+    def from_dict(cls, plain: Mapping[str, Any]) -> Observation:
+        """The same again, every entry checked; what is missing is not looked at.
 
-        >>> Looks.from_dict(Looks(anytime=2).to_dict())
-        Looks(evidence=False, anytime=2)
+        >>> Observation.from_dict(Observation(anytime=2).to_dict())
+        Observation(evidence=False, anytime=2)
         """
-        return cls(**plain)
-
-
-def _tests(value: Any) -> int:
-    """A number of tests as a plain int; numpy's are welcome."""
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise UsageError(
-            f"anytime is the number of tests in each task, a whole number, 0 for none; {value!r} was given."
-        )
-    return number
+        return from_plain(cls, "observation", {**cls().to_dict(), **plain})

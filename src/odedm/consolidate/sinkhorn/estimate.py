@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from odedm.consolidate.sinkhorn.kernels import Kernel
-from odedm.consolidate.sinkhorn.solver import chunks, least, rough, share
+from odedm.consolidate.sinkhorn.relaxation import least
+from odedm.consolidate.sinkhorn.solver import chunks, rough, share
 
 OWN = 4
 """Iterations of histograms to themselves: so symmetric a problem converges at once."""

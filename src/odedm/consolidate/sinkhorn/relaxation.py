@@ -1,4 +1,4 @@
-"""How far beyond the plain ones Sinkhorn's updates go, pair by pair, as each converges."""
+"""How far beyond the plain ones Sinkhorn's updates go, pair by pair, as each converges; and what a solver returns."""
 
 from __future__ import annotations
 
@@ -18,6 +18,23 @@ STUCK, LESS = 4.0, 0.75
 
 LOOK_EVERY = 5
 """Iterations between two looks at how fast a pair converges."""
+
+
+COARSE = 5
+"""Iterations in half precision: what they get wrong is below what the remaining ones still correct."""
+
+
+class Transport(NamedTuple):
+    """The costs ⟨P, M⟩, how far the plans' marginals are off (L1), and the largest number of iterations."""
+
+    cost: Tensor
+    marginal_error: Tensor
+    iterations: int
+
+
+def least(dtype: torch.dtype) -> float:
+    """The least divisor: its reciprocal leaves room below the largest number of `dtype` for products."""
+    return 1e-30 if dtype == torch.float32 else 1e-250
 
 
 class Pace(NamedTuple):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from odedm.consolidate.sinkhorn.kernels import DenseKernel, Kernel
-from odedm.consolidate.sinkhorn.relaxation import LOOK_EVERY, ROUGH_RELAXATION, Pace
+from odedm.consolidate.sinkhorn.relaxation import COARSE, LOOK_EVERY, ROUGH_RELAXATION, Pace, Transport, least
 from odedm.core import device
 from odedm.core.triton_support import has_kernels
-
-COARSE = 5
-"""Iterations in half precision: what they get wrong is below what the remaining ones still correct."""
 
 GROUP = 64
 """Targets from which on a source's pairs are solved together on its own non-zero bins."""
@@ -34,14 +31,6 @@ class Limits(TypedDict):
     """When a solver stops: the L1 marginal error it is content with, and the most iterations."""
 
     tolerance: float
-    iterations: int
-
-
-class Transport(NamedTuple):
-    """The costs ⟨P, M⟩, how far the plans' marginals are off (L1), and the largest number of iterations."""
-
-    cost: Tensor
-    marginal_error: Tensor
     iterations: int
 
 
@@ -302,11 +291,6 @@ def _relax(new: Tensor, old: Tensor, power: float | Tensor | None) -> Tensor:
     if power is None:
         return new
     return torch.div(new, old.clamp_(min=least(old.dtype)), out=old).pow_(power).mul_(new)
-
-
-def least(dtype: torch.dtype) -> float:
-    """The least divisor: its reciprocal leaves room below the largest number of `dtype` for products."""
-    return 1e-30 if dtype == torch.float32 else 1e-250
 
 
 def _repair(

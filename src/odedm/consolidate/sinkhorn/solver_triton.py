@@ -14,8 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
-from odedm.consolidate.sinkhorn.relaxation import LOOK_EVERY, Pace
-from odedm.consolidate.sinkhorn.solver import COARSE, Transport, least
+from odedm.consolidate.sinkhorn.relaxation import COARSE, LOOK_EVERY, Pace, Transport, least
 
 ROWS, BINS, DEPTH, WARPS, STAGES = 64, 64, 32, 4, 4
 """Pairs and bins of a tile, how many bins of the other side it takes at a time, and how the GPU works on it."""

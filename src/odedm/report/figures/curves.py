@@ -1,16 +1,38 @@
-"""Forgetting over tasks as lines, a panel for each method with the memories it was run with."""
+"""Draws accuracy and forgetting through the stream as lines, a panel for each method with its memories."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
+from typing import Any, NamedTuple
 
-from odedm.report.figures.lines import draw_line, families, strokes
-from odedm.report.figures.style import WIDTH, Axes, Frame, Panel, csv_text, legend, panel, task_ticks
-from odedm.report.groups import Group
+import numpy as np
+
+from odedm.core.text import printable
+from odedm.report.figures import style
+from odedm.report.figures.style import Axes, Frame, Paint, Panel, finish, panel, task_ticks, titled
+from odedm.report.groups import Group, alike
+from odedm.report.labels import belongs_to_memory
 from odedm.report.statistics import Estimate, estimate
-from odedm.report.wording import clean, number
+from odedm.report.wording import number
+
+Stroke = tuple[str, Any, str]
+"""Colour, dashes and marker of a line, so that lines differ without colour too."""
+BASELINE_STROKE: Stroke = (style.PLAIN, (0, (4, 2)), "s")
+DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1)), (0, (8, 2)))
+STROKES: tuple[Stroke, ...] = tuple(zip(style.SERIES, DASHES, "o^DvPX", strict=True))
+
+
+class Curve(NamedTuple):
+    """A line of a panel: its name in the key and in the data, how it is drawn, and the estimate at each place."""
+
+    name: str
+    label: str
+    stroke: Stroke
+    x: Sequence[float]
+    points: Sequence[Estimate]
 
 
 def forgetting_curves(groups: Sequence[Group]) -> list[Panel]:
@@ -18,18 +40,60 @@ def forgetting_curves(groups: Sequence[Group]) -> list[Panel]:
     top = ceiling(groups)
     panels = []
     for title, members in families(groups):
-        alone = title == ""
-        names = [clean(group.label if alone else group.names.member, 44) for group in members]
-        columns = 2 if max(map(len, names)) <= 16 else 1
-        keys = 16 * math.ceil(len(members) / columns)
-        frame = Frame(WIDTH, 240 + keys, top=8 + keys, scale=1.45 if alone else 1.25)
-        ends = ", ".join(
-            f"{name} {number(_points(group)[-1].mean)} %" for name, group in zip(names, members, strict=True)
-        )
-        alt = f"Forgetting rate over tasks{': ' + title if title else ''}. After the last task: {ends}."
-        paint = partial(draw_curves, groups=members, names=names, top=top, columns=columns)
-        panels.append(panel(title, frame, alt, paint, _data(members)))
+        curves = forgetting(members, title)
+        columns = 2 if max(len(curve.name) for curve in curves) <= 16 else 1
+        ends = ", ".join(f"{curve.name} {number(curve.points[-1].mean)} %" for curve in curves)
+        alt = f"{titled('Forgetting rate over tasks', title)}. After the last task: {ends}."
+        paint = partial(draw_forgetting, curves=curves, top=top, columns=columns)
+        panels.append(curve_panel(title, alt, paint, curves, ("task", "forgetting_rate"), columns=columns))
     return panels
+
+
+def anytime_curves(groups: Sequence[Group]) -> list[Panel]:
+    """Accuracy over the classes seen so far against rows seen, mean and standard error; groups that measured it."""
+    panels = []
+    for title, members in families([group for group in groups if all(run.anytime for run in group.runs)]):
+        curves = _curves(members, title, _anytime)
+        means = ", ".join(f"{c.name} {number(float(np.mean([point.mean for point in c.points])))} %" for c in curves)
+        alt = f"{titled('Accuracy through the stream', title)}. Mean over it: {means}."
+        paint = partial(_draw_anytime, curves=curves)
+        panels.append(curve_panel(title, alt, paint, curves, ("rows_seen", "accuracy")))
+    return panels
+
+
+def families(groups: Sequence[Group], most: int = len(STROKES)) -> list[tuple[str, list[Group]]]:
+    """Groups that differ by the memory alone, together, each panel with as many as there are strokes.
+
+    One panel without a title where there is one family, or where nobody has a partner.
+    """
+    found = alike(groups, belongs_to_memory)
+    if groups and len(groups) <= most and (len(found) == 1 or all(len(members) == 1 for members in found)):
+        return [("", list(groups))]
+    panels = []
+    for members in found:
+        title = max((group.names.family for group in members), key=len)
+        plain = [group for group in members if group.plain]
+        others = [group for group in members if not group.plain]
+        room = max(most - len(plain), 1)
+        for start in range(0, max(len(others), 1), room):
+            panels.append((title, plain + others[start : start + room]))
+    return panels
+
+
+def named_strokes(groups: Sequence[Group], title: str) -> list[tuple[Group, str, Stroke]]:
+    """How each group is called and drawn; a single baseline among other memories is grey, so that they stand out."""
+    baselines = [group for group in groups if group.plain]
+    grey = baselines[0] if len(baselines) == 1 < len(groups) else None
+    others = cycle(STROKES)
+    return [
+        (g, printable(g.names.member if title else g.label, 44), BASELINE_STROKE if g is grey else next(others))
+        for g in groups
+    ]
+
+
+def forgetting(groups: Sequence[Group], title: str) -> list[Curve]:
+    """The forgetting rate after each task as a line per group."""
+    return _curves(groups, title, _forgetting)
 
 
 def ceiling(groups: Sequence[Group]) -> float:
@@ -38,30 +102,68 @@ def ceiling(groups: Sequence[Group]) -> float:
     return min(max(10.0 * math.ceil(worst / 10.0 + 0.2), 10.0), 104.0)
 
 
-def draw_curves(axes: Axes, *, groups: Sequence[Group], names: Sequence[str], top: float, columns: int) -> None:
-    """A line per group."""
-    for group, name, stroke in zip(groups, names, strokes(groups), strict=True):
-        draw_line(axes, range(1, group.tasks + 1), _points(group), stroke, name)
-    longest = max(group.tasks for group in groups)
-    axes.set_xlim(0.7, longest + 0.3)
-    axes.set_ylim(0.0, top)
-    axes.set_xticks(task_ticks(longest, 12))
-    step = 20 if top > 40 else 10 if top > 20 else 5
-    axes.set_yticks(list(range(0, min(int(top), 100) + 1, step)))
-    axes.grid(axis="y")
-    axes.set_xlabel("tasks learned")
-    axes.set_ylabel("forgetting rate, %")
-    legend(axes, columns=columns)
+def _curves(
+    groups: Sequence[Group], title: str, line: Callable[[Group], tuple[Sequence[float], list[Estimate]]]
+) -> list[Curve]:
+    return [Curve(name, group.label, stroke, *line(group)) for group, name, stroke in named_strokes(groups, title)]
 
 
-def _points(group: Group) -> list[Estimate]:
-    return [estimate(run.result.forgetting_rate[task] for run in group.runs) for task in range(group.tasks)]
+def _forgetting(group: Group) -> tuple[Sequence[float], list[Estimate]]:
+    rates = [estimate(run.result.forgetting_rate[task] for run in group.runs) for task in range(group.tasks)]
+    return range(1, group.tasks + 1), rates
 
 
-def _data(groups: Sequence[Group]) -> str:
+def _anytime(group: Group) -> tuple[list[float], list[Estimate]]:
+    """The seeds' mean at the places of the first one; another seed's places are met by straight lines between them."""
+    seen = [float(rows) for rows, _ in group.runs[0].anytime]
+    lines = [np.interp(seen, [rows for rows, _ in run.anytime], [y for _, y in run.anytime]) for run in group.runs]
+    return seen, [estimate(float(line[i]) for line in lines) for i in range(len(seen))]
+
+
+def curve_panel(
+    title: str,
+    alt: str,
+    paint: Paint,
+    curves: Sequence[Curve],
+    names: tuple[str, str],
+    *,
+    columns: int = 1,
+    height: float = 240.0,
+) -> Panel:
+    """A panel with a key above its lines in so many columns; `names` are those of both axes in the data."""
+    keys = 16 * math.ceil(len(curves) / columns)
+    frame = Frame(style.WIDTH, height + keys, top=8 + keys, scale=1.25 if title else 1.45)
     rows = [
-        (group.label, task, point.mean, point.error, point.n)
-        for group in groups
-        for task, point in enumerate(_points(group), start=1)
+        (c.label, x, point.mean, point.error, point.n) for c in curves for x, point in zip(c.x, c.points, strict=True)
     ]
-    return csv_text(["runs", "task", "forgetting_rate", "standard_error", "seeds"], rows)
+    return panel(title, frame, alt, paint, ["runs", *names, "standard_error", "seeds"], rows)
+
+
+def draw_curve(axes: Axes, curve: Curve) -> None:
+    """Means with a band of one standard error to each side."""
+    colour, dashes, marker = curve.stroke
+    y = np.array([point.mean for point in curve.points])
+    error = np.array([point.error or 0.0 for point in curve.points])
+    if error.any():
+        axes.fill_between(curve.x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
+    line = {"color": colour, "linestyle": dashes, "lw": 2.0, "label": curve.name}
+    axes.plot(curve.x, y, **line, marker=marker, markevery=max(1, len(y) // 20), ms=6, mec=style.CARD, mew=1.0)
+
+
+def draw_forgetting(axes: Axes, *, curves: Sequence[Curve], top: float, columns: int) -> None:
+    """Forgetting rates over tasks, up to `top`."""
+    for curve in curves:
+        draw_curve(axes, curve)
+    longest = max(len(curve.x) for curve in curves)
+    step = 20 if top > 40 else 10 if top > 20 else 5
+    axes.set(xlim=(0.7, longest + 0.3), xticks=task_ticks(longest, 12), xlabel="tasks learned")
+    ticks = range(0, min(int(top), 100) + 1, step)
+    finish(axes, grid="y", keys=columns, ylim=(0.0, top), yticks=ticks, ylabel="forgetting rate, %")
+
+
+def _draw_anytime(axes: Axes, *, curves: Sequence[Curve]) -> None:
+    for curve in curves:
+        draw_curve(axes, curve)
+    axes.set(xlim=(0.0, max(curve.x[-1] for curve in curves) * 1.01), xlabel="rows seen")
+    axes.locator_params(axis="x", nbins=6)
+    finish(axes, grid="y", keys=1, ylim=(0.0, 104.0), ylabel="accuracy, %")

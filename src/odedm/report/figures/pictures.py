@@ -1,4 +1,4 @@
-"""The rows in long-term memory as pictures, a row of thumbnails per class."""
+"""Draws the images in long-term memory: a row of them per class, or what each distance chose from each task."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from functools import partial
 from itertools import groupby
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
-from odedm.report.figures.class_axis import Span, draw_class_axis, left_margin
-from odedm.report.figures.style import TEXT, Array, Axes, Frame, Panel, csv_text, panel
-from odedm.report.groups import BASELINES, Group
-from odedm.report.load import Run
-from odedm.report.wording import clean
-from odedm.results.result import MEMORY_FILE
+from odedm.core.errors import UsageError
+from odedm.core.text import printable
+from odedm.report.figures.memory_contents import Span, draw_class_axis, left_margin
+from odedm.report.figures.style import TEXT, Array, Axes, Frame, Panel, panel
+from odedm.report.groups import Group, by_distance
+from odedm.report.saved_columns import are_pictures, read_kept
+from odedm.results.folder import MEMORY_FILE, FinishedRun
 
 PIXELS = 450_000
 """Room for the pictures of a whole page: about a megabyte at worst."""
 GAP = 0.22
 """Space between tasks, in rows."""
+STEP = 40.0
+"""The size of a picture on the page, in pixels."""
+COLUMNS = 10
+"""Pictures of a task that are shown for each distance."""
 
 
 @dataclass(frozen=True)
 class Strip:
-    """The pictures of one class, each [height, width, 3]."""
+    """The pictures of one class or one task, each [height, width, 3]."""
 
     task: int
     name: str
@@ -34,11 +38,10 @@ class Strip:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Strips ordered by task, all from one seed."""
+class PictureGrid:
+    """Strips ordered by task."""
 
     strips: list[Strip]
-    seed: int
 
     @property
     def tasks(self) -> list[list[Strip]]:
@@ -60,89 +63,113 @@ class Grid:
         """The width."""
         return max(len(strip.pictures) for strip in self.strips)
 
+    @property
+    def held(self) -> str:
+        """How many pictures there are of what."""
+        return ", ".join(f"{len(strip.pictures)} of {strip.name}" for strip in self.strips)
+
+    def frame(self, left: float, step: float) -> Frame:
+        """The frame that it fills, `step` pixels to the picture."""
+        return Frame(left + self.columns * step + 8, self.rows * step + 12, left=left, right=8, top=6, bottom=6)
+
 
 def long_term_pictures(groups: Sequence[Group]) -> list[Panel]:
     """The long-term rows of one seed per group that keeps any."""
-    keepers = [group for group in groups if group.memory not in BASELINES]
+    keepers = [group for group in groups if not group.plain]
     panels = []
     for group in keepers:
         found = read_grid(group, PIXELS // len(keepers))
         if isinstance(found, str):
             panels.append(Panel(group.label, "", found))
-        else:
-            parts = _parts(found)
-            panels += [_panel(group, part, whole=len(parts) == 1) for part in parts]
+            continue
+        run, grid = found
+        parts = _parts(grid)
+        for part in parts:
+            tasks = "" if len(parts) == 1 else f", tasks {part.strips[0].task + 1} to {part.strips[-1].task + 1}"
+            panels.append(_class_panel(f"{group.label}, seed {run.seed}{tasks}", part))
     return panels
 
 
-def _panel(group: Group, grid: Grid, *, whole: bool) -> Panel:
-    step = 40.0 if grid.columns <= 8 else 28.0
-    left = left_margin(grid.names, step)
-    frame = Frame(left + grid.columns * step + 8, grid.rows * step + 12, left=left, right=8, top=6, bottom=6)
-    which = f"seed {grid.seed}"
-    if not whole:
-        which += f", tasks {grid.strips[0].task + 1} to {grid.strips[-1].task + 1}"
-    held = ", ".join(f"{len(strip.pictures)} of {strip.name}" for strip in grid.strips)
-    alt = f"Long-term pictures of {group.label}, {which}: {held}"
-    data = csv_text(["task", "class", "pictures"], ((s.task + 1, s.name, len(s.pictures)) for s in grid.strips))
-    return panel(f"{group.label}, {which}", frame, alt, partial(draw_grid, grid=grid, step=step), data)
+def pictures_by_distance(groups: Sequence[Group]) -> list[Panel]:
+    """What each distance chose, where a memory was run with two or more of them and nothing else differs.
+
+    All panels of one memory are of the same seed where one is saved for each distance.
+    """
+    compared = by_distance(groups)
+    panels = []
+    for members in compared:
+        first = next(iter(members.values()))
+        family = f"{first.names.family}, " if len(compared) > 1 else ""
+        for distance, group in members.items():
+            run = _same_seed(group, [*members.values()])
+            found = "The memory of these runs was not saved." if run is None else read_kept(run)
+            name = f"{family}{distance}" + ("" if run is None else f", seed {run.seed}")
+            if isinstance(found, str):
+                panels.append(Panel(printable(name, 60), "", found))
+                continue
+            each = math.prod(thumbnail(found.image[0]).shape[:2])
+            room = PIXELS // (sum(map(len, compared)) * each * len(set(found.task.tolist())))
+            panels.append(task_pictures(name, found.image, found.task, columns=max(1, min(COLUMNS, room))))
+    return panels
 
 
-def read_grid(group: Group, pixels: int, *, classes: int = 40, columns: int = 16) -> Grid | str:
-    """The pictures of the first seed whose memory can be read, or a sentence why there are none."""
+def _class_panel(title: str, grid: PictureGrid) -> Panel:
+    step = STEP if grid.columns <= 8 else 28.0
+    rows = [(strip.task + 1, strip.name, len(strip.pictures)) for strip in grid.strips]
+    frame = grid.frame(left_margin(grid.names, step), step)
+    alt = f"Long-term pictures of {title}: {grid.held}"
+    return panel(title, frame, alt, partial(draw_grid, grid=grid, step=step), ["task", "class", "pictures"], rows)
+
+
+def task_pictures(name: str, image: Array, task: Array, *, columns: int = COLUMNS) -> Panel:
+    """A row per task: images [m, channels, height, width] of 8 bits and the task [m] of each.
+
+    Where a task has more pictures than columns, those are taken at even steps, so that all its classes have a chance.
+    """
+    if not are_pictures(image, task):
+        raise UsageError(
+            "Pictures must be 8-bit images [rows, 1 or 3 channels, height, width] with a task each; "
+            f"{image.dtype} of shape {image.shape} with {task.shape} tasks was given."
+        )
+    if not len(image):
+        return Panel(printable(name, 60), "", "No picture was chosen.")
+    strips, rows = [], []
+    for each in sorted(set(task.tolist())):
+        own = np.flatnonzero(task == each)
+        shown = own[np.linspace(0, len(own) - 1, min(columns, len(own))).round().astype(int)]
+        strips.append(Strip(each, f"task {each + 1}", [thumbnail(image[i]) for i in shown]))
+        rows += [(each + 1, int(i), int(i in shown)) for i in own]
+    grid = PictureGrid(strips)
+    alt = f"Pictures chosen by {name}: {grid.held}"
+    paint = partial(draw_grid, grid=grid, step=STEP, brackets=False)
+    return panel(printable(name, 60), grid.frame(54.0, STEP), alt, paint, ["task", "row", "shown"], rows)
+
+
+def _same_seed(group: Group, members: Sequence[Group]) -> FinishedRun | None:
+    """The run of the first seed that every member has saved, else of this group's first that is saved."""
+    saved = [[run for run in each.runs if (run.folder / MEMORY_FILE).is_file()] for each in (group, *members)]
+    seeds = [{run.seed for run in runs} for runs in saved]
+    return min(saved[0], key=lambda run: not all(run.seed in own for own in seeds), default=None)
+
+
+def read_grid(
+    group: Group, pixels: int, *, classes: int = 40, columns: int = 16
+) -> tuple[FinishedRun, PictureGrid] | str:
+    """The first run whose memory can be read and its pictures, or a sentence why there are none."""
     reason = "The memory of these runs was not saved, so there are no pictures to show."
     for run in group.runs:
         if not (run.folder / MEMORY_FILE).is_file():
             continue
-        found = _read(run)
-        if isinstance(found, Grid):
-            return _fewer(found, pixels, classes, columns)
-        reason = found
+        found = read_kept(run)
+        if isinstance(found, str):
+            reason = found
+            continue
+        strips: dict[tuple[int, int], Strip] = {}
+        for image, label, task in zip(found.image, found.label.tolist(), found.task.tolist(), strict=True):
+            strip = strips.setdefault((task, label), Strip(task, run.class_name(label), []))
+            strip.pictures.append(thumbnail(image))
+        return run, _fewer(PictureGrid(list(strips.values())), pixels, classes, columns)
     return reason
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The long-term rows of a run, ordered by task, class and prototype: images of 8 bits, labels and tasks."""
-
-    image: Array
-    label: Array
-    task: Array
-
-
-def read_kept(run: Run) -> Kept | str:
-    """The pictures in a run's long-term memory, or a sentence why there are none."""
-    try:
-        with safe_open(run.folder / MEMORY_FILE, framework="np") as file:
-            present = set(file.keys())
-            missing = {"label", "task", "prototype"} - present
-            if missing:
-                return f"The saved memory has no column {', '.join(sorted(missing))}."
-            if "image" not in present or len(file.get_slice("image").get_shape()) != 4:
-                return "The rows of this memory are vectors, not images, so there are no pictures to show."
-            image, label, task, prototype = (file.get_tensor(name) for name in ("image", "label", "task", "prototype"))
-    except (SafetensorError, OSError) as error:
-        return clean(f"The saved memory cannot be read: {error}.", 200)
-    sound = image.shape[1] in (1, 3) and image.dtype == np.uint8 and min(image.shape[2:]) > 0
-    if not sound or any(column.shape != (len(image),) for column in (label, task, prototype)):
-        return "The saved memory does not hold 8-bit grey or colour images with a label, a task and a prototype each."
-    rows = sorted(np.flatnonzero(prototype >= 0).tolist(), key=lambda i: (task[i], label[i], prototype[i], i))
-    return Kept(image[rows], label[rows], task[rows]) if rows else "This memory holds no long-term row."
-
-
-def _read(run: Run) -> Grid | str:
-    found = read_kept(run)
-    if isinstance(found, str):
-        return found
-    strips: dict[tuple[int, int], Strip] = {}
-    for image, label, task in zip(found.image, found.label.tolist(), found.task.tolist(), strict=True):
-        strip = strips.setdefault((task, label), Strip(task, _class_name(run, label), []))
-        strip.pictures.append(thumbnail(image))
-    return Grid(list(strips.values()), run.seed)
-
-
-def _class_name(run: Run, label: int) -> str:
-    return run.classes[label] if 0 <= label < len(run.classes) else str(label)
 
 
 def thumbnail(image: Array, most: int = 64) -> Array:
@@ -152,29 +179,29 @@ def thumbnail(image: Array, most: int = 64) -> Array:
     return np.broadcast_to(picture, (*picture.shape[:2], 3))
 
 
-def _fewer(grid: Grid, pixels: int, classes: int, columns: int) -> Grid:
+def _fewer(grid: PictureGrid, pixels: int, classes: int, columns: int) -> PictureGrid:
     """The first classes of each task and the first pictures of each class, as many as there is room for."""
     each = max(1, classes // len(grid.tasks))
     kept = [strip for strips in grid.tasks for strip in strips[:each]][:classes]
     height, width, _ = kept[0].pictures[0].shape
     most = max(1, min(columns, pixels // (height * width * len(kept))))
-    return Grid([Strip(strip.task, strip.name, strip.pictures[:most]) for strip in kept], grid.seed)
+    return PictureGrid([Strip(strip.task, strip.name, strip.pictures[:most]) for strip in kept])
 
 
-def _parts(grid: Grid, most: int = 14) -> list[Grid]:
+def _parts(grid: PictureGrid, most: int = 14) -> list[PictureGrid]:
     """Whole tasks, together about `most` classes, so that no grid becomes a tower."""
     parts: list[list[Strip]] = [[]]
     for strips in grid.tasks:
         if parts[-1] and len(parts[-1]) + len(strips) > most:
             parts.append([])
         parts[-1] += strips
-    return [Grid(part, grid.seed) for part in parts]
+    return [PictureGrid(part) for part in parts]
 
 
 def draw_grid(
     axes: Axes,
     *,
-    grid: Grid,
+    grid: PictureGrid,
     step: float,
     interpolation: str = "none",
     size: float = TEXT,
@@ -192,9 +219,7 @@ def draw_grid(
         spans.append((strips[0].task, y, end))
         y = end + GAP
     draw_class_axis(axes, grid.names, places, spans if brackets else [], step, size)
-    axes.set_xlim(0.0, grid.columns)
-    axes.set_ylim(grid.rows, 0.0)
-    axes.set_xticks([])
+    axes.set(xlim=(0.0, grid.columns), ylim=(grid.rows, 0.0), xticks=[])
     axes.spines[:].set_visible(False)
 
 

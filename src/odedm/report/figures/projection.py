@@ -1,8 +1,8 @@
-"""Whether a memory lies as its data does: both in the plane where the data spread most, with a line through each."""
+"""Draws the memory among its data in the plane where the data spread most, with a line through each (PCA)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,21 +10,15 @@ from typing import Any
 import numpy as np
 
 from odedm.core.errors import UsageError
-from odedm.report.figures.style import (
-    CARD,
-    INK,
-    PLAIN,
-    SERIES,
-    WIDTH,
-    Array,
-    Axes,
-    Frame,
-    Panel,
-    csv_text,
-    panel,
-)
-from odedm.report.wording import clean, number
+from odedm.core.text import printable
+from odedm.report.figures.style import CARD, INK, PLAIN, SERIES, WIDTH, Array, Axes, Frame, Panel, panel
+from odedm.report.groups import Group, alike, by_distance
+from odedm.report.labels import belongs_to_memory
+from odedm.report.saved_columns import FEATURES, first_evidence
+from odedm.report.wording import number
 
+PLANES = 12
+"""Clouds that a page draws."""
 DOTS = 4000
 """Data rows that are drawn; a page of more would be heavy and no clearer."""
 FEW = 1500
@@ -42,27 +36,54 @@ class Projected:
     cosine: float
 
 
-def memory_pca(data: Array, memories: Mapping[str, Array]) -> list[Panel]:
-    """A panel for each memory, e.g. for each distance it was chosen by.
+def memory_projection(groups: Sequence[Group]) -> list[Panel]:
+    """PCA of memory against data for the first seed of a group that saved its features, without ODEDM and by distance.
 
-    `data` [n, d] are features of the rows that could have been kept, the same number per class; each memory [m, d] are
-    features of the rows that were, all from one network. The plane is the data's first two principal components, the
-    same for every panel. The lines go through each cloud's middle along its own first principal direction there; a
-    cosine of 1 means that the memory lies along the data.
+    Each run has a network, and so a plane, of its own: directions are compared within a panel, not between panels.
     """
-    found = {name: project(data, memory) for name, memory in memories.items()}
     panels = []
-    for name, seen in found.items():
-        title = f"{clean(name, 100)}: cosine {number(seen.cosine, 3)}"
-        alt = (
-            f"Main directions of {len(seen.memory)} memory rows chosen by {name} and of {len(seen.data)} data rows: "
-            f"the cosine between them is {number(seen.cosine, 3)}."
-        )
-        rows = [(kind, *point) for kind in ("data", "memory") for point in getattr(seen, kind).tolist()]
-        rows += [(f"{kind}_line", *getattr(seen, f"{kind}_line").tolist()) for kind in ("data", "memory")]
-        text = csv_text(["what", "first_component", "second_component"], rows)
-        panels.append(panel(title, Frame(WIDTH, 330, top=40, left=58), alt, partial(_draw, seen=seen), text))
-    return panels
+    for group in beside_the_plain_one([group for group in groups if first_evidence(group, FEATURES)]):
+        for run, (data, memory) in first_evidence(group, FEATURES):
+            name = f"{group.label}, seed {run.seed}"
+            try:
+                panels.append(memory_pca(name, data, memory))
+            except UsageError as error:  # a page says what is wrong with one picture and shows the others
+                panels.append(Panel(name, "", printable(error, 300)))
+    return panels[:PLANES]
+
+
+def beside_the_plain_one(groups: Sequence[Group]) -> list[Group]:
+    """For each family the memory without ODEDM and those that differ in distance; where none do, the first with ODEDM.
+
+    Families that compare distances come first.
+    """
+    compared = [group for own in by_distance(groups) for group in own.values()]
+    chosen: list[Group] = []
+    for members in alike([*compared, *groups], belongs_to_memory):
+        plain = [group for group in members if group.plain]
+        rivals = [group for group in compared if group in members]
+        chosen += [*plain[:1], *(rivals or [group for group in members if not group.plain][:1])]
+    return chosen
+
+
+def memory_pca(name: str, data: Array, memory: Array) -> Panel:
+    """The features of a memory's rows among those of the data, and the cosine between their directions.
+
+    `data` [n, d] are features of the rows that could have been kept, the same number per class; `memory` [m, d] are
+    features of the rows that were, all from one network. The plane is the data's first two principal components. The
+    lines go through each cloud's middle along its own first principal direction there; a cosine of 1 means that the
+    memory lies along the data.
+    """
+    seen = project(data, memory)
+    alt = (
+        f"Main directions of {len(seen.memory)} memory rows chosen by {name} and of {len(seen.data)} data rows: "
+        f"the cosine between them is {number(seen.cosine, 3)}."
+    )
+    rows = [(kind, *point) for kind in ("data", "memory") for point in getattr(seen, kind).tolist()]
+    rows += [(f"{kind}_line", *getattr(seen, f"{kind}_line").tolist()) for kind in ("data", "memory")]
+    title = f"{printable(name, 100)}: cosine {number(seen.cosine, 3)}"
+    columns = ["what", "first_component", "second_component"]
+    return panel(title, Frame(WIDTH, 330, top=40, left=58), alt, partial(_draw, seen=seen), columns, rows)
 
 
 def project(data: Array, memory: Array) -> Projected:
@@ -115,9 +136,11 @@ def _draw(axes: Axes, *, seen: Projected) -> None:
     ground = {"facecolor": CARD, "edgecolor": "none", "pad": 2.0}
     words = f"cosine {number(seen.cosine, 3)}"
     axes.text(0.98, 0.02, words, ha="right", va="bottom", transform=axes.transAxes, bbox=ground, zorder=6)
-    axes.set_xlabel("first component")
-    axes.set_ylabel("second component")
-    _legend(axes)
+    axes.set(xlabel="first component", ylabel="second component")
+    handles, names = axes.get_legend_handles_labels()
+    order = [0, 2, 1, 3]  # two rows: the data and their line, the memory and its line
+    keys = [handles[i] for i in order], [names[i] for i in order]
+    axes.legend(*keys, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, columnspacing=1.0, handlelength=2.2)
 
 
 def _fit(axes: Axes, points: Array) -> None:
@@ -134,11 +157,3 @@ def _draw_line(axes: Axes, points: Array, line: Array, colour: str, dashes: Any,
     reach = float(np.abs((points - middle) @ line).max())
     ends = middle + np.outer([-reach, reach], line)
     axes.plot(*ends.T, color=colour, linestyle=dashes, lw=2.4, label=name, zorder=4)
-
-
-def _legend(axes: Axes) -> None:
-    """Two rows: the data and their line, the memory and its line."""
-    handles, names = axes.get_legend_handles_labels()
-    order = [0, 2, 1, 3]
-    keys = [handles[i] for i in order], [names[i] for i in order]
-    axes.legend(*keys, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, columnspacing=1.0, handlelength=2.2)

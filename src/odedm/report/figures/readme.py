@@ -1,4 +1,4 @@
-"""One picture that shows what the library does, for the top of a README."""
+"""Draws the picture at the top of the README: forgetting curves beside what the memory kept."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from pathlib import Path
 
 from odedm.core.errors import UsageError
 from odedm.core.files import write_bytes
-from odedm.report.figures.class_axis import left_margin
-from odedm.report.figures.curves import ceiling, draw_curves
-from odedm.report.figures.pictures import PIXELS, Grid, draw_grid, read_grid
+from odedm.report.figures.curves import ceiling, draw_forgetting, forgetting
+from odedm.report.figures.memory_contents import left_margin
+from odedm.report.figures.pictures import PIXELS, PictureGrid, draw_grid, read_grid
 from odedm.report.figures.style import Figure, png
-from odedm.report.groups import BASELINES, Group
+from odedm.report.groups import Group
 from odedm.report.load import load
 from odedm.report.summary import summarise
-from odedm.report.wording import clean
 
 WIDTH, HEIGHT = 600.0, 300.0
 SMALL, NORMAL, HEADING = 8.5, 9.5, 10.5
@@ -25,10 +24,10 @@ def readme_figure(folders: Sequence[Path], out_png: Path) -> Path:
     table = summarise(load(folders))
     row = (table.compared or table.rows)[0]
     members = [group for group in (row.partner, row.group) if group is not None]
-    found = "none" if row.group.memory in BASELINES else read_grid(row.group, PIXELS, classes=10, columns=6)
+    found = "none" if row.group.plain else read_grid(row.group, PIXELS, classes=10, columns=6)
 
     def paint(figure: Figure) -> None:
-        room = WIDTH if isinstance(found, str) else _add_pictures(figure, found)
+        room = WIDTH if isinstance(found, str) else _add_pictures(figure, found[1])
         _add_curves(figure, members, room)
 
     content = png(WIDTH, HEIGHT, paint, size=NORMAL, scale=2.0)
@@ -40,7 +39,7 @@ def readme_figure(folders: Sequence[Path], out_png: Path) -> Path:
     return out_png
 
 
-def _add_pictures(figure: Figure, grid: Grid) -> float:
+def _add_pictures(figure: Figure, grid: PictureGrid) -> float:
     """Put the pictures at the right edge and say how wide the rest is."""
     step = min((HEIGHT - 54) / grid.rows, 190 / grid.columns)
     wide, tall = grid.columns * step, grid.rows * step
@@ -53,11 +52,11 @@ def _add_pictures(figure: Figure, grid: Grid) -> float:
 
 
 def _add_curves(figure: Figure, groups: Sequence[Group], room: float) -> None:
-    names = [clean(group.label, 44) for group in groups]
-    columns = 2 if max(map(len, names)) <= 18 else 1
-    above = 46 + 14 * (len(names) if columns == 1 else 1)
+    curves = forgetting(groups, "")
+    columns = 2 if max(len(curve.name) for curve in curves) <= 18 else 1
+    above = 46 + 14 * (len(curves) if columns == 1 else 1)
     axes = figure.add_axes((46 / WIDTH, 40 / HEIGHT, (room - 58) / WIDTH, (HEIGHT - 40 - above) / HEIGHT))
-    draw_curves(axes, groups=groups, names=names, top=ceiling(groups), columns=columns)
+    draw_forgetting(axes, curves=curves, top=ceiling(groups), columns=columns)
     _add_heading(figure, 14, "Forgetting rate over tasks")
 
 

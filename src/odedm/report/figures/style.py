@@ -1,4 +1,4 @@
-"""One look for every figure, and the only file that needs matplotlib: axes go in, SVG or PNG comes out."""
+"""Gives every figure one look and turns it into SVG, PNG and CSV; the only file that needs matplotlib."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odedm.core.errors import UsageError
-from odedm.report.wording import clean
+from odedm.core.text import printable
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -56,24 +56,15 @@ RC: Any = {
     "text.color": INK,
     "text.parse_math": False,  # a name from a file may hold a dollar sign
     "axes.axisbelow": True,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": MUTED,
-    "axes.facecolor": "none",
     "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.unicode_minus": True,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "xtick.major.size": 3.0,
-    "ytick.major.size": 3.0,
     "grid.color": RULE,
     "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
+    **{f"axes.{part}color": MUTED for part in ("edge", "label")},
+    **{f"{axis}tick.{part}": MUTED for axis in "xy" for part in ("color", "labelcolor")},
+    **{f"{axis}tick.major.size": 3.0 for axis in "xy"},
+    **{f"{whole}.facecolor": "none" for whole in ("axes", "figure", "savefig")},
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     "svg.fonttype": "none",
     "svg.hashsalt": "odedm",
     "svg.image_inline": True,
@@ -116,7 +107,7 @@ class Drawing:
     def _heading(self) -> list[str]:
         """The title in as many lines as it needs."""
         most = int((self.frame.width - 16) / (0.62 * TEXT))
-        return textwrap.wrap(clean(self.title, 4 * most), most)
+        return textwrap.wrap(printable(self.title, 4 * most), most)
 
     def _taller(self) -> Frame:
         lines = len(self._heading())
@@ -145,9 +136,11 @@ class Panel:
     drawing: Drawing | None = field(default=None, compare=False, repr=False)
 
 
-def panel(title: str, frame: Frame, alt: str, paint: Paint, data: str) -> Panel:
-    """Paint one pair of axes, for a page now and for files later."""
-    return Panel(title, svg(frame, alt, paint), data=data, drawing=Drawing(frame, title, paint))
+def panel(
+    title: str, frame: Frame, alt: str, paint: Paint, columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> Panel:
+    """Paint one pair of axes, for a page now and for files later; the columns and rows are the data behind it."""
+    return Panel(title, svg(frame, alt, paint), "", csv_text(columns, rows), Drawing(frame, title, paint))
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -246,18 +239,51 @@ def colour_of(share: float) -> Sequence[float]:
     return tuple(matplotlib.colormaps[COLOUR_MAP](share))
 
 
-def legend(axes: Axes, *, columns: int) -> None:
-    """The key to the lines or bars, above the axes."""
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        ncols=columns,
-        borderaxespad=0.2,
-        borderpad=0.0,
-        handlelength=2.4,
-        columnspacing=1.6,
-        labelspacing=0.3,
-    )
+def finish(axes: Axes, *, grid: Literal["x", "y"], keys: int = 0, **properties: Any) -> None:
+    """Set limits, ticks and labels, rule the lines of one axis, and put the key above the axes in `keys` columns."""
+    axes.set(**properties)
+    axes.grid(axis=grid)
+    axes.spines["left"].set_visible(grid == "y")
+    if keys:
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            ncols=keys,
+            borderaxespad=0.2,
+            borderpad=0.0,
+            handlelength=2.4,
+            columnspacing=1.6,
+            labelspacing=0.3,
+        )
+
+
+def titled(what: str, title: str) -> str:
+    """The beginning of a panel's description; a panel that stands alone has no title.
+
+    >>> titled("Forgetting", "ER"), titled("Forgetting", "")
+    ('Forgetting: ER', 'Forgetting')
+    """
+    return f"{what}: {title}" if title else what
+
+
+def row_frame(
+    labels: Collection[str],
+    least: float,
+    *,
+    left: float = 8.0,
+    right: float = 14.0,
+    top: float = 6.0,
+    bottom: float = 46.0,
+) -> Frame:
+    """The frame of a panel with bars under labels, `least` pixels to the row where each label has one line."""
+    pitch = least + 14.0 * max((wrapped(label).count("\n") for label in labels), default=0)
+    return Frame(WIDTH, top + bottom + pitch * len(labels), left, right, top, bottom, scale=1.45)
+
+
+def draw_bar(axes: Axes, place: int, length: float, *, full: bool, height: float) -> None:
+    """A bar in the colour of long-term memory, or one that is hatched in that of short-term memory."""
+    colour, hatch = (LONG, "") if full else (SHORT, "////")
+    axes.barh([place], [length], height=height, color=colour, hatch=hatch, edgecolor=MUTED, linewidth=0.6)
 
 
 def write_over(axes: Axes, y: float, label: str) -> None:
@@ -267,6 +293,12 @@ def write_over(axes: Axes, y: float, label: str) -> None:
     axes.text(0.0, y, wrapped(label), transform=beside, va="center", bbox=ground, zorder=6, linespacing=1.15)
 
 
+def write_beside(axes: Axes, x: float, y: float, text: str, *, gap: float, within: Any = "data") -> None:
+    """What a bar amounts to, `gap` pixels to the right of a place that may lie on the edge of the axes."""
+    how: dict[str, Any] = {"va": "center", "color": MUTED, "annotation_clip": False}
+    axes.annotate(text, (x, y), xycoords=within, xytext=(gap, 0), textcoords="offset points", **how)
+
+
 def wrapped(label: str, most: int = 54) -> str:
     r"""A label in as many lines as it needs, broken between its parts: names must stay apart to their last word.
 
@@ -274,18 +306,13 @@ def wrapped(label: str, most: int = 54) -> str:
     'ER · ODEDM\n· k=3'
     """
     lines = [""]
-    for part in clean(label, 4 * most).split(" · "):
+    for part in printable(label, 4 * most).split(" · "):
         longer = f"{lines[-1]} · {part}" if lines[-1] else part
         if len(longer) <= most or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(f"· {part}")
-    return "\n".join(clean(line, most) for line in lines)
-
-
-def pitch(labels: Iterable[str], least: float) -> float:
-    """The height of a row with its label above it, `least` for a label of one line."""
-    return least + 14.0 * max((wrapped(label).count("\n") for label in labels), default=0)
+    return "\n".join(printable(line, most) for line in lines)
 
 
 def task_ticks(n: int, most: int) -> list[int]:

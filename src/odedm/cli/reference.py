@@ -1,0 +1,86 @@
+"""Writes the reference of settings, commands and names, from their own descriptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import typer
+
+from odedm.cli.app import LISTS, app
+from odedm.cli.options import shown_default, spelling
+from odedm.core.configuration import settings_of
+from odedm.execute.engine import Placement
+from odedm.memory.settings import KINDS
+from odedm.training.experiment import Experiment
+from odedm.training.observation import Observation
+
+HEAD = """# Reference
+
+*Made by `make reference` from the settings and commands themselves; do not edit it.*
+
+A setting has one name everywhere. `class_order`, say, is `--class-order` on the command line, `class_order = "seed"` in
+a study's file, where a list of values makes as many runs, and `class_order="seed"` in `odedm.train` and
+`odedm.Experiment`. Settings of a memory are those of `odedm.Reservoir`, `odedm.Native` and `odedm.ODEDM`.
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    lines = [HEAD, "## Settings", ""]
+    groups: dict[str, Any] = {"Experiment": Experiment, **{f"Memory `{name}`": kind for name, kind in KINDS.items()}}
+    groups |= {"What is looked at": Observation, "Where runs happen": Placement}
+    for title, kind in groups.items():
+        lines += [f"### {title}", "", *_settings(kind), ""]
+    lines += ["## Commands", ""]
+    for name, command in sorted(_commands()):
+        lines += [f"### `odedm {name}`", "", _plain(command.help or "").split("\n\n")[0].replace("\n", " "), ""]
+        lines += [*_options(command), ""]
+    lines += ["## Names", ""]
+    for title, entries in LISTS.items():
+        rows = [(f"`{name}`", each if isinstance(each, str) else each.about) for name, each in entries.items()]
+        lines += [f"### {title}", "", *_table(("name", "what it is"), rows), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _settings(kind: Any) -> Iterator[str]:
+    rows = []
+    for name, own in settings_of(kind).items():
+        axis = f"`{name}`" if own.axis and kind not in (Observation, Placement) else ""
+        default = shown_default(kind, name, own)
+        rows.append((f"`{spelling(name, own)}`", axis, own.kind.legal, default, own.help))
+    return _table(("option", "in a study", "takes", "default", "meaning"), rows)
+
+
+def _commands() -> Iterator[tuple[str, Any]]:
+    root: Any = typer.main.get_command(app)
+    for name, command in root.commands.items():
+        below = getattr(command, "commands", None)
+        yield from ((f"{name} {each}", own) for each, own in below.items()) if below else [(name, command)]
+
+
+def _options(command: Any) -> Iterator[str]:
+    rows = []
+    for each in command.params:
+        names = [*each.opts, *each.secondary_opts]
+        option = any(name.startswith("-") for name in names)
+        shown = ", ".join(f"`{name}`" for name in names) if option else f"`{each.metavar or each.name.upper()}`"
+        rows.append((shown, _plain(getattr(each, "help", "") or "")))
+    return _table(("option", "what it does"), rows) if rows else iter(())
+
+
+def _plain(text: str) -> str:
+    """Help without its markup."""
+    return re.sub(r"\[/?(?:dim|bold)?\]", "", text.replace("\\[", "(").replace("][/]", ")"))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

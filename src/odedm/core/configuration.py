@@ -1,0 +1,334 @@
+"""Settings that describe themselves: help, legal values, default. Every door to the library is made from them.
+
+A field of `Experiment` or of a memory is written once, with `described`. The command line's options, the axes of a
+study, the keywords of `train` and the reference tables are read off it, and so are its check and its place in files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass
+from typing import Any, Protocol, TypeVar
+
+from odedm.core.errors import UsageError, choose
+
+T = TypeVar("T")
+
+ALWAYS = object()
+"""What `introduced` is for a field that every file has: part of what a run is, whatever it holds."""
+
+
+class Kind(Protocol):
+    """What values a setting takes."""
+
+    @property
+    def legal(self) -> str:
+        """The legal values in words, behind "must be"."""
+        ...
+
+    @property
+    def given_as(self) -> type:
+        """What the command line hands over: int, float, bool or str."""
+        ...
+
+    def read(self, name: str, value: Any) -> Any:
+        """The value in its own type; UsageError where it is not legal."""
+        ...
+
+
+def refused(name: str, legal: str, value: object) -> UsageError:
+    """The error for a value that is not legal.
+
+    >>> str(refused("batch", "a whole number", "x"))
+    "batch must be a whole number; 'x' was given."
+    """
+    shown = repr(value)
+    return UsageError(f"{name} must be {legal}; {shown if len(shown) <= 80 else shown[:79] + '…'} was given.")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers from `least` on; numpy's are welcome, true and false are none.
+
+    >>> Whole(1).read("batch", 32)
+    32
+    """
+
+    least: int = 0
+    given_as = int
+
+    @property
+    def legal(self) -> str:
+        """In words."""
+        return f"a whole number, {self.least} or more"
+
+    def read(self, name: str, value: Any) -> int:
+        """A plain int."""
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise refused(name, self.legal, value) from None
+        if isinstance(value, bool) or number < self.least:
+            raise refused(name, self.legal, value)
+        return number
+
+
+@dataclass(frozen=True)
+class Number:
+    """Finite numbers between two bounds, where there are any.
+
+    >>> Number(0, 1).read("rho", 1)
+    1.0
+    """
+
+    least: float = -math.inf
+    most: float = math.inf
+    given_as = float
+
+    @property
+    def legal(self) -> str:
+        """In words."""
+        if self.most < math.inf:
+            return f"a number from {self.least:g} to {self.most:g}"
+        return f"a finite number, {self.least:g} or more" if self.least > -math.inf else "a finite number"
+
+    def read(self, name: str, value: Any) -> float:
+        """A plain float."""
+        try:
+            number = math.nan if isinstance(value, str | bytes | bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number) or not self.least <= number <= self.most:
+            raise refused(name, self.legal, value)
+        return number
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or false."""
+
+    legal = "true or false"
+    given_as = bool
+
+    def read(self, name: str, value: Any) -> bool:
+        """A plain bool."""
+        if not isinstance(value, bool):
+            raise refused(name, self.legal, value)
+        return value
+
+
+@dataclass(frozen=True)
+class Text:
+    """Any text."""
+
+    legal = "text"
+    given_as = str
+
+    def read(self, name: str, value: Any) -> str:
+        """The text."""
+        if not isinstance(value, str):
+            raise refused(name, self.legal, value)
+        return value
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A name out of a table, which may grow while the program runs; `also` holds names that stand for a choice.
+
+    >>> OneOf("colour", {"red": 1}, also=("auto",)).legal
+    'one of auto, red'
+    """
+
+    what: str
+    table: Mapping[str, Any] = dataclasses.field(compare=False)
+    also: tuple[str, ...] = ()
+    given_as = str
+
+    @property
+    def names(self) -> list[str]:
+        """All legal names."""
+        return [*self.also, *self.table]
+
+    @property
+    def legal(self) -> str:
+        """In words."""
+        return f"one of {', '.join(self.names)}"
+
+    def read(self, name: str, value: Any) -> str:
+        """The name."""
+        if not isinstance(value, str):
+            raise refused(name, "a name", value)
+        choose(self.what, value, dict.fromkeys(self.names))
+        return value
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two whole numbers, or none; on the command line 3,4 or none.
+
+    >>> Pair().read("dac", "3,4"), Pair().read("dac", [5, 3]), Pair().read("dac", "none")
+    ((3, 4), (5, 3), None)
+    """
+
+    legal = "a pair of whole numbers such as 3,4, or none"
+    given_as = str
+
+    def read(self, name: str, value: Any) -> tuple[int, int] | None:
+        """A tuple of two, or None."""
+        if value is None or value == "none":
+            return None
+        parts = value.split(",") if isinstance(value, str) else value
+        try:
+            first, second = (Whole().read(name, int(part) if isinstance(part, str) else part) for part in parts)
+        except (TypeError, ValueError):
+            raise refused(name, self.legal, value) from None
+        return first, second
+
+
+@dataclass(frozen=True)
+class WholeOr:
+    """A word, or a whole number from 1 on.
+
+    >>> WholeOr("task").read("candidates", "20")
+    20
+    """
+
+    word: str
+    given_as = str
+
+    @property
+    def legal(self) -> str:
+        """In words."""
+        return f"'{self.word}' or a whole number, 1 or more"
+
+    def read(self, name: str, value: Any) -> str | int:
+        """The word, or a plain int."""
+        if value == self.word:
+            return self.word
+        try:
+            return Whole(1).read(name, int(value) if isinstance(value, str) else value)
+        except ValueError:
+            raise refused(name, self.legal, value) from None
+
+
+@dataclass(frozen=True)
+class NamedValues:
+    """Values by name; on the command line NAME=VALUE, again and again."""
+
+    legal = "a table of names and values"
+    given_as = list
+
+    def read(self, name: str, value: Any) -> dict[str, Any]:
+        """A dictionary of scalars."""
+        if not isinstance(value, Mapping) or not all(map(is_scalar, [*value, *value.values()])):
+            raise refused(name, self.legal, value)
+        return dict(value)
+
+
+def is_scalar(value: object) -> bool:
+    """Whether this is a single value, as a file holds it."""
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a field says of itself.
+
+    `panel` is the heading it stands under in help. `default_words` says what a default of None stands for. `pace`: sets
+    how fast a run is, not what it is. `axis`: a study can vary it. `introduced` is the value that runs from before the
+    field had, frozen when the field was added: a file without the field has it, and a run that holds it has the same
+    identity as before.
+    """
+
+    kind: Kind
+    help: str
+    panel: str = ""
+    default_words: str | None = None
+    metavar: str | None = None
+    optional: bool = False
+    pace: bool = False
+    axis: bool = True
+    introduced: Any = ALWAYS
+
+
+def described(kind: Kind, default: Any = MISSING, *, help: str, **more: Any) -> Any:
+    """A field of a data class that describes itself: see `Setting`.
+
+    >>> @dataclass(frozen=True)
+    ... class Plan:
+    ...     batch: int = described(Whole(1), 32, help="Rows per step.")
+    >>> settings_of(Plan)["batch"].help
+    'Rows per step.'
+    """
+    own = Setting(kind, help, optional=default is None or more.pop("optional", False), **more)
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata={"setting": own})
+    return dataclasses.field(default=default, metadata={"setting": own})
+
+
+def settings_of(kind: Any) -> dict[str, Setting]:
+    """The settings of a data class by name, in its order."""
+    return {each.name: each.metadata["setting"] for each in dataclasses.fields(kind) if "setting" in each.metadata}
+
+
+def check_settings(plan: Any) -> None:
+    """Put every setting of a data class into its own type, or refuse it; for `__post_init__`."""
+    for name, own in settings_of(plan).items():
+        value = getattr(plan, name)
+        if value is not None or not own.optional:
+            object.__setattr__(plan, name, own.kind.read(name, value))
+
+
+def default_of(kind: Any, name: str) -> Any:
+    """The default of a field; MISSING where it has none."""
+    own = next(each for each in dataclasses.fields(kind) if each.name == name)
+    return own.default if own.default_factory is MISSING else own.default_factory()
+
+
+def to_plain(plan: Any) -> dict[str, Any]:
+    """The settings of a data class as plain data, as a file will give them back.
+
+    >>> @dataclass(frozen=True)
+    ... class Plan:
+    ...     dac: tuple[int, int] | None = described(Pair(), (3, 4), help="…", optional=True)
+    >>> to_plain(Plan())
+    {'dac': [3, 4]}
+    """
+    values = {name: getattr(plan, name) for name in settings_of(plan)}
+    found: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return found
+
+
+def from_plain(
+    kind: Callable[..., T], what: str, plain: Mapping[str, Any], known: Mapping[str, Setting] | None = None
+) -> T:
+    """A data class from plain data of anyone's: the very settings it has, each checked.
+
+    A setting that the data lack takes the value that it had before there was such a field.
+    """
+    known = settings_of(kind) if known is None else known
+    strange = [str(name)[:60] for name in plain if name not in known]
+    if strange:
+        raise UsageError(
+            f"A stored {what} has '{strange[0]}', which this version of odedm does not know. Known: {', '.join(known)}."
+        )
+    values = {name: own.introduced for name, own in known.items() if own.introduced is not ALWAYS} | dict(plain)
+    missing = [name for name in known if name not in values]
+    if missing:
+        raise UsageError(f"A stored {what} lacks '{missing[0]}'; it has {', '.join(map(str, plain))}.")
+    return kind(**values)
+
+
+def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the plain data decides what a run is: not its pace, and nothing that is as it was before its field."""
+    known = settings_of(kind)
+
+    def counts(name: str, value: Any) -> bool:
+        own = known.get(name)
+        return own is None or not (own.pace or (own.introduced is not ALWAYS and own.introduced == value))
+
+    return {name: value for name, value in plain.items() if counts(name, value)}

@@ -1,0 +1,46 @@
+"""Starts programs of this package in processes of their own, which import nothing from the current folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def start_program(module: str, *words: str) -> subprocess.Popen[bytes]:
+    """A module of this very installation as a program, with pipes to its input and from its output.
+
+    Not by `multiprocessing`, which would run a caller's script again. A module that lies in the current folder, beside
+    someone's data, is never found: `-P`, and no relative entry of PYTHONPATH.
+    """
+    here = Path.cwd().resolve()
+    given = [Path(each) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(each)]
+    paths = [PACKAGE.parent, *(each for each in given if each.resolve() not in (here, PACKAGE.parent))]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONSAFEPATH": "1"},
+    )
+
+
+def cores() -> int:
+    """How many cores this process may use.
+
+    >>> cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def close_pipes(process: subprocess.Popen[bytes]) -> None:
+    """Close both pipes; one whose other end is gone is closed too."""
+    for pipe in (process.stdin, process.stdout):
+        try:
+            if pipe is not None:
+                pipe.close()
+        except OSError:
+            pass  # its reader is gone; nothing of it is needed any more

@@ -1,0 +1,100 @@
+"""Opens data sets: those built in, those imported before, and paths, which are imported first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odedm.core.errors import UsageError
+from odedm.core.registry import DATASETS
+from odedm.data import cache
+from odedm.data.cache import TENSORS, Manifest
+from odedm.data.importer import import_path
+from odedm.data.published import PUBLISHED
+from odedm.data.tensor_file import COLUMNS
+
+if TYPE_CHECKING:
+    from odedm.data.image_workers import Watch
+    from odedm.stream.dataset import Dataset
+
+
+def open_data(
+    name_or_path: str | Path,
+    tasks: int | None = None,
+    size: int | None = None,
+    seed: int = 0,
+    *,
+    watch: Watch | None = None,
+) -> Dataset:
+    """Open a data set by its name, built in or imported, or straight from a folder, archive or array file.
+
+    A path is imported first, under a name made of its own and its content's; the next time it opens at once.
+
+    Args:
+        name_or_path: a name in `odedm data list`, or where pictures or arrays are.
+        tasks: into how many tasks the classes are split; what the import noted unless given.
+        size: makes pictures [c, size, size]; without it all must have one size.
+        seed: which rows are held out where there is no test part.
+        watch: is called with what is going on, how much of it is done, and how much there is in all.
+
+    Returns:
+        The data set: images [n, c, h, w], uint8 or float32, or vectors [n, d], float32, mapped from the disk.
+
+    >>> import tempfile, unittest.mock
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict("os.environ", ODEDM_DATA=folder):
+    ...     np.savez(f"{folder}/mine.npz", x=np.zeros((40, 28, 28), np.uint8), y=np.arange(40) % 4)
+    ...     data = open_data(f"{folder}/mine.npz")
+    >>> data.classes, data.shape, len(data.image), len(data.test_image), data.tasks
+    (4, (1, 28, 28), 32, 8, 2)
+    """
+    if name_or_path in DATASETS:
+        data: Dataset = DATASETS[str(name_or_path)].load()()
+        return data if tasks is None else replace(data, tasks=tasks)
+    return _open(find_or_import(name_or_path, size, seed, watch=watch), tasks)
+
+
+def find_or_import(
+    name_or_path: str | Path, size: int | None = None, seed: int = 0, *, watch: Watch | None = None
+) -> Manifest:
+    """The manifest of a data set that is then certain to be here: looked up by name, or imported from a path."""
+    name, path = str(name_or_path), Path(name_or_path).expanduser()
+    if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and path.exists():
+        return import_path(path, size=size, seed=seed, watch=watch)
+    manifest = cache.find(name)
+    if size is not None and manifest.shape[1:] != (size, size):
+        raise UsageError(
+            f"'{name}' was imported with rows of shape {manifest.shape}, not at size {size}: import it once more, "
+            f"`odedm data import PATH --as NAME --size {size}`."
+        )
+    return manifest
+
+
+def _open(manifest: Manifest, tasks: int | None) -> Dataset:
+    """The cached tensors, mapped into memory: nothing is read before it is used."""
+    import torch
+    from safetensors import SafetensorError, safe_open
+
+    from odedm.stream.dataset import Dataset, constants
+
+    path = cache.root() / manifest.name / TENSORS
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            image, label, test_image, test_label = (file.get_tensor(name) for name in COLUMNS)
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"The tensors of '{manifest.name}' cannot be read ({error}). Import it again.") from error
+    kind, unit = (torch.uint8, 255.0) if manifest.dtype == "U8" else (torch.float32, 1.0)
+    for rows, numbers, many in zip((image, test_image), (label, test_label), manifest.rows, strict=True):
+        low, high = (int(edge) for edge in numbers.aminmax())
+        same = tuple(rows.shape) == (many, *manifest.shape) and rows.dtype == kind
+        if not same or low < 0 or high >= len(manifest.class_names):
+            raise UsageError(
+                f"The tensors of '{manifest.name}' are not what its manifest says. Remove '{path.parent}' and retry."
+            )
+    mean, deviation = (torch.tensor(each, dtype=torch.float64) for each in (manifest.mean, manifest.deviation))
+    tasks = manifest.tasks if tasks is None else tasks
+    transform = constants(mean, deviation, unit, pad=manifest.pad, flip=manifest.flip, image=len(manifest.shape) == 3)
+    return Dataset(
+        manifest.name, image, label, test_image, test_label, manifest.class_names, transform, tasks, manifest.checksum
+    )

@@ -1,0 +1,160 @@
+"""Engines: where jobs are done. Chosen here, for one job this very process, for several its workers, or Ray."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from odedm.core.configuration import Number, OneOf, Text, Whole, check_settings, described
+from odedm.core.errors import UsageError
+from odedm.core.processes import cores
+from odedm.execute.job import Event, Job
+from odedm.execute.lanes import Lanes
+
+if TYPE_CHECKING:
+    from odedm.stream.dataset import Dataset
+
+ENGINES = {
+    "local": "Processes of this machine; on its GPU several lanes in one of them.",
+    "ray": "Ray: tasks on one machine or many.",
+}
+GPU_LANES = 8
+"""Runs that share one GPU: more of them gain nothing, the card is full."""
+
+
+class Engine(Protocol):
+    """Where jobs are done: started, told of by events, closed whatever happens."""
+
+    lanes: int
+
+    def fits(self, job: Job, *, alone: bool = False) -> bool:
+        """Whether this job can start now; `alone`: with no other in its process."""
+        ...
+
+    def start(self, job: Job, *, alone: bool = False) -> None:
+        """Begin a job."""
+        ...
+
+    def events(self, timeout: float) -> Iterator[Event]:
+        """What has happened since, or nothing when the time is over."""
+        ...
+
+    def close(self) -> None:
+        """Stop what is under way, its state being stored where that is possible."""
+        ...
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where runs happen; what is None is chosen automatically.
+
+    Args:
+        engine: "local" or "ray".
+        lanes: runs side by side.
+        address: of a running Ray cluster; without one a Ray of this machine is started.
+        cpus, gpus: what one run takes on Ray.
+    """
+
+    lanes: int | None = described(
+        Whole(1), None, help="Runs side by side.", panel="Where", default_words="chosen automatically"
+    )
+    engine: str = described(OneOf("engine", ENGINES), "local", help="This machine, or Ray.", panel="Where")
+    address: str | None = described(
+        Text(), None, help="A running Ray cluster, e.g. auto.", panel="Where", default_words="start one here"
+    )
+    cpus: float = described(Number(0), 1.0, help="CPUs that one run takes (ray).", panel="Where")
+    gpus: float = described(Number(0), 0.0, help="Part of a GPU that one run takes, e.g. 0.125 (ray).", panel="Where")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if not self.elsewhere and (self.address is not None or self.gpus):
+            raise UsageError("--address and --gpus are for --engine ray; leave them out, or add it.")
+        if self.elsewhere and not self.cpus and not self.gpus:
+            raise UsageError("--cpus and --gpus are what one run takes; with --engine ray they cannot both be 0.")
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether runs may happen on other machines."""
+        return self.engine == "ray"
+
+    def device(self, asked: str) -> str:
+        """What device to plan for: on Ray a run has a GPU exactly where it is given a part of one."""
+        if not self.elsewhere:
+            return asked
+        if asked == "cuda" and not self.gpus:
+            raise UsageError("--device cuda with --engine ray needs --gpus, the part of a GPU that one run takes.")
+        return "cuda" if self.gpus and asked != "cpu" else "cpu"
+
+
+class ThisProcess:
+    """An engine of one lane in this very process: what a single job needs, without the wait for a worker."""
+
+    lanes = 1
+
+    def __init__(self) -> None:
+        self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._lanes = Lanes(self._heard.put)
+
+    def fits(self, job: Job, *, alone: bool = False) -> bool:
+        """Whether nothing is under way."""
+        del job, alone
+        return self._lanes.join(0)
+
+    def start(self, job: Job, *, alone: bool = False) -> None:
+        """Begin in a thread."""
+        del alone
+        self._lanes.start(job)
+
+    def events(self, timeout: float) -> Iterator[Event]:
+        """What the lane reports."""
+        with suppress(queue.Empty):
+            event = self._heard.get(timeout=timeout)
+            while True:
+                yield event
+                event = self._heard.get_nowait()
+
+    def close(self) -> None:
+        """Let the lane store its state."""
+        self._lanes.stop()
+        self._lanes.join()
+
+
+def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> Engine:
+    """The engine that was asked for, with as many lanes as pay and fit."""
+    if placement.elsewhere:
+        from odedm.execute.ray_engine import Cluster
+
+        lanes = None if placement.lanes is None else min(placement.lanes, len(jobs))
+        return Cluster(lanes, address=placement.address, cpus=placement.cpus, gpus=placement.gpus)
+    lanes = lanes_here(jobs, placement, data)
+    if len(jobs) == 1:
+        return ThisProcess()
+    from odedm.execute.workers import Workers
+
+    return Workers(lanes, slots=lanes if jobs[0].experiment.device == "cuda" else 1)
+
+
+def lanes_here(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> int:
+    """How many runs go side by side on this machine: as many as there are cores or room for, unless it is given."""
+    from odedm.execute.memory_estimate import fitting_lanes
+    from odedm.training.resolve import Prepared
+
+    wished = min(placement.lanes or choose_lanes(jobs), len(jobs))
+    runs = [Prepared(job.experiment, data[job.experiment.data]) for job in jobs]
+    return fitting_lanes(runs, wished, given=placement.lanes is not None)
+
+
+def choose_lanes(jobs: Sequence[Job]) -> int:
+    """As many as there are cores for the threads each run asks for; on a GPU as many as fill it.
+
+    >>> choose_lanes([])
+    1
+    """
+    if not jobs:
+        return 1
+    if any(job.experiment.device == "cuda" for job in jobs):
+        return max(1, min(len(jobs), GPU_LANES, cores()))
+    return max(1, min(len(jobs), cores() // max(job.experiment.threads for job in jobs)))

@@ -1,0 +1,63 @@
+"""The program of a worker process: jobs come in as lines on standard input, events go out as lines on standard output.
+
+It ends when its input does, and so with its parent, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from odedm.execute.job import Event, Job, event_to_text
+from odedm.execute.lanes import Lanes
+
+STOP = "stop"
+ENDED = 128 + signal.SIGTERM
+
+
+def main() -> None:
+    """Do jobs until there are no more."""
+    events = os.dup(1)
+    os.dup2(2, 1)  # whatever prints, prints on the error stream: this one is for events
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    if len(sys.argv) > 1:
+        faulthandler.enable(Path(sys.argv[1]).open("w"), all_threads=True)  # noqa: SIM115 - open until the end
+    writing = threading.Lock()
+
+    def emit(event: Event) -> None:
+        line = event_to_text(event).encode() + b"\n"
+        with writing:
+            try:
+                while line:
+                    line = line[os.write(events, line) :]
+            except OSError:  # nobody listens any more
+                os._exit(1)
+
+    lanes = Lanes(emit)
+
+    def ended(*_: object) -> None:
+        """Asked to end by the system: the lanes store their state, and the parent starts them again elsewhere."""
+        lanes.stop()
+        threading.Thread(target=lambda: (lanes.join(), os._exit(ENDED)), daemon=True).start()
+
+    signal.signal(signal.SIGTERM, ended)
+    for line in sys.stdin:
+        if json.loads(line) == STOP:
+            lanes.stop()
+            lanes.join()
+            break
+        lanes.start(Job.from_text(line))
+    else:  # a parent that was killed: a lane would hold its run's lock for ever, so it ends as if killed itself
+        os._exit(1)
+    with contextlib.suppress(OSError):
+        os.close(events)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Lists every figure of a report by its name, and writes figures to files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from odedm.core.errors import UsageError
+from odedm.core.files import write_bytes, write_text
+from odedm.report.figures import comparisons, curves, memory_contents, pictures
+from odedm.report.figures.choices import sample_stories
+from odedm.report.figures.matrices import accuracy_matrices
+from odedm.report.figures.projection import memory_projection
+from odedm.report.figures.style import Panel
+from odedm.report.figures.timings import dac_runtime, seconds_by_phase
+from odedm.report.summary import Table
+from odedm.study.dac_timing_plan import Measured
+
+
+def report_figures(table: Table, most: int | None = None, timed: Sequence[Measured] = ()) -> dict[str, list[Panel]]:
+    """What can be drawn from these runs and timings; a figure without a panel has nothing to show.
+
+    With `most`, figures that have a panel for each group show only the first so many groups.
+    """
+    groups, shown = table.groups, table.groups[:most]
+    if not groups:
+        return {"runtime": dac_runtime(timed)}
+    return {
+        "differences": comparisons.difference_plot(table),
+        "forgetting": curves.forgetting_curves(groups),
+        "anytime": curves.anytime_curves(groups),
+        "matrices": accuracy_matrices(shown),
+        "ablation": comparisons.ablation_bars(groups),
+        "capacity": comparisons.accuracy_over_capacity(groups),
+        "share": comparisons.accuracy_over_share(groups),
+        "classes": memory_contents.memory_by_class(shown),
+        "density": memory_contents.memory_density(shown),
+        "growth": memory_contents.memory_growth(shown),
+        "projection": memory_projection(groups),
+        "pictures": pictures.long_term_pictures(shown),
+        "selections": pictures.pictures_by_distance(groups),
+        "stories": sample_stories(groups),
+        "seconds": [seconds_by_phase(groups)],
+        "runtime": dac_runtime(timed),
+    }
+
+
+def save_figures(figures: dict[str, list[Panel]], folder: Path) -> list[Path]:
+    """Write every panel as PNG and SVG, and the data behind it as CSV: `<figure>-<number>.png`, `.svg`, `.csv`."""
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, panels in figures.items():
+            drawn = [(panel.drawing, panel.data) for panel in panels if panel.drawing is not None]
+            for place, (drawing, data) in enumerate(drawn, start=1):
+                stem = f"{name}-{place}" if len(drawn) > 1 else name
+                png, svg, table = (folder / f"{stem}.{ending}" for ending in ("png", "svg", "csv"))
+                write_bytes(png, drawing.png())
+                write_text(svg, drawing.svg())
+                write_text(table, data)
+                written += [png, svg, table]
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write figures into '{folder}': {error.strerror or error}. Give a folder you may write to."
+        ) from error
+    return written

@@ -1,0 +1,44 @@
+"""Reads results of older formats as this version would have written them: the one place that knows of the past."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odedm.core.errors import UsageError
+
+FIRST, SECOND = "odedm.result/1", "odedm.result/2"
+
+NATIVE = {"fdr": "task-quota", "icarl": "herded", "puridiver": "purity"}
+"""What `native` stood for in results of the first format; of every other method the reservoir."""
+SINKHORN = {"epsilon": 0.05, "pair_epsilon": 0.1, "ground": "auto"}
+"""What None stood for there."""
+
+
+def upgraded(plain: dict[str, Any], where: str) -> dict[str, Any]:
+    """A result as plain data in today's format; one of an unknown format comes back as it is."""
+    if plain["schema"] != FIRST:
+        return plain
+    try:
+        return _from_first(plain)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"The result '{where}' of the format '{FIRST}' cannot be read: {error!r}.") from None
+
+
+def _from_first(plain: dict[str, Any]) -> dict[str, Any]:
+    """Names in, hyper-parameters beside the method; replay and its weight with the memory; class names outside."""
+    plan = dict(plain["experiment"])
+    method, memory = dict(plan["method"]), dict(plan["memory"])
+    name, replay, gamma = method.pop("name"), plan.pop("replay", None), plan.pop("gamma", None)
+    own = NATIVE.get(name, "reservoir")
+    if memory["name"] == "native":
+        memory["policy"] = memory.get("policy") or own
+        if memory["policy"] == "reservoir":
+            memory = {"name": "reservoir", "capacity": memory["capacity"]}
+    elif memory["name"] == "odedm":
+        short = memory.pop("short")
+        memory |= {"short_policy": own if short == "native" else short, "replay": replay, "gamma": gamma}
+        if memory["distance"] == "sinkhorn":
+            memory |= {key: value for key, value in SINKHORN.items() if memory.get(key) is None}
+    classes = plan.pop("classes")
+    experiment = {**plan, "method": name, "options": method, "memory": memory}
+    return {**plain, "schema": SECOND, "experiment": experiment, "classes": classes}

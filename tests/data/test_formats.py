@@ -1,0 +1,229 @@
+"""What is decoded is what was put in: pixels, labels, names and order, of every format."""
+
+import sys
+
+import numpy as np
+import pytest
+from forge import (
+    cifar10_binary,
+    cifar10_python,
+    cifar100_binary,
+    cifar100_python,
+    cifar_rows,
+    folder,
+    noise,
+    pets,
+    png,
+    small,
+    tar,
+    tiny_imagenet,
+    zipped,
+)
+
+from odedm import UsageError
+from odedm.data.arrays import load_arrays
+from odedm.data.formats import read
+from odedm.data.images import Fit, decode, probe
+from odedm.data.published import PUBLISHED
+
+FORGERIES = {
+    "cifar10": ((50, 10), cifar10_binary, cifar10_python),
+    "cifar100": ((200, 100), cifar100_binary, cifar100_python),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+@pytest.mark.parametrize("version", [1, 2], ids=["binary", "python"])
+@pytest.mark.parametrize("packed", [True, False], ids=["archive", "folder"])
+def test_both_versions_of_cifar_packed_or_not(name, version, packed, tmp_path, monkeypatch):
+    rows, *makers = FORGERIES[name]
+    known = small(monkeypatch, name, rows)
+    files = makers[version - 1]()
+    path = tar(tmp_path / "c.tar.gz", files) if packed else folder(tmp_path / "c", files)
+    found = read(path, name)
+    assert found.published is known
+    assert found.class_names == known.class_names
+    assert found.image.shape == (rows[0], 3, 32, 32)
+    assert found.test_image.shape == (rows[1], 3, 32, 32)
+    first_rows = rows[0] // (5 if name == "cifar10" else 1)
+    image, label = cifar_rows(first_rows, known.classes, 0 if name == "cifar10" else rows[0])
+    np.testing.assert_array_equal(found.image[:first_rows].reshape(first_rows, -1), image)
+    np.testing.assert_array_equal(found.label[:first_rows], label)
+    test_image, test_label = cifar_rows(rows[1], known.classes, 5 if name == "cifar10" else rows[1])
+    np.testing.assert_array_equal(found.test_image.reshape(rows[1], -1), test_image)
+    np.testing.assert_array_equal(found.test_label, test_label)
+
+
+def test_the_published_names_are_the_official_ones():
+    assert PUBLISHED["cifar10"].class_names[:3] == ("airplane", "automobile", "bird")
+    fine = PUBLISHED["cifar100"].class_names
+    assert len(fine) == 100
+    assert list(fine) == sorted(fine)
+    assert (fine[0], fine[1], fine[99]) == ("apple", "aquarium_fish", "worm")
+    for known in PUBLISHED.values():
+        assert known.classes % known.tasks == 0
+
+
+def test_tiny_imagenet_follows_wnids_and_tests_on_the_annotated_pictures(tmp_path, monkeypatch):
+    small(monkeypatch, "tiny-imagenet", (6, 4), classes=2)
+    found = read(zipped(tmp_path / "t.zip", tiny_imagenet()))
+    assert found.class_names == ("Egyptian cat", "reel"), "the order of wnids.txt, not of the numbers"
+    assert found.train.labels == [0, 0, 0, 1, 1, 1]
+    assert all(name.split("/")[2] == ("n00000002", "n00000001")[label] for name, label in pairs(found.train))
+    assert found.test.names[0].endswith("val/images/val_0.JPEG")
+    assert found.test.labels == [0, 0, 1, 1]
+
+
+def pairs(part):
+    return zip(part.names, part.labels, strict=True)
+
+
+def test_imagenet_r_is_split_by_the_seed_in_fifths(tmp_path, monkeypatch):
+    small(monkeypatch, "imagenet-r", (16, 4), classes=2)
+    files = {f"imagenet-r/{wnid}/{n}.jpg": png(form="JPEG") for wnid in ("n00000009", "n00000003") for n in range(10)}
+    files["imagenet-r/README.txt"] = b"All of them:\nn00000003 goldfish\nn00000009 great white shark\n"
+    path = tar(tmp_path / "r.tar", files, packed=False)
+    first, again, other = (read(path, "imagenet-r", seed=seed) for seed in (0, 0, 1))
+    assert first.class_names == ("goldfish", "great white shark")
+    assert first.test.names == again.test.names != other.test.names
+    assert first.test.labels == [0, 0, 1, 1]
+    assert not set(first.train.names) & set(first.test.names)
+    assert (first.size, first.resize) == (224, 256)
+
+
+FOLDERS = {
+    "train and test": (pets(), (8, 4)),
+    "train and val": ({name.replace("test/", "val/"): content for name, content in pets().items()}, (8, 4)),
+    "train alone": ({name: content for name, content in pets(train=5).items() if "train" in name}, (8, 2)),
+    "classes alone": ({name[6:]: content for name, content in pets(train=5).items() if "train" in name}, (8, 2)),
+    "wrapped twice": ({f"a/b/{name}": content for name, content in pets().items()}, (8, 4)),
+    "folders inside classes": ({name.replace("/0", "/x/y/0"): content for name, content in pets().items()}, (8, 4)),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_image_folders_of_every_layout(case, tmp_path):
+    files, rows = FOLDERS[case]
+    found = read(folder(tmp_path / "x", files))
+    assert found.class_names == ("ant", "bee")
+    assert (len(found.train.names), len(found.test.names)) == rows
+    for part in (found.train, found.test):
+        assert all(("ant", "bee")[label] in name for name, label in pairs(part))
+
+
+def test_what_is_no_picture_is_skipped_and_counted(tmp_path):
+    junk = ["README.md", ".DS_Store", "train/ant/notes.txt", "train/ant/._0.png", "__MACOSX/train/ant/0.png"]
+    found = read(zipped(tmp_path / "x.zip", pets() | dict.fromkeys(junk, b"junk")))
+    assert found.skipped == len(junk)
+    assert len(found.train.names) == 8
+
+
+def test_known_classes_come_in_official_order_whatever_the_folders_are_called(tmp_path, monkeypatch):
+    small(monkeypatch, "cifar10", (20, 10))
+    names = ["Airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "TRUCK"]
+    found = read(folder(tmp_path / "x", pets(names, 2, 1, (32, 32))), "cifar10")
+    assert found.class_names == PUBLISHED["cifar10"].class_names
+    assert [found.train.names[row].split("/")[1] for row in range(0, 20, 2)] == names
+    numbered = read(folder(tmp_path / "y", pets([str(n) for n in range(10)], 2, 1, (32, 32))), "cifar10")
+    assert numbered.class_names == PUBLISHED["cifar10"].class_names
+
+
+def test_numbered_folders_are_in_the_order_of_their_numbers(tmp_path):
+    found = read(folder(tmp_path / "x", pets([str(number) for number in range(12)])))
+    assert found.class_names == tuple(str(number) for number in range(12))
+
+
+def test_a_picture_is_decoded_to_its_own_pixels():
+    content, array = noise(1, (5, 7))
+    assert probe(content) == (3, 7, 5)
+    np.testing.assert_array_equal(decode(content, Fit(3, 7, 5)), array.transpose(2, 0, 1))
+    content, array = noise(1, (5, 7), channels=1)
+    np.testing.assert_array_equal(decode(content, Fit(1, 7, 5))[0], array)
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "expected"),
+    [("L", 9, (9, 9, 9)), ("RGBA", (1, 2, 3, 0), (1, 2, 3)), ("P", 0, (0, 0, 0)), ("1", 1, (255, 255, 255))],
+)
+def test_other_modes_become_colour(mode, colour, expected):
+    assert decode(png(colour, mode=mode), Fit(3, 8, 8))[:, 0, 0].tolist() == list(expected)
+
+
+def test_cmyk_becomes_colour():
+    assert decode(png((0, 0, 0, 0), mode="CMYK", form="JPEG"), Fit(3, 8, 8)).min() > 250
+
+
+def test_another_size_keeps_proportions_and_the_middle():
+    from PIL import Image
+
+    array = np.zeros((10, 30, 3), np.uint8)
+    array[:, 10:20] = 200
+    file = __import__("io").BytesIO()
+    Image.fromarray(array).save(file, "PNG")
+    assert decode(file.getvalue(), Fit(3, 10, 10, 10)).min() == 200, "the middle third and nothing else"
+    assert decode(file.getvalue(), Fit(3, 5, 5, 5)).shape == (3, 5, 5)
+    assert decode(file.getvalue(), Fit(3, 7, 7, 8)).shape == (3, 7, 7)
+
+
+X, Y = np.arange(60, dtype=np.uint8).reshape(10, 2, 3), np.arange(10) % 2
+ARRAYS = {
+    "x and y": {"x": X, "y": Y},
+    "with a test part": {"x": X, "y": Y, "x_test": X[:2], "y_test": Y[:2]},
+    "as Keras does": {"x_train": X, "y_train": Y, "x_test": X[:2], "y_test": Y[:2]},
+    "as here": {"image": X, "label": Y, "test_image": X[:2], "test_label": Y[:2]},
+    "labels in a column": {"train_images": X, "train_labels": Y[:, None], "test_images": X[:2], "test_labels": Y[:2]},
+    "columns first": {"x": np.asfortranarray(X), "y": Y},
+}
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_arrays_by_every_name(case, tmp_path):
+    arrays = ARRAYS[case]
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    (tmp_path / "folder").mkdir()
+    for name, array in arrays.items():
+        np.save(tmp_path / "folder" / f"{name}.npy", array)
+    first = next(iter(arrays))
+    for found in (
+        load_arrays(tmp_path / "a.npz"),
+        load_arrays(tmp_path / "folder"),
+        load_arrays(tmp_path / "folder" / f"{first}.npy"),
+    ):
+        assert found.class_names == ("0", "1")
+        rows = {tuple(row.ravel()) for row in (*found.image, *found.test_image)}
+        assert rows == {tuple(row.ravel()) for row in X}
+        for row, label in zip(found.image, found.label, strict=True):
+            assert Y[row.ravel()[0] // 6] == label
+
+
+def test_vectors_and_class_names_from_arrays(tmp_path):
+    np.savez(tmp_path / "v.npz", x=np.random.default_rng(0).normal(size=(10, 4)), y=Y, class_names=["no", "yes"])
+    found = load_arrays(tmp_path / "v.npz")
+    assert found.image.dtype == np.float32
+    assert found.class_names == ("no", "yes")
+
+
+def test_a_saved_hugging_face_data_set(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    contents = [noise(seed) for seed in range(10)]
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "ant"])})
+    rows = {"img": [{"bytes": content, "path": None} for content, _ in contents], "label": [n % 2 for n in range(10)]}
+    part = datasets.Dataset.from_dict(rows, features=features)
+    datasets.DatasetDict({"train": part, "test": part.select(range(4))}).save_to_disk(str(tmp_path / "hf"))
+    found = read(tmp_path / "hf")
+    assert found.class_names == ("cat", "ant"), "names in the order of their labels"
+    np.testing.assert_array_equal(found.image, np.stack([array.transpose(2, 0, 1) for _, array in contents]))
+    assert found.label.tolist() == [0, 1] * 5
+    assert len(found.test_label) == 4
+    part.save_to_disk(str(tmp_path / "one"))
+    assert len(read(tmp_path / "one", size=4).test_label) == 2
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UsageError, match=r"odedm\[huggingface\]"):
+        read(folder(tmp_path / "x", {"dataset_dict.json": b"{}"}))
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(UsageError, match="pip install pillow"):
+        read(folder(tmp_path / "y", {"a/b.png": b""}))

@@ -1,0 +1,185 @@
+"""The scheduler: nothing is run twice, nothing late is started, what is lost is tried again, a failure ends itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from jobs import DUAL, SMALL, Notes, Puppet, write_run
+from rich.console import Console
+
+from odedm.cli.board import Board
+from odedm.core.errors import UsageError
+from odedm.execute.eta import TimeEstimate, in_words, parse_time
+from odedm.execute.job import Lost, Stored
+from odedm.execute.planning import below, plan_jobs
+from odedm.execute.scheduler import Scheduler
+from odedm.training.hold_out import Selection
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """Two configurations, two seeds."""
+    plans = [plan.with_seed(seed) for seed in (0, 1) for plan in (SMALL, DUAL)]
+    return plan_jobs(plans, below(tmp_path / "runs")).jobs
+
+
+def run(engine, jobs, *observers, **how):
+    return Scheduler(engine, observers, how.pop("times", TimeEstimate()), **how).run(jobs)
+
+
+def test_all_jobs_are_done_in_order(jobs):
+    engine, notes = Puppet(), Notes()
+    summary = run(engine, jobs, notes)
+    assert (summary.done, summary.failed, summary.left) == (4, {}, [])
+    assert engine.started == jobs
+    assert engine.most == 2
+    assert notes.keys("started") == notes.keys("finished") == [job.key for job in jobs]
+
+
+def test_a_failure_is_told_and_the_rest_goes_on(jobs):
+    engine, notes = Puppet(), Notes()
+    engine.failing[jobs[1].key] = "It diverged."
+    summary = run(engine, jobs, notes)
+    assert summary.done == 3
+    assert summary.failed == {jobs[1].key: "It diverged."}
+    assert ("failed", jobs[1], "It diverged.") in notes.lines
+
+
+def test_a_job_whose_worker_dies_is_tried_three_times_and_the_others_go_on(jobs):
+    engine, notes = Puppet(), Notes()
+    engine.losing[jobs[0].key] = [Lost(jobs[0].key, "its process was ended by the signal SIGKILL")] * 3
+    summary = run(engine, jobs, notes)
+    assert summary.done == 3
+    assert summary.failed[jobs[0].key].startswith("In 3 tries its process was ended by the signal SIGKILL")
+    assert notes.keys("lost") == [jobs[0].key] * 2
+    assert [job.key for job in engine.started].count(jobs[0].key) == 3
+
+
+def test_what_was_lost_goes_on_first_and_does_not_start_anew(jobs):
+    fresh = [replace(job, options=replace(job.options, fresh=True)) for job in jobs]
+    engine = Puppet(lanes=1)
+    engine.losing[jobs[0].key] = [Lost(jobs[0].key, "gone")]
+    assert run(engine, fresh).done == 4
+    assert [(job.key, job.options.fresh) for job in engine.started[:3]] == [
+        (jobs[0].key, True),
+        (jobs[0].key, False),
+        (jobs[1].key, True),
+    ]
+
+
+def test_a_checkpoint_between_two_losses_gives_three_tries_again(jobs):
+    engine, key = Puppet(), jobs[0].key
+    engine.losing[key] = [Lost(key, "gone")] * 4
+
+    class Storing(Puppet):
+        def events(self, timeout):
+            for event in super().events(timeout):
+                if isinstance(event, Lost):
+                    yield Stored(key)
+                yield event
+
+    storing = Storing()
+    storing.losing = {key: [Lost(key, "gone")] * 7}
+    assert run(storing, jobs).done == 4
+    assert key in run(engine, jobs).failed
+
+
+def test_crashes_of_a_shared_process_cost_no_try_but_two_of_them_make_a_job_run_alone(jobs):
+    engine, notes, key = Puppet(), Notes(), jobs[0].key
+    engine.losing[key] = [Lost(key, "crash", True)] * 2 + [Lost(key, "crash")] * 2
+    assert run(engine, jobs, notes).done == 4
+    assert engine.alone == [key] * 3, "alone from the second crash on, and only then its tries count"
+    engine.losing[key] = [Lost(key, "crash", True)] * 2 + [Lost(key, "crash")] * 3
+    assert "In 3 tries crash" in run(engine, jobs).failed[key]
+
+
+def test_a_run_on_other_data_is_a_failure(jobs):
+    engine = Puppet(lambda job: write_run(replace(job, checksum="other")))
+    assert "other data" in run(engine, jobs[:1]).failed[jobs[0].key]
+
+
+def test_a_run_that_is_not_the_one_asked_for_is_a_failure(jobs):
+    summary = run(Puppet(), jobs[:1], check=lambda _, result: f"It was made by odedm {result.provenance['odedm']}.")
+    assert summary.failed == {jobs[0].key: "It was made by odedm 0.1.0."}
+
+
+def test_a_trial_gives_its_score_and_no_folder(jobs):
+    trial = replace(jobs[0], key="t", select=Selection())
+    assert run(Puppet(), [trial]).scores == {"t": 42.0}
+    assert not jobs[0].folder.exists()
+
+
+def test_nothing_starts_that_would_end_after_the_budget(jobs):
+    now = 0.0
+
+    def write(job):
+        nonlocal now
+        now += 10.0
+        return write_run(job, seconds=10.0)
+
+    engine = Puppet(write, lanes=1)
+    summary = run(engine, jobs, until=25.0, now=lambda: now)
+    assert summary.done == 2
+    assert summary.left == jobs[2:]
+    assert [job.key for job in engine.started] == [job.key for job in jobs[:2]]
+
+
+def test_the_nearest_measured_run_tells_the_time(jobs):
+    times, rows = TimeEstimate(), jobs[0].rows
+    assert times.expect(jobs[0]) is None
+    times.learn(jobs[0].experiment.describe(), rows, 10.0)
+    assert times.expect(jobs[1]) == pytest.approx(10.0)  # another memory, but nothing nearer
+    times.learn(jobs[1].experiment.describe(), rows, 30.0)
+    assert times.expect(jobs[1]) == pytest.approx(30.0)
+    assert times.expect(jobs[2]) == pytest.approx(10.0)
+    larger = replace(jobs[0], experiment=replace(jobs[0].experiment, data="big"), rows=10 * rows)
+    assert times.expect(larger) == pytest.approx(100.0)
+    other = replace(jobs[0], experiment=replace(jobs[0].experiment, net="resnet18"))
+    assert times.expect(other) is None
+    assert times.expect(replace(jobs[0], select=Selection(tasks=2))) == pytest.approx(4.0)
+
+
+def test_the_time_left_is_known_from_the_first_finished_run_on(jobs):
+    times = TimeEstimate()
+    assert times.left([], jobs, lanes=2) is None
+    assert times.left([(jobs[0], 1.0, 0.0)], jobs[1:], lanes=2) is None, "nothing has been seen yet"
+    times.learn(jobs[0].experiment.describe(), jobs[0].rows, 10.0)
+    strange = replace(jobs[1], experiment=replace(jobs[1].experiment, net="resnet18"))
+    assert times.left([], [jobs[0], jobs[2], strange], lanes=1) == pytest.approx(30.0), "of an unknown kind the mean"
+    assert times.left([], [jobs[0], jobs[2], strange], lanes=2) == pytest.approx(20.0), "two at a time"
+    assert times.left([(jobs[0], 4.0, 0.2)], [], lanes=2) == pytest.approx(16.0), "its own pace says more"
+    assert times.left([(jobs[0], 4.0, 0.2)], [jobs[2]], lanes=1) == pytest.approx(26.0)
+    assert times.left([], [], lanes=2) is None
+
+
+@pytest.mark.parametrize("text", ["", "0", "soon", "-5", "5x", "1h2", "m30", "1e3"])
+def test_a_budget_that_is_no_time_is_refused(text):
+    with pytest.raises(UsageError, match="such as 90s"):
+        parse_time(text)
+
+
+def test_the_board_says_where_the_jobs_stand_and_never_falls_silent(jobs):
+    console = Console(record=True, width=200, force_terminal=False, file=open("/dev/null", "w"))  # noqa: SIM115
+    now = 0.0
+
+    def clock():
+        nonlocal now
+        now += 60.0
+        return now
+
+    with console.file, Board(console, 4, now=clock) as board:
+        engine = Puppet(lambda job: write_run(job, acc=70.0 if job.key == jobs[1].key else 50.0), lanes=1)
+        engine.failing[jobs[3].key] = "It diverged."
+        engine.losing[jobs[2].key] = [Lost(jobs[2].key, "its process ended with the exit code 3")]
+        run(engine, jobs, board)
+        for _ in range(5):
+            board.tick(None)
+    said = console.export_text()
+    assert "3 of 4 done" in said
+    assert "1 failed" in said
+    assert "It diverged." in said
+    assert "its process ended with the exit code 3. It goes on from its last checkpoint." in said
+    assert "best so far er · odedm ρ=0.5 · λ=20: ACC 70.0 % (1 seed)" in said
+    assert said.count("3 of 4 done") >= 5, "a line every few seconds, whatever happens"
+    assert in_words(61) == "1 min 1 s"

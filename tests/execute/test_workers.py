@@ -1,0 +1,230 @@
+"""Workers: lanes in processes. One that dies is replaced, and its job goes on from its last checkpoint."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jobs import Notes, again, job_of, run_all, same
+
+from odedm import ODEDM, Experiment
+from odedm.checkpoint.schedule import Schedule
+from odedm.execute.engine import Placement, ThisProcess, open_engine
+from odedm.execute.eta import TimeEstimate
+from odedm.execute.job import Lost, Progressed, Stored
+from odedm.execute.ray_engine import do_remotely
+from odedm.execute.scheduler import Scheduler, run_jobs
+from odedm.execute.workers import Workers
+from odedm.results.folder import EVIDENCE_FILE, FILE, find
+from odedm.results.result import Result
+from odedm.training.hold_out import Selection
+from odedm.training.observation import Observation
+from odedm.training.resolve import open_all
+
+
+def plan(seed, memory=None, **options):
+    return Experiment(
+        memory or ODEDM(30, k=2), **{"data": "blobs", "batch": 16, "seed": seed, "device": "cpu", **options}
+    )
+
+
+def many(tmp_path, number, **options):
+    return [job_of(plan(seed, **options), tmp_path / "many" / f"seed-{seed}") for seed in range(number)]
+
+
+def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
+    jobs, notes = many(tmp_path, 3), Notes()
+    beside = run_all(jobs, notes, lanes=2)
+    assert sorted(notes.keys("finished")) == sorted(job.key for job in jobs) == sorted({*notes.keys("progress")})
+    for seed, result in enumerate(beside):
+        (alone,) = run_all([job_of(plan(seed), tmp_path / "alone" / str(seed))])
+        assert same(result, alone)
+        files = [tmp_path / where / "memory.safetensors" for where in (f"many/seed-{seed}", f"alone/{seed}")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    assert [Result.load(folder / FILE) for folder in find([tmp_path / "many"])] == beside
+
+
+def test_one_process_and_several_and_another_machine_measure_the_same(tmp_path):
+    jobs = many(tmp_path, 2)
+    trial = replace(jobs[1], key="trial", select=Selection(seeds=(77,)))
+    found = []
+    for name, engine in {"several": Workers(2), "one": Workers(2, slots=2)}.items():
+        own = [again(job, tmp_path / name / job.folder.name) for job in jobs]
+        try:
+            summary = Scheduler(engine, [], TimeEstimate()).run([*own, trial])
+        finally:
+            engine.close()
+        assert (summary.done, summary.failed) == (3, {})
+        found.append(([summary.results[job.key].class_il for job in own], summary.scores))
+    assert found[0] == found[1]
+    looking = again(jobs[0], tmp_path / "looking", observation=Observation(evidence=True, anytime=2))
+    run_all([looking])
+    files = do_remotely(looking.to_text(), None)["files"]
+    assert files[EVIDENCE_FILE] == (looking.folder / EVIDENCE_FILE).read_bytes()
+    assert json.loads(files[FILE])["anytime"] == Result.load(looking.folder / FILE).anytime
+
+
+def test_one_job_needs_no_worker_and_several_do(tmp_path):
+    jobs = many(tmp_path, 2)
+    data = open_all(job.experiment for job in jobs)
+    assert isinstance(open_engine(jobs[:1], Placement(), data), ThisProcess)
+    for lanes in (1, 2):
+        engine = open_engine(jobs, Placement(lanes=lanes), data)
+        assert isinstance(engine, Workers)
+        assert (engine.lanes, engine.slots) == (lanes, 1)
+        engine.close()
+
+
+class Killer(Notes):
+    """Kills workers in the middle of their jobs, as long as there are kills left."""
+
+    def __init__(self, kills, number=signal.SIGKILL):
+        super().__init__()
+        object.__setattr__(self, "left", kills)
+        object.__setattr__(self, "number", number)
+        object.__setattr__(self, "at", {})
+
+    def __getattribute__(self, name):
+        if name == "taken_up":
+            return lambda job, process: self.at.__setitem__(job.key, process)
+        if name == "progress":
+            return self._progress
+        return super().__getattribute__(name)
+
+    def _progress(self, job, done, total):
+        if object.__getattribute__(self, "left") and total * 0.3 < done < total * 0.9:
+            object.__setattr__(self, "left", object.__getattribute__(self, "left") - 1)
+            os.kill(self.at[job.key], self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(tmp_path, number):
+    jobs = [
+        replace(job, options=replace(job.options, schedule=Schedule.parse("3 steps")))
+        for job in many(tmp_path, 3, batch=4)
+    ]
+    killer = Killer(2, number)
+    results = run_all(jobs, killer, lanes=2)
+    lost = [words for words in killer.lines if words[0] == "lost"]
+    assert len(lost) == 2
+    word = "exit code 143" if number == signal.SIGTERM else number.name
+    assert all(word in words[2] for words in lost)
+    assert sum("Going on after step" in line for line in killer.said_lines()) == 2
+    for seed, result in enumerate(results):
+        assert same(result, *run_all([job_of(plan(seed, batch=4), tmp_path / "alone" / str(seed))]))
+
+
+def test_a_crash_of_a_shared_process_sends_all_its_jobs_back(tmp_path):
+    jobs = many(tmp_path, 3, batch=4)
+    killer, engine = Killer(1, signal.SIGSEGV), Workers(3, slots=3)
+    try:
+        summary = Scheduler(engine, [killer], TimeEstimate()).run(jobs)
+    finally:
+        engine.close()
+    assert summary.failed == {}
+    lost = [words for words in killer.lines if words[0] == "lost"]
+    assert 2 <= len(lost) <= 3
+    assert all("SIGSEGV (Segmentation fault" in words[2] for words in lost), "its fault handler says where it was"
+    assert len(summary.results) == 3
+
+
+def test_an_engine_that_is_left_stores_what_is_under_way(tmp_path):
+    (job,) = many(tmp_path, 1, batch=1)
+    for engine in (ThisProcess(), Workers(1)):
+        engine.start(job)
+        while not any(isinstance(event, Progressed) for event in engine.events(1.0)):
+            pass
+        engine.close()
+        assert not job.folder.exists()
+        work = job.folder.with_name(f".{job.folder.name}.work")
+        assert list(work.glob("checkpoints/step-*"))
+
+
+def test_a_job_alone_has_a_process_of_its_own(tmp_path):
+    jobs, engine = many(tmp_path, 2, batch=2), Workers(4, slots=3)
+    processes = {}
+    try:
+        engine.start(jobs[0])
+        engine.start(jobs[1], alone=True)
+        while len(processes) < 2:
+            for event in engine.events(1.0):
+                if isinstance(event, Progressed):
+                    processes[event.key] = event.process
+    finally:
+        engine.close()
+    assert len(set(processes.values())) == 2
+
+
+def test_events_of_a_worker_that_dies_at_once_are_a_loss(tmp_path, monkeypatch):
+    monkeypatch.setattr("odedm.execute.workers.start_program", lambda *_: subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.exit(3)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE))  # fmt: skip
+    jobs = many(tmp_path, 2)
+    summary = run_jobs(jobs, open_all(job.experiment for job in jobs), Placement(lanes=2))
+    assert set(summary.failed) == {job.key for job in jobs}
+    assert all("In 3 tries its process ended with the exit code 3" in said for said in summary.failed.values())
+
+
+def test_a_module_beside_the_data_is_never_imported(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("open('ran', 'w')\nraise SystemExit('foreign code')")
+    monkeypatch.chdir(tmp_path)
+    run_all(many(tmp_path, 2), lanes=2)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("lanes", ["1", "2"])
+def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
+    out = tmp_path / "runs"
+    words = ["run", "--method", "er", "--memory", "reservoir", "--seeds", "50", "--lanes", lanes, "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "odedm", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - ignored in the background
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not list(out.glob("*/seed-*/result.json")):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Interrupted." in errors
+    assert "Traceback" not in errors
+    finished = list(out.rglob("result.json"))
+    assert 1 <= len(finished) < 50
+    for path in finished:
+        json.loads(path.read_text())
+    left = [path.name for path in out.rglob(".*")]
+    assert all(re.fullmatch(r"\.seed-\d+\.work", name) for name in left), "states of runs under way, nothing half-made"
+    assert len(left) <= int(lanes)
+    assert not list(out.rglob("lock"))
+    while _alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _alive(process.pid)
+
+
+def _alive(group):
+    """Processes of the group that are more than an entry waiting for its parent to look."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(own) == group and state != "Z":
+            found.append(stat)
+    return found
+
+
+def test_losses_and_checkpoints_cross_the_pipe():
+    from odedm.execute.job import event_from_text, event_to_text
+
+    for event in (Lost("a", "b", True), Stored("c"), Progressed("d", 1, 2, 3)):
+        assert event_from_text(event_to_text(event)) == event

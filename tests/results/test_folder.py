@@ -1,0 +1,60 @@
+"""A run's folder: written whole or not at all, and never over what is not a run."""
+
+import os
+
+import pytest
+
+from odedm import Reservoir, UsageError, train
+from odedm.core.files import writable_folder, write_text
+from odedm.results.folder import check_free
+
+
+def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
+    outcome = train("blobs", memory=Reservoir(10))
+    folder = outcome.save(tmp_path / "run")
+    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "memory.safetensors", "result.json"]
+    with pytest.raises(UsageError, match="holds a run already"):
+        outcome.save(folder)
+    before = (folder / "result.json").read_bytes()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("odedm.results.folder.write_text", fail)
+        with pytest.raises(OSError, match="No space"):
+            outcome.save(folder, overwrite=True)
+    assert (folder / "result.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"], "nothing half-written stays"
+    outcome.save(folder, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_only_runs_are_overwritten(tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="not a run's folder"):
+        check_free(precious, overwrite=True)
+    check_free(tmp_path / "new", overwrite=False)
+
+
+def test_files_are_written_whole(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_text(path, "old")
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        write_text(path, "new")
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_folders_that_cannot_be_written_are_named(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(UsageError, match="Cannot write into the folder"):
+        writable_folder(blocked / "below")

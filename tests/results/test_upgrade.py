@@ -1,0 +1,63 @@
+"""Results of the first format, made at 51b1e5e, are read as this version would have written them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from commands import odedm
+
+from odedm import Experiment, UsageError
+from odedm.execute.planning import below, plan_jobs
+from odedm.results.folder import FinishedRun
+from odedm.results.upgrade import upgraded
+from odedm.results.verify import is_sound, verify
+from odedm.study.identity import Code, key_of_result
+from odedm.study.ledger import Ledger
+from odedm.training.resolve import prepare
+
+OLD = Path(__file__).parent / "first_format"
+RUNS = sorted(path.name for path in OLD.iterdir())
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_old_result_is_sound_and_gives_its_plan_back(name):
+    assert is_sound(verify(OLD / name))
+    result = FinishedRun.load(OLD / name).result
+    plan = Experiment.from_dict(result.experiment)
+    assert prepare(plan).experiment.describe() == result.experiment, "every default stands there as it was"
+    assert len(result.classes) == 10
+
+
+def test_what_names_stood_for_is_said():
+    memories = {name: FinishedRun.load(OLD / name).result.experiment["memory"] for name in RUNS}
+    assert memories["er-native"] == {"name": "reservoir", "capacity": 20}
+    assert memories["fdr-native"]["policy"] == "task-quota"
+    assert memories["icarl-odedm"]["short_policy"] == "herded"
+    assert memories["icarl-odedm"]["epsilon"] == 0.05
+    assert memories["er-odedm"]["epsilon"] is None, "of the distance l2"
+    assert memories["derpp-odedm"]["replay"] == "both"
+
+
+def test_a_study_counts_old_results_as_done(tmp_path):
+    ledger = Ledger(tmp_path / "study")
+    for number, name in enumerate(RUNS):
+        shutil.copytree(OLD / name, ledger.runs / f"run-{number}" / "seed-0")
+    plans = [Experiment.from_dict(FinishedRun.load(OLD / name).result.experiment) for name in RUNS]
+    jobs = plan_jobs(plans, below(ledger.runs)).jobs
+    assert [job.key for job in jobs] == [key_of_result(FinishedRun.load(OLD / name).result) for name in RUNS]
+    assert ledger.status(jobs, reuse="version", code=Code.here()).todo == []
+
+
+def test_old_and_new_results_are_reported_together(tmp_path):
+    words = ("--data", "blobs", "--capacity", 20, "--device", "cpu", "--memory", "reservoir", "--method", "er")
+    odedm("run", *words, "--seed", 1, "--out", tmp_path / "new")
+    said = odedm("report", OLD / "er-native", tmp_path / "new", "--out", tmp_path / "page.html")
+    assert "ER · reservoir" in said
+    assert said.count("ER ·") == 1, "one group of two seeds"
+
+
+def test_an_old_result_that_is_none_is_named():
+    with pytest.raises(UsageError, match="of the format 'odedm.result/1' cannot be read"):
+        upgraded({"schema": "odedm.result/1", "experiment": {"method": 3}}, "somewhere")
+    other = {"schema": "odedm.result/7"}
+    assert upgraded(other, "somewhere") is other

@@ -1,0 +1,137 @@
+"""A setting is written once: one line in one file reaches the command line, studies, `train` and the reference."""
+
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import odedm
+from odedm.cli.options import spelling
+from odedm.core.configuration import settings_of
+from odedm.execute.engine import Placement
+from odedm.memory.settings import KINDS
+from odedm.study.grid import axes
+from odedm.training.experiment import Experiment
+from odedm.training.observation import Observation
+
+PACKAGE = Path(odedm.__file__).parent
+LINE = '    pretend: int = described(Whole(1), 7, help="A pretend option.", panel="Method", introduced=7)\n'
+BEHIND = '    batch: int = described(Whole(1), 32, help="Stream rows per step.", panel="Method")\n'
+ROOT = PACKAGE.parents[1]
+
+DOORS = """
+import sys
+import typer.testing
+import odedm
+from odedm.cli.app import app
+from odedm.cli.reference import reference
+from odedm.study.study import parse
+from odedm.training.experiment import content_key
+
+help = typer.testing.CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
+print("command line", "--pretend" in help and "A pretend option." in help)
+plans = parse("pretend = [1, 2]\\nseeds = 1").experiments()
+print("study", [plan.pretend for plan in plans] == [1, 2])
+outcome = odedm.train("blobs", memory=odedm.Reservoir(5), method="er", pretend=3)
+print("train", outcome.result.experiment["pretend"] == 3)
+print("reference", "`--pretend`" in reference())
+plain = odedm.Experiment(odedm.Reservoir(5)).describe()
+old = {name: value for name, value in plain.items() if name != "pretend"}
+print("old files", odedm.Experiment.from_dict(old).pretend == 7)
+print("same key", content_key(plain) == content_key(old))
+print("other key", content_key({**plain, "pretend": 8}) != content_key(old))
+changed = typer.testing.CliRunner().invoke(app, ["run", "--pretend", "0"])
+print("check", changed.exit_code == 2 and "pretend must be a whole number, 1 or more" in changed.output)
+"""
+
+
+def python(code, tree, **more):
+    words = [sys.executable, "-P", "-c", code]
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(tree), "PATH": "", **more}
+    )
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the package that can be changed."""
+    return shutil.copytree(PACKAGE, tmp_path / "odedm", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def test_one_line_more_reaches_all_doors(copy):
+    path = copy / "training" / "experiment.py"
+    text = path.read_text()
+    assert text.count(BEHIND) == 1
+    path.write_text(text.replace(BEHIND, BEHIND + LINE))
+    done = python(DOORS, copy.parent)
+    assert done.returncode == 0, done.stderr
+    doors = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+    assert len(doors) == 8
+    assert set(doors.values()) == {"True"}, doors
+
+
+RUN = """
+import sys
+from pathlib import Path
+import typer.testing
+from odedm.cli.app import app
+words = ["--data", "blobs", "--method", "er", "--memory", "reservoir", "--device", "cpu", "--out", "runs"]
+out = typer.testing.CliRunner().invoke(app, ["run", *words]).output
+study = "data = 'blobs'\\nmethod = 'er'\\nmemory = 'reservoir'\\nseeds = 1\\n"
+Path("mine.toml").write_text(study)
+said = typer.testing.CliRunner().invoke(app, ["study", "mine.toml", "--device", "cpu", "--out", "study"]).output
+print("again" if "finished already" in out else "trained", "done" if "1 runs, 1 done" in said else "to do")
+print(len(list(Path("runs").glob("*/seed-0/result.json"))), len(list(Path("study").glob("runs/*/*/result.json"))))
+"""
+
+
+def said(tree, place):
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", RUN], cwd=place, env={"PYTHONPATH": str(tree), "PATH": ""},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_changed_default_is_another_run_and_a_new_field_is_none(copy, tmp_path):
+    """Keys hold the whole resolved plan: an old result is never counted for a run under a new default."""
+    place = tmp_path / "place"
+    place.mkdir()
+    assert said(copy.parent, place) == ["trained", "to", "do", "1", "1"]
+    assert said(copy.parent, place) == ["again", "done", "1", "1"]
+    path = copy / "training" / "experiment.py"
+    text = path.read_text()
+    path.write_text(text.replace(BEHIND, BEHIND + LINE))
+    assert said(copy.parent, place) == ["again", "done", "1", "1"], "nothing stored is trained again"
+    path.write_text(text.replace(BEHIND, BEHIND.replace("32", "16")))
+    assert said(copy.parent, place) == ["trained", "to", "do", "2", "2"], "the old result is not counted"
+    method = copy / "methods" / "er.py"
+    method.write_text(method.read_text().replace("lr: float = 0.1", "lr: float = 0.2"))
+    assert said(copy.parent, place) == ["trained", "to", "do", "3", "3"], "nor under a new default of the method"
+
+
+def test_every_setting_is_an_option_an_axis_and_a_keyword():
+    from odedm.cli.reference import reference
+
+    text = reference()
+    for kind in (Experiment, *KINDS.values(), Observation, Placement):
+        for name, own in settings_of(kind).items():
+            flag = spelling(name, own).split("/")[0]
+            assert re.search(rf"`{flag}[`/]", text), f"{kind.__name__}.{name} has no line in the reference"
+    keywords = set(inspect.signature(odedm.train).parameters)
+    assert {each.name for each in fields(Experiment)} | {"evidence", "anytime"} <= keywords
+    varied = {name for kind in (Experiment, *KINDS.values()) for name, own in settings_of(kind).items() if own.axis}
+    assert varied | {"memory"} == set(axes())
+
+
+@pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="only in a checkout")
+def test_the_reference_in_the_docs_is_made_from_the_settings():
+    from odedm.cli.reference import reference
+
+    assert (ROOT / "docs" / "reference.md").read_text(encoding="utf-8") == reference(), "make reference writes it"
