@@ -20,8 +20,8 @@ from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
 
 PACKAGE = Path(odedm.__file__).parent
-LINE = '    pretend: int = described(Whole(1), 7, help="A pretend option.", panel="Method", introduced=7)\n'
-BEHIND = '    batch: int = described(Whole(1), 32, help="Stream rows per step.", panel="Method")\n'
+LINE = '    pretend: int = described(Whole(1), 7, "A pretend option.", introduced=7)\n'
+BEHIND = '    batch: int = described(Whole(1), 32, "Stream rows per step.")\n'
 ROOT = PACKAGE.parents[1]
 
 DOORS = """

@@ -12,6 +12,7 @@ from rich.table import Table
 from odedm.cli import console, results_command, run_command, study_command, tune_command
 from odedm.cli.console import out, tell
 from odedm.cli.data_command import app as data_app
+from odedm.cli.options import opt
 from odedm.core import registry
 from odedm.core.errors import choose
 from odedm.core.version import __version__
@@ -72,7 +73,7 @@ def _version(wished: bool) -> None:
 @app.callback()
 def odedm(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+        bool, opt("Show the version and exit.", None, "--version", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Online continual learning with a bounded memory: rehearsal methods with and without ODEDM."""

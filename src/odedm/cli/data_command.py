@@ -15,7 +15,7 @@ from rich.table import Table
 
 from odedm.cli import console
 from odedm.cli.console import err, out, tell, tell_json
-from odedm.cli.options import AsJson
+from odedm.cli.options import AsJson, opt
 from odedm.core.errors import UsageError, choose
 from odedm.core.registry import DATASETS
 
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 
 Name = Annotated[str, typer.Argument(help="The data set's name.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a data set of that name.")]
+Overwrite = Annotated[bool, opt("Replace a data set of that name.", None, "--overwrite")]
 
 guarded = console.guarded("Nothing half-made was left behind; a download goes on where it stopped.")
 
@@ -117,8 +117,8 @@ def _shape(manifest: Manifest) -> str:
 @guarded
 def get(
     name: Name,
-    url: Annotated[str | None, typer.Option(help="A mirror of the official archive.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the archive after the import.")] = False,
+    url: Annotated[str | None, opt("A mirror of the official archive.")] = None,
+    keep: Annotated[bool, opt("Keep the archive after the import.", None, "--keep")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Download a published data set and import it."""
@@ -150,15 +150,13 @@ def get(
 @guarded
 def import_(
     path: Annotated[Path, typer.Argument(help="An archive, a folder, or an array file.")],
-    name: Annotated[str, typer.Option("--as", metavar="NAME", help="The name it gets.")],
-    size: Annotated[int | None, typer.Option(min=1, help="Make pictures N×N.", show_default="as they are")] = None,
-    tasks: Annotated[
-        int | None, typer.Option(min=1, help="Default number of tasks.", show_default="by classes")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides what is held out if there is no test part.")] = 0,
-    test_share: Annotated[float, typer.Option(help="How much is held out then.")] = 0.2,
+    name: Annotated[str, opt("The name it gets.", None, "--as", metavar="NAME")],
+    size: Annotated[int | None, opt("Make pictures N×N.", default="as they are", min=1)] = None,
+    tasks: Annotated[int | None, opt("Default number of tasks.", default="by classes", min=1)] = None,
+    seed: Annotated[int, opt("Decides what is held out if there is no test part.", min=0)] = 0,
+    test_share: Annotated[float, opt("How much is held out then.")] = 0.2,
     flip: Annotated[
-        bool | None, typer.Option("--flip/--no-flip", help="Mirror in training.", show_default="published sets only")
+        bool | None, opt("Mirror in training.", None, "--flip/--no-flip", default="published sets only")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -27,19 +27,23 @@ PANELS = ("What", "Stream", "Method", "Memory", "ODEDM", "Choices", "Protocol", 
 Given = dict[str, Any]
 """What was given on the command line, by the names of settings."""
 
-Events = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Add what happens as JSON lines, e.g. events.jsonl.", rich_help_panel="Observe"),
-]
-Logs = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write TensorBoard logs.", rich_help_panel="Observe")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+
+def opt(help: str, panel: str | None = None, *names: str, default: str | None = None, **more: Any) -> Any:
+    """An option of one command alone: its help, the heading it stands under, its spelling, its default in words."""
+    shown = True if default is None else default
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=shown, **more)
+
+
+Events = Annotated[Path | None, opt("Add what happens as JSON lines, e.g. events.jsonl.", "Observe", metavar="FILE")]
+Logs = Annotated[Path | None, opt("Write TensorBoard logs.", "Observe", metavar="FOLDER")]
+AsJson = Annotated[bool, opt("Print JSON, and nothing else, on stdout.", None, "--json")]
 Checkpoints = Annotated[
     str,
-    typer.Option(
+    opt(
+        "Store the state after each 'task', every 'N steps' or 'N seconds', 'never'; 'auto': after each task while "
+        "that takes no more than 2 % of the time.",
+        "Run",
         metavar="WHEN",
-        help="Store the state after each 'task', every 'N steps' or 'N seconds', 'never'; 'auto': after each task "
-        "while that takes no more than 2 % of the time.",
-        rich_help_panel="Run",
     ),
 ]
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, out, say, tell, tell_json
-from odedm.cli.options import AsJson
+from odedm.cli.options import AsJson, opt
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
 from odedm.core.text import printable
@@ -36,12 +36,12 @@ def register(app: typer.Typer) -> None:
 @guarded
 def report(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
-    out_file: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX (booktabs).")] = False,
+    out_file: Annotated[Path, opt("The page to write.", None, "--out")] = Path("report.html"),
+    markdown: Annotated[bool, opt("Print the table as Markdown.", None, "--markdown")] = False,
+    csv: Annotated[bool, opt("Print the table as CSV.", None, "--csv")] = False,
+    latex: Annotated[bool, opt("Print the table as LaTeX (booktabs).", None, "--latex")] = False,
     figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write every figure as PNG and SVG, with its data as CSV.")
+        Path | None, opt("Write every figure as PNG and SVG, with its data as CSV.", metavar="FOLDER")
     ] = None,
 ) -> None:
     """Compare runs: a table here and one self-contained HTML page."""
@@ -81,11 +81,10 @@ def show(
     path: Run,
     as_json: AsJson = False,
     row: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="What became of row N of the stream; for a run with --evidence."),
+        int | None, opt("What became of row N of the stream; for a run with --evidence.", min=0, metavar="N")
     ] = None,
     figure: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Draw that, too: as PNG and SVG, with its data as CSV.")
+        Path | None, opt("Draw that, too: as PNG and SVG, with its data as CSV.", metavar="FOLDER")
     ] = None,
 ) -> None:
     """Show one run: its configuration, its accuracy matrices, its memory; or one row's story."""

@@ -15,7 +15,7 @@ from odedm.cli import console
 from odedm.cli.board import Board
 from odedm.cli.console import err, print_runs, say, tell, tell_json
 from odedm.cli.data_command import import_if_path
-from odedm.cli.options import Checkpoints, Events, Given, Logs, experiment_from, with_settings
+from odedm.cli.options import Checkpoints, Events, Given, Logs, experiment_from, opt, with_settings
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
@@ -50,36 +50,17 @@ def register(app: typer.Typer) -> None:
 def run(
     given: Given,
     again: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="RESULT",
-            help="Run again what a result holds, but for options given.",
-            rich_help_panel="What",
-        ),
+        Path | None, opt("Run again what a result holds, but for options given.", "What", "--from", metavar="RESULT")
     ] = None,
-    size: Annotated[
-        int | None, typer.Option(min=1, help="Make pictures of a folder N×N.", rich_help_panel="Stream")
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(help=f"{' | '.join(MEMORIES)}.", rich_help_panel="Memory", show_default="odedm"),
-    ] = None,
-    lr: Annotated[
-        float | None, typer.Option(help="Learning rate.", rich_help_panel="Method", show_default="the method's")
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="How many seeds.", rich_help_panel="Run")] = 1,
-    out_folder: Annotated[Path, typer.Option("--out", help="Folder for results.", rich_help_panel="Run")] = Path(
-        "runs"
-    ),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Train finished runs again and replace them.", rich_help_panel="Run")
-    ] = False,
+    size: Annotated[int | None, opt("Make pictures of a folder N×N.", "Stream", min=1)] = None,
+    memory: Annotated[str | None, opt(f"{' | '.join(MEMORIES)}.", "Memory", default="odedm")] = None,
+    lr: Annotated[float | None, opt("Learning rate.", "Method", default="the method's")] = None,
+    seeds: Annotated[int, opt("How many seeds.", "Run", min=1, max=MOST_SEEDS)] = 1,
+    out_folder: Annotated[Path, opt("Folder for results.", "Run", "--out")] = Path("runs"),
+    overwrite: Annotated[bool, opt("Train finished runs again and replace them.", "Run", "--overwrite")] = False,
     checkpoint: Checkpoints = "auto",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start unfinished runs anew.", rich_help_panel="Run")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel="Run")
-    ] = False,
+    fresh: Annotated[bool, opt("Start unfinished runs anew.", "Run", "--fresh")] = False,
+    as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "Run", "--json")] = False,
     events: Events = None,
     tensorboard: Logs = None,
 ) -> None:
@@ -110,9 +91,7 @@ def resume(
     given: Given,
     paths: Annotated[list[Path], typer.Argument(help="Folders of unfinished runs, or folders that hold some.")],
     checkpoint: Checkpoints = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel="Run")
-    ] = False,
+    as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "Run", "--json")] = False,
     events: Events = None,
     tensorboard: Logs = None,
 ) -> None:
@@ -129,9 +108,9 @@ def resume(
 @with_settings((Placement, ("lanes",)))
 def demo(
     given: Given,
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="How many seeds.")] = 5,
-    out_folder: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("runs/demo"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train again what is finished, from the start.")] = False,
+    seeds: Annotated[int, opt("How many seeds.", min=1, max=MOST_SEEDS)] = 5,
+    out_folder: Annotated[Path, opt("Folder for results.", None, "--out")] = Path("runs/demo"),
+    fresh: Annotated[bool, opt("Train again what is finished, from the start.", None, "--fresh")] = False,
 ) -> None:
     """DER and DER++ with and without ODEDM on embedded images: a table and a report in minutes."""
     from odedm.cli.results_command import report_on

@@ -13,7 +13,7 @@ import typer
 from odedm.cli import console
 from odedm.cli.board import Board
 from odedm.cli.console import SOME_FAILED, err, out, say, tell
-from odedm.cli.options import Events, Given, Logs, with_settings
+from odedm.cli.options import Events, Given, Logs, opt, with_settings
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
 from odedm.execute.engine import Placement, lanes_here
@@ -58,44 +58,24 @@ def session_from(given: Given, folder: Path, reuse: str = "version") -> Session:
 def study(
     given: Given,
     what: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help=f"{' | '.join(READY)}, or your own file.")],
-    data: Annotated[
-        str | None, typer.Option(help="Another data set than the study's own.", rich_help_panel="What")
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Only these, e.g. method=er,derpp.", rich_help_panel="What"),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, help="How many.", rich_help_panel="What", show_default="the study's"),
-    ] = None,
+    data: Annotated[str | None, opt("Another data set than the study's own.", "What")] = None,
+    only: Annotated[list[str] | None, opt("Only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")] = None,
+    seeds: Annotated[int | None, opt("How many.", "What", default="the study's", min=1, max=10000)] = None,
     select_on: Annotated[
         int | None,
-        typer.Option(
+        opt(
+            "Choose ρ on held-out training rows of so many first tasks; 0: not at all.",
+            "What",
+            default="the study's",
             min=0,
             metavar="TASKS",
-            help="Choose ρ on held-out training rows of so many first tasks; 0: not at all.",
-            rich_help_panel="What",
-            show_default="the study's",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run, and how long it takes.", rich_help_panel="How")
-    ] = False,
-    budget: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Start nothing that ends later, e.g. 30m.", rich_help_panel="How"),
-    ] = None,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Run again what failed before.", rich_help_panel="How")
-    ] = False,
-    reuse: Annotated[
-        str, typer.Option(help=f"Finished runs count if made by: {' | '.join(REUSE)}.", rich_help_panel="How")
-    ] = "version",
-    out_folder: Annotated[
-        Path | None,
-        typer.Option("--out", help="The study's folder.", rich_help_panel="How", show_default="runs/NAME"),
-    ] = None,
+    dry_run: Annotated[bool, opt("Say what would be run, and how long it takes.", "How", "--dry-run")] = False,
+    budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
+    retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
+    reuse: Annotated[str, opt(f"Finished runs count if made by: {' | '.join(REUSE)}.", "How")] = "version",
+    out_folder: Annotated[Path | None, opt("The study's folder.", "How", "--out", default="runs/NAME")] = None,
     events: Events = None,
     tensorboard: Logs = None,
 ) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from odedm.cli import console
 from odedm.cli.board import Board
 from odedm.cli.console import SOME_FAILED, err, out, say, tell_json
-from odedm.cli.options import Given, with_settings
+from odedm.cli.options import Given, opt, with_settings
 from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
@@ -44,40 +44,21 @@ def register(app: typer.Typer) -> None:
 @with_settings((Experiment, SHARED), (ODEDM, ("capacity",)), Placement, (Experiment, PLACE))
 def tune(
     given: Given,
-    lr: Annotated[str, typer.Option(metavar="X,Y,…", help="Learning rates.", rich_help_panel="Choices")] = RATES,
+    lr: Annotated[str, opt("Learning rates.", "Choices", metavar="X,Y,…")] = RATES,
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=X,Y,…", help="A constant of the method, again and again.", rich_help_panel="Choices"
-        ),
+        list[str] | None, opt("A constant of the method, again and again.", "Choices", "--set", metavar="NAME=X,Y,…")
     ] = None,
-    rho: Annotated[
-        str, typer.Option(metavar="X,Y,…", help="Long-term shares, with ODEDM.", rich_help_panel="Choices")
-    ] = str(DEFAULT_RHO),
+    rho: Annotated[str, opt("Long-term shares, with ODEDM.", "Choices", metavar="X,Y,…")] = str(DEFAULT_RHO),
     tries: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Combinations that each side may try.",
-            rich_help_panel="Choices",
-            show_default="as many as the side with fewer has",
-        ),
+        opt("Combinations that each side may try.", "Choices", default="as many as the side with fewer has", min=1),
     ] = None,
-    first_tasks: Annotated[int, typer.Option(min=1, help="Tasks to train on.", rich_help_panel="Protocol")] = 2,
-    share: Annotated[
-        float, typer.Option(help="Share of their training rows to hold out.", rich_help_panel="Protocol")
-    ] = 0.2,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each try.", rich_help_panel="Protocol")] = 3,
-    first_seed: Annotated[
-        int, typer.Option(min=0, help="The first of them; not one of your runs'.", rich_help_panel="Protocol")
-    ] = 1000,
-    out_folder: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for what was tried.", rich_help_panel="How", show_default="runs/tune-…"),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel="How")
-    ] = False,
+    first_tasks: Annotated[int, opt("Tasks to train on.", "Protocol", min=1)] = 2,
+    share: Annotated[float, opt("Share of their training rows to hold out.", "Protocol")] = 0.2,
+    seeds: Annotated[int, opt("Seeds of each try.", "Protocol", min=1)] = 3,
+    first_seed: Annotated[int, opt("The first of them; not one of your runs'.", "Protocol", min=0)] = 1000,
+    out_folder: Annotated[Path | None, opt("Folder for what was tried.", "How", "--out", default="runs/tune-…")] = None,
+    as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "How", "--json")] = False,
 ) -> None:
     """Choose learning rate and constants on held-out training rows, as many tries with ODEDM as without.
 

@@ -255,12 +255,12 @@ class Setting:
     introduced: Any = ALWAYS
 
 
-def described(kind: Kind, default: Any = MISSING, *, help: str, **more: Any) -> Any:
+def described(kind: Kind, default: Any, help: str, **more: Any) -> Any:
     """A field of a data class that describes itself: see `Setting`.
 
     >>> @dataclass(frozen=True)
     ... class Plan:
-    ...     batch: int = described(Whole(1), 32, help="Rows per step.")
+    ...     batch: int = described(Whole(1), 32, "Rows per step.")
     >>> settings_of(Plan)["batch"].help
     'Rows per step.'
     """
@@ -271,8 +271,12 @@ def described(kind: Kind, default: Any = MISSING, *, help: str, **more: Any) -> 
 
 
 def settings_of(kind: Any) -> dict[str, Setting]:
-    """The settings of a data class by name, in its order."""
-    return {each.name: each.metadata["setting"] for each in dataclasses.fields(kind) if "setting" in each.metadata}
+    """The settings of a data class by name, in its order; one without a panel stands under the class's `PANEL`."""
+    found = {each.name: each.metadata["setting"] for each in dataclasses.fields(kind) if "setting" in each.metadata}
+    return {
+        name: own if own.panel else dataclasses.replace(own, panel=getattr(kind, "PANEL", ""))
+        for name, own in found.items()
+    }
 
 
 def check_settings(plan: Any) -> None:
@@ -294,7 +298,7 @@ def to_plain(plan: Any) -> dict[str, Any]:
 
     >>> @dataclass(frozen=True)
     ... class Plan:
-    ...     dac: tuple[int, int] | None = described(Pair(), (3, 4), help="…", optional=True)
+    ...     dac: tuple[int, int] | None = described(Pair(), (3, 4), "…", optional=True)
     >>> to_plain(Plan())
     {'dac': [3, 4]}
     """

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from odedm.core.configuration import Number, OneOf, Text, Whole, check_settings, described
 from odedm.core.errors import UsageError
@@ -58,15 +58,13 @@ class Placement:
         cpus, gpus: what one run takes on Ray.
     """
 
-    lanes: int | None = described(
-        Whole(1), None, help="Runs side by side.", panel="Where", default_words="chosen automatically"
-    )
-    engine: str = described(OneOf("engine", ENGINES), "local", help="This machine, or Ray.", panel="Where")
-    address: str | None = described(
-        Text(), None, help="A running Ray cluster, e.g. auto.", panel="Where", default_words="start one here"
-    )
-    cpus: float = described(Number(0), 1.0, help="CPUs that one run takes (ray).", panel="Where")
-    gpus: float = described(Number(0), 0.0, help="Part of a GPU that one run takes, e.g. 0.125 (ray).", panel="Where")
+    lanes: int | None = described(Whole(1), None, "Runs side by side.", default_words="chosen automatically")
+    engine: str = described(OneOf("engine", ENGINES), "local", "This machine, or Ray.")
+    address: str | None = described(Text(), None, "A running Ray cluster, e.g. auto.", default_words="start one here")
+    cpus: float = described(Number(0), 1.0, "CPUs that one run takes (ray).")
+    gpus: float = described(Number(0), 0.0, "Part of a GPU that one run takes, e.g. 0.125 (ray).")
+
+    PANEL: ClassVar[str] = "Where"
 
     def __post_init__(self) -> None:
         check_settings(self)

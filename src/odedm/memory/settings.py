@@ -68,9 +68,8 @@ class Site:
         return POLICIES[name].load()(capacity, (*self.raw, *self.own), self.device)
 
 
-def rows_in_all() -> Any:
-    """The setting that all memories share."""
-    return described(Whole(0), 100, help="Rows in all, λ.", panel="Memory")
+ROWS: Any = {"kind": Whole(0), "default": 100, "help": "Rows in all, λ.", "panel": "Memory"}
+"""The setting that all memories share."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Reservoir:
         capacity: rows in all (λ).
     """
 
-    capacity: int = rows_in_all()
+    capacity: int = described(**ROWS)
 
     name: ClassVar[str] = "reservoir"
     replay: ClassVar[str] = "union"
@@ -110,13 +109,9 @@ class Native:
         policy: another policy in its place, by its name in `odedm list policies`.
     """
 
-    capacity: int = rows_in_all()
+    capacity: int = described(**ROWS)
     policy: str | None = described(
-        OneOf("memory policy", POLICIES),
-        None,
-        help="Policy of 'native'.",
-        panel="Memory",
-        default_words="the method's own",
+        OneOf("memory policy", POLICIES), None, "Policy of 'native'.", panel="Memory", default_words="the method's own"
     )
 
     name: ClassVar[str] = "native"
@@ -163,56 +158,39 @@ class ODEDM:
     'reservoir'
     """
 
-    capacity: int = rows_in_all()
+    capacity: int = described(**ROWS)
     rho: float | None = described(
-        Number(0, 1),
-        None,
-        help="Long-term share of λ, ρ.",
-        panel="ODEDM",
-        default_words=f"{DEFAULT_RHO} unless k is given",
+        Number(0, 1), None, "Long-term share of λ, ρ.", default_words=f"{DEFAULT_RHO} unless k is given"
     )
-    k: int | None = described(Whole(0), None, help="Prototypes per class.", panel="ODEDM", default_words="by rho")
-    replay: str = described(
-        OneOf("replay reading", REPLAYS), "auxiliary", help="How the method meets long-term rows.", panel="ODEDM"
-    )
-    gamma: float = described(Number(0), 1.0, help="Weight of the auxiliary term.", panel="ODEDM")
-    distance: str = described(OneOf("distance", DISTANCES), "sinkhorn", help="Of rows to prototypes.", panel="ODEDM")
+    k: int | None = described(Whole(0), None, "Prototypes per class.", default_words="by rho")
+    replay: str = described(OneOf("replay reading", REPLAYS), "auxiliary", "How the method meets long-term rows.")
+    gamma: float = described(Number(0), 1.0, "Weight of the auxiliary term.")
+    distance: str = described(OneOf("distance", DISTANCES), "sinkhorn", "Of rows to prototypes.")
     dac: tuple[int, int] | None = described(
         Pair(),
         (3, 4),
-        help="Divide and conquer before k-means: clusters and depth.",
-        panel="ODEDM",
-        metavar="K,DEPTH|none",
+        "Divide and conquer before k-means: clusters, depth.",
         optional=True,
+        metavar="K,DEPTH|none",
     )
-    space: str = described(OneOf("space", SPACES), "features", help="Where rows are points.", panel="ODEDM")
+    space: str = described(OneOf("space", SPACES), "features", "Where rows are points.")
     candidates: str | int = described(
-        WholeOr("task"), "task", help="All rows of the task, or N per class inside λ.", panel="ODEDM", metavar="task|N"
+        WholeOr("task"), "task", "All rows of the task, or N per class inside λ.", metavar="task|N"
     )
-    rows_per_prototype: int = described(Whole(1), 1, help="Rows kept per prototype.", panel="ODEDM")
-    mixup: bool = described(Flag(), False, help="Keep cluster means instead of rows (ablation).", panel="ODEDM")
-    screen: int | None = described(
-        Whole(1), None, help="Converge only this many pairs per prototype.", panel="ODEDM", default_words="all"
-    )
+    rows_per_prototype: int = described(Whole(1), 1, "Rows kept per prototype.")
+    mixup: bool = described(Flag(), False, "Keep cluster means instead of rows (ablation).")
+    screen: int | None = described(Whole(1), None, "Converge only this many pairs per prototype.", default_words="all")
     short_policy: str = described(
-        OneOf("short-term policy", POLICIES, also=("native",)),
-        "native",
-        help="How short-term rows are chosen.",
-        panel="ODEDM",
+        OneOf("short-term policy", POLICIES, also=("native",)), "native", "How short-term rows are chosen."
     )
-    annotate: str = described(
-        OneOf("time of annotation", ANNOTATIONS), "end", help="When long-term logits are taken.", panel="ODEDM"
-    )
-    epsilon: float | None = described(
-        Number(0), None, help="Sinkhorn's ε between clouds.", panel="ODEDM", default_words="0.05"
-    )
+    annotate: str = described(OneOf("time of annotation", ANNOTATIONS), "end", "When long-term logits are taken.")
+    epsilon: float | None = described(Number(0), None, "Sinkhorn's ε between clouds.", default_words="0.05")
     pair_epsilon: float | None = described(
-        Number(0), None, help="Sinkhorn's ε between rows and prototypes.", panel="ODEDM", default_words="0.1"
+        Number(0), None, "Sinkhorn's ε between rows and prototypes.", default_words="0.1"
     )
-    ground: str | None = described(
-        OneOf("ground cost", GROUNDS), None, help="Sinkhorn's ground cost.", panel="ODEDM", default_words="auto"
-    )
+    ground: str | None = described(OneOf("ground cost", GROUNDS), None, "Sinkhorn's ground cost.", default_words="auto")
 
+    PANEL: ClassVar[str] = "ODEDM"
     name: ClassVar[str] = "odedm"
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from odedm.core.configuration import (
     Flag,
@@ -26,7 +26,8 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, METHODS, NETS, PRECISIONS, SETTINGS
 from odedm.memory.settings import KINDS, ODEDM, MemorySettings, memory_from_plain, memory_to_plain
 
-__all__ = ["Experiment", "content_key"]
+PACE: Any = {"panel": "Run", "pace": True, "axis": False}
+"""Of settings that say how fast a run is, and not what it is."""
 
 
 @dataclass(frozen=True)
@@ -51,48 +52,37 @@ class Experiment:
     """
 
     memory: MemorySettings = field(default_factory=ODEDM)
-    method: str = described(OneOf("method", METHODS), "derpp", help="How to learn.", panel="Method")
+    method: str = described(OneOf("method", METHODS), "derpp", "How to learn.")
     options: Mapping[str, Any] = described(
-        NamedValues(), dict, help="A hyper-parameter of the method.", panel="Method", metavar="NAME=VALUE", axis=False
+        NamedValues(), dict, "A hyper-parameter of the method.", metavar="NAME=VALUE", axis=False
     )
-    data: str = described(Text(), "fashion-mini", help="Data set: a name, or a path to pictures.", panel="Stream")
+    data: str = described(Text(), "fashion-mini", "Data set: a name, or a path to pictures or arrays.", panel="Stream")
     tasks: int | None = described(
-        Whole(1), None, help="Number of tasks.", panel="Stream", default_words="the data set's own"
+        Whole(1), None, "Number of tasks.", panel="Stream", default_words="the data set's own"
     )
-    setting: str = described(OneOf("setting", SETTINGS), "standard", help="Which rows arrive.", panel="Stream")
-    factor: float | None = described(
-        Number(1), None, help="Imbalance of 'long-tail'.", panel="Stream", default_words="10"
-    )
-    blur: float = described(Number(0), 0.0, help="Share of every class that arrives in other tasks.", panel="Stream")
-    noise: float = described(Number(0), 0.0, help="Share of every class with a wrong label.", panel="Stream")
+    setting: str = described(OneOf("setting", SETTINGS), "standard", "Which training rows arrive.", panel="Stream")
+    factor: float | None = described(Number(1), None, "Imbalance of 'long-tail'.", panel="Stream", default_words="10")
+    blur: float = described(Number(0), 0.0, "Share of every class that arrives in other tasks.", panel="Stream")
+    noise: float = described(Number(0), 0.0, "Share of every class with a wrong label of its task.", panel="Stream")
     class_order: str = described(
-        OneOf("class order", CLASS_ORDERS), "natural", help="In which order classes arrive.", panel="Stream"
+        OneOf("class order", CLASS_ORDERS), "natural", "In which order classes arrive.", panel="Stream"
     )
-    net: str = described(OneOf("net", NETS, also=("auto",)), "auto", help="The network.", panel="Method")
+    net: str = described(OneOf("net", NETS, also=("auto",)), "auto", "The network.")
     net_options: Mapping[str, Any] = described(
-        NamedValues(),
-        dict,
-        help="An option of the net, e.g. width=32.",
-        panel="Method",
-        metavar="NAME=VALUE",
-        axis=False,
+        NamedValues(), dict, "An option of the net, e.g. width=32.", metavar="NAME=VALUE", axis=False
     )
-    batch: int = described(Whole(1), 32, help="Stream rows per step.", panel="Method")
-    draw: int | None = described(
-        Whole(1), None, help="Replayed rows per draw.", panel="Method", default_words="as many as batch"
-    )
-    columns: str = described(
-        OneOf("evaluation columns", COLUMNS), "seen", help="Class-IL accuracy among which classes.", panel="Method"
-    )
-    seed: int = described(Whole(0), 0, help="First seed.", panel="Run", axis=False)
-    device: str = described(OneOf("device", DEVICES), "auto", help="Where.", panel="Run", pace=True, axis=False)
-    threads: int = described(Whole(1), 1, help="CPU threads of each run.", panel="Run", pace=True, axis=False)
+    batch: int = described(Whole(1), 32, "Stream rows per step.")
+    draw: int | None = described(Whole(1), None, "Replayed rows per draw.", default_words="as many as batch")
+    columns: str = described(OneOf("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes.")
+    seed: int = described(Whole(0), 0, "First seed.", panel="Run", axis=False)
+    device: str = described(OneOf("device", DEVICES), "auto", "Where to compute.", **PACE)
+    threads: int = described(Whole(1), 1, "CPU threads of each run.", **PACE)
     precision: str = described(
-        OneOf("precision", PRECISIONS, also=("auto",)), "auto", help="Precision of the network.", panel="Run"
+        OneOf("precision", PRECISIONS, also=("auto",)), "auto", "Precision of the network.", panel="Run"
     )
-    capture: bool = described(
-        Flag(), True, help="Replay steps as recorded graphs (GPU).", panel="Run", pace=True, axis=False
-    )
+    capture: bool = described(Flag(), True, "Replay steps as recorded graphs (GPU).", **PACE)
+
+    PANEL: ClassVar[str] = "Method"
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from odedm.core.configuration import Flag, Whole, check_settings, described, from_plain, to_plain
 
@@ -23,8 +23,10 @@ class Observation:
     on, before most of them are learned; a task of fewer batches has fewer tests, at most one a batch.
     """
 
-    evidence: bool = described(Flag(), False, help="Keep features, and how prototypes were chosen.", panel="Observe")
-    anytime: int = described(Whole(0), 0, help="Test N times in each task.", panel="Observe", metavar="N")
+    evidence: bool = described(Flag(), False, "Keep features, and how prototypes were chosen.")
+    anytime: int = described(Whole(0), 0, "Test N times in each task.")
+
+    PANEL: ClassVar[str] = "Observe"
 
     def __post_init__(self) -> None:
         check_settings(self)
