@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from odedm import ODEDM, Dataset, Experiment, Run
-from odedm.checkpoint import stored as checkpoint
+from odedm.checkpoint import read_checkpoint, write_checkpoint
 from odedm.checkpoint.capture_state import capture_state
 from odedm.checkpoint.lock import hold
 from odedm.checkpoint.manifest import listed
@@ -108,16 +108,16 @@ def cost(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -
             position = checkpointer._position()
 
             def write() -> Path:
-                checkpoint.clear(Path(folder))
-                return checkpoint.save(Path(folder), state, checkpointer.meta, position)
+                write_checkpoint.clear(Path(folder))
+                return write_checkpoint.save(Path(folder), state, checkpointer.meta, position)
 
             written, path = best(write)
             size = sum(each.stat().st_size for each in path.iterdir())
-            read, found = best(lambda: checkpoint.load_latest(Path(folder), checkpointer.meta))
+            read, found = best(lambda: read_checkpoint.load_latest(Path(folder), checkpointer.meta))
             assert found is not None
             assert listed(Path(folder)) == [path]
             fresh = Run(plan, data)
-            restore, _ = best(lambda: checkpoint.restore(fresh.roots(), found, fresh.outside()), 1)
+            restore, _ = best(lambda: read_checkpoint.restore(fresh.roots(), found, fresh.outside()), 1)
     assert method in METHODS
     parts = {"capture_s": capture, "write_s": written, "read_s": read, "restore_s": restore}
     named = {"method": method, "capacity": capacity, "mib": round(size / MIB, 1), "tensors": len(state.tensors)}

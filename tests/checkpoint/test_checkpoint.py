@@ -15,12 +15,12 @@ import torch
 from driver import Driver
 
 from odedm import ODEDM, Reservoir, UsageError, blobs
-from odedm.checkpoint import manifest
-from odedm.checkpoint import stored as checkpoint
+from odedm.checkpoint import manifest, write_checkpoint
 from odedm.checkpoint.capture_state import State, capture_state
-from odedm.checkpoint.manifest import inspect
+from odedm.checkpoint.manifest import Meta, Position, inspect, working_folder
+from odedm.checkpoint.read_checkpoint import load_latest, restore
 from odedm.checkpoint.restore_state import equal_states
-from odedm.checkpoint.stored import Meta, Position, clear, load_latest, restore, save, working_folder
+from odedm.checkpoint.write_checkpoint import clear, save
 from odedm.core.plain_data import text_fingerprint
 
 META = Meta({"method": {"name": "er", "lr": 0.1}, "seed": 0, "dac": (3, 4)}, "c0ffee", {"torch": "2.13.0"})
@@ -109,7 +109,7 @@ def rewritten(name, content):
 
 
 def manifest_listing(folder):
-    return checkpoint.listing(folder, ("state.safetensors", "state.json"))
+    return write_checkpoint.listing(folder, ("state.safetensors", "state.json"))
 
 
 DAMAGE = {
@@ -319,7 +319,7 @@ def test_a_failing_disk_leaves_the_checkpoints_that_were(tmp_path, monkeypatch, 
         raise OSError(number_, os.strerror(number_))
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, failing, fail)
+        patch.setattr(write_checkpoint, failing, fail)
         with pytest.raises(UsageError, match=os.strerror(number_)):
             save(tmp_path / "work", a_state(2), META, Position(0, 2, 16))
     assert names(folder) == ["step-00000001"], "nothing half-written"
@@ -331,7 +331,8 @@ import resource, sys
 from pathlib import Path
 import torch
 from odedm.core.errors import UsageError
-from odedm.checkpoint.stored import Meta, Position, save
+from odedm.checkpoint.manifest import Meta, Position
+from odedm.checkpoint.write_checkpoint import save
 from odedm.checkpoint.capture_state import State
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 try:
@@ -356,7 +357,8 @@ WRITER = """
 import sys
 from pathlib import Path
 import torch
-from odedm.checkpoint.stored import Meta, Position, save
+from odedm.checkpoint.manifest import Meta, Position
+from odedm.checkpoint.write_checkpoint import save
 from odedm.checkpoint.capture_state import capture_state
 for step in range(1, 100000):
     state = capture_state({"x": torch.full((1 << 16,), float(step)), "number": step})

@@ -7,8 +7,8 @@ import torch
 
 from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.lock import hold
+from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.schedule import Schedule
-from odedm.checkpoint.stored import Meta, Position
 from odedm.core.errors import UsageError
 
 META = Meta({"seed": 0}, "data")

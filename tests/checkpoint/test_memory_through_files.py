@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odedm.checkpoint.capture_state import capture_state
+from odedm.checkpoint.manifest import Meta, Position
+from odedm.checkpoint.read_checkpoint import load_latest, restore
 from odedm.checkpoint.restore_state import equal_states
-from odedm.checkpoint.stored import Meta, Position, load_latest, restore, save
+from odedm.checkpoint.write_checkpoint import save
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
 from odedm.core.registry import POLICIES

@@ -9,7 +9,7 @@ import torch
 from jobs import again, job_of
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, train
-from odedm.checkpoint import stored as checkpoint
+from odedm.checkpoint import write_checkpoint
 from odedm.checkpoint.lock import hold
 from odedm.checkpoint.manifest import listed, working_folder
 from odedm.checkpoint.schedule import Schedule
@@ -162,7 +162,7 @@ def full(*_):
 
 def test_a_full_disk_ends_the_run_and_costs_nothing_stored(stopped, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", full)
+        patch.setattr(write_checkpoint, "save_file", full)
         with pytest.raises(UsageError, match=r"No space left on device. The last one is 'step-00000007'"):
             go(stopped)
     straight = job_of(plan(), tmp_path / "straight")
@@ -236,7 +236,7 @@ def test_a_leftover_of_a_finished_run_goes_and_another_go_at_it_stays(stopped):
 
 def test_every_so_many_steps_and_seconds(tmp_path, monkeypatch):
     stored = []
-    original = checkpoint.save
+    original = write_checkpoint.save
 
     def note(work, state, meta, position):
         stored.append((position.step, position.task))

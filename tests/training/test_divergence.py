@@ -8,11 +8,11 @@ from jobs import job_of
 
 from odedm import Experiment, Reservoir, Run, UsageError, blobs
 from odedm.checkpoint.manifest import listed, working_folder
+from odedm.checkpoint.read_checkpoint import load
 from odedm.checkpoint.schedule import Schedule
-from odedm.checkpoint.stored import load
 from odedm.execute.attempt import attempt_run
 from odedm.methods.er import ER
-from odedm.training.divergence import Guard
+from odedm.training.divergence import DivergenceGuard
 
 DATA = blobs(per_class=20)
 PLAN = Experiment(Reservoir(10), method="er", data="blobs", batch=8, device="cpu")
@@ -87,7 +87,7 @@ class Event:
 def test_a_gpu_is_looked_at_late_and_without_waiting(monkeypatch):
     """The logic on a processor: which steps are named, and that the last dozens are not waited for."""
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(Guard, "_new_mark", lambda _: (Event(blocking=True), torch.zeros(())))
+    monkeypatch.setattr(DivergenceGuard, "_new_mark", lambda _: (Event(blocking=True), torch.zeros(())))
     run = Run(PLAN, DATA)
     guard = run.guard
     guard.on_gpu = True
@@ -101,7 +101,7 @@ def test_a_gpu_is_looked_at_late_and_without_waiting(monkeypatch):
 
 def test_what_a_gpu_has_not_shown_yet_is_looked_at_before_a_checkpoint(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(Guard, "_new_mark", lambda _: (Event(blocking=True), torch.zeros(())))
+    monkeypatch.setattr(DivergenceGuard, "_new_mark", lambda _: (Event(blocking=True), torch.zeros(())))
     run = Run(PLAN, DATA)
     run.guard.on_gpu = True
     for step in range(1, 14):

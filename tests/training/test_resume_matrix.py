@@ -107,7 +107,7 @@ def test_the_stream_is_not_stored():
     assert not any(name.startswith("progress") for name in state.tensors)
     mixed = Driver(MEMORIES["reservoir"], VECTORS, method="icarl", batch=8)
     mixed.go(6)
-    assert any(name.startswith("progress.feed") for name in mixed.capture().tensors), "rows that were mixed in are"
+    assert any(name.startswith("progress.batches") for name in mixed.capture().tensors), "rows that were mixed in are"
 
 
 def test_a_finished_run_that_is_carried_over_ends_the_same():

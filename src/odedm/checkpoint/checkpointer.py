@@ -12,8 +12,10 @@ from torch import Tensor
 
 from odedm.checkpoint.capture_state import capture_state
 from odedm.checkpoint.lock import RunLock
+from odedm.checkpoint.manifest import Meta, Position
+from odedm.checkpoint.read_checkpoint import Checkpoint, load_latest, restore
 from odedm.checkpoint.schedule import Schedule
-from odedm.checkpoint.stored import Checkpoint, Meta, Position, clear, load_latest, restore, save
+from odedm.checkpoint.write_checkpoint import clear, save
 
 
 class Checkpointer:

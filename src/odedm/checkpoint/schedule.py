@@ -10,7 +10,7 @@ from odedm.core.errors import UsageError
 LEGAL = "'auto', 'task' (after each task), 'N steps' or 'N seconds' (e.g. '500 steps'), or 'never'"
 SHARE = 0.02
 """Of a run's time that checkpoints may take unless more were asked for."""
-WISH = re.compile(r"(?:every\s+)?(\d{1,12})\s*(steps?|seconds?|s)")
+EVERY = re.compile(r"(?:every\s+)?(\d{1,12})\s*(steps?|seconds?|s)")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Schedule:
             return cls()
         if words in ("task", "each task", "never"):
             return cls(tasks=words != "never", share=None)
-        match = WISH.fullmatch(words)
+        match = EVERY.fullmatch(words)
         if match is None or int(match[1]) == 0:
             raise UsageError(f"--checkpoint takes {LEGAL}; '{text}' was given.")
         number = int(match[1])

@@ -1,4 +1,4 @@
-"""How runs are asked to stop: by Ctrl-C or by the system's wish, once politely and then at once."""
+"""How runs are asked to stop: by Ctrl-C or by the system, once politely and then at once."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class StopFlag:
 
 @contextmanager
 def stop_on_signal(*, at_once: bool = False) -> Iterator[StopFlag]:
-    """Inside the block the first SIGINT or SIGTERM sets the wish, the second interrupts; with `at_once` the first does.
+    """Inside the block the first SIGINT or SIGTERM sets the flag, the second interrupts; with `at_once` the first does.
 
-    Only the main thread can do this; elsewhere the wish is never set by itself. Afterwards signals are as before.
+    Only the main thread can do this; elsewhere the flag is never set by itself. Afterwards signals are as before.
     """
-    wish = StopFlag()
+    stop_flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():
-        yield wish
+        yield stop_flag
         return
 
     def hear(number: int, _frame: FrameType | None) -> None:
-        if not wish():
-            wish.set(number)
+        if not stop_flag():
+            stop_flag.set(number)
             os.write(2, STORING)  # not by Python's stream: whatever was interrupted may hold that
             if not at_once:
                 return
@@ -58,7 +58,7 @@ def stop_on_signal(*, at_once: bool = False) -> Iterator[StopFlag]:
     numbers = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
     before = {number: signal.signal(number, hear) for number in numbers}
     try:
-        yield wish
+        yield stop_flag
     finally:
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The one error users meet, and the sentence that goes with a wrong name."""
+"""The error that users meet, the one for stored data that is not sound, and the sentence for a wrong name."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ class UsageError(ValueError):
 
 
 UsageError.__module__ = "odedm"  # as users know it
+
+
+class Unsound(UsageError):
+    """Something that was stored is not as it should be: half a sentence, to stand behind the thing's name."""
+
+
+def demand(fine: object, fault: str) -> None:
+    """Refuse what was stored where it is not fine.
+
+    >>> demand(1 > 2, "it has rows of no class")
+    Traceback (most recent call last):
+    odedm.core.errors.Unsound: it has rows of no class
+    """
+    if not fine:
+        raise Unsound(fault)
 
 
 def unknown(kind: str, given: str, legal: Iterable[str]) -> UsageError:

@@ -7,6 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+ABSENT = object()
+"""What stands for a value that is not there."""
+
 
 def text_fingerprint(plain: Any) -> str:
     """The digest of plain data, whatever the order of its names.
@@ -24,17 +27,22 @@ def differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[
     >>> differences({"method": {"lr": 0.1}, "seed": 0}, {"method": {"lr": 0.2}, "seed": 0})
     [('method.lr=0.2', '0.1')]
     """
-    flat, theirs = flatten(own), flatten(other)
-    names = [*flat, *(name for name in theirs if name not in flat)]
-    return [
-        (f"{name[:60]}={_shown(theirs, name)}", _shown(flat, name))
-        for name in names
-        if name not in flat or name not in theirs or flat[name] != theirs[name]
-    ]
+    return [(f"{name[:60]}={_shown(theirs)}", _shown(mine)) for name, mine, theirs in changed(own, other)]
 
 
-def _shown(values: Mapping[str, Any], name: str) -> str:
-    return json.dumps(values[name])[:60] if name in values else "nothing"
+def _shown(value: Any) -> str:
+    return "nothing" if value is ABSENT else json.dumps(value)[:60]
+
+
+def changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """The flat names whose values differ, in the order of the first, with both values; ABSENT where one has none.
+
+    >>> changed({"method": {"lr": 0.1}, "seed": 0}, {"method": {"lr": 0.2}, "seed": 0})
+    [('method.lr', 0.1, 0.2)]
+    """
+    a, b = flatten(one), flatten(other)
+    both = [(name, a.get(name, ABSENT), b.get(name, ABSENT)) for name in {**a, **b}]
+    return [(name, left, right) for name, left, right in both if left != right]
 
 
 def flatten(plain: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from odedm.core.errors import Unsound, demand
 from odedm.core.files import write_text
 
 SCHEMA = "odedm.files/1"
@@ -34,32 +35,23 @@ def listing(folder: Path, names: Iterable[str]) -> Listing:
     return {name: {"bytes": (folder / name).stat().st_size, "blake2b": fingerprint(folder / name)} for name in names}
 
 
-def seal(folder: Path) -> Path:
+def seal(folder: Path) -> None:
     """Write the fingerprints of every file in a folder beside them: the last thing to do before it is renamed."""
     names = sorted(path.name for path in folder.iterdir() if path.name != FILE)
-    path = folder / FILE
-    write_text(path, json.dumps({"schema": SCHEMA, "files": listing(folder, names)}, indent=1) + "\n")
-    return path
+    write_text(folder / FILE, json.dumps({"schema": SCHEMA, "files": listing(folder, names)}, indent=1) + "\n")
 
 
-def read_seal(folder: Path) -> Listing | str | None:
-    """What a folder's files held; a sentence where that cannot be read, None where it was never written."""
+def read_seal(folder: Path) -> Listing | None:
+    """What a folder's files held; None where that was never written."""
     path = folder / FILE
     if not path.exists() and not path.is_symlink():
         return None
-    fault = not_a_file(path)
-    if fault is None and path.stat().st_size > MOST_LISTING:
-        fault = f"{FILE} has {path.stat().st_size} bytes, far more than a list of checksums"
-    if fault is not None:
-        return fault
-    try:
-        plain = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        return f"{FILE} cannot be read: {error}"
-    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
-        return f"{FILE} is no list of checksums of the format '{SCHEMA}'"
-    files = plain.get("files")
-    return files if sound(files) else f"{FILE} does not list files by name, size and checksum"
+    plain = read_json(path, MOST_LISTING, "far more than a list of checksums")
+    ours = isinstance(plain, dict) and plain.get("schema") == SCHEMA
+    demand(ours, f"{FILE} is no list of checksums of the format '{SCHEMA}'")
+    files: Listing = plain.get("files")
+    demand(sound(files), f"{FILE} does not list files by name, size and checksum")
+    return files
 
 
 def sound(files: object) -> bool:
@@ -81,31 +73,38 @@ def sound(files: object) -> bool:
     )
 
 
-def not_a_file(path: Path) -> str | None:
-    """Why a path is not a plain file that can be read without harm; None where it is one."""
+def check_file(path: Path, most: int | None = None, beyond: str = "") -> int:
+    """How many bytes a plain file has that can be read without harm; `beyond` says what more than `most` would be."""
     try:
-        mode = path.lstat().st_mode
+        status = path.lstat()
     except OSError:
-        return f"{path.name} is missing"
-    if stat.S_ISLNK(mode):
-        return f"{path.name} is a link, not a file of its own"
-    return None if stat.S_ISREG(mode) else f"{path.name} is not a plain file"
+        raise Unsound(f"{path.name} is missing") from None
+    demand(not stat.S_ISLNK(status.st_mode), f"{path.name} is a link, not a file of its own")
+    demand(stat.S_ISREG(status.st_mode), f"{path.name} is not a plain file")
+    demand(most is None or status.st_size <= most, f"{path.name} has {status.st_size} bytes, {beyond}")
+    return status.st_size
 
 
-def damage(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """What happened to the listed files since; None where they are as they were."""
+def read_json(path: Path, most: int, beyond: str) -> Any:
+    """What a JSON file of anyone's holds, if it is a plain file of at most `most` bytes."""
+    demand(check_file(path, most, beyond), f"{path.name} is empty")
+    try:
+        return json.loads(path.read_text("utf-8"), parse_constant=no_constant)
+    except (OSError, ValueError, RecursionError) as error:
+        raise Unsound(f"{path.name} cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
+
+
+def no_constant(word: str) -> Any:
+    """Refuse NaN and Infinity, which Python would read and others would not."""
+    raise ValueError(f"{word} is no JSON")
+
+
+def check_files(folder: Path, files: Listing) -> None:
+    """Refuse a folder where something happened to the listed files since."""
     for name, entry in files.items():
-        path = folder / name
-        fault = not_a_file(path)
-        if fault is not None:
-            return fault
-        size = path.stat().st_size
-        if size == 0 < entry["bytes"]:
-            return f"{name} is empty"
-        if size < entry["bytes"]:
-            return f"{name} is truncated: {size} of {entry['bytes']} bytes"
-        if size > entry["bytes"]:
-            return f"{name} has {size} bytes where {entry['bytes']} were written"
-        if fingerprint(path) != entry["blake2b"]:
-            return f"{name} has changed since it was written: its checksum is another"
-    return None
+        size, written = check_file(folder / name), entry["bytes"]
+        demand(size or not written, f"{name} is empty")
+        demand(size >= written, f"{name} is truncated: {size} of {written} bytes")
+        demand(size == written, f"{name} has {size} bytes where {written} were written")
+        same = fingerprint(folder / name) == entry["blake2b"]
+        demand(same, f"{name} has changed since it was written: its checksum is another")

@@ -140,9 +140,9 @@ def lanes_here(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dat
     from odedm.execute.memory_estimate import fitting_lanes
     from odedm.training.resolve import Prepared
 
-    wished = min(placement.lanes or choose_lanes(jobs), len(jobs))
+    asked = min(placement.lanes or choose_lanes(jobs), len(jobs))
     runs = [Prepared(job.experiment, data[job.experiment.data]) for job in jobs]
-    return fitting_lanes(runs, wished, given=placement.lanes is not None)
+    return fitting_lanes(runs, asked, given=placement.lanes is not None)
 
 
 def choose_lanes(jobs: Sequence[Job]) -> int:

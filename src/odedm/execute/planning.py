@@ -1,4 +1,4 @@
-"""Turns experiments into jobs: data opened, defaults filled in, impossible wishes refused before the first minute."""
+"""Turns experiments into jobs: data opened, defaults filled in, the impossible refused before the first minute."""
 
 from __future__ import annotations
 

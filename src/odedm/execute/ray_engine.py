@@ -53,16 +53,16 @@ class Cluster:
         self._asked = 0.0
 
     def _begin(self, lanes: int | None, address: str | None, cpus: float) -> None:
-        wishes: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        options: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         if address is None and not os.environ.get("RAY_ADDRESS"):
             room = lanes or max(1, int((os.cpu_count() or 1) / max(cpus, 0.01)))
-            wishes |= {"num_cpus": max(1, round(room * cpus)), "object_store_memory": LOCAL_STORE}
+            options |= {"num_cpus": max(1, round(room * cpus)), "object_store_memory": LOCAL_STORE}
         else:
-            wishes = {"address": address or "auto", "log_to_driver": False, "logging_level": "ERROR"}
+            options = {"address": address or "auto", "log_to_driver": False, "logging_level": "ERROR"}
         where = f"at '{address}'" if address else "on this machine"
         try:
             _knock(address)
-            self._ray.init(**wishes)
+            self._ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             token = " If it asks for a token, set RAY_AUTH_MODE=token here as there." if address else ""
             said = " ".join(str(error).split())[:300].rstrip(".")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from odedm.core.plain_data import flatten
+from odedm.core.plain_data import ABSENT, changed
+from odedm.core.text import printable
 from odedm.results.result import Matrix, Result
 
 FIGURES = {
@@ -22,7 +23,6 @@ STREAM = ("tasks", "setting", "factor", "blur", "noise")
 """What makes the stream: with another one the same task is another problem."""
 IDLE = ("seed", "threads", "device", "capture", "class_order")
 """Fields that are spoken of elsewhere, or change nothing that is measured."""
-TIMES = ("finished",)
 
 Row = tuple[str, str, str]
 
@@ -57,20 +57,16 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        tables = {name: getattr(self, name) for name in ("configuration", "origin", "outcome")}
-        plain = {name: [list(row) for row in rows] for name, rows in tables.items()}
-        comparable = {"comparable": not self.obstacles, "same_outcome": self.same_outcome, "verdict": self.verdict()}
-        return {**plain, "obstacles": self.obstacles, "cautions": self.cautions, **comparable}
+        verdict = {"comparable": not self.obstacles, "same_outcome": self.same_outcome, "verdict": self.verdict()}
+        return {**asdict(self), **verdict}
 
 
 def compare(one: Result, other: Result) -> Difference:
     """What differs between two results, and whether they can be compared honestly."""
     configuration = _rows(one.experiment, other.experiment)
-    then, now = ({k: v for k, v in each.provenance.items() if k not in TIMES} for each in (one, other))
-    origin = _rows(then, now)
-    return Difference(
-        configuration, origin, _outcome(one, other), _obstacles(one, other), _cautions(one, other, configuration)
-    )
+    origins = [{**each.provenance, "finished": None} for each in (one, other)]
+    cautions = _cautions(one, other, configuration)
+    return Difference(configuration, _rows(*origins), _outcome(one, other), _obstacles(one, other), cautions)
 
 
 def _rows(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Row]:
@@ -79,20 +75,13 @@ def _rows(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Row]:
     >>> _rows({"method": "er", "options": {"lr": 0.1}}, {"method": "er", "options": {"lr": 0.2}})
     [('options.lr', '0.1', '0.2')]
     """
-    a, b = flatten(one), flatten(other)
-    names = [*a, *(name for name in b if name not in a)]
-    return [
-        (name, _shown(a, name), _shown(b, name))
-        for name in names
-        if name not in a or name not in b or a[name] != b[name]
-    ]
+    return [(name, _shown(left), _shown(right)) for name, left, right in changed(one, other)]
 
 
-def _shown(values: Mapping[str, Any], name: str) -> str:
-    if name not in values:
+def _shown(value: Any) -> str:
+    if value is ABSENT:
         return "—"
-    text = values[name] if isinstance(values[name], str) else json.dumps(values[name], ensure_ascii=False)
-    return text if len(text) <= 80 else text[:79] + "…"
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 80)
 
 
 def _outcome(one: Result, other: Result) -> list[Row]:
@@ -170,10 +159,9 @@ def _cautions(one: Result, other: Result, configuration: list[Row]) -> list[str]
         found.append("the seeds differ, so the difference is not paired and one of each says little")
     elif one.class_il != other.class_il:
         found.append("one seed says little: compare several with `odedm report`")
-    if _of(a, "memory", "capacity") != _of(b, "memory", "capacity"):
+    if a["memory"].get("capacity") != b["memory"].get("capacity"):
         found.append("the memories hold other numbers of rows")
-    aside = {*STREAM, *IDLE, "columns", "data"}
-    kinds = {name.partition(".")[0] for name, _, _ in configuration} - aside
+    kinds = {name.partition(".")[0] for name, _, _ in configuration} - {*STREAM, *IDLE, "columns", "data"}
     for owner, own in (("method", "options"), ("net", "net_options")):
         if owner in kinds:
             kinds.discard(own)  # they come with it
@@ -183,15 +171,9 @@ def _cautions(one: Result, other: Result, configuration: list[Row]) -> list[str]
         left, right = one.provenance.get(name), other.provenance.get(name)
         if left != right:
             found.append(f"{name}: {left} and {right}, which may change more than last digits")
-    versions = [name for name in ("odedm", "torch") if one.provenance.get(name) != other.provenance.get(name)]
-    marks = [str(each.provenance.get("commit")) for each in (one, other)]
-    if versions or marks[0] != marks[1]:
-        found.append(f"other code ({', '.join([*versions, *(['commit'] if marks[0] != marks[1] else [])])})")
-    if any(mark.endswith("+") for mark in marks):
+    code = [name for name in ("odedm", "torch", "commit") if one.provenance.get(name) != other.provenance.get(name)]
+    if code:
+        found.append(f"other code ({', '.join(code)})")
+    if any(str(each.provenance.get("commit")).endswith("+") for each in (one, other)):
         found.append("code with changes that no commit has")
     return found
-
-
-def _of(plan: Mapping[str, Any], part: str, name: str) -> Any:
-    inner = plan.get(part)
-    return inner.get(name) if isinstance(inner, Mapping) else None

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odedm.checkpoint.manifest import working_folder
-from odedm.core.errors import UsageError
+from odedm.core.errors import Unsound, UsageError
 from odedm.core.files import staged_folder, write_bytes, write_text
-from odedm.core.seal import not_a_file, seal
+from odedm.core.seal import check_file, seal
 from odedm.core.text import printable
 from odedm.results.result import Result
 
@@ -101,18 +101,16 @@ def save_run(
 
 
 def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
-    """Those of the named columns that a run's file has, or all of them, without torch; UsageError where it is torn."""
+    """Those of the named columns that a run's file has, or all of them, without torch; `Unsound` where it is torn."""
     from safetensors import SafetensorError, safe_open
 
-    fault = not_a_file(path)
-    if fault:
-        raise UsageError(fault)
+    check_file(path)
     try:
         with safe_open(path, framework="np") as file:
             present = set(file.keys())
             return {name: file.get_tensor(name) for name in names or sorted(present) if name in present}
     except (SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
-        raise UsageError(f"{path.name} cannot be read ({str(error)[:100]})") from None
+        raise Unsound(f"{path.name} cannot be read ({str(error)[:100]})") from None
 
 
 def find(paths: Sequence[Path]) -> list[Path]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import Unsound, UsageError, demand
 from odedm.results.upgrade import upgraded
 
 SCHEMA = "odedm.result/2"
@@ -50,6 +49,24 @@ def backward_transfer(matrix: Matrix) -> float:
     return math.fsum(changes) / last if last else 0.0
 
 
+def figures(class_il: Matrix, task_il: Matrix) -> dict[str, Any]:
+    """Every figure of a result that follows from its two matrices.
+
+    >>> figures([[90.0], [50.0, 80.0]], [[95.0], [85.0, 90.0]])["task_il_last"]
+    87.5
+    """
+    acc = average_accuracy(class_il)
+    return {
+        "acc": acc,
+        "acc_last": acc[-1],
+        "acc_mean": math.fsum(acc) / len(acc),
+        "task_il_last": average_accuracy(task_il)[-1],
+        "forgetting_rate": [100.0 - value for value in acc],
+        "forgetting": forgetting(class_il),
+        "backward_transfer": backward_transfer(class_il),
+    }
+
+
 @dataclass(frozen=True)
 class Result:
     """One finished run, as its `result.json` holds it.
@@ -83,38 +100,9 @@ class Result:
     anytime: list[list[float]] | None = None
 
     @classmethod
-    def measure(
-        cls,
-        *,
-        experiment: dict[str, Any],
-        classes: Sequence[str],
-        class_il: Matrix,
-        task_il: Matrix,
-        seconds: dict[str, float],
-        census: Sequence[dict[str, list[int]]],
-        provenance: dict[str, Any],
-        anytime: list[list[float]] | None = None,
-    ) -> Result:
-        """Derive every figure from the two matrices."""
-        acc, masked = average_accuracy(class_il), average_accuracy(task_il)
-        return cls(
-            schema=SCHEMA,
-            experiment=experiment,
-            classes=list(classes),
-            class_il=class_il,
-            task_il=task_il,
-            acc=acc,
-            acc_last=acc[-1],
-            acc_mean=math.fsum(acc) / len(acc),
-            task_il_last=masked[-1],
-            forgetting_rate=[100.0 - value for value in acc],
-            forgetting=forgetting(class_il),
-            backward_transfer=backward_transfer(class_il),
-            seconds=seconds,
-            census=list(census),
-            provenance=provenance,
-            anytime=anytime,
-        )
+    def measure(cls, *, class_il: Matrix, task_il: Matrix, **given: Any) -> Result:
+        """A result of two matrices and what was `given`, the fields that do not follow from them."""
+        return cls(schema=SCHEMA, class_il=class_il, task_il=task_il, **figures(class_il, task_il), **given)
 
     @property
     def total_seconds(self) -> float:
@@ -131,20 +119,20 @@ class Result:
     @classmethod
     def from_dict(cls, plain: object, where: str = "a result") -> Result:
         """A result from plain data of anyone's, of this format or an older one; or what is wrong with it."""
-        if not isinstance(plain, dict) or not isinstance(plain.get("schema"), str):
-            given = plain.get("schema") if isinstance(plain, dict) else type(plain).__name__
-            raise UsageError(f"'{where}' is not a result this version reads: its schema is {given!r}, not '{SCHEMA}'.")
-        plain = upgraded(plain, where)
-        if plain["schema"] != SCHEMA:
-            given = plain["schema"][:60]
-            raise UsageError(f"'{where}' is not a result this version reads: its schema is {given!r}, not '{SCHEMA}'.")
+        if isinstance(plain, dict):
+            plain = upgraded(plain, where)
+        given = plain.get("schema") if isinstance(plain, dict) else type(plain).__name__
+        if not isinstance(plain, dict) or given != SCHEMA:
+            given = repr(given)[:60]
+            raise UsageError(f"'{where}' is not a result this version reads: its schema is {given}, not '{SCHEMA}'.")
         missing = [field.name for field in fields(cls) if field.name not in plain and field.default is MISSING]
         if missing:
             raise UsageError(f"The result '{where}' lacks {', '.join(missing)}: run it again.")
         found = cls(**{field.name: plain[field.name] for field in fields(cls) if field.name in plain})
-        fault = _fault(found)
-        if fault:
-            raise UsageError(f"The result '{where}' cannot be used: {fault}. Run it again.")
+        try:
+            _check(found)
+        except Unsound as fault:
+            raise UsageError(f"The result '{where}' cannot be used: {fault}. Run it again.") from None
         return found
 
     @classmethod
@@ -157,35 +145,38 @@ class Result:
         return cls.from_dict(plain, str(path))
 
 
-def _fault(result: Result) -> str | None:
-    """What is wrong with a result that says nonsense; None where it is sound, and nobody has to wonder."""
-    experiment: object = result.experiment
-    if not isinstance(experiment, dict) or not isinstance(experiment.get("memory"), dict):
-        return "'experiment' is not an object with a memory"
-    seed = experiment.get("seed")
-    if type(seed) is not int:
-        return f"its seed is {str(seed)[:60]!r}, not a whole number"
-    unnamed = [name for name in ("method", "data") if not isinstance(experiment.get(name), str)]
-    if unnamed or not isinstance(experiment["memory"].get("name"), str):
-        return f"its {unnamed[0] if unnamed else 'memory'} has no name"
-    summaries = [result.acc_last, result.acc_mean, result.task_il_last, result.forgetting, result.backward_transfer]
+def _check(result: Result) -> None:
+    """Refuse a result that says nonsense, so that nobody has to wonder."""
+    plan: Any = result.experiment
+    fine = isinstance(plan, dict) and isinstance(plan.get("memory"), dict)
+    demand(fine, "'experiment' is not an object with a memory")
+    demand(type(plan.get("seed")) is int, f"its seed is {str(plan.get('seed'))[:60]!r}, not a whole number")
+    for name, named in (
+        ("method", plan.get("method")),
+        ("data", plan.get("data")),
+        ("memory", plan["memory"].get("name")),
+    ):
+        demand(isinstance(named, str), f"its {name} has no name")
     tasks = len(result.acc) if numbers(result.acc) else 0
-    pairs = result.anytime
-    faults = {
-        "its accuracies by task are not finite numbers": tasks == 0,
-        f"'class_il' is not a triangle of finite numbers of {tasks} tasks": not _triangle(result.class_il, tasks),
-        f"'task_il' is not a triangle of finite numbers of {tasks} tasks": not _triangle(result.task_il, tasks),
-        f"'forgetting_rate' is not {tasks} finite numbers": not numbers(result.forgetting_rate, tasks),
-        "a summary number is not finite": not numbers(summaries),
-        "'seconds' does not map phases to finite numbers": not _by_name(result.seconds),
-        "'census' does not hold counts by part and class for each task": not _counts(result.census),
-        "'provenance' is not an object": not isinstance(result.provenance, dict),
-        "'classes' is not a list of names": not isinstance(result.classes, list)
-        or not all(isinstance(name, str) for name in result.classes),
-        "'anytime' is not a list of pairs, rows seen and accuracy": pairs is not None
-        and not (isinstance(pairs, list) and all(numbers(pair, 2) and 0 <= pair[0] < 1 << 53 for pair in pairs)),
-    }
-    return next((what for what, wrong in faults.items() if wrong), None)
+    demand(tasks, "its accuracies by task are not finite numbers")
+    for name in ("class_il", "task_il"):
+        fine = _triangle(getattr(result, name), tasks)
+        demand(fine, f"'{name}' is not a triangle of finite numbers of {tasks} tasks")
+    demand(numbers(result.forgetting_rate, tasks), f"'forgetting_rate' is not {tasks} finite numbers")
+    summaries = [result.acc_last, result.acc_mean, result.task_il_last, result.forgetting, result.backward_transfer]
+    demand(numbers(summaries), "a summary number is not finite")
+    fine = isinstance(result.seconds, dict) and numbers(list(result.seconds.values()))
+    demand(fine, "'seconds' does not map phases to finite numbers")
+    fine = isinstance(result.census, list) and all(
+        isinstance(entry, dict) and all(numbers(part) for part in entry.values()) for entry in result.census
+    )
+    demand(fine, "'census' does not hold counts by part and class for each task")
+    demand(isinstance(result.provenance, dict), "'provenance' is not an object")
+    fine = isinstance(result.classes, list) and all(isinstance(name, str) for name in result.classes)
+    demand(fine, "'classes' is not a list of names")
+    pairs = [] if result.anytime is None else result.anytime
+    fine = isinstance(pairs, list) and all(numbers(pair, 2) and 0 <= pair[0] < 1 << 53 for pair in pairs)
+    demand(fine, "'anytime' is not a list of pairs, rows seen and accuracy")
 
 
 def numbers(values: object, length: int | None = None) -> bool:
@@ -204,13 +195,3 @@ def numbers(values: object, length: int | None = None) -> bool:
 def _triangle(matrix: object, tasks: int) -> bool:
     rows = enumerate(matrix, start=1) if isinstance(matrix, list) else ()
     return isinstance(matrix, list) and len(matrix) == tasks and all(numbers(row, length) for length, row in rows)
-
-
-def _by_name(values: object) -> bool:
-    return isinstance(values, dict) and numbers(list(values.values()))
-
-
-def _counts(census: object) -> bool:
-    return isinstance(census, list) and all(
-        isinstance(entry, dict) and all(numbers(part) for part in entry.values()) for entry in census
-    )

@@ -16,7 +16,7 @@ SINKHORN = {"epsilon": 0.05, "pair_epsilon": 0.1, "ground": "auto"}
 
 def upgraded(plain: dict[str, Any], where: str) -> dict[str, Any]:
     """A result as plain data in today's format; one of an unknown format comes back as it is."""
-    if plain["schema"] != FIRST:
+    if plain.get("schema") != FIRST:
         return plain
     try:
         return _from_first(plain)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odedm.core.errors import UsageError
-from odedm.core.seal import damage, not_a_file, read_seal
+from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.seal import check_file, check_files, read_seal
+from odedm.core.text import printable
 from odedm.results.folder import EVIDENCE_FILE, FILE, MEMORY_FILE, STORED, Columns, read_columns
-from odedm.results.result import Result, numbers
+from odedm.results.result import Result, figures, numbers
 
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
@@ -33,20 +34,16 @@ class Check:
     detail: str
 
 
-class _Broken(Exception):
-    """What is wrong: the rest of a sentence that starts with the check's name."""
-
-
 class _Skipped(Exception):
     """Why something cannot be checked here."""
 
 
 def verify(folder: Path) -> list[Check]:
     """Everything about a finished run that can be checked from its folder, and from the data where they are here."""
-    checks = [_files(folder)]
+    checks = [_checked("files", _files, folder)]
     try:
         result = _read(folder)
-    except _Broken as fault:
+    except Unsound as fault:
         return [*checks, Check("result", False, str(fault))]
     checks.append(Check("result", True, f"{FILE} has a format that this version reads"))
     looks = {"figures": _figures, "accuracies": _accuracies, "census": _census, "origin": _origin}
@@ -55,12 +52,13 @@ def verify(folder: Path) -> list[Check]:
     checks += [_checked(name, look, result) for name, look in looks.items()]
     try:
         rows = _columns(folder)
-    except _Broken as fault:
+    except Unsound as fault:
         return [*checks, Check("memory", False, str(fault))]
-    checks.append(_checked("memory", lambda _: _memory(result, rows), result))
-    if (folder / EVIDENCE_FILE).exists() or (folder / EVIDENCE_FILE).is_symlink():
-        checks.append(_checked("evidence", lambda _: _evidence(result, folder / EVIDENCE_FILE, rows), result))
-    return [*checks, _checked("data", lambda _: _against_data(result, rows), result)]
+    checks.append(_checked("memory", _memory, result, rows))
+    evidence = folder / EVIDENCE_FILE
+    if evidence.exists() or evidence.is_symlink():
+        checks.append(_checked("evidence", _evidence, result, evidence, rows))
+    return [*checks, _checked("data", _against_data, result, rows)]
 
 
 def is_sound(checks: list[Check]) -> bool:
@@ -79,11 +77,11 @@ def lines(checks: list[Check]) -> Iterator[str]:
         yield f"{words[check.sound]:<11}  {check.name}: {check.detail}"
 
 
-def _checked(name: str, look: Callable[[Result], str], result: Result) -> Check:
-    """What a look at a result found; one that stumbles found something that is not made as it should be."""
+def _checked(name: str, look: Callable[..., str], *about: Any) -> Check:
+    """What a look at parts of a run found; one that stumbles found something that is not made as it should be."""
     try:
-        return Check(name, True, look(result))
-    except _Broken as fault:
+        return Check(name, True, look(*about))
+    except Unsound as fault:
         return Check(name, False, str(fault))
     except _Skipped as reason:
         return Check(name, None, str(reason))
@@ -91,46 +89,33 @@ def _checked(name: str, look: Callable[[Result], str], result: Result) -> Check:
         return Check(name, False, f"the result is not made as it should be ({type(error).__name__}: {str(error)[:80]})")
 
 
-def _demand(fine: object, fault: str) -> None:
-    if not fine:
-        raise _Broken(fault)
-
-
-def _files(folder: Path) -> Check:
+def _files(folder: Path) -> str:
     sealed = read_seal(folder)
     if sealed is None:
-        return Check("files", None, "no checksums were written with this run")
-    if isinstance(sealed, str):
-        return Check("files", False, sealed)
-    fault = damage(folder, sealed)
+        raise _Skipped("no checksums were written with this run")
+    check_files(folder, sealed)
     missing = {FILE, MEMORY_FILE} - set(sealed)
-    if fault is None and missing:
-        fault = f"the checksums leave out {', '.join(sorted(missing))}"
-    return Check("files", fault is None, fault or f"{len(sealed)} files are as they were written")
+    demand(not missing, f"the checksums leave out {', '.join(sorted(missing))}")
+    return f"{len(sealed)} files are as they were written"
 
 
 def _read(folder: Path) -> Result:
     path = folder / FILE
-    fault = not_a_file(path)
-    if fault is None and path.stat().st_size > MOST_RESULT:
-        fault = f"{FILE} has {path.stat().st_size} bytes, more than any result"
-    _demand(fault is None, fault or "")
+    check_file(path, MOST_RESULT, "more than any result")
     try:
         result = Result.load(path)
     except UsageError as error:
-        raise _Broken(str(error).rstrip(".")) from None
+        raise Unsound(str(error).rstrip(".")) from None
     unknown = set(json.loads(path.read_text("utf-8"))) - {each.name for each in fields(Result)}
-    _demand(not unknown, f"{FILE} has entries that no result has: {', '.join(sorted(unknown))[:80]}")
+    demand(not unknown, f"{FILE} has entries that no result has: {', '.join(sorted(unknown))[:80]}")
     return result
 
 
 def _figures(result: Result) -> str:
     """The figures again, from the matrices alone."""
-    given = ("experiment", "classes", "class_il", "task_il", "seconds", "census", "provenance", "anytime")
-    again = Result.measure(**{name: getattr(result, name) for name in given})
-    for each in fields(Result):
-        said, found = getattr(result, each.name), getattr(again, each.name)
-        _demand(_same(said, found), f"{each.name} is {_short(said)}, but the matrices give {_short(found)}")
+    for name, found in figures(result.class_il, result.task_il).items():
+        said = getattr(result, name)
+        demand(_same(said, found), f"{name} is {_short(said)}, but the matrices give {_short(found)}")
     return "every figure follows from the two matrices"
 
 
@@ -145,11 +130,11 @@ def _same(said: Any, found: Any) -> bool:
 
 def _accuracies(result: Result) -> str:
     plan, tasks = result.experiment, len(result.class_il)
-    _demand(plan["tasks"] == tasks == len(result.task_il), f"{plan['tasks']} tasks were to be run, {tasks} are there")
+    demand(plan["tasks"] == tasks == len(result.task_il), f"{plan['tasks']} tasks were to be run, {tasks} are there")
     for i, (own, masked) in enumerate(zip(result.class_il, result.task_il, strict=True)):
         for j, (a, b) in enumerate(zip(own, masked, strict=True)):
-            _demand(0 <= a <= 100 and 0 <= b <= 100, f"after task {i + 1} task {j + 1} has {a} and {b} per cent")
-            _demand(b >= a, f"after task {i + 1} Task-IL of task {j + 1} is {b}, below Class-IL, {a}")
+            demand(0 <= a <= 100 and 0 <= b <= 100, f"after task {i + 1} task {j + 1} has {a} and {b} per cent")
+            demand(b >= a, f"after task {i + 1} Task-IL of task {j + 1} is {b}, below Class-IL, {a}")
     return "all between 0 and 100, Task-IL nowhere below Class-IL"
 
 
@@ -157,21 +142,21 @@ def _census(result: Result) -> str:
     plan, memory, classes = result.experiment, result.experiment["memory"], len(result.classes)
     capacity, per_task = memory["capacity"], _per_task(result)
     most = int(memory.get("k") or 0) * int(memory.get("rows_per_prototype") or 1)
-    _demand(len(result.census) == plan["tasks"], f"it has {len(result.census)} entries for {plan['tasks']} tasks")
+    demand(len(result.census) == plan["tasks"], f"it has {len(result.census)} entries for {plan['tasks']} tasks")
     before = [0] * classes
     for i, entry in enumerate(result.census):
         after = f"after task {i + 1}"
         for part in ("short", "long"):
             fine = numbers(entry[part], classes) and all(type(each) is int and each >= 0 for each in entry[part])
-            _demand(fine, f"{after} its {part}-term part does not count {classes} classes")
+            demand(fine, f"{after} its {part}-term part does not count {classes} classes")
         short, long = entry["short"], entry["long"]
         held = sum(short) + sum(long)
-        _demand(held <= capacity, f"{after} it has {held} rows, and λ is {capacity}")
+        demand(held <= capacity, f"{after} it has {held} rows, and λ is {capacity}")
         early = [c for c in range((i + 1) * per_task, classes) if long[c] or (short[c] and not plan["blur"])]
-        _demand(not early, f"{after} it has rows of class {early[:1]}, which had not arrived")
+        demand(not early, f"{after} it has rows of class {early[:1]}, which had not arrived")
         lost = [c for c in range(classes) if long[c] < before[c]]
-        _demand(not lost, f"{after} long-term rows of class {lost[:1]} are gone, and they stay for good")
-        _demand(max(long) <= most, f"{after} a class has {max(long)} long-term rows, and {most} are legal")
+        demand(not lost, f"{after} long-term rows of class {lost[:1]} are gone, and they stay for good")
+        demand(max(long) <= most, f"{after} a class has {max(long)} long-term rows, and {most} are legal")
         before = long
     return f"never more than {capacity} rows, none of a class before it arrived, no long-term row lost"
 
@@ -182,7 +167,7 @@ def _per_task(result: Result) -> int:
 
 def _origin(result: Result) -> str:
     missing = [name for name in PROVENANCE if name not in result.provenance]
-    _demand(not missing, f"the result does not say its {', '.join(missing)}")
+    demand(not missing, f"the result does not say its {', '.join(missing)}")
     commit = result.provenance["commit"]
     changed = ", with changes that no commit has" if str(commit).endswith("+") else ""
     return f"commit {str(commit)[:12] if commit else 'unknown'}{changed}, torch {result.provenance['torch']}"
@@ -191,67 +176,63 @@ def _origin(result: Result) -> str:
 def _anytime(result: Result) -> str:
     """Whether accuracies through the stream are such, and end each task with the task's own."""
     pairs = result.anytime or []
-    _demand(pairs, "it has no accuracies")
-    _demand(all(type(pair[0]) is int for pair in pairs), "it has more than pairs of rows seen and accuracy")
+    demand(pairs, "it has no accuracies")
+    demand(all(type(pair[0]) is int for pair in pairs), "it has more than pairs of rows seen and accuracy")
     rows, values = zip(*pairs, strict=True)
-    _demand(all(a < b for a, b in zip((0, *rows), rows, strict=False)), "rows seen do not grow")
-    _demand(all(0 <= value <= 100 for value in values), "an accuracy is not between 0 and 100")
+    demand(all(a < b for a, b in zip((0, *rows), rows, strict=False)), "rows seen do not grow")
+    demand(all(0 <= value <= 100 for value in values), "an accuracy is not between 0 and 100")
     rest = iter(values)
     ends = all(any(value == end for value in rest) for end in result.acc)
-    _demand(ends and values[-1] == result.acc_last, "the accuracies after each task are not among them")
+    demand(ends and values[-1] == result.acc_last, "the accuracies after each task are not among them")
     return f"{len(pairs)} accuracies through the stream, those after each task among them"
 
 
-def _all_columns(path: Path) -> Columns:
-    try:
-        return read_columns(path)
-    except UsageError as error:
-        raise _Broken(str(error)) from None
-
-
 def _columns(folder: Path) -> Columns:
-    columns = _all_columns(folder / MEMORY_FILE)
+    columns = read_columns(folder / MEMORY_FILE)
     missing = [name for name in STORED if name not in columns]
-    _demand(not missing, f"{MEMORY_FILE} lacks {missing}")
+    demand(not missing, f"{MEMORY_FILE} lacks {missing}")
     lengths = {len(columns[name]) if columns[name].ndim else -1 for name in STORED}
-    _demand(len(lengths) == 1, "its columns are not equally long")
+    demand(len(lengths) == 1, "its columns are not equally long")
     return columns
 
 
 def _memory(result: Result, rows: Columns) -> str:
-    plan, memory, last = result.experiment, result.experiment["memory"], result.census[-1]
-    classes, label, prototype = len(result.classes), rows["label"], rows["prototype"]
-    held = len(label)
+    plan, memory, classes = result.experiment, result.experiment["memory"], len(result.classes)
     for name in STORED[1:]:
-        _demand(rows[name].dtype == np.int64 and rows[name].ndim == 1, f"its column {name} is not whole numbers")
-    _demand(held <= memory["capacity"], f"it has {held} rows, and λ is {memory['capacity']}")
-    _demand(not held or (label.min() >= 0 and label.max() < classes), f"it has labels beyond the {classes} classes")
-    task = rows["task"]
-    _demand(not held or (task.min() >= 0 and task.max() < plan["tasks"]), "it has tasks beyond the last")
-    for part, own in (("short", prototype < 0), ("long", prototype >= 0)):
+        demand(rows[name].dtype == np.int64 and rows[name].ndim == 1, f"its column {name} is not whole numbers")
+    label, task, index, prototype = (rows[name] for name in STORED[1:])
+    held, long = len(label), prototype >= 0
+    demand(held <= memory["capacity"], f"it has {held} rows, and λ is {memory['capacity']}")
+    demand(_within(label, classes), f"it has labels beyond the {classes} classes")
+    demand(_within(task, plan["tasks"]), "it has tasks beyond the last")
+    for part, own in (("short", ~long), ("long", long)):
         found = np.bincount(label[own], minlength=classes).tolist()
-        _demand(found == last[part], f"its {part}-term rows by class are not those of the census")
-        real = rows["index"][own & (rows["index"] >= 0)]
-        _demand(len(np.unique(real)) == len(real), f"a row of the stream is twice in its {part}-term part")
-    _demand(not held or prototype.min() >= -1, "a prototype has a number below -1")
-    _demand(not held or prototype.max() < max(1, memory.get("k") or 0), "a prototype has a number beyond k")
+        demand(found == result.census[-1][part], f"its {part}-term rows by class are not those of the census")
+        real = index[own & (index >= 0)]
+        demand(len(np.unique(real)) == len(real), f"a row of the stream is twice in its {part}-term part")
+    demand((prototype >= -1).all(), "a prototype has a number below -1")
+    demand((prototype < max(1, memory.get("k") or 0)).all(), "a prototype has a number beyond k")
     if not plan["blur"]:
-        _demand((label // _per_task(result) == task).all(), "a row has a label of another task")
-    _, pinned = np.unique(np.stack([label, prototype])[:, prototype >= 0], axis=1, return_counts=True)
+        demand((label // _per_task(result) == task).all(), "a row has a label of another task")
+    _, pinned = np.unique(np.stack([label, prototype])[:, long], axis=1, return_counts=True)
     per = int(memory.get("rows_per_prototype") or 1)
-    _demand(not len(pinned) or pinned.max() <= per, f"a prototype has more than its {per} rows")
-    return f"{held} rows, by class as the census says, {int((prototype >= 0).sum())} of them prototypes"
+    demand((pinned <= per).all(), f"a prototype has more than its {per} rows")
+    return f"{held} rows, by class as the census says, {long.sum()} of them prototypes"
+
+
+def _within(values: np.ndarray[Any, Any], end: int) -> bool:
+    """Whether all are from 0 up to below `end`."""
+    return bool(((values >= 0) & (values < end)).all())
 
 
 def _evidence(result: Result, path: Path, memory: Columns) -> str:
     """Whether features are of these rows, and the chosen candidates those that the memory has for good."""
-    columns = _all_columns(path)
-    held, names = len(memory["label"]), ("feature.data", "feature.memory")
-    _demand(names[0] in columns and (not held or names[1] in columns), "it lacks features")
+    columns, held, names = read_columns(path), len(memory["label"]), ("feature.data", "feature.memory")
+    demand(names[0] in columns and (not held or names[1] in columns), "it lacks features")
     found = [columns[name] for name in names if name in columns]
     fine = all(each.ndim == 2 and each.shape[1] == found[0].shape[1] and np.isfinite(each).all() for each in found)
-    _demand(fine, "its features are not equally long lists of numbers")
-    _demand(not held or len(found[1]) == held, f"it does not have the features of the memory's {held} rows")
+    demand(fine, "its features are not equally long lists of numbers")
+    demand(not held or len(found[1]) == held, f"it does not have the features of the memory's {held} rows")
     said = f"features of {len(found[0])} rows of the data and {held} of the memory"
     if not any(name in columns for name in CHOICE):
         return said
@@ -261,21 +242,18 @@ def _evidence(result: Result, path: Path, memory: Columns) -> str:
 
 def _choices(result: Result, columns: Columns, memory: Columns) -> None:
     missing = [name for name in CHOICE if name not in columns]
-    _demand(not missing, f"it lacks {', '.join(missing)}")
+    demand(not missing, f"it lacks {', '.join(missing)}")
     index, label, kept, distance = (columns[name] for name in CHOICE)
     own = all(each.shape == (len(index),) and each.dtype == np.int64 for each in (index, label, kept))
-    _demand(own and distance.ndim == 2 and len(distance) == len(index), "its choices do not belong together")
-    _demand(len(np.unique(index)) == len(index), "a row of the stream is twice among its candidates")
-    _demand(not np.isnan(distance[:, 0]).any(), "a candidate has no distance")
-    _demand(kept.max(initial=-1) < distance.shape[1], "a candidate was kept for a prototype without distances")
-    long = memory["prototype"] >= 0
-    pinned = np.stack([memory[name][long] for name in ("index", "label", "prototype")])
+    demand(own and distance.ndim == 2 and len(distance) == len(index), "its choices do not belong together")
+    demand(len(np.unique(index)) == len(index), "a row of the stream is twice among its candidates")
+    demand(not np.isnan(distance[:, 0]).any(), "a candidate has no distance")
+    demand(kept.max(initial=-1) < distance.shape[1], "a candidate was kept for a prototype without distances")
+    pinned = np.stack([memory[name] for name in ("index", "label", "prototype")])[:, memory["prototype"] >= 0]
     chosen = np.stack([index, label, kept])[:, kept >= 0]
     pinned, chosen = (each[:, np.lexsort(each)] for each in (pinned, chosen))
-    _demand(np.array_equal(pinned, chosen), "the chosen candidates are not the long-term rows of the memory")
-    classes = len(result.classes)
-    beyond = len(label) and (label.min() < 0 or label.max() >= classes)
-    _demand(not beyond, f"it has labels beyond the {classes} classes")
+    demand(np.array_equal(pinned, chosen), "the chosen candidates are not the long-term rows of the memory")
+    demand(_within(label, len(result.classes)), f"it has labels beyond the {len(result.classes)} classes")
 
 
 def _against_data(result: Result, rows: Columns) -> str:
@@ -284,24 +262,24 @@ def _against_data(result: Result, rows: Columns) -> str:
     if data.checksum != result.provenance["data_checksum"]:
         raise _Skipped(f"'{plan['data']}' here has another checksum than the data of this run")
     names = list(data.class_names)
-    _demand(sorted(names) == sorted(result.classes), "its classes are not those of the data")
+    demand(sorted(names) == sorted(result.classes), "its classes are not those of the data")
     real = rows["index"] >= 0
     index, label, stored = rows["index"][real], rows["label"][real], rows["image"][real]
-    _demand(not len(index) or index.max() < len(data.label), "a row has an index beyond the data")
+    demand(_within(index, len(data.label)), "a row has an index beyond the data")
     image = data.image.numpy()[index]
-    _demand(image.dtype == stored.dtype and image.shape == stored.shape, "its images have another form")
-    _demand(np.array_equal(image, stored), "an image is not the data's row of its index")
+    demand(image.dtype == stored.dtype and image.shape == stored.shape, "its images have another form")
+    demand(np.array_equal(image, stored), "an image is not the data's row of its index")
     arrival = np.array([result.classes.index(name) for name in names])
     true = arrival[data.label.numpy()[index]]
     if plan["noise"]:
         true, label = true // _per_task(result), label // _per_task(result)
-    _demand(np.array_equal(true, label), "a row has a label that is not its class")
+    demand(np.array_equal(true, label), "a row has a label that is not its class")
     counts = np.bincount(arrival[data.test_label.numpy()] // _per_task(result), minlength=plan["tasks"])
     for row in (*result.class_il, *result.task_il):
         for j, accuracy in enumerate(row):
             right = accuracy * counts[j] / 100
             whole = abs(right - round(right)) < 1e-6
-            _demand(whole, f"{accuracy} per cent of {counts[j]} test rows is no whole number")
+            demand(whole, f"{accuracy} per cent of {counts[j]} test rows is no whole number")
     return f"{len(index)} stored rows are rows of '{plan['data']}'; accuracies are shares of its test rows"
 
 
@@ -319,5 +297,4 @@ def _data(name: str) -> Dataset:
 
 
 def _short(value: object) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    return printable(f"{value:.6g}" if isinstance(value, float) else value)

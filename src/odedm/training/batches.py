@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,14 +12,14 @@ from odedm.core.rows import Rows, Task, count, take
 
 
 @dataclass(frozen=True)
-class Feed:
+class TaskBatches:
     """A task's rows and the order in which they come; the first `new` rows are the task's own, the others stored ones.
 
     `order` [n] is on the CPU: how many rows of a batch are new is then known without asking the device. None: as they
     are. A batch's new rows come first in it.
 
-    >>> feed = Feed({"label": torch.arange(6)}, new=4, size=4, order=torch.tensor([5, 0, 3, 2, 1, 4]))
-    >>> [(rows["label"].tolist(), new) for rows, new in feed.batches()]
+    >>> task = TaskBatches({"label": torch.arange(6)}, new=4, size=4, order=torch.tensor([5, 0, 3, 2, 1, 4]))
+    >>> [(rows["label"].tolist(), new) for rows, new in task.from_batch(0)]
     [([0, 3, 2, 5], 3), ([1, 4], 1)]
     """
 
@@ -29,13 +28,10 @@ class Feed:
     size: int
     order: Tensor | None = None
 
-    def __len__(self) -> int:
-        return math.ceil(count(self.rows) / self.size)
-
-    def batches(self, start: int = 0) -> Iterator[tuple[Rows, int]]:
-        """Every batch from number `start` on, with how many of its rows are new; the last may be smaller."""
-        for number in range(start, len(self)):
-            part = slice(number * self.size, (number + 1) * self.size)
+    def from_batch(self, first: int) -> Iterator[tuple[Rows, int]]:
+        """Every batch from number `first` on, with how many of its rows are new; the last may be smaller."""
+        for start in range(first * self.size, count(self.rows), self.size):
+            part = slice(start, start + self.size)
             if self.order is None:
                 rows = {name: column[part] for name, column in self.rows.items()}
                 yield rows, count(rows)
@@ -46,9 +42,9 @@ class Feed:
             yield take(self.rows, order), len(fresh)
 
 
-def feed(task: Task, size: int, *, stored: Rows | None, rng: torch.Generator) -> Feed:
+def task_batches(task: Task, size: int, *, stored: Rows | None, rng: torch.Generator) -> TaskBatches:
     """A task's batches; with `stored` rows all of them once, in random order."""
     if stored is None:
-        return Feed(task.rows, len(task), size)
+        return TaskBatches(task.rows, len(task), size)
     both = {name: torch.cat([column, stored[name]]) for name, column in task.rows.items()}
-    return Feed(both, len(task), size, torch.randperm(count(both), generator=rng))
+    return TaskBatches(both, len(task), size, torch.randperm(count(both), generator=rng))

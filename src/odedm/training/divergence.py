@@ -14,10 +14,10 @@ from odedm.core.errors import UsageError
 from odedm.methods.base import Method
 
 
-class Guard:
+class DivergenceGuard:
     """Observation at every step's loss. On a GPU the host looks late, where it waits anyway, so no step is held up.
 
-    There it keeps the host only so far ahead of the device that progress is true and a wish to stop is soon heard.
+    There it keeps the host only so far ahead of the device that progress is true and a request to stop is soon heard.
     """
 
     EVERY, AHEAD = 8, 3

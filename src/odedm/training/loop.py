@@ -32,9 +32,9 @@ from odedm.results.provenance import provenance
 from odedm.results.result import Result, average_accuracy
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
-from odedm.training.batches import feed
+from odedm.training.batches import task_batches
 from odedm.training.cuda_graph import CudaRecorder, Stepper, generators_of
-from odedm.training.divergence import Guard
+from odedm.training.divergence import DivergenceGuard
 from odedm.training.evaluate import evaluate
 from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
@@ -168,7 +168,7 @@ class Run:
         # these two on the CPU: one seed, one choice anywhere
         self.shuffle, self.borders = generator(plan.seed, "mixing"), generator(plan.seed, "memory borders")
         captures = plan.capture and kind.capturable and self.device.type == "cuda"
-        self.guard = Guard(self.method, self.device, precision=plan.precision, tasks=len(self.stream.tasks))
+        self.guard = DivergenceGuard(self.method, self.device, precision=plan.precision, tasks=len(self.stream.tasks))
         self.stepper = Stepper(
             self._step,
             frozen=self.replay.frozen,
@@ -238,15 +238,15 @@ class Run:
     def _learn(self, task: Task, watch: Watch, checkpointer: Checkpointer | None) -> None:
         """The task's batches, from where the run stands."""
         progress, total = self.progress, sum(len(each) for each in self.stream.tasks)
-        if progress.feed is None:
+        if progress.batches is None:
             self.method.begin_task(task)
             self.memory.begin_task(task)
             mixes = self.method.mixes_memory and self.memory.size() > 0
             stored = self.replay.mixture() if mixes else None
-            progress.feed = feed(task, self.experiment.batch, stored=stored, rng=self.shuffle)
+            progress.batches = task_batches(task, self.experiment.batch, stored=stored, rng=self.shuffle)
         self.stepper.begin_task(self.method)
         with self.timer("train"):
-            for batch, new in progress.feed.batches(progress.batch):
+            for batch, new in progress.batches.from_batch(progress.batch):
                 rows = self.stepper(batch, new)
                 if self.experiment.memory.keeps_stream_fields:
                     progress.arrived.append({name: column.clone() for name, column in rows.items()})

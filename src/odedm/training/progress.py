@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from odedm.core.rows import Rows
-from odedm.training.batches import Feed
+from odedm.training.batches import TaskBatches
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Progress:
     batch: int = 0
     """Batches of the running task that are done."""
     rows: int = 0
-    feed: Feed | None = None
+    batches: TaskBatches | None = None
     """The running task's batches; None between tasks."""
     arrived: list[Rows] = field(default_factory=list)
     """The running task's rows with the fields they had, where the memory is to keep those."""
@@ -37,4 +37,4 @@ class Progress:
 
     def begin(self, task: int) -> None:
         """The task before this one is over."""
-        self.task, self.batch, self.feed, self.arrived = task, 0, None, []
+        self.task, self.batch, self.batches, self.arrived = task, 0, None, []

@@ -37,7 +37,7 @@ def open_all(plans: Iterable[Experiment]) -> dict[str, Dataset]:
 
 
 def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = False) -> Prepared:
-    """The experiment with every default filled in and every impossible wish refused, and its data.
+    """The experiment with every default filled in and the impossible refused, and its data.
 
     `elsewhere` prepares for another machine: a device is then taken at its word, for this machine may not have it.
     """

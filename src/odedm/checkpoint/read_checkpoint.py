@@ -1,0 +1,110 @@
+"""Reads a run's checkpoints from disk: the newest that is whole and its own, believed only after a look at it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from odedm.checkpoint.capture_state import State, StateError
+from odedm.checkpoint.manifest import FOLDER, TENSORS, TREE, Meta, Position, listed, read_manifest
+from odedm.checkpoint.restore_state import restore_state
+from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.files import sweep_staging
+from odedm.core.plain_data import differences
+from odedm.core.seal import check_files, no_constant
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A sound checkpoint. `warnings` says what was passed over on the way to it, and `changes` what computes otherwise.
+
+    The changes are among the warnings; they belong into the result as well.
+    """
+
+    folder: Path
+    position: Position
+    state: State
+    meta: Meta
+    warnings: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+
+
+def sweep(work: Path) -> None:
+    """Remove what a dead writer left half-made. Only for the holder of the lock: no other can be at work then."""
+    folder = work / FOLDER
+    if folder.is_dir() and not folder.is_symlink():
+        for name in {left.name.split(".")[1] for left in folder.glob(".step-*")}:
+            sweep_staging(folder / name)
+
+
+def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
+    """The newest sound checkpoint of this very experiment; None where there is none at all.
+
+    Each one that is passed over gives a line in `warnings`. If none of those that are there can be used, that is an
+    error with the reasons: going on from the start would throw away work without asking.
+    """
+    sweep(work)
+    passed: list[str] = []
+    for folder in listed(work):
+        try:
+            found = load(folder, expected)
+        except Unsound as fault:
+            passed.append(f"The checkpoint '{folder.name}' cannot be used: {fault}.")
+            continue
+        if passed:
+            passed.append(f"Going on from '{folder.name}', the one before.")
+        return replace(found, warnings=(*passed, *found.warnings))
+    if passed:
+        raise UsageError(
+            " ".join(passed) + f" No other is in '{work / FOLDER}'. Put a good copy there, or start anew with --fresh."
+        )
+    return None
+
+
+def load(folder: Path, expected: Meta | None = None) -> Checkpoint:
+    """One checkpoint, read only after all of it was found to be as it was written."""
+    manifest = read_manifest(folder)
+    meta = Meta(manifest["configuration"], manifest["data_checksum"], manifest["versions"], manifest["observation"])
+    changes: tuple[str, ...] = ()
+    if expected is not None:
+        _check_owner(meta, expected)
+        changes = _other_versions(meta.versions, expected.versions)
+    check_files(folder, manifest["files"])
+    try:
+        tree = json.loads((folder / TREE).read_text("utf-8"), parse_constant=no_constant)
+        tensors = load_file(folder / TENSORS)
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+        raise Unsound(f"its state cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
+    return Checkpoint(folder, Position(**manifest["position"]), State(tensors, tree), meta, changes, changes)
+
+
+def _check_owner(meta: Meta, expected: Meta) -> None:
+    other = differences(json.loads(json.dumps(expected.configuration)), meta.configuration)
+    named = "; ".join(f"{there} there, {here} here" for there, here in other[:5])
+    demand(not other, f"it is of another configuration: {named}")
+    there, here = meta.data_checksum, expected.data_checksum
+    demand(there == here, f"it was made on other data: their checksum is {there[:64]} there, {here} here")
+
+
+def _other_versions(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """A line where something that computes has changed: the run goes on, but not bit for bit as it would have."""
+    changed = [f"{name} {then[name]} then, {now[name]} now" for name in now if name in then and then[name] != now[name]]
+    return (f"The checkpoint was computed by others: {'; '.join(changed)}.",) if changed else ()
+
+
+def restore(thing: Any, checkpoint: Checkpoint, outside: Mapping[str, Tensor] | None = None) -> None:
+    """Put a checkpoint's state into a freshly built object, or say that this version cannot."""
+    try:
+        restore_state(thing, checkpoint.state, outside)
+    except StateError as error:
+        raise UsageError(
+            f"The checkpoint '{checkpoint.folder}' is whole, but does not fit this version of the code: {error} "
+            "Resume with the version that wrote it, or start anew with --fresh."
+        ) from error
