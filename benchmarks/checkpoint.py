@@ -105,7 +105,7 @@ def cost(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -
         checkpointer = checkpointer_of(run, Path(folder), lock, RunOptions())
         with own_numerics(1, run.experiment.precision), own_stream(run.device):
             capture, state = best(lambda: capture_state(run.roots(), run.outside()))
-            position = checkpointer._position()
+            position = checkpointer.position()
 
             def write() -> Path:
                 write_checkpoint.clear(Path(folder))

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 from driver import Driver
+from equal_states import equal_states
 
 from odedm import ODEDM, Reservoir, UsageError, blobs
 from odedm.checkpoint import manifest, write_checkpoint
 from odedm.checkpoint.capture_state import State, capture_state
 from odedm.checkpoint.manifest import Meta, Position, inspect, working_folder
 from odedm.checkpoint.read_checkpoint import load_latest, restore
-from odedm.checkpoint.restore_state import equal_states
 from odedm.checkpoint.write_checkpoint import clear, save
 from odedm.core.plain_data import text_fingerprint
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from equal_states import equal_states
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odedm.checkpoint.capture_state import capture_state
 from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.read_checkpoint import load_latest, restore
-from odedm.checkpoint.restore_state import equal_states
 from odedm.checkpoint.write_checkpoint import save
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2

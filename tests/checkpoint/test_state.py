@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from equal_states import equal_states
 from torch import nn
 
 from odedm.checkpoint.capture_state import State, StateError, capture_state
-from odedm.checkpoint.restore_state import equal_states, restore_state
+from odedm.checkpoint.restore_state import restore_state
 from odedm.core.rows import Field, Part
 from odedm.core.store import Store
 from odedm.core.timer import Timer

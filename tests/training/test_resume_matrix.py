@@ -4,9 +4,9 @@ import os
 
 import pytest
 from driver import Driver
+from equal_states import equal_states
 
 from odedm import ODEDM, Native, Reservoir, blobs, shapes
-from odedm.checkpoint.restore_state import equal_states
 from odedm.core.registry import METHODS, POLICIES, REPLAYS
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)

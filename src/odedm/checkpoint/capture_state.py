@@ -6,18 +6,18 @@ names the place, so a new method can be incomplete here, but never silently.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
-import types
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, GenericAlias, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 Node = Any
 """What JSON can hold: a scalar as itself, anything else as a list that starts with its kind."""
@@ -28,15 +28,7 @@ VOLATILE = {"odedm.core.timer.Timer": frozenset({"_since", "_running"})}
 MODULE_MACHINERY = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}
 """Hooks and the like: torch's own, the same in every freshly built module."""
 
-CONSTANTS = (
-    type,
-    functools.partial,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    types.ModuleType,
-    types.GenericAlias,
-)
+CONSTANTS = (type, partial, FunctionType, BuiltinFunctionType, MethodType, ModuleType, GenericAlias)
 HANDLES = frozenset({"CUDAGraph", "Stream", "Event", "ExternalStream"})
 """Of torch.cuda: made anew by whoever needs them."""
 
@@ -88,12 +80,6 @@ def class_name(thing: object) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
-def is_walked(thing: object) -> bool:
-    """Whether an object's attributes are its state: those of this package, and data classes of anyone."""
-    own = type(thing).__module__.partition(".")[0] == "odedm" or dataclasses.is_dataclass(thing)
-    return own and hasattr(thing, "__dict__")
-
-
 def is_constant(thing: object) -> bool:
     """Whether an object is code or a handle, which the freshly built object has of its own."""
     kind = type(thing)
@@ -104,21 +90,33 @@ def is_constant(thing: object) -> bool:
 def constant_name(thing: Any) -> str:
     """What a piece of code is called, to notice that it is another one.
 
-    >>> constant_name(functools.partial(class_name, 3))
+    >>> constant_name(partial(class_name, 3))
     'partial of odedm.checkpoint.capture_state.class_name'
     """
-    if isinstance(thing, functools.partial):
+    if isinstance(thing, partial):
         return f"partial of {constant_name(thing.func)}"
     name = getattr(thing, "__qualname__", None) or getattr(thing, "__name__", None)
     return f"{getattr(thing, '__module__', None) or 'builtins'}.{name}" if name else class_name(thing)
 
 
 def attributes(thing: object) -> dict[str, Any]:
-    """The attributes that are state: all but those of one process, and torch's machinery."""
+    """The attributes that are state: all but those of one process, and torch's machinery.
+
+    Of an optimiser they are its groups, and what it knows of each parameter, by the parameter's number.
+    """
+    if isinstance(thing, Optimizer):
+        numbered = enumerate(parameters(thing))
+        known = {number: dict(thing.state[each]) for number, each in numbered if each in thing.state}
+        return {"param_groups": thing.param_groups, "state": known}
     skip = VOLATILE.get(class_name(thing), frozenset())
     if isinstance(thing, nn.Module):
         skip = skip | MODULE_MACHINERY
     return {name: value for name, value in vars(thing).items() if name not in skip}
+
+
+def parameters(optimiser: Optimizer) -> list[Tensor]:
+    """What an optimiser updates, in its order."""
+    return [each for group in optimiser.param_groups for each in group["params"]]
 
 
 def storage_of(tensor: Tensor) -> int:
@@ -175,10 +173,8 @@ class _Capture:
         if type(thing) in (dict, OrderedDict):
             entries = [[self._key(path, key), self.node(_below(path, key), each)] for key, each in thing.items()]
             return ["dict", path, entries]
-        if isinstance(thing, torch.optim.Optimizer):
-            return self._optimiser(path, thing)
-        if isinstance(thing, nn.Module) or is_walked(thing):
-            kind = "module" if isinstance(thing, nn.Module) else "object"
+        kind = _kind_with_attributes(thing)
+        if kind is not None:
             below = {name: self.node(_below(path, name), value) for name, value in attributes(thing).items()}
             return [kind, path, class_name(thing), below]
         raise StateError(
@@ -201,11 +197,8 @@ class _Capture:
         if storage in self._whole:  # the same memory read in another way: in the store, rows as 64-bit words
             how = {"dtype": str(tensor.dtype), "offset": tensor.storage_offset()}
             return ["view", path, self._whole[storage], {**how, "size": [*tensor.shape], "stride": [*tensor.stride()]}]
-        info: dict[str, Any] = {"device": tensor.device.type}
-        if tensor.requires_grad:
-            info["grad"] = True
-        if isinstance(tensor, nn.Parameter):
-            info["parameter"] = True
+        info: dict[str, Any] = {"device": tensor.device.type, "grad": tensor.requires_grad}
+        info["parameter"] = isinstance(tensor, nn.Parameter)
         if not tensor.is_contiguous() and 0 not in tensor.stride():
             info["stride"] = [*tensor.stride()]
         if storage and tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes():
@@ -222,18 +215,13 @@ class _Capture:
                 for info in parts:
                     info["shared"] = True
 
-    def _optimiser(self, path: str, optimiser: torch.optim.Optimizer) -> Node:
-        groups = [
-            [[name, self.node(f"{path}.groups[{number}].{name}", value)] for name, value in group.items()]
-            for number, group in enumerate(optimiser.param_groups)
-        ]
-        every = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-        states = [
-            [number, self.node(f"{path}.state[{number}]", dict(optimiser.state[parameter]))]
-            for number, parameter in enumerate(every)
-            if parameter in optimiser.state
-        ]
-        return ["optimiser", path, class_name(optimiser), groups, states]
+
+def _kind_with_attributes(thing: object) -> str | None:
+    """What an object is whose attributes are its state: torch's, one of this package, or a data class of anyone."""
+    if isinstance(thing, nn.Module | Optimizer):
+        return "module" if isinstance(thing, nn.Module) else "optimiser"
+    own = type(thing).__module__.partition(".")[0] == "odedm" or is_dataclass(thing)
+    return "object" if own and hasattr(thing, "__dict__") else None
 
 
 def _below(path: str, key: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.write_checkpoint import clear, save
 
 
+@dataclass
 class Checkpointer:
     """Stores a run's state when its schedule says so, and when `stop` does: then the run may end without loss.
 
@@ -26,32 +28,27 @@ class Checkpointer:
     over is left alone. `timed` is the block that a write happens in.
     """
 
-    def __init__(
-        self,
-        work: Path,
-        lock: RunLock,
-        meta: Meta,
-        *,
-        roots: Callable[[], Mapping[str, Any]],
-        outside: Mapping[str, Tensor],
-        position: Callable[[], Position],
-        schedule: Schedule | None = None,
-        fresh: bool = False,
-        stop: Callable[[], bool] = lambda: False,
-        check: Callable[[], None] = lambda: None,
-        timed: Callable[[], AbstractContextManager[None]] = nullcontext,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.work, self.lock, self.meta, self.schedule, self.fresh = work, lock, meta, schedule or Schedule(), fresh
-        self._roots, self._outside, self._position, self._stop = roots, outside, position, stop
-        self._check, self._timed, self._say = check, timed, say
-        self._counts = bool(self.schedule.steps or self.schedule.seconds)
+    work: Path
+    lock: RunLock
+    meta: Meta
+    _: KW_ONLY
+    roots: Callable[[], Mapping[str, Any]]
+    outside: Mapping[str, Tensor]
+    position: Callable[[], Position]
+    schedule: Schedule
+    fresh: bool = False
+    stop: Callable[[], bool] = lambda: False
+    check: Callable[[], None] = lambda: None
+    timed: Callable[[], AbstractContextManager[None]] = nullcontext
+    say: Callable[[str], None] = lambda _: None
+    on_store: Callable[[], None] = lambda: None
+    """Called when a checkpoint is on the disk."""
+    last: Path | None = None
+    """The last checkpoint that was written or found: where the run goes on from if it fails now."""
+
+    def __post_init__(self) -> None:
         self._begun = self._time = time.monotonic()
-        self._step, self._cost, self._spent = position().step, 0.0, 0.0
-        self.on_store: Callable[[], None] = lambda: None
-        """Called when a checkpoint is on the disk."""
-        self.last: Path | None = None
-        """The last checkpoint that was written or found: where the run goes on from if it fails now."""
+        self._step, self._cost, self._spent = self.position().step, 0.0, 0.0
 
     def resume(self) -> Checkpoint | None:
         """Put the run where its last checkpoint was; None where there is none, or where it is to start anew."""
@@ -60,28 +57,24 @@ class Checkpointer:
         found = load_latest(self.work, self.meta)
         if found is None:
             return None
-        restore(self._roots(), found, self._outside)
+        restore(self.roots(), found, self.outside)
         self.last, self._step, self._time = found.folder, found.position.step, time.monotonic()
         for line in found.warnings:
-            self._say(line)
-        where = found.position
-        self._say(
-            f"Going on after step {where.step} (task {where.task + 1}, {where.rows} rows seen) from '{self.last}'."
-        )
+            self.say(line)
+        at = found.position
+        self.say(f"Going on after step {at.step} (task {at.task + 1}, {at.rows} rows seen) from '{self.last}'.")
         return found
 
     def after_step(self) -> bool:
-        """Store if it is time; whether the run is to stop here, its state being stored. Costs nothing otherwise."""
-        stop = self._stop()
-        if stop or (
-            self._counts and self.schedule.due(self._position().step - self._step, time.monotonic() - self._time)
-        ):
+        """Store if it is time; whether the run is to stop here, its state being stored. Otherwise it costs little."""
+        stop = self.stop()
+        if stop or self.schedule.due(self.position().step - self._step, time.monotonic() - self._time):
             self.store()
         return stop
 
     def after_task(self) -> bool:
         """Store at a border, if the schedule has any and the run can afford it; whether the run is to stop here."""
-        stop = self._stop()
+        stop = self.stop()
         if stop or (self.schedule.tasks and self._affordable()):
             self.store()
         return stop
@@ -94,12 +87,12 @@ class Checkpointer:
 
     def store(self) -> Path:
         """Write a checkpoint now."""
-        self._check()
-        with self._timed():
+        self.check()
+        with self.timed():
             start = time.monotonic()
             self.lock.check()
-            position = self._position()
-            self.last = save(self.work, capture_state(self._roots(), self._outside), self.meta, position)
+            position = self.position()
+            self.last = save(self.work, capture_state(self.roots(), self.outside), self.meta, position)
             self._step, self._time = position.step, time.monotonic()
             self._cost = self._time - start
             self._spent += self._cost

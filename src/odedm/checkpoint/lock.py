@@ -52,8 +52,7 @@ class Owner:
         True
         """
         try:
-            plain = json.loads(text)
-            owner = cls(**plain)
+            owner = cls(**json.loads(text))
         except (ValueError, TypeError, RecursionError):
             return None
         words = (owner.host, owner.started, owner.boot, owner.since)
@@ -77,26 +76,21 @@ class Owner:
 
 
 class RunLock:
-    """A lock that is held. `check` before each write: a folder that was deleted took the lock with it."""
+    """A lock that is held; `takeover` is a line about the dead owner whose place was taken, or None.
+
+    `check` before each write: a folder that was deleted took the lock with it.
+    """
 
     def __init__(self, path: Path, handle: int, takeover: str | None) -> None:
-        self.path, self._handle = path, handle
-        self.takeover = takeover
-        """A line about the dead owner whose place was taken, or None."""
+        self.path, self.handle, self.takeover = path, handle, takeover
 
     def check(self) -> None:
         """Refuse to go on where the lock is not this process's any more."""
-        if not _same_file(self._handle, self.path):
+        if not _same_file(self.handle, self.path):
             raise UsageError(
                 f"The working folder '{self.path.parent}' was deleted, moved or taken over while the run was going. "
                 "It stops here, and has written nothing into the new one."
             )
-
-    def release(self) -> None:
-        """Take the name away, then let go: who waits for the lock sees a new file or none."""
-        if _same_file(self._handle, self.path):
-            self.path.unlink(missing_ok=True)
-        os.close(self._handle)
 
 
 @contextmanager
@@ -110,8 +104,10 @@ def hold(work: Path) -> Iterator[RunLock]:
     lock = _acquire(path)
     try:
         yield lock
-    finally:
-        lock.release()
+    finally:  # the name first: who waits for the lock then sees a new file or none
+        if _same_file(lock.handle, path):
+            path.unlink(missing_ok=True)
+        os.close(lock.handle)
 
 
 def _acquire(path: Path) -> RunLock:
@@ -126,7 +122,9 @@ def _acquire(path: Path) -> RunLock:
             before = Owner.parse(os.pread(handle, MOST, 0))
             if before is not None and not before.is_this() and before.lives() is not False:
                 raise _taken(path, before)
-            _sign(handle)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(asdict(Owner.this())).encode(), 0)
+            os.fsync(handle)
         except BaseException:
             os.close(handle)
             raise
@@ -170,13 +168,6 @@ def _lock(handle: int) -> bool:
     return True  # a file system without locks: the owner's name alone decides
 
 
-def _sign(handle: int) -> None:
-    text = json.dumps(asdict(Owner.this())).encode()
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, text, 0)
-    os.fsync(handle)
-
-
 def _same_file(handle: int, path: Path) -> bool:
     try:
         there, own = path.lstat(), os.fstat(handle)
@@ -205,24 +196,23 @@ def alive(pid: int) -> bool:
         return True  # a signal 0 would end it there
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # a process of another user is there
     return True
 
 
 def started(pid: int) -> str:
     """When a process started, in the kernel's ticks; empty where the system does not say, or it is dead."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    fields = _kernel_says(f"{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if fields and fields[0] not in "ZX" else ""
 
 
 def _boot() -> str:
+    return _kernel_says("sys/kernel/random/boot_id").strip()
+
+
+def _kernel_says(name: str) -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path("/proc", name).read_text()
     except OSError:
         return ""

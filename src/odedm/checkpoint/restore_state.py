@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from odedm.checkpoint.capture_state import (
     VOLATILE,
@@ -21,11 +23,14 @@ from odedm.checkpoint.capture_state import (
     class_name,
     constant_name,
     is_constant,
+    parameters,
     storage_of,
 )
 
-KINDS = ("tensor", "view", "generator", "list", "dict", "optimiser", "module", "object")
-"""Nodes with a place of their own, which others may refer to."""
+T = TypeVar("T")
+
+NAMED = ("tensor", "view", "generator", "list", "dict", "optimiser", "module", "object")
+"""Kinds of nodes with a place of their own, which others may refer to."""
 
 
 def restore_state(thing: Any, state: State, outside: Mapping[str, Tensor] | None = None) -> None:
@@ -59,36 +64,50 @@ class _Restore:
         self._used: set[int] = set()
         self._storages: set[int] = set()
         self._made: dict[str, Any] = {}
-        self._index(state.plain)
-
-    def _index(self, node: Node) -> None:
-        for each in _children(node):
-            self._index(each)
-        if isinstance(node, list) and node[0] in KINDS:
-            self._nodes[node[1]] = node
 
     def bind(self, node: Node, fresh: Any) -> None:
         """Find the living counterpart of every stored object, by whichever of its ways there is one."""
-        if isinstance(node, list) and node[0] == "same":
+        if not isinstance(node, list):
+            return
+        again = node[0] == "same"
+        if again:
             node = self._nodes[node[1]]
-        if not isinstance(node, list) or fresh is None:
-            return
-        if node[0] == "tuple":
-            if type(fresh) in (tuple, torch.Size) and len(fresh) == len(node[1]):
-                for each, value in zip(node[1], fresh, strict=True):
-                    self.bind(each, value)
-            return
-        if node[0] not in KINDS or node[1] in self._bound or id(fresh) in self._used or not _fits(node, fresh):
-            return
+        if node[0] in NAMED:
+            self._nodes[node[1]] = node
+            fresh = fresh if self._take(node, fresh) else None
+            if again and fresh is None:
+                return
+        for each, value in self._pairs(node, fresh):
+            self.bind(each, value)
+
+    def _take(self, node: Node, fresh: Any) -> bool:
+        """Whether a living object is now the counterpart of a node: if it fits, and neither has another one."""
+        if fresh is None or node[1] in self._bound or id(fresh) in self._used or not _fits(node, fresh):
+            return False
         if node[0] == "tensor" and not node[2].get("shared"):
             storage = storage_of(fresh)
             if storage and storage in self._storages:
-                return  # one memory where the state has two
+                return False  # one memory where the state has two
             self._storages.add(storage)
         self._bound[node[1]] = fresh
         self._used.add(id(fresh))
-        for each, value in _pairs(node, fresh):
-            self.bind(each, value)
+        return True
+
+    def _pairs(self, node: Node, fresh: Any) -> Iterable[tuple[Node, Any]]:
+        """The nodes directly below a node, each with its living counterpart, or None where there is none."""
+        kind = node[0]
+        if kind == "tuple":
+            alike = type(fresh) in (tuple, torch.Size) and len(fresh) == len(node[1])
+            return zip(node[1], fresh if alike else repeat(None), strict=False)
+        if kind == "list":
+            return zip(node[2], chain(fresh or (), repeat(None)), strict=False)
+        if kind == "dict":
+            old = fresh or {}
+            return [(each, old.get(self.build(key))) for key, each in node[2]]
+        if kind in ("optimiser", "module", "object"):
+            old = {} if fresh is None else attributes(fresh)
+            return [(each, old.get(name)) for name, each in node[3].items()]
+        return ()
 
     def build(self, node: Node, fresh: Any = None, owner: Any = None) -> Any:  # noqa: PLR0911
         """The value of a node; `fresh` is what stands in its place, `owner` whose attribute it is."""
@@ -96,15 +115,13 @@ class _Restore:
             return node
         kind = node[0]
         if kind == "same":
-            return self._made[node[1]] if node[1] in self._made else self.build(self._nodes[node[1]], owner=owner)
-        if kind in KINDS:
-            if node[1] not in self._made:
-                make = getattr(self, f"_{kind}")
-                self._made[node[1]] = make(node, self._bound.get(node[1]), owner)
+            return self._made[node[1]]
+        if kind in NAMED:
+            make = getattr(self, f"_{kind}")
+            self._made[node[1]] = make(node, self._bound.get(node[1]), owner)
             return self._made[node[1]]
         if kind == "tuple":
-            old = fresh if type(fresh) is tuple and len(fresh) == len(node[1]) else [None] * len(node[1])
-            return tuple(self.build(each, value, owner) for each, value in zip(node[1], old, strict=True))
+            return tuple(self.build(each, value, owner) for each, value in self._pairs(node, fresh))
         if kind == "outside":
             return self._outside[node[1]]
         if kind == "float":
@@ -125,23 +142,16 @@ class _Restore:
         alike = bound is not None and bound.shape == value.shape and bound.dtype == value.dtype
         if bound is not None and alike and bound.device.type == info["device"] and _writable(bound):
             bound.copy_(value)
-            if bound.is_leaf:
-                bound.requires_grad_(bool(info.get("grad")))
-            return bound
+            return bound.requires_grad_(info["grad"]) if bound.is_leaf else bound
         if info.get("shared"):
             raise StateError(f"{path} is a part of other tensors' memory and has another size in the fresh object.")
-        if "stride" in info:
-            new = torch.empty_strided(value.shape, info["stride"], dtype=value.dtype, device=info["device"])
-            new.copy_(value)
-        else:
-            new = value.to(info["device"], copy=True)
-        if info.get("parameter"):
-            return nn.Parameter(new, requires_grad=bool(info.get("grad")))
-        return new.requires_grad_(bool(info.get("grad")))
+        stride = info.get("stride", value.stride())
+        new = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=info["device"]).copy_(value)
+        return nn.Parameter(new, info["grad"]) if info["parameter"] else new.requires_grad_(info["grad"])
 
-    def _view(self, node: Node, bound: Tensor | None, owner: Any) -> Tensor:
+    def _view(self, node: Node, bound: Tensor | None, _owner: Any) -> Tensor:
         _, _, base, how = node
-        whole: Tensor = self.build(self._nodes[base], owner=owner)
+        whole: Tensor = self._made[base]
         if bound is not None and storage_of(bound) == storage_of(whole):
             return bound
         view = torch.empty(0, dtype=_named("dtype", how["dtype"]), device=whole.device)
@@ -155,8 +165,7 @@ class _Restore:
 
     def _list(self, node: Node, bound: list[Any] | None, owner: Any) -> list[Any]:
         result = self._made[node[1]] = [] if bound is None else bound
-        old = [*result, *[None] * (len(node[2]) - len(result))]
-        result[:] = [self.build(each, value, owner) for each, value in zip(node[2], old, strict=False)]
+        result[:] = [self.build(each, value, owner) for each, value in self._pairs(node, [*result])]
         return result
 
     def _dict(self, node: Node, bound: dict[Any, Any] | None, owner: Any) -> dict[Any, Any]:
@@ -169,13 +178,10 @@ class _Restore:
         return result
 
     def _object(self, node: Node, bound: Any, _owner: Any) -> Any:
-        _, path, name, _ = node
         if bound is None:
-            kind = _class(name, object)
+            kind = _class(node[2], object)
             bound = kind.__new__(kind)
-        self._made[path] = bound
-        self._fill(node, bound)
-        return bound
+        return self._filled(node, bound)
 
     def _module(self, node: Node, bound: nn.Module | None, owner: Any) -> nn.Module:
         if bound is None:  # such as a teacher: the network as it was
@@ -186,13 +192,12 @@ class _Restore:
             for parameter in bound.parameters():
                 parameter.grad = None
             self.bind(node, bound)
-        self._made[node[1]] = bound
-        self._fill(node, bound)
-        return bound
+        return self._filled(node, bound)
 
-    def _fill(self, node: Node, living: Any) -> None:
+    def _filled(self, node: Node, living: T) -> T:
         """Set the attributes, past `frozen` and past torch's own way of setting them."""
         _, path, name, below = node
+        self._made[path] = living
         old = attributes(living)
         extra = [each for each in old if each not in below and not is_constant(old[each])]
         if extra:
@@ -200,20 +205,18 @@ class _Restore:
         for each, stored in below.items():
             if each not in VOLATILE.get(name, ()):
                 vars(living)[each] = self.build(stored, old.get(each), living)
+        return living
 
-    def _optimiser(self, node: Node, bound: torch.optim.Optimizer | None, owner: Any) -> torch.optim.Optimizer:
-        _, path, name, groups, states = node
-        if bound is None or len(bound.param_groups) != len(groups):
+    def _optimiser(self, node: Node, bound: Optimizer | None, owner: Any) -> Optimizer:
+        _, path, name, below = node
+        before = 0 if bound is None else len(bound.param_groups)
+        groups, known = (self.build(below[part], owner=owner) for part in ("param_groups", "state"))
+        if bound is None or len(groups) != before:
             raise StateError(f"{path} was a {name} with {len(groups)} groups, which the fresh object has not.")
-        for group, stored in zip(bound.param_groups, groups, strict=True):
-            old = dict(group)
-            group.clear()
-            group.update({key: self.build(each, old.get(key), owner) for key, each in stored})
-        every = [parameter for group in bound.param_groups for parameter in group["params"]]
-        before = dict(bound.state)
+        bound.param_groups = groups
+        every = parameters(bound)
         bound.state.clear()
-        for number, each in states:
-            bound.state[every[number]] = self.build(each, before.get(every[number]), owner)
+        bound.state.update({every[number]: each for number, each in known.items()})
         return bound
 
 
@@ -222,56 +225,13 @@ def _writable(tensor: Tensor) -> bool:
     return all(stride or size < 2 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _children(node: Node) -> list[Node]:  # noqa: PLR0911 - one line for each kind
-    """The nodes directly below a node."""
-    if not isinstance(node, list):
-        return []
-    kind = node[0]
-    if kind == "tuple":
-        return list(node[1])
-    if kind == "list":
-        return list(node[2])
-    if kind == "dict":
-        return [each for _, each in node[2]]
-    if kind in ("module", "object"):
-        return list(node[3].values())
-    if kind == "optimiser":
-        return [each for group in node[3] for _, each in group] + [each for _, each in node[4]]
-    return []
-
-
-def _pairs(node: Node, fresh: Any) -> list[tuple[Node, Any]]:
-    """The nodes directly below a node, each with its living counterpart."""
-    kind = node[0]
-    if kind == "list":
-        return list(zip(node[2], fresh, strict=False))
-    if kind == "dict":
-        return [(each, fresh.get(tuple(key[1]) if isinstance(key, list) else key)) for key, each in node[2]]
-    if kind in ("module", "object"):
-        own = attributes(fresh)
-        return [(each, own.get(name)) for name, each in node[3].items()]
-    if kind == "optimiser":
-        pairs = [
-            (each, own.get(key))
-            for stored, own in zip(node[3], fresh.param_groups, strict=False)
-            for key, each in stored
-        ]
-        every = [parameter for group in fresh.param_groups for parameter in group["params"]]
-        return pairs + [(each, fresh.state.get(every[number])) for number, each in node[4]]
-    return []
-
-
 def _fits(node: Node, fresh: Any) -> bool:
     """Whether a living object is of a node's kind and class."""
     kind = node[0]
-    if kind in ("tensor", "view"):
-        return isinstance(fresh, Tensor)
-    if kind == "generator":
-        return isinstance(fresh, torch.Generator)
-    if kind == "list":
-        return type(fresh) is list
-    if kind == "dict":
-        return type(fresh) in (dict, OrderedDict)
+    if kind in ("tensor", "view", "generator"):
+        return isinstance(fresh, torch.Generator if kind == "generator" else Tensor)
+    if kind in ("list", "dict"):
+        return type(fresh) in ((list,) if kind == "list" else (dict, OrderedDict))
     return class_name(fresh) == str(node[2])
 
 
@@ -296,36 +256,3 @@ def _named(kind: str, name: str) -> Any:
     if type(found) is not {"dtype": torch.dtype, "memory_format": torch.memory_format}[kind]:
         raise StateError(f"The state names the {kind} {name[:40]!r}, which torch does not know.")
     return found
-
-
-def equal_states(one: State, other: State) -> list[str]:
-    """The places where two states differ, bit for bit; none where they are equal.
-
-    >>> from odedm.checkpoint.capture_state import capture_state
-    >>> equal_states(capture_state({"a": torch.ones(2), "b": 1}), capture_state({"a": torch.zeros(2), "b": 1}))
-    ['a']
-    """
-    places = []
-    for name in sorted(one.tensors.keys() | other.tensors.keys()):
-        a, b = one.tensors.get(name), other.tensors.get(name)
-        if a is None or b is None or a.dtype != b.dtype or a.shape != b.shape or not _bits(a).equal(_bits(b)):
-            places.append(name)
-    if one.plain != other.plain:
-        places.append("the tree: " + _first_difference(one.plain, other.plain, ""))
-    return places
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().view(-1).view(torch.uint8)
-
-
-def _first_difference(one: Node, other: Node, path: str) -> str:
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for place, (a, b) in enumerate(zip(one, other, strict=True)):
-            if a != b:
-                return _first_difference(a, b, f"{path}/{place}")
-    if isinstance(one, Mapping) and isinstance(other, Mapping) and one.keys() == other.keys():
-        for name in one:
-            if one[name] != other[name]:
-                return _first_difference(one[name], other[name], f"{path}/{name}")
-    return f"{path}: {str(one)[:60]} and {str(other)[:60]}"

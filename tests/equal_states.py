@@ -1,0 +1,43 @@
+"""Compares two captured states bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from odedm.checkpoint.capture_state import Node, State
+
+
+def equal_states(one: State, other: State) -> list[str]:
+    """The places where two states differ, bit for bit; none where they are equal.
+
+    >>> from odedm.checkpoint.capture_state import capture_state
+    >>> equal_states(capture_state({"a": torch.ones(2), "b": 1}), capture_state({"a": torch.zeros(2), "b": 1}))
+    ['a']
+    """
+    places = []
+    for name in sorted(one.tensors.keys() | other.tensors.keys()):
+        a, b = one.tensors.get(name), other.tensors.get(name)
+        if a is None or b is None or a.dtype != b.dtype or a.shape != b.shape or not _bits(a).equal(_bits(b)):
+            places.append(name)
+    if one.plain != other.plain:
+        places.append("the tree: " + _first_difference(one.plain, other.plain, ""))
+    return places
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+def _first_difference(one: Node, other: Node, path: str) -> str:
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for place, (a, b) in enumerate(zip(one, other, strict=True)):
+            if a != b:
+                return _first_difference(a, b, f"{path}/{place}")
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and one.keys() == other.keys():
+        for name in one:
+            if one[name] != other[name]:
+                return _first_difference(one[name], other[name], f"{path}/{name}")
+    return f"{path}: {str(one)[:60]} and {str(other)[:60]}"
