@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from odedm import ODEDM, Experiment, Reservoir
+from odedm import ODEDM, Dataset, Experiment, Reservoir
+from odedm.data.opening import open_data
 from odedm.execute.engine import Placement
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, RunOptions
 from odedm.execute.observers import Observer
@@ -26,12 +27,14 @@ def job_of(plan: Experiment, folder: Path, **options: Any) -> Job:
     return job
 
 
+def open_all(jobs: list[Job]) -> dict[str, Dataset]:
+    """The data sets of jobs by name, each opened once."""
+    return {name: open_data(name) for name in dict.fromkeys(job.experiment.data for job in jobs)}
+
+
 def run_all(jobs: list[Job], *observers: Observer, lanes: int | None = None) -> list[Result]:
     """The results of jobs, run as any command runs them; every one must succeed."""
-    from odedm.training.resolve import open_all
-
-    data = open_all(job.experiment for job in jobs)
-    summary = run_jobs(jobs, data, Placement(lanes=lanes), observers)
+    summary = run_jobs(jobs, open_all(jobs), Placement(lanes=lanes), observers)
     assert summary.failed == {}
     return [summary.results[job.key] for job in jobs]
 

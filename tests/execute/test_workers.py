@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from jobs import Notes, again, job_of, run_all, same
+from jobs import Notes, again, job_of, open_all, run_all, same
 
 from odedm import ODEDM, Experiment
 from odedm.checkpoint.schedule import Schedule
@@ -25,7 +25,6 @@ from odedm.results.folder import EVIDENCE_FILE, FILE, find
 from odedm.results.result import Result
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
-from odedm.training.resolve import open_all
 
 
 def plan(seed, memory=None, **options):
@@ -72,7 +71,7 @@ def test_one_process_and_several_and_another_machine_measure_the_same(tmp_path):
 
 def test_one_job_needs_no_worker_and_several_do(tmp_path):
     jobs = many(tmp_path, 2)
-    data = open_all(job.experiment for job in jobs)
+    data = open_all(jobs)
     assert isinstance(open_engine(jobs[:1], Placement(), data), ThisProcess)
     for lanes in (1, 2):
         engine = open_engine(jobs, Placement(lanes=lanes), data)
@@ -165,7 +164,7 @@ def test_events_of_a_worker_that_dies_at_once_are_a_loss(tmp_path, monkeypatch):
     monkeypatch.setattr("odedm.execute.workers.start_program", lambda *_: subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.exit(3)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE))  # fmt: skip
     jobs = many(tmp_path, 2)
-    summary = run_jobs(jobs, open_all(job.experiment for job in jobs), Placement(lanes=2))
+    summary = run_jobs(jobs, open_all(jobs), Placement(lanes=2))
     assert set(summary.failed) == {job.key for job in jobs}
     assert all("In 3 tries its process ended with the exit code 3" in said for said in summary.failed.values())
 

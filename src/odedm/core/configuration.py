@@ -12,32 +12,15 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from odedm.core.errors import UsageError, choose
+from odedm.core.text import printable
 
 T = TypeVar("T")
 
 ALWAYS = object()
 """What `introduced` is for a field that every file has: part of what a run is, whatever it holds."""
-
-
-class Kind(Protocol):
-    """What values a setting takes."""
-
-    @property
-    def legal(self) -> str:
-        """The legal values in words, behind "must be"."""
-        ...
-
-    @property
-    def given_as(self) -> type:
-        """What the command line hands over: int, float, bool or str."""
-        ...
-
-    def read(self, name: str, value: Any) -> Any:
-        """The value in its own type; UsageError where it is not legal."""
-        ...
 
 
 def refused(name: str, legal: str, value: object) -> UsageError:
@@ -46,12 +29,35 @@ def refused(name: str, legal: str, value: object) -> UsageError:
     >>> str(refused("batch", "a whole number", "x"))
     "batch must be a whole number; 'x' was given."
     """
-    shown = repr(value)
-    return UsageError(f"{name} must be {legal}; {shown if len(shown) <= 80 else shown[:79] + '…'} was given.")
+    return UsageError(f"{name} must be {legal}; {printable(repr(value), 80)} was given.")
+
+
+class Kind:
+    """What values a setting takes; `given_as` is what the command line hands over: int, float, bool or str."""
+
+    given_as: ClassVar[type] = str
+
+    @property
+    def legal(self) -> str:
+        """The legal values in words, behind "must be"."""
+        raise NotImplementedError
+
+    def read(self, name: str, value: Any) -> Any:
+        """The value in its own type; UsageError where it is not legal."""
+        try:
+            return self.convert(value)
+        except (TypeError, ValueError, OverflowError):
+            raise refused(name, self.legal, value) from None
+
+    def convert(self, value: Any) -> Any:
+        """The value in its own type; any error of a conversion where it is not legal."""
+        if not isinstance(value, self.given_as):
+            raise TypeError
+        return value
 
 
 @dataclass(frozen=True)
-class Whole:
+class Whole(Kind):
     """Whole numbers from `least` on; numpy's are welcome, true and false are none.
 
     >>> Whole(1).read("batch", 32)
@@ -66,19 +72,16 @@ class Whole:
         """In words."""
         return f"a whole number, {self.least} or more"
 
-    def read(self, name: str, value: Any) -> int:
+    def convert(self, value: Any) -> int:
         """A plain int."""
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise refused(name, self.legal, value) from None
+        number = operator.index(value)
         if isinstance(value, bool) or number < self.least:
-            raise refused(name, self.legal, value)
+            raise ValueError
         return number
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(Kind):
     """Finite numbers between two bounds, where there are any.
 
     >>> Number(0, 1).read("rho", 1)
@@ -96,47 +99,31 @@ class Number:
             return f"a number from {self.least:g} to {self.most:g}"
         return f"a finite number, {self.least:g} or more" if self.least > -math.inf else "a finite number"
 
-    def read(self, name: str, value: Any) -> float:
+    def convert(self, value: Any) -> float:
         """A plain float."""
-        try:
-            number = math.nan if isinstance(value, str | bytes | bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number) or not self.least <= number <= self.most:
-            raise refused(name, self.legal, value)
+        number = float(value)
+        if isinstance(value, str | bytes | bool) or not math.isfinite(number) or not self.least <= number <= self.most:
+            raise ValueError
         return number
 
 
 @dataclass(frozen=True)
-class Flag:
+class Flag(Kind):
     """True or false."""
 
     legal = "true or false"
     given_as = bool
 
-    def read(self, name: str, value: Any) -> bool:
-        """A plain bool."""
-        if not isinstance(value, bool):
-            raise refused(name, self.legal, value)
-        return value
-
 
 @dataclass(frozen=True)
-class Text:
+class Text(Kind):
     """Any text."""
 
     legal = "text"
-    given_as = str
-
-    def read(self, name: str, value: Any) -> str:
-        """The text."""
-        if not isinstance(value, str):
-            raise refused(name, self.legal, value)
-        return value
 
 
 @dataclass(frozen=True)
-class OneOf:
+class OneOf(Kind):
     """A name out of a table, which may grow while the program runs; `also` holds names that stand for a choice.
 
     >>> OneOf("colour", {"red": 1}, also=("auto",)).legal
@@ -146,7 +133,6 @@ class OneOf:
     what: str
     table: Mapping[str, Any] = dataclasses.field(compare=False)
     also: tuple[str, ...] = ()
-    given_as = str
 
     @property
     def names(self) -> list[str]:
@@ -159,7 +145,7 @@ class OneOf:
         return f"one of {', '.join(self.names)}"
 
     def read(self, name: str, value: Any) -> str:
-        """The name."""
+        """The name; an error with the nearest one where there is none such."""
         if not isinstance(value, str):
             raise refused(name, "a name", value)
         choose(self.what, value, dict.fromkeys(self.names))
@@ -167,7 +153,7 @@ class OneOf:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(Kind):
     """Two whole numbers, or none; on the command line 3,4 or none.
 
     >>> Pair().read("dac", "3,4"), Pair().read("dac", [5, 3]), Pair().read("dac", "none")
@@ -175,22 +161,18 @@ class Pair:
     """
 
     legal = "a pair of whole numbers such as 3,4, or none"
-    given_as = str
 
-    def read(self, name: str, value: Any) -> tuple[int, int] | None:
+    def convert(self, value: Any) -> tuple[int, int] | None:
         """A tuple of two, or None."""
         if value is None or value == "none":
             return None
         parts = value.split(",") if isinstance(value, str) else value
-        try:
-            first, second = (Whole().read(name, int(part) if isinstance(part, str) else part) for part in parts)
-        except (TypeError, ValueError):
-            raise refused(name, self.legal, value) from None
+        first, second = (Whole().convert(int(part) if isinstance(part, str) else part) for part in parts)
         return first, second
 
 
 @dataclass(frozen=True)
-class WholeOr:
+class WholeOr(Kind):
     """A word, or a whole number from 1 on.
 
     >>> WholeOr("task").read("candidates", "20")
@@ -198,34 +180,30 @@ class WholeOr:
     """
 
     word: str
-    given_as = str
 
     @property
     def legal(self) -> str:
         """In words."""
         return f"'{self.word}' or a whole number, 1 or more"
 
-    def read(self, name: str, value: Any) -> str | int:
+    def convert(self, value: Any) -> str | int:
         """The word, or a plain int."""
         if value == self.word:
             return self.word
-        try:
-            return Whole(1).read(name, int(value) if isinstance(value, str) else value)
-        except ValueError:
-            raise refused(name, self.legal, value) from None
+        return Whole(1).convert(int(value) if isinstance(value, str) else value)
 
 
 @dataclass(frozen=True)
-class NamedValues:
+class NamedValues(Kind):
     """Values by name; on the command line NAME=VALUE, again and again."""
 
     legal = "a table of names and values"
     given_as = list
 
-    def read(self, name: str, value: Any) -> dict[str, Any]:
+    def convert(self, value: Any) -> dict[str, Any]:
         """A dictionary of scalars."""
         if not isinstance(value, Mapping) or not all(map(is_scalar, [*value, *value.values()])):
-            raise refused(name, self.legal, value)
+            raise TypeError
         return dict(value)
 
 
@@ -329,10 +307,5 @@ def from_plain(
 
 def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     """What of the plain data decides what a run is: not its pace, and nothing that is as it was before its field."""
-    known = settings_of(kind)
-
-    def counts(name: str, value: Any) -> bool:
-        own = known.get(name)
-        return own is None or not (own.pace or (own.introduced is not ALWAYS and own.introduced == value))
-
-    return {name: value for name, value in plain.items() if counts(name, value)}
+    idle = {name for name, own in settings_of(kind).items() if own.pace or own.introduced == plain.get(name)}
+    return {name: value for name, value in plain.items() if name not in idle}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -39,8 +40,6 @@ def cores() -> int:
 def close_pipes(process: subprocess.Popen[bytes]) -> None:
     """Close both pipes; one whose other end is gone is closed too."""
     for pipe in (process.stdin, process.stdout):
-        try:
-            if pipe is not None:
+        if pipe is not None:
+            with suppress(OSError):  # its reader is gone; nothing of it is needed any more
                 pipe.close()
-        except OSError:
-            pass  # its reader is gone; nothing of it is needed any more

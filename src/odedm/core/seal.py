@@ -6,6 +6,7 @@ import hashlib
 import json
 import stat
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from odedm.core.files import write_text
 SCHEMA = "odedm.files/1"
 FILE = "checksums.json"
 MOST_LISTING = 1 << 20
-CHUNK = 4 << 20
 
 Listing = dict[str, dict[str, Any]]
 """File names with their `bytes` and `blake2b`."""
@@ -23,11 +23,8 @@ Listing = dict[str, dict[str, Any]]
 
 def fingerprint(path: Path) -> str:
     """The BLAKE2b digest of a file's content, read a piece at a time."""
-    digest = hashlib.blake2b(digest_size=32)
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=32)).hexdigest()
 
 
 def listing(folder: Path, names: Iterable[str]) -> Listing:

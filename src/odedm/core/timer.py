@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-def _nothing() -> None:
-    pass
-
-
 class Timer:
     """Adds up wall seconds under names; phases may nest, and a second counts for the innermost phase alone.
 
@@ -24,7 +20,7 @@ class Timer:
     ['inner', 'outer']
     """
 
-    def __init__(self, settle: Callable[[], None] = _nothing) -> None:
+    def __init__(self, settle: Callable[[], None] = lambda: None) -> None:
         self.seconds: dict[str, float] = {}
         self._settle = settle
         self._running: list[str] = []

@@ -26,6 +26,10 @@ MEMORY_FILE = "memory.safetensors"
 EVIDENCE_FILE = "evidence.safetensors"
 """Only where a run was to keep evidence."""
 STORED = ("image", "label", "task", "index", "prototype")
+"""The columns of a saved memory."""
+FEATURES = ("feature.data", "feature.memory")
+CHOICE = ("choice.index", "choice.label", "choice.kept", "choice.distance")
+"""The columns of saved evidence: features of rows, and the candidates of every choice of prototypes."""
 
 Columns = dict[str, "np.ndarray[Any, Any]"]
 

@@ -193,5 +193,5 @@ def numbers(values: object, length: int | None = None) -> bool:
 
 
 def _triangle(matrix: object, tasks: int) -> bool:
-    rows = enumerate(matrix, start=1) if isinstance(matrix, list) else ()
-    return isinstance(matrix, list) and len(matrix) == tasks and all(numbers(row, length) for length, row in rows)
+    rows = matrix if isinstance(matrix, list) else []
+    return len(rows) == tasks and all(numbers(row, length) for length, row in enumerate(rows, start=1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.seal import check_file, check_files, read_seal
 from odedm.core.text import printable
-from odedm.results.folder import EVIDENCE_FILE, FILE, MEMORY_FILE, STORED, Columns, read_columns
+from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED, Columns, read_columns
 from odedm.results.result import Result, figures, numbers
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 MOST_RESULT = 1 << 28
 PROVENANCE = ("odedm", "commit", "torch", "numpy", "python", "platform", "device", "precision", "data_checksum")
-CHOICE = ("choice.index", "choice.label", "choice.kept", "choice.distance")
 
 
 @dataclass(frozen=True)
@@ -115,17 +113,9 @@ def _figures(result: Result) -> str:
     """The figures again, from the matrices alone."""
     for name, found in figures(result.class_il, result.task_il).items():
         said = getattr(result, name)
-        demand(_same(said, found), f"{name} is {_short(said)}, but the matrices give {_short(found)}")
+        same = np.allclose(said, found, rtol=1e-12, atol=1e-9)  # a sum may be rounded otherwise elsewhere
+        demand(same, f"{name} is {_short(said)}, but the matrices give {_short(found)}")
     return "every figure follows from the two matrices"
-
-
-def _same(said: Any, found: Any) -> bool:
-    """Equal up to the last digits: a sum may be rounded otherwise elsewhere."""
-    if isinstance(found, float):
-        return numbers([said], 1) and math.isclose(said, found, rel_tol=1e-12, abs_tol=1e-9)
-    if isinstance(found, list) and isinstance(said, list):
-        return len(said) == len(found) and all(map(_same, said, found))
-    return bool(said == found)
 
 
 def _accuracies(result: Result) -> str:
@@ -227,9 +217,9 @@ def _within(values: np.ndarray[Any, Any], end: int) -> bool:
 
 def _evidence(result: Result, path: Path, memory: Columns) -> str:
     """Whether features are of these rows, and the chosen candidates those that the memory has for good."""
-    columns, held, names = read_columns(path), len(memory["label"]), ("feature.data", "feature.memory")
-    demand(names[0] in columns and (not held or names[1] in columns), "it lacks features")
-    found = [columns[name] for name in names if name in columns]
+    columns, held = read_columns(path), len(memory["label"])
+    demand(FEATURES[0] in columns and (not held or FEATURES[1] in columns), "it lacks features")
+    found = [columns[name] for name in FEATURES if name in columns]
     fine = all(each.ndim == 2 and each.shape[1] == found[0].shape[1] and np.isfinite(each).all() for each in found)
     demand(fine, "its features are not equally long lists of numbers")
     demand(not held or len(found[1]) == held, f"it does not have the features of the memory's {held} rows")

@@ -13,7 +13,7 @@ import gc
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,13 +29,8 @@ MOST = 16
 """Recordings kept at most; each holds the memory of a step's forward and backward."""
 
 
-class Recording(Protocol):
-    """A step that can be repeated on other rows."""
-
-    def __call__(self, batch: Rows) -> Rows:
-        """Do the step on a batch of the recorded shape."""
-        ...
-
+Recording = Callable[[Rows], Rows]
+"""A step that can be repeated on other batches of its shape; what it returns is overwritten by the next repetition."""
 
 Recorder = Callable[[Step, Rows, int], Recording]
 """Records a step without doing it; host code runs once, as in a step."""
@@ -130,7 +125,8 @@ class CudaRecorder:
         inputs = {name: column.clone() for name, column in batch.items()}
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators():
-            graph.register_generator_state(generator)
+            if generator.device.type == "cuda":
+                graph.register_generator_state(generator)
         with self.one_at_a_time, _no_garbage_collection():
             # thread_local: other runs go on in other threads of this process
             graph.capture_begin(self.pool, capture_error_mode="thread_local")
@@ -141,7 +137,14 @@ class CudaRecorder:
                     graph.capture_end()
                 raise
             graph.capture_end()
-        return CudaRecording(graph, inputs, outputs)
+
+        def launch(batch: Rows) -> Rows:
+            for name, column in inputs.items():
+                column.copy_(batch[name])
+            graph.replay()
+            return outputs
+
+        return launch
 
 
 @contextmanager
@@ -154,20 +157,6 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-class CudaRecording:
-    """A graph with the rows it reads and the rows it writes."""
-
-    def __init__(self, graph: torch.cuda.CUDAGraph, inputs: Rows, outputs: Rows) -> None:
-        self.graph, self.inputs, self.outputs = graph, inputs, outputs
-
-    def __call__(self, batch: Rows) -> Rows:
-        """Launch the graph on a batch; what it returns is overwritten by the next launch."""
-        for name, column in self.inputs.items():
-            column.copy_(batch[name])
-        self.graph.replay()
-        return self.outputs
 
 
 def fingerprint(method: object) -> Hashable:
@@ -218,20 +207,16 @@ def _frozen(value: Any) -> Hashable:
     return fingerprint(value) if type(value).__module__.startswith("odedm.methods.") else _Same(value)
 
 
-def generators_of(
-    owner: Any, seen: set[int] | None = None, *, device: str | None = "cuda"
-) -> Iterator[torch.Generator]:
-    """The generators of a kind of device (None: of any) that an object of ours holds, at any depth, each once."""
+def generators_of(owner: Any, seen: set[int] | None = None) -> Iterator[torch.Generator]:
+    """The generators that an object of ours holds, at any depth, each once."""
     seen = set() if seen is None else seen
     if id(owner) in seen:
         return
     seen.add(id(owner))
     if isinstance(owner, torch.Generator):
-        if device in (None, owner.device.type):
-            yield owner
-        return
+        yield owner
     inside = owner if isinstance(owner, list | tuple) else owner.values() if isinstance(owner, dict) else ()
     if type(owner).__module__.startswith("odedm.") and not isinstance(owner, nn.Module):
         inside = vars(owner).values() if hasattr(owner, "__dict__") else ()
     for each in inside:
-        yield from generators_of(each, seen, device=device)
+        yield from generators_of(each, seen)

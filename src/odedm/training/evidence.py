@@ -11,6 +11,7 @@ from torch import Tensor
 from odedm.consolidate.nearest import Chosen
 from odedm.core.rows import Rows, Task
 from odedm.methods.base import Method
+from odedm.results.folder import CHOICE, FEATURES
 from odedm.training.cuda_graph import generators_of
 from odedm.training.probe import LearnerProbe
 
@@ -44,12 +45,7 @@ class Choices:
         index, label, kept, distances = zip(*self.parts, strict=True)
         most = max(each.shape[1] for each in distances)
         wide = [torch.nn.functional.pad(each, (0, most - each.shape[1]), value=torch.nan) for each in distances]
-        return {
-            "choice.index": torch.cat(index),
-            "choice.label": torch.cat(label),
-            "choice.kept": torch.cat(kept),
-            "choice.distance": torch.cat(wide),
-        }
+        return {name: torch.cat(each) for name, each in zip(CHOICE, (index, label, kept, wide), strict=True)}
 
 
 def features(probe: LearnerProbe, tasks: Sequence[Task], stored: Rows, per_class: int = PER_CLASS) -> Rows:
@@ -59,10 +55,8 @@ def features(probe: LearnerProbe, tasks: Sequence[Task], stored: Rows, per_class
         for task in tasks
         for each in task.classes  # one at a time: large pictures of all classes need not fit into memory at once
     ]
-    columns = {"feature.data": torch.cat(first).flatten(1).float().cpu()}
-    if len(stored["label"]):
-        columns["feature.memory"] = probe.embed(stored["image"]).flatten(1).float().cpu()
-    return columns
+    found = [torch.cat(first)] + ([probe.embed(stored["image"])] if len(stored["label"]) else [])
+    return {name: each.flatten(1).float().cpu() for name, each in zip(FEATURES, found, strict=False)}
 
 
 @contextmanager
@@ -75,7 +69,7 @@ def undisturbed(method: Method) -> Iterator[None]:
     """
     before = dict(vars(method))
     modes = [(module, module.training) for module in method.net.modules()]
-    drawn = [(each, each.get_state()) for each in generators_of([*vars(method).values()], device=None)]
+    drawn = [(each, each.get_state()) for each in generators_of([*vars(method).values()])]
     try:
         yield
     finally:

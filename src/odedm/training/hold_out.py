@@ -70,21 +70,26 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     chosen = order[: select.tasks * (data.classes // tasks)]
     taken = keep(data.label, plan.setting, plan.factor or 1.0, data.classes)
     rng = generator(plan.seed, "held-out rows")
-    training, testing, labels, test_labels = [], [], [], []
+    train: list[int] = []
+    test: list[int] = []
+    labels: list[int] = []
+    test_labels: list[int] = []
     for number, label in enumerate(chosen.tolist()):
         rows = ((data.label == label) & taken).nonzero().flatten()
         kept, held = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), select.share)
         if not held:
             raise UsageError(f"Class '{data.class_names[label]}' has {len(rows)} rows, too few to hold one out.")
-        testing.append(torch.tensor(held))
-        training.append(torch.tensor(kept))
-        test_labels.append(torch.full((len(held),), number))
-        labels.append(torch.full((len(kept),), number))
+        train += kept
+        labels += [number] * len(kept)
+        test += held
+        test_labels += [number] * len(held)
     names = tuple(data.class_names[label] for label in chosen.tolist())
-    train, test = torch.cat(training), torch.cat(testing)
-    image, test_image = data.image[train], data.image[test]
-    part = Dataset(
-        data.name, image, torch.cat(labels), test_image, torch.cat(test_labels), names, data.transform, select.tasks
+    columns = (
+        data.image[torch.tensor(train)],
+        torch.tensor(labels),
+        data.image[torch.tensor(test)],
+        torch.tensor(test_labels),
     )
+    part = Dataset(data.name, *columns, names, data.transform, select.tasks)
     own = replace(plan, tasks=select.tasks, setting="standard", factor=None, class_order="natural")
     return (own if select.tasks > 1 else replace(own, blur=0.0)), part

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -29,11 +28,6 @@ class Prepared:
 
     experiment: Experiment
     data: Dataset
-
-
-def open_all(plans: Iterable[Experiment]) -> dict[str, Dataset]:
-    """The data sets of several experiments by name, each opened once."""
-    return {name: open_data(name) for name in dict.fromkeys(plan.data for plan in plans)}
 
 
 def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = False) -> Prepared:
