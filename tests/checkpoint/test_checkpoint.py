@@ -174,8 +174,8 @@ DAMAGE = {
                             "files it lists"),
     "a tree of gigabytes": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=1 << 40)),
                             "more than any state"),
-    "a tree that is no JSON": (rewritten_tree("{"), "its state cannot be read"),
-    "a tree nested without end": (rewritten_tree("[" * 100_000), "its state cannot be read"),
+    "a tree that is no JSON": (rewritten_tree("{"), "state.json cannot be read"),
+    "a tree nested without end": (rewritten_tree("[" * 100_000), "state.json cannot be read"),
     "tensors that are none": (rewritten_tensors(b"x" * 100), "its state cannot be read"),
     "tensors with a head of exabytes": (rewritten_tensors(b"\xff" * 8 + b"{}"), "its state cannot be read"),
 }  # fmt: skip

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.seal import read_json, sound
+
+T = TypeVar("T")
 
 SCHEMA = "odedm.checkpoint/3"
 FOLDER = "checkpoints"
@@ -60,13 +62,21 @@ def listed(work: Path) -> list[Path]:
 
 def inspect(work: Path) -> dict[str, Any]:
     """The manifest of the newest checkpoint whose manifest is sound, for whoever knows the folder alone."""
-    faults = []
+    found, faults = newest_sound(work, read_manifest)
+    if found is None:
+        raise UsageError(" ".join(faults) or f"There is no checkpoint in '{work}'. Start the run with `odedm run`.")
+    return found
+
+
+def newest_sound(work: Path, read: Callable[[Path], T]) -> tuple[T | None, list[str]]:
+    """What `read` makes of the newest checkpoint that it can use, and a line for each that was passed over before."""
+    faults: list[str] = []
     for folder in listed(work):
         try:
-            return read_manifest(folder)
+            return read(folder), faults
         except Unsound as fault:
             faults.append(f"The checkpoint '{folder.name}' cannot be used: {fault}.")
-    raise UsageError(" ".join(faults) or f"There is no checkpoint in '{work}'. Start the run with `odedm run`.")
+    return None, faults
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from odedm.checkpoint.capture_state import State, StateError
-from odedm.checkpoint.manifest import FOLDER, TENSORS, TREE, Meta, Position, listed, read_manifest
+from odedm.checkpoint.manifest import FOLDER, MOST_TREE, TENSORS, TREE, Meta, Position, newest_sound, read_manifest
 from odedm.checkpoint.restore_state import restore_state
 from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.files import sweep_staging
 from odedm.core.plain_data import differences
-from odedm.core.seal import check_files, no_constant
+from odedm.core.seal import check_files, read_json
 
 
 @dataclass(frozen=True)
@@ -51,20 +52,13 @@ def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
     error with the reasons: going on from the start would throw away work without asking.
     """
     sweep(work)
-    passed: list[str] = []
-    for folder in listed(work):
-        try:
-            found = load(folder, expected)
-        except Unsound as fault:
-            passed.append(f"The checkpoint '{folder.name}' cannot be used: {fault}.")
-            continue
-        if passed:
-            passed.append(f"Going on from '{folder.name}', the one before.")
-        return replace(found, warnings=(*passed, *found.warnings))
+    found, passed = newest_sound(work, partial(load, expected=expected))
+    if found is not None:
+        going_on = [f"Going on from '{found.folder.name}', the one before."] if passed else []
+        return replace(found, warnings=(*passed, *going_on, *found.warnings))
     if passed:
-        raise UsageError(
-            " ".join(passed) + f" No other is in '{work / FOLDER}'. Put a good copy there, or start anew with --fresh."
-        )
+        where = f"No other is in '{work / FOLDER}'. Put a good copy there, or start anew with --fresh."
+        raise UsageError(" ".join([*passed, where]))
     return None
 
 
@@ -78,10 +72,10 @@ def load(folder: Path, expected: Meta | None = None) -> Checkpoint:
         changes = _other_versions(meta.versions, expected.versions)
     check_files(folder, manifest["files"])
     try:
-        tree = json.loads((folder / TREE).read_text("utf-8"), parse_constant=no_constant)
         tensors = load_file(folder / TENSORS)
-    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise Unsound(f"its state cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
+    tree = read_json(folder / TREE, MOST_TREE, "more than any state")
     return Checkpoint(folder, Position(**manifest["position"]), State(tensors, tree), meta, changes, changes)
 
 

@@ -11,14 +11,14 @@ ABSENT = object()
 """What stands for a value that is not there."""
 
 
-def text_fingerprint(plain: Any) -> str:
-    """The digest of plain data, whatever the order of its names.
+def text_fingerprint(plain: Any, size: int = 16) -> str:
+    """The digest of plain data in so many bytes, whatever the order of its names.
 
     >>> text_fingerprint({"a": 1, "b": 2}) == text_fingerprint({"b": 2, "a": 1})
     True
     """
     text = json.dumps(plain, sort_keys=True, ensure_ascii=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
 
 
 def differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str]]:

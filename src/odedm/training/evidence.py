@@ -44,7 +44,7 @@ class Choices:
             return {}
         index, label, kept, distances = zip(*self.parts, strict=True)
         most = max(each.shape[1] for each in distances)
-        wide = [torch.nn.functional.pad(each, (0, most - each.shape[1]), value=torch.nan) for each in distances]
+        wide = tuple(torch.nn.functional.pad(each, (0, most - each.shape[1]), value=torch.nan) for each in distances)
         return {name: torch.cat(each) for name, each in zip(CHOICE, (index, label, kept, wide), strict=True)}
 
 

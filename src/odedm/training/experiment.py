@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -23,6 +21,7 @@ from odedm.core.configuration import (
     to_plain,
 )
 from odedm.core.errors import UsageError
+from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, METHODS, NETS, PRECISIONS, SETTINGS
 from odedm.memory.settings import KINDS, ODEDM, MemorySettings, memory_from_plain, memory_to_plain
 
@@ -148,5 +147,4 @@ def content_key(plain: Mapping[str, Any], checksum: object = None) -> str:
         own["options"] = {
             name: value for name, value in plain["options"].items() if name not in before or before[name] != value
         }
-    text = json.dumps([own, checksum], sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return text_fingerprint([own, checksum], 12)
