@@ -35,7 +35,7 @@ from odedm.execute.planning import job_of
 from odedm.results.provenance import versions
 from odedm.stream.dataset import from_arrays
 from odedm.training.numerics import own_numerics, own_stream
-from odedm.training.resolve import prepare
+from odedm.training.preparation import prepare
 
 MIB = 2**20
 

@@ -25,7 +25,7 @@ from odedm.execute.attempt import attempt_run
 from odedm.execute.job import Event, Progressed
 from odedm.execute.planning import job_of
 from odedm.results.provenance import commit, processor
-from odedm.training.resolve import prepare
+from odedm.training.preparation import prepare
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

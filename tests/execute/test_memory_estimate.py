@@ -13,7 +13,7 @@ from odedm.core.registry import METHODS, NETS
 from odedm.data.builtin import fashion_mini
 from odedm.execute import memory_estimate as limits
 from odedm.execute.memory_estimate import available, check_room, estimate, footprint, host_room
-from odedm.training.resolve import Prepared, prepare
+from odedm.training.preparation import Prepared, prepare
 
 DATA = fashion_mini()
 CPU = torch.device("cpu")
@@ -122,7 +122,7 @@ import resource, sys
 import odedm
 from odedm.data.builtin import fashion_mini
 from odedm.execute.memory_estimate import estimate
-from odedm.training.resolve import prepare
+from odedm.training.preparation import prepare
 plan = odedm.Experiment(odedm.Reservoir(1000), method="er", batch=600, device="cpu", net_options={"width": 32})
 data = fashion_mini()
 run = prepare(plan, data)

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from odedm import ODEDM, Native, Reservoir, train
 from odedm.cli.app import app
 from odedm.core.seal import seal
-from odedm.results.compare import compare
+from odedm.results.comparison import compare
 from odedm.results.result import Result
-from odedm.results.verify import is_sound, verify
+from odedm.results.verification import is_sound, verify
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from odedm.study.paper_studies import READY, ready
 from odedm.study.study import Study, parse, read
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
-from odedm.training.resolve import prepare
+from odedm.training.preparation import prepare
 
 
 def test_every_combination_once_and_all_of_the_first_seed_first() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs
 from odedm.core.registry import METHODS
-from odedm.training.resolve import prepare
+from odedm.training.preparation import prepare
 
 PLANS = [
     Experiment(Reservoir(10)),

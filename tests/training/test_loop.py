@@ -9,8 +9,8 @@ import torch
 import odedm
 from odedm import ODEDM, Experiment, Part, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.results.result import SCHEMA, Result
-from odedm.training.evaluate import evaluate
-from odedm.training.resolve import prepare, resolve_precision
+from odedm.training.evaluation import evaluate
+from odedm.training.preparation import prepare, resolve_precision
 
 
 def outcome_of(seed=0, **options):

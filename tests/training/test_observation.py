@@ -19,10 +19,10 @@ from odedm.core.seal import seal
 from odedm.execute.attempt import attempt_run
 from odedm.execute.job import Progressed, Said
 from odedm.methods.icarl import ICarl
-from odedm.results.compare import compare
+from odedm.results.comparison import compare
 from odedm.results.folder import EVIDENCE_FILE, FILE
 from odedm.results.result import Result
-from odedm.results.verify import verify
+from odedm.results.verification import verify
 from odedm.training.evidence import PER_CLASS, undisturbed
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)

@@ -107,8 +107,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check finished runs: files, figures, memory and data. Exit code 1 where one is broken."""
-    from odedm.results.verify import is_sound, lines
-    from odedm.results.verify import verify as look
+    from odedm.results.verification import is_sound, lines
+    from odedm.results.verification import verify as look
 
     found = {folder: look(folder) for folder in find(paths)}
     broken = [folder for folder, checks in found.items() if not is_sound(checks)]
@@ -140,7 +140,7 @@ def _verdict(found: Sequence[Path], broken: Sequence[Path]) -> str:
 @guarded
 def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
     """Say what differs between two runs, and whether they can be compared."""
-    from odedm.results.compare import compare
+    from odedm.results.comparison import compare
 
     one, other = (FinishedRun.load(find_one(path)).result for path in (first, second))
     try:

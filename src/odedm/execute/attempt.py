@@ -61,7 +61,7 @@ def attempt_run(
 
     from odedm.data.opening import open_data
     from odedm.training.loop import Run
-    from odedm.training.resolve import Prepared
+    from odedm.training.preparation import Prepared
 
     def say(line: str) -> None:
         emit(Said(job.key, line))

@@ -138,7 +138,7 @@ def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Da
 def lanes_here(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> int:
     """How many runs go side by side on this machine: as many as there are cores or room for, unless it is given."""
     from odedm.execute.memory_estimate import fitting_lanes
-    from odedm.training.resolve import Prepared
+    from odedm.training.preparation import Prepared
 
     asked = min(placement.lanes or choose_lanes(jobs), len(jobs))
     runs = [Prepared(job.experiment, data[job.experiment.data]) for job in jobs]

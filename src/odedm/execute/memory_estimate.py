@@ -16,9 +16,9 @@ from odedm.memory.settings import ODEDM
 from odedm.methods.base import Load, Method
 from odedm.nets.build import planned
 from odedm.stream.dataset import Dataset
-from odedm.training.evaluate import BATCH
+from odedm.training.evaluation import BATCH
 from odedm.training.experiment import Experiment
-from odedm.training.resolve import Prepared
+from odedm.training.preparation import Prepared
 
 MIB = 1 << 20
 PROCESS = {"cpu": 350 * MIB, "cuda": 700 * MIB}

@@ -20,7 +20,7 @@ from odedm.training.experiment import Experiment, content_key
 
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
-    from odedm.training.resolve import Prepared
+    from odedm.training.preparation import Prepared
 
 WORK = re.compile(r"\.(.+)\.work")
 
@@ -83,7 +83,7 @@ def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Jo
 
 
 def _prepared(plan: Experiment, data: Dataset, *, several: bool, elsewhere: bool) -> Prepared:
-    from odedm.training.resolve import prepare
+    from odedm.training.preparation import prepare
 
     try:
         return prepare(plan, data, elsewhere=elsewhere)

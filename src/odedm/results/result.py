@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import Unsound, UsageError, demand
-from odedm.results.upgrade import upgraded
+from odedm.results.older_formats import upgraded
 
 SCHEMA = "odedm.result/2"
 

@@ -19,7 +19,7 @@ from odedm.core.timer import Timer
 from odedm.memory.settings import ODEDM, consolidator
 from odedm.results.provenance import provenance
 from odedm.study.dac_timing_plan import Measured, Runtime, Timing, TimingCell, expected
-from odedm.training.resolve import resolve_device
+from odedm.training.preparation import resolve_device
 
 BLOBS = 16
 """Clusters of the synthetic class."""

@@ -35,15 +35,15 @@ from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
 from odedm.training.cuda_graph import CudaRecorder, Stepper, generators_of
 from odedm.training.divergence import DivergenceGuard
-from odedm.training.evaluate import evaluate
+from odedm.training.evaluation import evaluate
 from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
 from odedm.training.numerics import arranged, own_numerics, own_stream, settle
 from odedm.training.observation import Observation
+from odedm.training.preparation import Prepared, prepare
 from odedm.training.probe import LearnerProbe
 from odedm.training.progress import Progress
 from odedm.training.replay import MemoryReplay
-from odedm.training.resolve import Prepared, prepare
 
 Watch = Callable[[int, int, int], None]
 """Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""

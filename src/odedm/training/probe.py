@@ -12,7 +12,7 @@ from odedm.core.rows import Rows, count
 from odedm.methods.base import Method
 from odedm.nets.base import evaluating
 from odedm.stream.augment import Transform
-from odedm.training.evaluate import BATCH, in_chunks
+from odedm.training.evaluation import BATCH, in_chunks
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from commands import odedm
 from odedm import Experiment, UsageError
 from odedm.execute.planning import below, plan_jobs
 from odedm.results.folder import FinishedRun
-from odedm.results.upgrade import upgraded
-from odedm.results.verify import is_sound, verify
+from odedm.results.older_formats import upgraded
+from odedm.results.verification import is_sound, verify
 from odedm.study.identity import Code, key_of_result
 from odedm.study.ledger import Ledger
-from odedm.training.resolve import prepare
+from odedm.training.preparation import prepare
 
 OLD = Path(__file__).parent / "first_format"
 RUNS = sorted(path.name for path in OLD.iterdir())
