@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: whose it is, where in the stream, which files; checked before it is believed."""
+"""The manifest of a checkpoint: whose it is, where in the stream, which files; checked before it is believed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain data back into living objects: into the memory they already have, so that whoever holds it sees it change."""
+"""Puts captured state back into living objects, in place, so that whoever holds their tensors sees them change."""
 
 from __future__ import annotations
 

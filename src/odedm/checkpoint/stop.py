@@ -1,4 +1,4 @@
-"""How runs are asked to stop: by Ctrl-C or by the system, once politely and then at once."""
+"""Asking runs to stop, by Ctrl-C or by the system: once politely, then at once."""
 
 from __future__ import annotations
 

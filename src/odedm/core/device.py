@@ -1,4 +1,4 @@
-"""What a device is slow at decides how work is laid out, never what comes out."""
+"""What a processor and a GPU are slow at: it decides how work is laid out, never what comes out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error that users meet, the one for stored data that is not sound, and the sentence for a wrong name."""
+"""Errors: the one that users meet, the one for stored data that is not sound, the sentence for a wrong name."""
 
 from __future__ import annotations
 

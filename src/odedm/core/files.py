@@ -1,4 +1,4 @@
-"""Writes files so that a reader sees the old one or the new one, never half of it, and reads what may be hostile."""
+"""Files and folders written whole or not at all, and read with care where anyone may have made them."""
 
 from __future__ import annotations
 

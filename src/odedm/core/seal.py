@@ -1,4 +1,4 @@
-"""What files held when they were written: sizes and fingerprints, and a sentence for each way in which they changed."""
+"""Checksums of files: written beside them, and checked later with a sentence for each way in which they changed."""
 
 from __future__ import annotations
 

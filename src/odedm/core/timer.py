@@ -1,4 +1,4 @@
-"""Seconds by phase of a run."""
+"""A stopwatch that adds up the seconds of each phase of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, device, commit."""
+"""Where a result comes from: versions of the code and its libraries, device, commit."""
 
 from __future__ import annotations
 

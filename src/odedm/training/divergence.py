@@ -1,4 +1,4 @@
-"""Numbers that are none: a loss or a weight that is not finite ends the run where it happened, and says what to do."""
+"""Notices training that diverges: a loss or a weight that is not finite ends the run and says what to do."""
 
 from __future__ import annotations
 

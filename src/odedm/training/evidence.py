@@ -1,4 +1,4 @@
-"""What a run can find out beside its result, for those who want to look closer, and how it looks without a trace."""
+"""Evidence that a run can keep beside its result: features, and how prototypes were chosen; no number changes by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be run, as frozen data: every choice of the library is a setting here or of the memory."""
+"""The experiment, frozen data that says what is to be run: every choice is a setting here or of the memory."""
 
 from __future__ import annotations
 

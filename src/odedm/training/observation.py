@@ -1,4 +1,4 @@
-"""What a run looks at beside its result; looking changes no other number of the run."""
+"""What a run measures beside its result, such as accuracy in mid-task; doing so changes no other number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a memory may ask of the learner, answered over raw images and in bounded memory."""
+"""The learner as a memory sees it: features, scores and losses of raw images, computed in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a method meets the memory: which part its draws come from, and the auxiliary long-term term."""
+"""Replay draws: from which part of the memory a method reads stored rows, and the term on long-term rows."""
 
 from __future__ import annotations
 
