@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -37,24 +38,17 @@ def _git(folder: Path, *words: str) -> str:
 @cache
 def processor() -> str:
     """The processor's name as the system gives it."""
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
 def versions(device: torch.device) -> dict[str, str]:
     """What decides about the last digits: a run that goes on under others is not the same bit for bit."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
-    return {
-        "odedm": __version__,
-        "commit": commit() or "unknown",
-        "torch": str(torch.__version__),
-        "device": name,
-    }
+    return {"odedm": __version__, "commit": commit() or "unknown", "torch": str(torch.__version__), "device": name}
 
 
 def provenance(device: torch.device, checksum: str) -> dict[str, Any]:

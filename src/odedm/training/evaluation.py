@@ -24,11 +24,7 @@ def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def evaluate(
-    predict: Callable[[Tensor], Tensor],
-    tests: Sequence[Rows],
-    *,
-    classes_per_task: int,
-    columns: str = "seen",
+    predict: Callable[[Tensor], Tensor], tests: Sequence[Rows], *, classes_per_task: int, columns: str = "seen"
 ) -> tuple[list[float], list[float]]:
     """Class-IL and Task-IL accuracy (%) on each of the given tests, which are those of tasks 0..i.
 

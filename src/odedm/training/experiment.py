@@ -25,6 +25,10 @@ from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, METHODS, NETS, PRECISIONS, SETTINGS
 from odedm.memory.settings import KINDS, ODEDM, MemorySettings, memory_from_plain, memory_to_plain
 
+STREAM: Any = {"panel": "Stream"}
+"""Of settings that make the stream."""
+BY_NAME: Any = {"metavar": "NAME=VALUE", "axis": False}
+"""Of settings that are values by name."""
 PACE: Any = {"panel": "Run", "pace": True, "axis": False}
 """Of settings that say how fast a run is, and not what it is."""
 
@@ -52,24 +56,18 @@ class Experiment:
 
     memory: MemorySettings = field(default_factory=ODEDM)
     method: str = described(OneOf("method", METHODS), "derpp", "How to learn.")
-    options: Mapping[str, Any] = described(
-        NamedValues(), dict, "A hyper-parameter of the method.", metavar="NAME=VALUE", axis=False
-    )
-    data: str = described(Text(), "fashion-mini", "Data set: a name, or a path to pictures or arrays.", panel="Stream")
-    tasks: int | None = described(
-        Whole(1), None, "Number of tasks.", panel="Stream", default_words="the data set's own"
-    )
-    setting: str = described(OneOf("setting", SETTINGS), "standard", "Which training rows arrive.", panel="Stream")
-    factor: float | None = described(Number(1), None, "Imbalance of 'long-tail'.", panel="Stream", default_words="10")
-    blur: float = described(Number(0), 0.0, "Share of every class that arrives in other tasks.", panel="Stream")
-    noise: float = described(Number(0), 0.0, "Share of every class with a wrong label of its task.", panel="Stream")
+    options: Mapping[str, Any] = described(NamedValues(), dict, "A hyper-parameter of the method.", **BY_NAME)
+    data: str = described(Text(), "fashion-mini", "Data set: a name, or a path to pictures or arrays.", **STREAM)
+    tasks: int | None = described(Whole(1), None, "Number of tasks.", default_words="the data set's own", **STREAM)
+    setting: str = described(OneOf("setting", SETTINGS), "standard", "Which training rows arrive.", **STREAM)
+    factor: float | None = described(Number(1), None, "Imbalance of 'long-tail'.", default_words="10", **STREAM)
+    blur: float = described(Number(0), 0.0, "Share of every class that arrives in other tasks.", **STREAM)
+    noise: float = described(Number(0), 0.0, "Share of every class with a wrong label of its task.", **STREAM)
     class_order: str = described(
-        OneOf("class order", CLASS_ORDERS), "natural", "In which order classes arrive.", panel="Stream"
+        OneOf("class order", CLASS_ORDERS), "natural", "In which order classes arrive.", **STREAM
     )
     net: str = described(OneOf("net", NETS, also=("auto",)), "auto", "The network.")
-    net_options: Mapping[str, Any] = described(
-        NamedValues(), dict, "An option of the net, e.g. width=32.", metavar="NAME=VALUE", axis=False
-    )
+    net_options: Mapping[str, Any] = described(NamedValues(), dict, "An option of the net, e.g. width=32.", **BY_NAME)
     batch: int = described(Whole(1), 32, "Stream rows per step.")
     draw: int | None = described(Whole(1), None, "Replayed rows per draw.", default_words="as many as batch")
     columns: str = described(OneOf("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes.")

@@ -70,26 +70,18 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     chosen = order[: select.tasks * (data.classes // tasks)]
     taken = keep(data.label, plan.setting, plan.factor or 1.0, data.classes)
     rng = generator(plan.seed, "held-out rows")
-    train: list[int] = []
-    test: list[int] = []
-    labels: list[int] = []
-    test_labels: list[int] = []
+    train: list[tuple[int, int]] = []
+    test: list[tuple[int, int]] = []
     for number, label in enumerate(chosen.tolist()):
         rows = ((data.label == label) & taken).nonzero().flatten()
         kept, held = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), select.share)
         if not held:
             raise UsageError(f"Class '{data.class_names[label]}' has {len(rows)} rows, too few to hold one out.")
-        train += kept
-        labels += [number] * len(kept)
-        test += held
-        test_labels += [number] * len(held)
+        train += [(row, number) for row in kept]
+        test += [(row, number) for row in held]
     names = tuple(data.class_names[label] for label in chosen.tolist())
-    columns = (
-        data.image[torch.tensor(train)],
-        torch.tensor(labels),
-        data.image[torch.tensor(test)],
-        torch.tensor(test_labels),
-    )
+    (row, number), (test_row, test_number) = (torch.tensor(each).T.contiguous() for each in (train, test))
+    columns = data.image[row], number, data.image[test_row], test_number
     part = Dataset(data.name, *columns, names, data.transform, select.tasks)
     own = replace(plan, tasks=select.tasks, setting="standard", factor=None, class_order="natural")
     return (own if select.tasks > 1 else replace(own, blur=0.0)), part
