@@ -117,7 +117,7 @@ SPOILED = {
     "an experiment that is none": (change(experiment=None), "result", "not an object"),
     "another schema": (change(schema="odedm.result/9"), "result", "schema"),
     "an entry too many": (change(extra=1), "result", "no result has: extra"),
-    "half a result": (lambda f: os.truncate(f / "result.json", 300), "result", "Cannot read"),
+    "half a result": (lambda f: os.truncate(f / "result.json", 300), "result", "cannot be read"),
     "a result of gigabytes": (lambda f: os.truncate(f / "result.json", 1 << 33), "result", "more than any result"),
     "a linked result": (lambda f: ((f / "result.json").rename(f / "x"), (f / "result.json").symlink_to("x")),
                         "result", "is a link"),

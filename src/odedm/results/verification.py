@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odedm.core.errors import Unsound, UsageError, demand
-from odedm.core.seal import check_file, check_files, read_seal
+from odedm.core.seal import check_files, read_json, read_seal
 from odedm.core.text import printable
 from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED, Columns, read_columns
 from odedm.results.result import Result, figures, numbers
@@ -98,13 +97,12 @@ def _files(folder: Path) -> str:
 
 
 def _read(folder: Path) -> Result:
-    path = folder / FILE
-    check_file(path, MOST_RESULT, "more than any result")
+    plain = read_json(folder / FILE, MOST_RESULT, "more than any result")
     try:
-        result = Result.load(path)
+        result = Result.from_dict(plain, str(folder / FILE))
     except UsageError as error:
         raise Unsound(str(error).rstrip(".")) from None
-    unknown = set(json.loads(path.read_text("utf-8"))) - {each.name for each in fields(Result)}
+    unknown = set(plain) - {each.name for each in fields(Result)}
     demand(not unknown, f"{FILE} has entries that no result has: {', '.join(sorted(unknown))[:80]}")
     return result
 
