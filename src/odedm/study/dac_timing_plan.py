@@ -142,20 +142,16 @@ def load(folder: Path) -> Measured | None:
     path = folder / FILE
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"Cannot read '{path}': {error}. Remove it, and let the study measure again.") from None
-    try:
         own = plain["provenance"]
         if not isinstance(own, dict):
             raise TypeError("its provenance is no object")
         timings = tuple(_timing(each) for each in plain["timings"])
         return Measured(from_table(Runtime, "runtime", plain["plan"]), timings, own, folder.name)
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise UsageError(
-            f"'{path}' is not what a study writes ({error}). Remove it, and let the study measure again."
-        ) from None
+    except FileNotFoundError:
+        return None
+    except (OSError, RecursionError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        advice = "Remove it, and let the study measure again."
+        raise UsageError(f"Cannot read '{path}' as what a study writes ({error}). {advice}") from None
 
 
 def expected(cell: TimingCell, timings: Sequence[Timing]) -> float | None:
