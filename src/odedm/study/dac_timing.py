@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from odedm.core.timer import Timer
 from odedm.memory.settings import ODEDM, consolidator
 from odedm.results.provenance import provenance
 from odedm.study.dac_timing_plan import Measured, Runtime, Timing, TimingCell, expected
+from odedm.training.numerics import process_numerics, settle
 from odedm.training.preparation import resolve_device
 
 BLOBS = 16
@@ -67,7 +68,7 @@ def time_one(cell: TimingCell, points: Tensor, *, seed: int) -> float:
     if choose is None:
         raise ValueError("a choice of no prototypes cannot be timed")
     rows = {"image": points, "label": torch.zeros(len(points), dtype=torch.int64, device=points.device)}
-    timer = Timer(torch.cuda.synchronize if points.device.type == "cuda" else lambda: None)
+    timer = Timer(settle(points.device))
     choose(rows, [0], cast(Probe, _AsTheyAre()), rng=generator(seed, "timed choice"), timer=timer)
     return sum(timer.seconds.get(phase, 0.0) for phase in TIMED)
 
@@ -86,15 +87,15 @@ def measure(
     `until` is on the monotonic timer; `tell` is told how many are left and what comes next.
     """
     place = resolve_device(device)
-    here = _here(place, threads)
-    if not _same(before.provenance, here):  # seconds of two machines make no curve
-        before = replace(before, timings=())
-    found = replace(before, provenance=here)
+    here = {**provenance(place, ""), "threads": threads, "features": "synthetic"}
+    del here["data_checksum"]
+    same = all(before.provenance.get(name) == here[name] for name in PLACE)  # seconds of two machines make no curve
+    found = replace(before, timings=before.timings if same else (), provenance=here)
     todo = found.missing()
     warm: set[object] = set()
     saved = time.monotonic()
     try:
-        with _threads(threads):
+        with process_numerics(threads):
             for number, (cell, repeat) in enumerate(todo):
                 if _late(cell, found.timings, until):
                     continue
@@ -119,9 +120,8 @@ def _timed(cell: TimingCell, seed: int, repeat: int, device: torch.device, warm:
             time_one(cell, points, seed=repeat)
         return time_one(cell, points, seed=repeat)
     except (RuntimeError, MemoryError) as error:
-        raise UsageError(
-            f"Timing {cell.title} failed: {error}. Take fewer rows, prototypes or dimensions in [runtime]."
-        ) from error
+        advice = "Take fewer rows, prototypes or dimensions in [runtime]."
+        raise UsageError(f"Timing {cell.title} failed: {error}. {advice}") from error
 
 
 def _memory(cell: TimingCell) -> ODEDM:
@@ -130,27 +130,5 @@ def _memory(cell: TimingCell) -> ODEDM:
 
 def _late(cell: TimingCell, timings: tuple[Timing, ...], until: float | None) -> bool:
     """Whether a measurement is not expected to be over in time; of what nothing is known the first may start."""
-    if until is None:
-        return False
-    rest = until - time.monotonic()
+    rest = math.inf if until is None else until - time.monotonic()
     return rest <= 0 or (expected(cell, timings) or 0.0) > rest
-
-
-def _here(device: torch.device, threads: int) -> dict[str, Any]:
-    origin = {name: value for name, value in provenance(device, "").items() if name != "data_checksum"}
-    return {**origin, "threads": threads, "features": "synthetic"}
-
-
-def _same(made: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
-    return all(made.get(name) == here[name] for name in PLACE)
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """So many CPU threads inside the block, as a run of the study has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -8,22 +8,26 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odedm.core.configuration import OneOf, Pair, Whole
-from odedm.core.errors import UsageError, unknown
+from odedm.core.configuration import Kind, OneOf, Pair, Whole
+from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
-from odedm.study.grid import check_values, many
+from odedm.study.grid import from_table
+from odedm.training.hold_out import check_values
 
 FILE = "runtime.json"
 MOST = 1 << 40
 """No size and no time is larger: a file that says so is not ours."""
 MOST_TIMINGS = 10_000
 MOST_ROWS = 10_000_000
+SIZES: dict[str, Kind] = {"rows": Whole(2), "k": Whole(1), "dimension": Whole(2)}
+LISTS: dict[str, Kind] = {**SIZES, "dac": Pair(), "distance": OneOf("distance", DISTANCES)}
+"""What a plan has several of."""
 
 
 class TimingCell(NamedTuple):
@@ -72,22 +76,20 @@ class Runtime:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("rows", 2), ("k", 1), ("dimension", 2)):
-            values = getattr(self, name)
-            check_values(f"runtime.{name}", values, Whole(least))
-            if max(values) > MOST_ROWS:
-                raise UsageError(f"'runtime.{name}' are whole numbers up to {MOST_ROWS}; {max(values)} was given.")
+        for name, kind in LISTS.items():
+            check_values(f"runtime.{name}", getattr(self, name), kind)
+        for name in SIZES:
+            if (largest := max(getattr(self, name))) > MOST_ROWS:
+                raise UsageError(f"'runtime.{name}' are whole numbers up to {MOST_ROWS}; {largest} was given.")
         if max(self.k) > min(self.rows):
             raise UsageError(
                 f"'runtime.k' goes up to {max(self.k)}, but 'runtime.rows' down to {min(self.rows)}: a class cannot "
                 "have more prototypes than rows. Lower the one or raise the other."
             )
-        check_values("runtime.dac", self.dac, Pair())
         if not all(isinstance(each, tuple) for each in self.dac):
             raise UsageError("'runtime.dac' is [clusters, depth] or a list of such; runs without DAC are always timed.")
-        check_values("runtime.distance", self.distance, OneOf("distance", DISTANCES))
-        for name, least in (("repeats", 1), ("seed", 0)):
-            Whole(least).read(f"'runtime.{name}'", getattr(self, name))
+        Whole(1).read("'runtime.repeats'", self.repeats)
+        Whole(0).read("'runtime.seed'", self.seed)
         if self.repeats * len(self.cells()) > MOST_TIMINGS:
             raise UsageError(f"[runtime] stands for more than {MOST_TIMINGS} timings; cut its lists.")
 
@@ -105,10 +107,6 @@ class Runtime:
     def timings(self) -> list[tuple[TimingCell, int]]:
         """Every measurement: each cell once, then each a second time, so that one cut short can still be drawn."""
         return [(cell, repeat) for repeat in range(self.repeats) for cell in self.cells()]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan for a file."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ class Measured:
         """Write the file, whole or not at all."""
         plain = {
             "about": "Seconds to reduce, centre and select, for one class of synthetic features; one process, alone.",
-            "plan": self.plan.to_dict(),
+            "plan": asdict(self.plan),
             "timings": [
                 {**each.cell._asdict(), "repeat": each.repeat, "seconds": each.seconds} for each in self.timings
             ],
@@ -144,39 +142,16 @@ def load(folder: Path) -> Measured | None:
     path = folder / FILE
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"Cannot read '{path}': {error}. Remove it, and let the study measure again.") from None
-    try:
         own = plain["provenance"]
         if not isinstance(own, dict):
             raise TypeError("its provenance is no object")
         timings = tuple(_timing(each) for each in plain["timings"])
-        return Measured(parse_runtime(plain["plan"]), timings, own, folder.name)
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise UsageError(
-            f"'{path}' is not what a study writes ({error}). Remove it, and let the study measure again."
-        ) from None
-
-
-def parse_runtime(plain: object) -> Runtime:
-    """The table [runtime] of a study.
-
-    >>> parse_runtime({"rows": [100, 200], "k": 5, "dac": [3, 2]}).dac
-    ((3, 2),)
-    >>> parse_runtime({"row": 5})
-    Traceback (most recent call last):
-    odedm.UsageError: Unknown key of [runtime] 'row': did you mean 'rows'? Known: rows, k, ...
-    """
-    if not isinstance(plain, dict):
-        raise UsageError(f"'runtime' must be a table: [runtime] with rows, k, dac and so on; {plain!r} was given.")
-    known = [each.name for each in fields(Runtime)]
-    for key in plain:
-        if key not in known:
-            raise unknown("key of [runtime]", str(key), known)
-    own: dict[str, Any] = {name: many(value, pair=name == "dac") for name, value in plain.items()}
-    return Runtime(**own | {name: plain[name] for name in ("repeats", "seed") if name in plain})
+        return Measured(from_table(Runtime, "runtime", plain["plan"]), timings, own, folder.name)
+    except FileNotFoundError:
+        return None
+    except (OSError, RecursionError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        advice = "Remove it, and let the study measure again."
+        raise UsageError(f"Cannot read '{path}' as what a study writes ({error}). {advice}") from None
 
 
 def expected(cell: TimingCell, timings: Sequence[Timing]) -> float | None:
@@ -196,18 +171,11 @@ def expected(cell: TimingCell, timings: Sequence[Timing]) -> float | None:
 
 
 def _timing(plain: Mapping[str, Any]) -> Timing:
-    dimension, n, k, repeat = (plain[name] for name in ("dimension", "n", "k", "repeat"))
-    dac = None if plain["dac"] is None else tuple(plain["dac"])
-    sizes = [dimension, n, k, repeat + 1, *((1, 1) if dac is None else dac)]
+    dac, seconds = plain["dac"], float(plain["seconds"])
+    sizes = [plain["dimension"], plain["n"], plain["k"], plain["repeat"] + 1, *((1, 1) if dac is None else dac)]
     if not all(type(each) is int and 0 < each <= MOST for each in sizes) or len(sizes) != 6:
         raise ValueError(f"{sizes} are not all whole numbers from 1 on")
-    seconds = float(plain["seconds"])
     if not 0 < seconds <= MOST:
         raise ValueError(f"{seconds} seconds")
-    return Timing(
-        TimingCell(str(plain["distance"]), dimension, (dac[0], dac[1]) if dac else None, n, k), repeat, seconds
-    )
-
-
-def _plain(value: Any) -> Any:
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+    cell = TimingCell(str(plain["distance"]), plain["dimension"], Pair().read("dac", dac), plain["n"], plain["k"])
+    return Timing(cell, plain["repeat"], seconds)

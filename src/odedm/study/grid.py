@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, cast
 
-from odedm.core.configuration import Kind, OneOf, default_of, settings_of
+from odedm.core.configuration import Kind, OneOf, Pair, default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown
 from odedm.core.registry import MEMORIES, METHODS
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, MemorySettings, Native
 from odedm.study.paper_numbers import DAC, plain
 from odedm.training.experiment import Experiment
+from odedm.training.hold_out import check_values
 
+T = TypeVar("T")
 Values = tuple[Any, ...]
 
 PLAIN = "plain"
@@ -25,11 +27,21 @@ TABLES = ("options", "net_options")
 MOST = 1_000_000
 
 
+class DacChoice(Pair):
+    """Clusters and depth, none, or the paper's."""
+
+    legal = "a pair of whole numbers such as 3,4, or none, or paper"
+
+    def read(self, name: str, value: Any) -> Any:
+        """A tuple of two, None, or the word."""
+        return PAPER if value == PAPER else super().read(name, value)
+
+
 def axes() -> dict[str, Kind]:
     """What a study can vary: the settings of an experiment and of its memory, as these describe themselves."""
     run = {name: own.kind for name, own in settings_of(Experiment).items() if own.axis}
     memory = {name: own.kind for kind in KINDS.values() for name, own in settings_of(kind).items() if own.axis}
-    return {**run, "memory": OneOf("memory", MEMORIES, also=(PLAIN,)), **memory}
+    return {**run, "memory": OneOf("memory", MEMORIES, also=(PLAIN,)), **memory, "dac": DacChoice()}
 
 
 @dataclass(frozen=True)
@@ -48,38 +60,32 @@ class Grid:
     net_options: Mapping[str, Values] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, values in self.axes.items():
-            check_values(name, values, choose("key of a study", name, axes()))
-        for method, table in self.options.items():
+        for method in self.options:
             choose("method", method, METHODS)
-            for name, values in table.items():
-                check_values(f"options.{method}.{name}", values)
-        for name, values in self.net_options.items():
-            check_values(f"net_options.{name}", values)
+        for name, values in self._lists().items():
+            check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 
     def experiments(self) -> list[Experiment]:
         """One experiment for each combination, each once, all with seed 0."""
-        self._check_size()
+        if math.prod(map(len, self._lists().values())) > MOST:  # listing it would never end
+            raise UsageError(f"The lists multiply to more than {MOST} combinations; cut them.")
         found: dict[str, Experiment] = {}
         for chosen in _product(self._own(Experiment)):
-            method = chosen.get("method", default_of(Experiment, "method"))
-            for own in _product(self.options.get(method, {})):
-                for net in _product(self.net_options):
-                    for memory in self._memories():
-                        plan = Experiment(memory, **chosen, options=own, net_options=net)
-                        found.setdefault(plan.slug(), plan)
+            options = self.options.get(chosen.get("method", default_of(Experiment, "method")), {})
+            beside = itertools.product(_product(options), _product(self.net_options), self._memories())
+            for own, net, memory in beside:
+                plan = Experiment(memory, **chosen, options=own, net_options=net)
+                found.setdefault(plan.slug(), plan)
         return list(found.values())
+
+    def _lists(self) -> dict[str, Values]:
+        """Every list by its whole name."""
+        tables = {f"options.{method}": own for method, own in self.options.items()} | {"net_options": self.net_options}
+        return {**self.axes, **{f"{table}.{name}": own[name] for table, own in tables.items() for name in own}}
 
     def _own(self, kind: Any) -> dict[str, Values]:
         """The axes that are settings of a kind."""
         return {name: self.axes[name] for name in settings_of(kind) if name in self.axes}
-
-    def _check_size(self) -> None:
-        """Refuse a grid so large that listing it would never end."""
-        lists = [*self.axes.values(), *self.net_options.values()]
-        lists += [values for table in self.options.values() for values in table.values()]
-        if math.prod(len(values) for values in lists) > MOST:
-            raise UsageError(f"The lists multiply to more than {MOST} combinations; cut them.")
 
     def _memories(self) -> Iterator[MemorySettings]:
         for name in self.axes.get("memory", ("odedm",)):
@@ -108,19 +114,6 @@ def paper_dac(capacity: int, rho: float | None) -> tuple[int, int]:
 def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values, strict=True))
-
-
-def check_values(name: str, values: Sequence[Any], kind: Kind | None = None) -> None:
-    """Refuse an empty list, the same value twice, and a value that the key does not take."""
-    if not values:
-        raise UsageError(f"'{name}' is an empty list, so there is nothing to run; give a value, or leave it out.")
-    seen: list[Any] = []
-    for value in values:
-        if kind is not None and not (name == "dac" and value == PAPER):
-            kind.read(f"'{name}'", value)
-        if any(type(value) is type(other) and value == other for other in seen):
-            raise UsageError(f"'{name}' has {value!r} twice; give it once.")
-        seen.append(value)
 
 
 def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
@@ -153,10 +146,10 @@ def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
 
 def _method(word: str) -> str:
     """The registry's name of a method, however it is spelled."""
-    known = {plain(name): name for name in METHODS}
-    if plain(word.strip()) not in known:
+    found = next((name for name in METHODS if plain(name) == plain(word.strip())), None)
+    if found is None:
         raise UsageError(f"{unknown('method in --only', word, METHODS)} It also takes NAME=VALUE, e.g. capacity=200.")
-    return known[plain(word.strip())]
+    return found
 
 
 def _flat(plan: Experiment) -> dict[str, Any]:
@@ -175,3 +168,20 @@ def many(value: Any, *, pair: bool = False) -> tuple[Any, ...]:
     if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(each, int) for each in value)):
         value = [value]
     return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+
+
+def from_table(kind: Callable[..., T], name: str, plain: object) -> T:
+    """A data class from a table of a study, whose keys are its fields; a field that holds several takes one as well.
+
+    >>> from odedm.training.hold_out import Selection
+    >>> from_table(Selection, "select", {"seeds": 7})
+    Selection(tasks=2, share=0.2, seeds=(7,))
+    >>> from_table(Selection, "select", {"seed": 7})
+    Traceback (most recent call last):
+    odedm.UsageError: Unknown key of [select] 'seed': did you mean 'seeds'? Known: tasks, share, seeds.
+    """
+    known = {each.name: each.default for each in fields(cast(Any, kind))}
+    if not isinstance(plain, dict):
+        raise UsageError(f"'{name}' must be a table: [{name}] with {', '.join(known)}; {plain!r} was given.")
+    lists = {key for key in plain if isinstance(choose(f"key of [{name}]", str(key), known), tuple)}
+    return kind(**{key: many(value, pair=key == "dac") if key in lists else value for key, value in plain.items()})

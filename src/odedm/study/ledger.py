@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,64 +60,57 @@ class Ledger(Observer):
     def check(self, study: Study) -> None:
         """Refuse a folder that is another study's, or none's."""
         path = self.folder / TOML
-        if path.is_file():
-            before = read(path)
-            if before.name != study.name:
-                raise UsageError(
-                    f"'{self.folder}' holds the study '{before.name}', not '{study.name}'. Give another --out."
-                )
-        elif self.folder.is_dir() and any(each.name != LOCK for each in self.folder.iterdir()):
+        owner = read(path).name if path.is_file() else None
+        if owner is not None and owner != study.name:
+            raise UsageError(f"'{self.folder}' holds the study '{owner}', not '{study.name}'. Give another --out.")
+        if owner is None and self.folder.is_dir() and any(each.name != LOCK for each in self.folder.iterdir()):
             raise UsageError(f"'{self.folder}' exists and is not a study's folder. Give another --out.")
-        elif self.folder.exists() and not self.folder.is_dir():
+        if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"'{self.folder}' is a file; a study needs a folder. Give another --out.")
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[object]:
         """One process at a time drives a study; the lock falls with its owner."""
-        with hold(self.folder / LOCK):
-            yield
+        return hold(self.folder / LOCK)
 
     def runs_done(self) -> dict[str, FinishedRun]:
         """Every finished run in the folder by its content hash; a result that cannot be read is none."""
         found: dict[str, FinishedRun] = {}
-        if not self.runs.is_dir():
-            return found
         for path in sorted(self.runs.glob(f"*/*/{FILE}")):
-            if path.parent.name.startswith("."):
-                continue
-            try:
-                run = FinishedRun.load(path.parent)
-                found.setdefault(key_of_result(run.result), run)
-            except (UsageError, AttributeError, TypeError):
-                continue
+            if not path.parent.name.startswith("."):
+                with suppress(UsageError, AttributeError, TypeError):
+                    run = FinishedRun.load(path.parent)
+                    found.setdefault(key_of_result(run.result), run)
         return found
 
     def status(self, jobs: Sequence[Job], *, reuse: str, code: Code) -> LedgerStatus:
         """Which of the runs are done; one that was made by other code than asked for is to be replaced."""
         there = self.runs_done()
         done: dict[str, FinishedRun] = {}
-        todo: list[Job] = []
+        todo: dict[str, Job] = {}
         for job in jobs:
             found = there.get(job.key)
-            if found is None:
-                todo.append(_into(job, job.folder, overwrite=(job.folder / FILE).is_file()))
-            elif made_by(found.result.provenance, reuse, code):
+            if found is not None and made_by(found.result.provenance, reuse, code):
                 done[job.key] = found
             else:
-                todo.append(_into(job, found.folder, overwrite=True))
-        wanted = {job.key for job in todo}
-        return LedgerStatus(done, todo, {key: said for key, said in self.failures().items() if key in wanted})
+                folder = job.folder if found is None else found.folder
+                options = replace(job.options, overwrite=(folder / FILE).is_file())
+                todo[job.key] = replace(job, folder=folder, options=options)
+        failed = {key: said for key, said in self.failures().items() if key in todo}
+        return LedgerStatus(done, list(todo.values()), failed)
 
     def failures(self) -> dict[str, str]:
         """The last sentence of every run that ever failed, by content hash."""
         return {line["key"]: str(line.get("error")) for line in lines(self.folder / FAILURES) if "key" in line}
 
+    def scores(self) -> dict[str, float]:
+        """The score of every trial by its content hash."""
+        found = lines(self.folder / TRIALS)
+        return {line["key"]: float(line["score"]) for line in found if {"key", "score"} <= {*line}}
+
     def note(self, event: str, job: Job, **more: Any) -> None:
         """Add a line to the journal, on the disk before the call returns."""
-        folder = "" if job.is_trial else os.path.relpath(job.folder, self.folder)
-        kind = "trial" if job.is_trial else "run"
-        what = {"time": now(), "event": event, "kind": kind, "key": job.key, "folder": folder, "by": os.getpid()}
-        self._append(JOURNAL, {**what, **more})
+        kind, folder = ("trial", "") if job.is_trial else ("run", os.path.relpath(job.folder, self.folder))
+        self._append(JOURNAL, event=event, kind=kind, key=job.key, folder=folder, by=os.getpid(), **more)
 
     def started(self, job: Job) -> None:
         """Note that a job has begun."""
@@ -137,29 +130,19 @@ class Ledger(Observer):
 
     def failed(self, job: Job, reason: str) -> None:
         """Note why it failed."""
-        folder = os.path.relpath(job.folder, self.folder)
-        self._append(FAILURES, {"time": now(), "key": job.key, "folder": folder, "error": reason})
+        self._append(FAILURES, key=job.key, folder=os.path.relpath(job.folder, self.folder), error=reason)
         self.note("failed", job)
 
     def scored(self, job: Job, score: float) -> None:
         """Keep what a trial on held-out training rows scored."""
-        self._append(TRIALS, {"time": now(), "key": job.key, "score": score, "experiment": job.experiment.describe()})
+        self._append(TRIALS, key=job.key, score=score, experiment=job.experiment.describe())
         self.note("finished", job)
 
-    def journal(self) -> list[dict[str, Any]]:
-        """Every line of the journal."""
-        return lines(self.folder / JOURNAL)
-
-    def scores(self) -> dict[str, float]:
-        """The score of every trial by its content hash."""
-        return {
-            line["key"]: float(line["score"]) for line in lines(self.folder / TRIALS) if {"key", "score"} <= {*line}
-        }
-
-    def _append(self, name: str, line: Mapping[str, Any]) -> None:
-        path = self.folder / name
+    def _append(self, name: str, **line: Any) -> None:
+        """Add a line with the time to a file, flushed to the disk."""
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **line}
         text = json.dumps(line, ensure_ascii=False) + "\n"
-        with path.open("ab+") as file:
+        with (self.folder / name).open("ab+") as file:
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":  # a process was killed in the middle of a line
@@ -169,27 +152,11 @@ class Ledger(Observer):
             os.fsync(file.fileno())
 
 
-def _into(job: Job, folder: Path, *, overwrite: bool) -> Job:
-    return replace(job, folder=folder, options=replace(job.options, overwrite=overwrite))
-
-
 def lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines; a line that was cut short by a kill is passed over."""
-    found = []
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
-    for line in text.splitlines():
-        try:
-            plain = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(plain, dict):
-            found.append(plain)
-    return found
-
-
-def now() -> str:
-    """The time, for a log."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    found: list[Any] = []
+    with suppress(FileNotFoundError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, RecursionError):
+                found.append(json.loads(line))
+    return [plain for plain in found if isinstance(plain, dict)]

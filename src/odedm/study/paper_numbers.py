@@ -6,6 +6,7 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import Literal
 
 PaperMetric = Literal["acc_last", "acc_mean", "task_il_last"]
@@ -75,13 +76,9 @@ def published(
         variants = _variants(capacity, k, rho, dac, distance)
     settings = [setting, EPOCHS.get(epochs, "")] if setting == "standard" else [setting]
     settings = settings if epochs == 1 else settings[1:]
-    for variant in variants:
-        for place in settings:
-            for table in _tables(fit=fit):
-                key = (table, plain(data), place, str(capacity), name, variant, metric)
-                if key in numbers():
-                    return numbers()[key]
-    return None
+    places = product(variants, settings, _tables(fit=fit))
+    cells = ((table, plain(data), own, str(capacity), name, variant, metric) for variant, own, table in places)
+    return next((numbers()[cell] for cell in cells if cell in numbers()), None)
 
 
 def _variants(capacity: int, k: int | None, rho: float | None, dac: tuple[int, int] | None, distance: str) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import discard_leftover
@@ -16,15 +16,14 @@ from odedm.execute.observers import Observer
 from odedm.execute.planning import PlannedJobs, below, plan_jobs
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.results.folder import FinishedRun
+from odedm.results.result import Result
 from odedm.study.dac_timing_plan import Measured, TimingCell
 from odedm.study.dac_timing_plan import load as load_timings
 from odedm.study.identity import Code, fault, made_by
 from odedm.study.ledger import Ledger, LedgerStatus
 from odedm.study.study import Study
 from odedm.study.trials import families, trials_of
-
-if TYPE_CHECKING:
-    from odedm.results.result import Result
+from odedm.training.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -39,30 +38,32 @@ class Session:
 
     def plan(self, study: Study, *, lenient: bool = False) -> PlannedJobs:
         """The study's experiments as jobs."""
-        plans = [replace(plan, device=self.device, threads=self.threads) for plan in study.experiments()]
-        options = RunOptions(observation=study.observation)
-        return plan_jobs(plans, below(self.ledger.runs), self.placement, options, lenient=lenient)
+        return self.jobs(study.experiments(), RunOptions(observation=study.observation), lenient=lenient)
+
+    def jobs(
+        self, plans: Sequence[Experiment], options: RunOptions | None = None, *, lenient: bool = False
+    ) -> PlannedJobs:
+        """Experiments as jobs, where runs happen and below the ledger's folder."""
+        here = [replace(plan, device=self.device, threads=self.threads) for plan in plans]
+        return plan_jobs(here, below(self.ledger.runs), self.placement, options, lenient=lenient)
 
     def status(self, study: Study, planned: PlannedJobs) -> StudyStatus:
         """Where the study stands; writes nothing and runs nothing."""
         code = Code.here()
         if self.reuse == "commit" and not code.at_a_commit:
+            here = "no checkout" if code.commit is None else "changed"
             raise UsageError(
-                "--reuse commit needs code at a commit without changes, and here it is "
-                + ("no checkout" if code.commit is None else "changed")
-                + ". Commit first, or take --reuse version."
+                f"--reuse commit needs code at a commit without changes, and here it is {here}. Commit first, or take "
+                "--reuse version."
             )
         runs = self.ledger.status(planned.jobs, reuse=self.reuse, code=code)
-        timed = self._timed(study)
-        if study.select is None:
-            return StudyStatus(study, planned, runs, timed=timed)
-        trials = trials_of(families(planned.jobs), study.select)
+        trials = {} if study.select is None else trials_of(families(planned.jobs), study.select)
         scores = self.ledger.scores()
         wanted = {trial.key for own in trials.values() for trial in own if trial.key not in scores}
         failed = {key: said for key, said in self.ledger.failures().items() if key in wanted}
-        return StudyStatus(study, planned, runs, trials, scores, failed, timed)
+        return StudyStatus(study, planned, runs, trials, scores, failed, self._timed(study, code))
 
-    def _timed(self, study: Study) -> Measured | None:
+    def _timed(self, study: Study, code: Code) -> Measured | None:
         """What there is of the study's own timings; those of another plan or of other code do not count.
 
         A study narrowed to some of its runs leaves them out.
@@ -72,12 +73,10 @@ class Session:
         if study.runtime is None or study.only:
             return None
         check(study.runtime)
-        try:
+        found = None
+        with suppress(UsageError):  # torn, or not ours: measured again
             found = load_timings(self.ledger.folder)
-        except UsageError:  # torn, or not ours: measured again
-            found = None
-        same = found is not None and found.plan == study.runtime
-        if found is not None and same and made_by(found.provenance, self.reuse, Code.here()):
+        if found is not None and found.plan == study.runtime and made_by(found.provenance, self.reuse, code):
             return found
         return Measured(study.runtime)
 
@@ -91,12 +90,11 @@ class Session:
         until: float | None = None,
     ) -> Summary:
         """Do jobs, each step noted in the ledger before anyone else is told."""
-        code = Code.here()
+        code, everyone = Code.here(), [self.ledger, *observers]
 
         def check(_job: Job, result: Result) -> str | None:
             return fault(result, self.reuse, code)
 
-        everyone = [self.ledger, *observers]
         return run_jobs(jobs, planned.data, self.placement, everyone, times, until=until, check=check)
 
     def time_choices(
@@ -116,10 +114,10 @@ class StudyStatus:
     study: Study
     planned: PlannedJobs
     runs: LedgerStatus
-    trials: Mapping[str, list[Job]] = field(default_factory=dict)
-    scores: Mapping[str, float] = field(default_factory=dict)
-    failed_trials: Mapping[str, str] = field(default_factory=dict)
-    timed: Measured | None = None
+    trials: Mapping[str, list[Job]]
+    scores: Mapping[str, float]
+    failed_trials: Mapping[str, str]
+    timed: Measured | None
 
     def jobs(self, *, retry: bool) -> list[Job]:
         """What is to be done now: runs first, then trials."""

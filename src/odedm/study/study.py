@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError, unknown
-from odedm.study.dac_timing_plan import Runtime, parse_runtime
-from odedm.study.grid import TABLES, Grid, axes, many, matches
+from odedm.core.configuration import Text, Whole
+from odedm.core.errors import UsageError, choose
+from odedm.study.dac_timing_plan import Runtime
+from odedm.study.grid import TABLES, Grid, axes, from_table, many, matches
 from odedm.training.experiment import Experiment
-from odedm.training.hold_out import Selection, check_seeds
+from odedm.training.hold_out import Selection, check_values
 from odedm.training.observation import Observation
 
 MOST_RUNS = 100_000
@@ -45,12 +47,10 @@ class Study:
             raise UsageError(f"A study needs a name, one line of text; {self.name!r} was given.")
         if not self.grids and self.runtime is None:
             raise UsageError(f"The study '{self.name}' has no grid, so there is nothing to run.")
-        check_seeds("seeds", self.seeds)
-        if self.select is not None and set(self.select.seeds) & set(self.seeds):
-            both = sorted(set(self.select.seeds) & set(self.seeds))
-            raise UsageError(
-                f"The seeds of a choice must be others than the study's; {both[0]} is among both. Change select.seeds."
-            )
+        check_values("seeds", self.seeds, Whole())
+        if self.select is not None and (both := set(self.select.seeds) & set(self.seeds)):
+            said = f"The seeds of a choice must be others than the study's; {min(both)} is among both"
+            raise UsageError(f"{said}. Change select.seeds.")
 
     def experiments(self) -> list[Experiment]:
         """Each experiment once, all of the first seed first, so that a study cut short can still be compared."""
@@ -74,25 +74,20 @@ class Study:
 
     def to_toml(self) -> str:
         """The study as a file that `read` gives back."""
-        lines = [f"name = {_toml(self.name)}", f"about = {_toml(self.about)}", f"seeds = {_toml(list(self.seeds))}"]
-        if self.only:
-            lines.append(f"only = {_toml(list(self.only))}")
-        lines += [f"{name} = {_toml(value)}" for name, value in self.observation.to_dict().items() if value]
+        optional = {"only": self.only, **self.observation.to_dict()}
+        text = _table("", {"name": self.name, "about": self.about, "seeds": self.seeds})
+        text += _table("", {name: value for name, value in optional.items() if value})
         if self.select is not None:
-            own = self.select
-            lines += ["", "[select]", f"tasks = {own.tasks}", f"share = {_toml(own.share)}"]
-            lines.append(f"seeds = {_toml(list(own.seeds))}")
+            text += _table("\n[select]\n", vars(self.select))
         if self.runtime is not None:
-            lines += ["", "[runtime]", *(f"{name} = {_toml(value)}" for name, value in self.runtime.to_dict().items())]
+            text += _table("\n[runtime]\n", vars(self.runtime))
         for grid in self.grids:
-            lines += ["", "[[grid]]", *(f"{name} = {_toml(list(values))}" for name, values in grid.axes.items())]
-            for method, table in grid.options.items():
-                lines.append(f"[grid.options.{method}]")
-                lines += [f"{_key(name)} = {_toml(list(values))}" for name, values in table.items()]
+            text += _table("\n[[grid]]\n", grid.axes)
+            for method, own in grid.options.items():
+                text += _table(f"[grid.options.{method}]\n", own)
             if grid.net_options:
-                lines.append("[grid.net_options]")
-                lines += [f"{_key(name)} = {_toml(list(values))}" for name, values in grid.net_options.items()]
-        return "\n".join(lines) + "\n"
+                text += _table("[grid.net_options]\n", grid.net_options)
+        return text
 
 
 def read(path: Path) -> Study:
@@ -132,23 +127,18 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     tables = plain.get("grid", [{}])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables) or not tables:
         raise UsageError("'grid' must be one or more tables, each headed [[grid]].")
-    runtime = None if "runtime" not in plain else parse_runtime(plain["runtime"])
-    only_timed = runtime is not None and not shared and "grid" not in plain
-    grids = () if only_timed else tuple(_grid(shared, table) for table in tables)
-    about = plain.get("about", "")
-    if not isinstance(about, str):
-        raise UsageError(f"'about' must be text; {about!r} was given.")
     only = many(plain.get("only", []))
     if not all(isinstance(each, str) for each in only):
         raise UsageError("'only' must be a list of NAME=VALUE, e.g. ['method=er'].")
+    only_timed = "runtime" in plain and not shared and "grid" not in plain
     return Study(
         plain.get("name", name),
-        grids,
+        () if only_timed else tuple(_grid(shared, table) for table in tables),
         _seeds(plain.get("seeds", 5)),
-        about,
+        Text().read("'about'", plain.get("about", "")),
         only,
-        select=_selection(plain.get("select")),
-        runtime=runtime,
+        select=from_table(Selection, "select", plain["select"]) if "select" in plain else None,
+        runtime=from_table(Runtime, "runtime", plain["runtime"]) if "runtime" in plain else None,
         observation=Observation(plain.get("evidence", False), plain.get("anytime", 0)),
     )
 
@@ -159,45 +149,34 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
         if key in KEYS:
             raise UsageError(f"'{key}' is the whole study's: write it above the grids.")
     for key in both:
-        if key not in axes() and key not in TABLES:
-            raise unknown("key", key, [*axes(), *TABLES, *KEYS])
-    for name in TABLES:
-        if not isinstance(both.get(name, {}), dict):
-            raise UsageError(f"'{name}' must be a table; {both[name]!r} was given.")
-    options: dict[str, Mapping[str, Any]] = both.get("options", {})
+        choose("key", key, dict.fromkeys([*axes(), *TABLES, *KEYS]))
+    options, net_options = (both.pop(name, {}) for name in TABLES)
+    for name, value in zip(TABLES, (options, net_options), strict=True):
+        if not isinstance(value, dict):
+            raise UsageError(f"'{name}' must be a table; {value!r} was given.")
     for method, own in options.items():
         if not isinstance(own, dict):
             raise UsageError(f"Hyper-parameters belong to a method: write [options.derpp], not options.{method}.")
     return Grid(
-        {name: many(value, pair=name == "dac") for name, value in both.items() if name not in TABLES},
+        {name: many(value, pair=name == "dac") for name, value in both.items()},
         {method: {name: many(value) for name, value in own.items()} for method, own in options.items()},
-        {name: many(value) for name, value in both.get("net_options", {}).items()},
+        {name: many(value) for name, value in net_options.items()},
     )
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
     """So many seeds from 0 on, or those of a list."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        if not 1 <= value <= MOST_RUNS:
-            raise UsageError(f"'seeds' is how many, 1 or more, or a list of them; {value} was given.")
-        return tuple(range(value))
-    if not isinstance(value, list):
+    if isinstance(value, list):
+        return tuple(value)
+    if type(value) is not int or not 1 <= value <= MOST_RUNS:
         raise UsageError(f"'seeds' is how many, 1 or more, or a list of them; {value!r} was given.")
-    return tuple(value)
+    return tuple(range(value))
 
 
-def _selection(plain: Any) -> Selection | None:
-    if plain is None:
-        return None
-    if not isinstance(plain, dict):
-        raise UsageError("'select' must be a table: [select] with tasks, share and seeds.")
-    for key in plain:
-        if key not in ("tasks", "share", "seeds"):
-            raise unknown("key of [select]", key, ["tasks", "share", "seeds"])
-    own = dict(plain)
-    if "seeds" in own:
-        own["seeds"] = _seeds(own["seeds"] if isinstance(own["seeds"], list) else [own["seeds"]])
-    return Selection(**own)
+def _table(head: str, values: Mapping[str, Any]) -> str:
+    """A table in TOML behind its heading; a name that is no plain word is quoted."""
+    plain = re.compile(r"[A-Za-z0-9_-]+").fullmatch
+    return head + "".join(f"{name if plain(name) else _toml(name)} = {_toml(values[name])}\n" for name in values)
 
 
 def _toml(value: Any) -> str:
@@ -206,14 +185,7 @@ def _toml(value: Any) -> str:
     >>> _toml(["a\n", 0.5, True, (3, 4)])
     '["a\\n", 0.5, true, [3, 4]]'
     """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(each) for each in value)}]"
-    return repr(value)
-
-
-def _key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _toml(name)
+        return f"[{', '.join(map(_toml, value))}]"
+    # JSON writes words and whole numbers as TOML does, but infinity otherwise
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

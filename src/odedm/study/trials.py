@@ -30,12 +30,11 @@ def trials_of(jobs: Sequence[Job], select: Selection) -> dict[str, list[Job]]:
     """For each configuration (by `configuration`) the trials that score it, one for each seed of the selection."""
     found: dict[str, list[Job]] = {}
     for job in jobs:
-        plans = [job.experiment.with_seed(seed) for seed in select.seeds]
-        keys = [trial_key(content_key(plan.describe(), job.checksum), select) for plan in plans]
-        trials = [
-            replace(job, key=key, experiment=plan, options=RunOptions(), select=select)
-            for key, plan in zip(keys, plans, strict=True)
-        ]
+        trials = []
+        for seed in select.seeds:
+            plan = job.experiment.with_seed(seed)
+            key = trial_key(content_key(plan.describe(), job.checksum), select)
+            trials.append(replace(job, key=key, experiment=plan, options=RunOptions(), select=select))
         found.setdefault(configuration(job), trials)
     return found
 
@@ -64,18 +63,14 @@ def _split(jobs: Sequence[Job], *, with_dac: bool) -> list[list[Job]]:
     return list(found.values())
 
 
-def _shares(jobs: Sequence[Job]) -> dict[tuple[Any, Any], set[str]]:
-    """The configurations of each share."""
-    found: dict[tuple[Any, Any], set[str]] = {}
-    for job in jobs:
-        memory = job.experiment.memory
-        if isinstance(memory, ODEDM):
-            found.setdefault((memory.rho, memory.k), set()).add(configuration(job))
-    return found
+def _shares(jobs: Sequence[Job]) -> set[tuple[Any, Any]]:
+    memories = (job.experiment.memory for job in jobs)
+    return {(memory.rho, memory.k) for memory in memories if isinstance(memory, ODEDM)}
 
 
 def _one_each(jobs: Sequence[Job]) -> bool:
-    return all(len(own) == 1 for own in _shares(jobs).values())
+    """Whether each share has one configuration."""
+    return len({configuration(job) for job in jobs}) == len(_shares(jobs))
 
 
 def held_out_score(result: Result, select: Selection, scores: Mapping[str, float]) -> float | None:

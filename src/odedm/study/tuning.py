@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.execute.job import Job
-from odedm.execute.planning import PlannedJobs, below, plan_jobs
+from odedm.execute.planning import PlannedJobs
 from odedm.memory.settings import ODEDM
 from odedm.study.grid import Grid
 from odedm.study.session import Session
@@ -81,9 +82,8 @@ class Contest:
 
     def to_do(self, scores: Mapping[str, float]) -> list[Job]:
         """The trials without a score, the sides taking turns, so that a contest cut short is cut on both."""
-        piles = [[trial for own in side.values() for trial in own] for side in self.sides.values()]
-        longest = max(len(pile) for pile in piles)
-        turns = [pile[place] for place in range(longest) for pile in piles if place < len(pile)]
+        piles = ([trial for own in side.values() for trial in own] for side in self.sides.values())
+        turns = [trial for turn in zip_longest(*piles) for trial in turn if trial is not None]
         return [trial for trial in turns if trial.key not in scores]
 
     def tried(self, scores: Mapping[str, float]) -> dict[str, list[Tried]]:
@@ -103,8 +103,7 @@ def contest(
     found: dict[str, dict[str, list[Job]]] = {}
     every = PlannedJobs([])
     for side, own in sides.items():
-        plans = [replace(plan, device=session.device, threads=session.threads) for plan in own]
-        planned = plan_jobs(plans, below(session.ledger.runs), session.placement)
+        planned = session.jobs(own)
         found[side] = trials_of(planned.jobs, select)
         every = PlannedJobs([*every.jobs, *planned.jobs], every.data | planned.data)
     return Contest(found), every
@@ -112,13 +111,11 @@ def contest(
 
 def as_study(tried: Mapping[str, Sequence[Tried]], grids: Mapping[str, Grid]) -> Study:
     """The best of each side as a study of its own, at that side's own choice of constants."""
-    best = {side: own[0].experiment for side, own in tried.items()}
     chosen = []
-    for side, plan in best.items():
+    for side, own in tried.items():
+        plan, axes = own[0].experiment, dict(grids[side].axes)
         names = next(iter(grids[side].options.values()), {})
-        own = {name: (plan.options[name],) for name in names}
-        axes = dict(grids[side].axes)
         if isinstance(plan.memory, ODEDM) and plan.memory.rho is not None:
             axes["rho"] = (plan.memory.rho,)
-        chosen.append(Grid(axes, {plan.method: own}))
+        chosen.append(Grid(axes, {plan.method: {name: (plan.options[name],) for name in names}}))
     return Study("tuned", tuple(chosen), about="Each side at the constants that it did best with on held-out rows.")

@@ -5,15 +5,19 @@ Test rows and test labels are never read here, and the seeds are others than tho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from odedm.core.configuration import Kind, Number, Whole, refused
 from odedm.core.errors import UsageError
 from odedm.core.shares import hold_out
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
+
+HELD_OUT = "The share of held-out rows"
 
 
 @dataclass(frozen=True)
@@ -28,24 +32,28 @@ class Selection:
     seeds: tuple[int, ...] = (1000, 1001, 1002)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.tasks, int) or isinstance(self.tasks, bool) or self.tasks < 1:
-            raise UsageError(f"A choice is made on the first 1 or more tasks; {self.tasks!r} was given.")
-        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 < self.share < 1:
-            raise UsageError(f"The share of held-out rows lies between 0 and 1; {self.share!r} was given.")
-        check_seeds("select.seeds", self.seeds)
+        Whole(1).read("The number of first tasks to choose on", self.tasks)
+        if not 0 < Number(0, 1).read(HELD_OUT, self.share) < 1:
+            raise refused(HELD_OUT, "a number between 0 and 1", self.share)
+        check_values("select.seeds", self.seeds, Whole())
 
 
-def check_seeds(name: str, seeds: tuple[Any, ...]) -> None:
-    """Refuse what is no list of different seeds."""
-    if not seeds:
+def check_values(name: str, values: Sequence[Any], kind: Kind | None = None) -> None:
+    """Refuse an empty list, a value that is not of the kind, and the same value twice.
+
+    >>> check_values("seeds", (3, 1, 3), Whole())
+    Traceback (most recent call last):
+    odedm.UsageError: 'seeds' has 3 twice; give it once.
+    """
+    if not values:
         raise UsageError(f"'{name}' is an empty list, so there is nothing to run; give a value, or leave it out.")
-    for seed in seeds:
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise UsageError(f"'{name}' takes a whole number, or a list of such; {seed!r} was given.")
-        if seeds.count(seed) > 1:
-            raise UsageError(f"'{name}' has {seed!r} twice; give it once.")
-    if min(seeds) < 0:
-        raise UsageError(f"'{name}' are whole numbers, 0 or more; {min(seeds)} was given.")
+    seen: set[str] = set()
+    for value in values:
+        if kind is not None:
+            kind.read(f"'{name}'", value)
+        if repr(value) in seen:
+            raise UsageError(f"'{name}' has {value!r} twice; give it once.")
+        seen.add(repr(value))
 
 
 def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experiment, Dataset]:
