@@ -10,12 +10,10 @@ import pytest
 from report_runs import Fabricate, scored, table_of, with_extra
 
 from odedm.core.errors import UsageError
-from odedm.report.latex import escape, to_latex
 from odedm.report.load import load
-from odedm.report.model import Cell, TableModel, model
-from odedm.report.share_choice import caveats, choices
+from odedm.report.model import Cell, TableModel, caveats, choices, model
 from odedm.report.statistics import Estimate
-from odedm.report.tables import to_csv, to_markdown
+from odedm.report.tables import escape, to_csv, to_latex, to_markdown
 from odedm.results.folder import FILE
 from odedm.study.paper_numbers import Published
 

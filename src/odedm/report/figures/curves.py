@@ -13,8 +13,7 @@ import numpy as np
 from odedm.core.text import printable
 from odedm.report.figures import style
 from odedm.report.figures.style import Axes, Frame, Paint, Panel, finish, panel, task_ticks, titled
-from odedm.report.groups import Group, alike
-from odedm.report.labels import belongs_to_memory
+from odedm.report.groups import Group, alike, belongs_to_memory
 from odedm.report.statistics import Estimate, estimate
 from odedm.report.wording import number
 
@@ -71,7 +70,7 @@ def families(groups: Sequence[Group], most: int = len(STROKES)) -> list[tuple[st
         return [("", list(groups))]
     panels = []
     for members in found:
-        title = max((group.names.family for group in members), key=len)
+        title = max((group.family for group in members), key=len)
         plain = [group for group in members if group.plain]
         others = [group for group in members if not group.plain]
         room = max(most - len(plain), 1)
@@ -86,7 +85,7 @@ def named_strokes(groups: Sequence[Group], title: str) -> list[tuple[Group, str,
     grey = baselines[0] if len(baselines) == 1 < len(groups) else None
     others = cycle(STROKES)
     return [
-        (g, printable(g.names.member if title else g.label, 44), BASELINE_STROKE if g is grey else next(others))
+        (g, printable(g.member if title else g.label, 44), BASELINE_STROKE if g is grey else next(others))
         for g in groups
     ]
 

@@ -99,7 +99,7 @@ def pictures_by_distance(groups: Sequence[Group]) -> list[Panel]:
     panels = []
     for members in compared:
         first = next(iter(members.values()))
-        family = f"{first.names.family}, " if len(compared) > 1 else ""
+        family = f"{first.family}, " if len(compared) > 1 else ""
         for distance, group in members.items():
             run = _same_seed(group, [*members.values()])
             found = "The memory of these runs was not saved." if run is None else read_kept(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import html
 import io
@@ -14,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from odedm.core.errors import UsageError
 from odedm.core.text import printable
+from odedm.report.wording import csv_text
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -141,19 +140,6 @@ def panel(
 ) -> Panel:
     """Paint one pair of axes, for a page now and for files later; the columns and rows are the data behind it."""
     return Panel(title, svg(frame, alt, paint), "", csv_text(columns, rows), Drawing(frame, title, paint))
-
-
-def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    r"""The data behind a picture; None becomes an empty cell.
-
-    >>> csv_text(["task", "mean"], [(1, 2.5), (2, None)])
-    'task,mean\n1,2.5\n2,\n'
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([float(cell) if isinstance(cell, np.floating) else cell for cell in row] for row in rows)
-    return text.getvalue()
 
 
 def svg(frame: Frame, alt: str, paint: Paint) -> str:
