@@ -10,7 +10,7 @@ from typing import Any
 
 from odedm.core.text import printable
 from odedm.report.figures import style
-from odedm.report.figures.curves import BASELINE_STROKE, STROKES, Curve, curve_panel, draw_curve, families
+from odedm.report.figures.curves import BASELINE_STROKE, STROKES, Curve, curve_panel, draw_curves, families
 from odedm.report.figures.style import Axes, Panel, draw_bar, finish, panel, row_frame, titled, write_beside, write_over
 from odedm.report.groups import Group, alike, belongs_to_memory, sweeps
 from odedm.report.statistics import Estimate, Paired, estimate
@@ -164,7 +164,7 @@ def _draw_sweep(axes: Axes, *, curves: Sequence[Curve], axis: str) -> None:
             axes.axhline(mean, color=colour, linestyle=dashes, lw=2.0, label=curve.name)
             axes.axhspan(mean - error, mean + error, color=colour, alpha=0.18, lw=0)
         else:
-            draw_curve(axes, curve)
+            draw_curves(axes, [curve])
     places = sorted({x for curve in curves for x in curve.x if x})
     if "λ" in axis:
         axes.set_xscale("log")

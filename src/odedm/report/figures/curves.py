@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ def anytime_curves(groups: Sequence[Group]) -> list[Panel]:
     """Accuracy over the classes seen so far against rows seen, mean and standard error; groups that measured it."""
     panels = []
     for title, members in families([group for group in groups if all(run.anytime for run in group.runs)]):
-        curves = _curves(members, title, _anytime)
+        curves = [Curve(name, g.label, stroke, *_anytime(g)) for g, name, stroke in named_strokes(members, title)]
         means = ", ".join(f"{c.name} {number(float(np.mean([point.mean for point in c.points])))} %" for c in curves)
         alt = f"{titled('Accuracy through the stream', title)}. Mean over it: {means}."
         paint = partial(_draw_anytime, curves=curves)
@@ -92,24 +92,17 @@ def named_strokes(groups: Sequence[Group], title: str) -> list[tuple[Group, str,
 
 def forgetting(groups: Sequence[Group], title: str) -> list[Curve]:
     """The forgetting rate after each task as a line per group."""
-    return _curves(groups, title, _forgetting)
+    curves = []
+    for group, name, stroke in named_strokes(groups, title):
+        rates = [estimate(run.result.forgetting_rate[task] for run in group.runs) for task in range(group.tasks)]
+        curves.append(Curve(name, group.label, stroke, range(1, group.tasks + 1), rates))
+    return curves
 
 
 def ceiling(groups: Sequence[Group]) -> float:
     """The top of the forgetting axis, the same for every panel."""
     worst = max(max(run.result.forgetting_rate) for group in groups for run in group.runs)
     return min(max(10.0 * math.ceil(worst / 10.0 + 0.2), 10.0), 104.0)
-
-
-def _curves(
-    groups: Sequence[Group], title: str, line: Callable[[Group], tuple[Sequence[float], list[Estimate]]]
-) -> list[Curve]:
-    return [Curve(name, group.label, stroke, *line(group)) for group, name, stroke in named_strokes(groups, title)]
-
-
-def _forgetting(group: Group) -> tuple[Sequence[float], list[Estimate]]:
-    rates = [estimate(run.result.forgetting_rate[task] for run in group.runs) for task in range(group.tasks)]
-    return range(1, group.tasks + 1), rates
 
 
 def _anytime(group: Group) -> tuple[list[float], list[Estimate]]:
@@ -138,31 +131,29 @@ def curve_panel(
     return panel(title, frame, alt, paint, ["runs", *names, "standard_error", "seeds"], rows)
 
 
-def draw_curve(axes: Axes, curve: Curve) -> None:
+def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
     """Means with a band of one standard error to each side."""
-    colour, dashes, marker = curve.stroke
-    y = np.array([point.mean for point in curve.points])
-    error = np.array([point.error or 0.0 for point in curve.points])
-    if error.any():
-        axes.fill_between(curve.x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
-    line = {"color": colour, "linestyle": dashes, "lw": 2.0, "label": curve.name}
-    axes.plot(curve.x, y, **line, marker=marker, markevery=max(1, len(y) // 20), ms=6, mec=style.CARD, mew=1.0)
+    for curve in curves:
+        colour, dashes, marker = curve.stroke
+        y = np.array([point.mean for point in curve.points])
+        error = np.array([point.error or 0.0 for point in curve.points])
+        if error.any():
+            axes.fill_between(curve.x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
+        line = {"color": colour, "linestyle": dashes, "lw": 2.0, "label": curve.name}
+        axes.plot(curve.x, y, **line, marker=marker, markevery=max(1, len(y) // 20), ms=6, mec=style.CARD, mew=1.0)
 
 
 def draw_forgetting(axes: Axes, *, curves: Sequence[Curve], top: float, columns: int) -> None:
     """Forgetting rates over tasks, up to `top`."""
-    for curve in curves:
-        draw_curve(axes, curve)
+    draw_curves(axes, curves)
     longest = max(len(curve.x) for curve in curves)
-    step = 20 if top > 40 else 10 if top > 20 else 5
     axes.set(xlim=(0.7, longest + 0.3), xticks=task_ticks(longest, 12), xlabel="tasks learned")
-    ticks = range(0, min(int(top), 100) + 1, step)
+    ticks = range(0, min(int(top), 100) + 1, 20 if top > 40 else 10 if top > 20 else 5)
     finish(axes, grid="y", keys=columns, ylim=(0.0, top), yticks=ticks, ylabel="forgetting rate, %")
 
 
 def _draw_anytime(axes: Axes, *, curves: Sequence[Curve]) -> None:
-    for curve in curves:
-        draw_curve(axes, curve)
+    draw_curves(axes, curves)
     axes.set(xlim=(0.0, max(curve.x[-1] for curve in curves) * 1.01), xlabel="rows seen")
     axes.locator_params(axis="x", nbins=6)
     finish(axes, grid="y", keys=1, ylim=(0.0, 104.0), ylabel="accuracy, %")

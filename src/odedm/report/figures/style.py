@@ -8,8 +8,7 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -33,18 +32,11 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 PLAIN = "#6b7280"
 SHORT, LONG = "#b4bac4", "#0072b3"
 PHASES = ("#0072b4", "#9aa1ac", "#e69f01", "#009e74", "#cc79a8", "#56b4ea", "#d55e01", "#5d6572")
-VARIABLES = {
-    INK: "--ink",
-    MUTED: "--muted",
-    RULE: "--rule",
-    CARD: "--card",
-    BAND: "--band",
-    PLAIN: "--plain",
-    SHORT: "--short",
-    LONG: "--long",
-    **{colour: f"--s{place}" for place, colour in enumerate(SERIES)},
-    **{colour: f"--p{place}" for place, colour in enumerate(PHASES)},
-}
+NAMED = {"ink": INK, "muted": MUTED, "rule": RULE, "card": CARD, "band": BAND}
+NAMED |= {"plain": PLAIN, "short": SHORT, "long": LONG}
+NAMED |= {f"s{place}": colour for place, colour in enumerate(SERIES)}
+NAMED |= {f"p{place}": colour for place, colour in enumerate(PHASES)}
+VARIABLES = {colour: f"--{name}" for name, colour in NAMED.items()}
 COLOUR_MAP = "cividis"
 TEXT, HEADING, LINE = 11.0, 24.0, 15.0
 WIDTH = 360.0
@@ -68,6 +60,8 @@ RC: Any = {
     "svg.hashsalt": "odedm",
     "svg.image_inline": True,
 }
+KEY: Any = {"borderaxespad": 0.2, "borderpad": 0.0, "handlelength": 2.4, "columnspacing": 1.6, "labelspacing": 0.3}
+"""How tight the key above a picture is."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +75,12 @@ class Frame:
     top: float = 12.0
     bottom: float = 44.0
     scale: float = 1.25
+
+    def axes(self, figure: Figure) -> Axes:
+        """New axes inside the margins."""
+        wide, tall = self.width - self.left - self.right, self.height - self.top - self.bottom
+        box = (self.left / self.width, self.bottom / self.height, wide / self.width, tall / self.height)
+        return figure.add_axes(box)
 
 
 Paint = Callable[[Axes], None]
@@ -98,10 +98,10 @@ class Drawing:
         """A file of its own on white: editors and papers know nothing of the page's colours and headings."""
         return _drawn(self._taller(), self._whole, facecolor="white")
 
-    def png(self, scale: float = 3.0) -> bytes:
-        """The same in pixels, `scale` to the point."""
+    def png(self) -> bytes:
+        """The same in pixels, three to the point."""
         frame = self._taller()
-        return png(frame.width, frame.height, lambda figure: self._whole(_axes(figure, frame)), size=TEXT, scale=scale)
+        return png(frame.width, frame.height, lambda figure: self._whole(frame.axes(figure)), size=TEXT, scale=3.0)
 
     def _heading(self) -> list[str]:
         """The title in as many lines as it needs."""
@@ -148,46 +148,32 @@ def svg(frame: Frame, alt: str, paint: Paint) -> str:
 
 
 def _drawn(frame: Frame, paint: Paint, **how: Any) -> str:
-    with _new_figure(frame.width, frame.height) as figure:
-        paint(_axes(figure, frame))
-        content = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # the same runs give the same bytes
-        figure.savefig(content, format="svg", metadata=nothing, dpi=144, **how)  # for what is drawn in pixels
-    return content.getvalue()
-
-
-def _axes(figure: Figure, frame: Frame) -> Axes:
-    return figure.add_axes(
-        (
-            frame.left / frame.width,
-            frame.bottom / frame.height,
-            (frame.width - frame.left - frame.right) / frame.width,
-            (frame.height - frame.top - frame.bottom) / frame.height,
-        )
-    )
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # the same runs give the same bytes
+    how |= {"format": "svg", "metadata": nothing, "dpi": 144}  # the last for what is drawn in pixels
+    return _saved(frame.width, frame.height, lambda figure: paint(frame.axes(figure)), TEXT, **how).decode()
 
 
 def png(width: float, height: float, paint: Callable[[Figure], None], *, size: float, scale: float) -> bytes:
     """Paint a whole figure on white and give it back as PNG, `scale` pixels to the point."""
-    with _new_figure(width, height, size) as figure:
-        paint(figure)
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=72 * scale, metadata={"Software": None}, facecolor="white")
-    return content.getvalue()
+    how = {"format": "png", "metadata": {"Software": None}, "dpi": 72 * scale, "facecolor": "white"}
+    return _saved(width, height, paint, size, **how)
 
 
-@contextmanager
-def _new_figure(width: float, height: float, size: float = TEXT) -> Iterator[Figure]:
-    """A figure in this style, a point to the pixel, without touching pyplot or the caller's settings."""
+def _saved(width: float, height: float, paint: Callable[[Figure], None], size: float, **how: Any) -> bytes:
+    """A figure in this style as a file, a point to the pixel, without touching pyplot or the caller's settings."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError("Figures need matplotlib, which is not installed: pip install 'odedm[plot]'.") from error
+    content = io.BytesIO()
     with matplotlib.rc_context({**RC, "font.size": size, "legend.fontsize": size}), warnings.catch_warnings():
         # The browser has the glyphs that the measuring font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield Figure(figsize=(width / 72, height / 72), dpi=72)
+        figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+        paint(figure)
+        figure.savefig(content, **how)
+    return content.getvalue()
 
 
 def _tidy(drawn: str, alt: str, frame: Frame) -> str:
@@ -231,16 +217,7 @@ def finish(axes: Axes, *, grid: Literal["x", "y"], keys: int = 0, **properties: 
     axes.grid(axis=grid)
     axes.spines["left"].set_visible(grid == "y")
     if keys:
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0.0, 1.0),
-            ncols=keys,
-            borderaxespad=0.2,
-            borderpad=0.0,
-            handlelength=2.4,
-            columnspacing=1.6,
-            labelspacing=0.3,
-        )
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=keys, **KEY)
 
 
 def titled(what: str, title: str) -> str:
@@ -252,18 +229,11 @@ def titled(what: str, title: str) -> str:
     return f"{what}: {title}" if title else what
 
 
-def row_frame(
-    labels: Collection[str],
-    least: float,
-    *,
-    left: float = 8.0,
-    right: float = 14.0,
-    top: float = 6.0,
-    bottom: float = 46.0,
-) -> Frame:
+def row_frame(labels: Collection[str], least: float, **margins: float) -> Frame:
     """The frame of a panel with bars under labels, `least` pixels to the row where each label has one line."""
     pitch = least + 14.0 * max((wrapped(label).count("\n") for label in labels), default=0)
-    return Frame(WIDTH, top + bottom + pitch * len(labels), left, right, top, bottom, scale=1.45)
+    margins = {"left": 8.0, "top": 6.0, "bottom": 46.0} | margins
+    return Frame(WIDTH, margins["top"] + margins["bottom"] + pitch * len(labels), **margins, scale=1.45)
 
 
 def draw_bar(axes: Axes, place: int, length: float, *, full: bool, height: float) -> None:
