@@ -64,7 +64,7 @@ def test_each_line_stands_beside_its_cell_of_the_paper(fabricate: Fabricate) -> 
 )
 def test_variants_without_a_number_in_the_paper_have_none(fabricate: Fabricate, knobs: dict[str, Any]) -> None:
     (line,) = modelled(*cifar(fabricate, "odedm", knobs={"k": 6, "rho": 0.25, "dac": [3, 4]} | knobs)).lines
-    assert not line.beside_paper
+    assert not any(cell.paper for cell in line.cells.values())
 
 
 def test_other_data_and_noise_have_no_number(fabricate: Fabricate) -> None:

@@ -154,23 +154,13 @@ def _settings(run: FinishedRun) -> Settings:
 def _place(settings: Settings) -> tuple[object, ...]:
     """Where a group stands in the table."""
     method, memory = settings["method"], settings["memory.name"]
-    capacity, *share = (
-        float(size) if isinstance(size, int | float) else math.inf
-        for size in (settings.get(f"memory.{name}") for name in ("capacity", "k", "rho"))
-    )
-    return (
-        settings["data"],
-        str(settings.get("setting")),
-        list(METHODS).index(method) if method in METHODS else len(METHODS),
-        method,
-        settings["tasks"],
-        capacity,
-        canonical({key: value for key, value in settings.items() if key.startswith("options.")}),
-        memory not in BASELINES,
-        memory,
-        *share,
-        canonical(settings),
-    )
+    sizes = [settings.get(f"memory.{name}") for name in ("capacity", "k", "rho")]
+    capacity, *share = (float(size) if isinstance(size, int | float) else math.inf for size in sizes)
+    known = list(METHODS).index(method) if method in METHODS else len(METHODS)
+    options = canonical({key: value for key, value in settings.items() if key.startswith("options.")})
+    stream = settings["data"], str(settings.get("setting"))
+    partners = known, method, settings["tasks"], capacity, options
+    return (*stream, *partners, memory not in BASELINES, memory, *share, canonical(settings))
 
 
 def belongs_to_memory(key: str) -> bool:

@@ -7,7 +7,7 @@ import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +50,12 @@ def load(folders: Sequence[Path]) -> list[FinishedRun]:
     Runs of a study come with what their configuration scored on held-out training rows, where its trials are there.
     """
     runs: dict[Path, FinishedRun] = {}
-    score: dict[Path, Callable[[Result], float | None]] = {}
+    scores = cache(_scores)  # a study's trials are read once
     for folder in find(folders):
         place = folder.resolve()
-        if place in runs:
-            continue
-        run, study = FinishedRun.load(folder), study_of(place, TRIALS)
-        if study is not None:
-            if study not in score:
-                score[study] = _scores(study)
-            run = replace(run, selection=score[study](run.result))
-        runs[place] = run
+        if place not in runs:
+            run, study = FinishedRun.load(folder), study_of(place, TRIALS)
+            runs[place] = run if study is None else replace(run, selection=scores(study)(run.result))
     return list(runs.values())
 
 
@@ -122,8 +117,7 @@ def find_timings(paths: Sequence[Path]) -> list[Measured]:
     for place in sorted(places):
         try:
             measured = load_timings(place)
+            found += [measured] if measured and measured.timings else []
         except UsageError as error:
             log.warning("%s", error)
-            continue
-        found += [measured] if measured and measured.timings else []
     return found

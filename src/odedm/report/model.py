@@ -71,11 +71,6 @@ class Line:
         """The seeds behind every number of the line."""
         return tuple(run.seed for run in self.group.runs)
 
-    @property
-    def beside_paper(self) -> bool:
-        """Whether the paper has a number for any of its cells."""
-        return any(cell.paper for cell in self.cells.values())
-
 
 @dataclass(frozen=True)
 class TableModel:
@@ -163,17 +158,13 @@ def _share(group: Group) -> str:
 
 def _cells(row: Row, kind: Kind = "runs") -> dict[str, Cell]:
     """A chosen line repeats its runs, so it adds no test of its own, and stands beside the paper's best alone."""
-    best = kind == "test"
-    return {
-        metric.key: Cell(
-            row.values[metric.key],
-            row.differences.get(metric.key),
-            None if best else row.corrected.get(metric.key),
-            None if kind == "held-out" else beside(row.group, metric, best=best),
-            tested=not best,
-        )
-        for metric in METRICS
-    }
+    best, cells = kind == "test", {}
+    for metric in METRICS:
+        change = row.differences.get(metric.key)
+        corrected = None if best else row.corrected.get(metric.key)
+        paper = None if kind == "held-out" else beside(row.group, metric, best=best)
+        cells[metric.key] = Cell(row.values[metric.key], change, corrected, paper, tested=not best)
+    return cells
 
 
 def beside(group: Group, metric: Metric, *, best: bool = False) -> Published | None:

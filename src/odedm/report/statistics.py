@@ -106,9 +106,8 @@ def paired(treated: Mapping[int, float], control: Mapping[int, float]) -> Paired
     >>> paired({0: 1.0}, {1: 1.0}) is None
     True
     """
-    differences = {
-        seed: float(treated[seed]) - float(control[seed]) for seed in sorted(treated.keys() & control.keys())
-    }
+    shared = sorted(treated.keys() & control.keys())
+    differences = {seed: float(treated[seed]) - float(control[seed]) for seed in shared}
     return Paired(differences, estimate(differences.values())) if differences else None
 
 

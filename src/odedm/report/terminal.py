@@ -126,12 +126,9 @@ def print_run(result: Result, out: Console) -> None:
     """Configuration, accuracy matrices, the memory's contents and provenance of one run, for a terminal."""
     plan = result.experiment
     method, memory, data = (printable(each) for each in (plan["method"], plan["memory"]["name"], plan["data"]))
-    _say(
-        out,
-        f"{method} with {memory} on {data}, "
-        f"seed {plan.get('seed')}: ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, "
-        f"Task-IL {result.task_il_last:.2f} %, forgetting {result.forgetting:.2f}",
-    )
+    accuracy = f"ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, Task-IL {result.task_il_last:.2f} %"
+    run = f"{method} with {memory} on {data}, seed {plan.get('seed')}"
+    _say(out, f"{run}: {accuracy}, forgetting {result.forgetting:.2f}")
     for title, matrix in (("Class-IL", result.class_il), ("Task-IL", result.task_il)):
         tasks = [f"task {j + 1}" for j in range(len(matrix))]
         table = RichTable("after task", *tasks, "mean", title=f"{title} accuracy, %")

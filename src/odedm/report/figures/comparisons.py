@@ -26,9 +26,8 @@ def difference_plot(table: Table) -> list[Panel]:
     pairs = {row.group.label: row.differences[ACC_LAST.key] for row in table.compared}
     if not pairs:
         return []
-    alt = "Paired differences in the final accuracy. " + "; ".join(
-        f"{label} {number(pair.estimate.mean, sign=True)} points" for label, pair in pairs.items()
-    )
+    told = [f"{label} {number(pair.estimate.mean, sign=True)} points" for label, pair in pairs.items()]
+    alt = f"Paired differences in the final accuracy. {'; '.join(told)}"
     rows = [(label, seed, value) for label, pair in pairs.items() for seed, value in pair.by_seed.items()]
     columns = ["runs", "seed", "change_in_acc_last"]
     return [panel("", row_frame(pairs, 50), alt, partial(_draw_differences, pairs=pairs), columns, rows)]
@@ -112,10 +111,11 @@ def _sweeps(groups: Sequence[Group], setting: str, axis: str) -> list[Panel]:
             continue
         shared = _shared(group.family for group in members)
         title = " · ".join(part for part in shared if setting != "memory.capacity" or not part.startswith("λ="))
-        alt = f"Final accuracy against {axis}: {title}. " + "; ".join(
-            f"{c.name}: " + ", ".join(f"{number(value.mean)} at {x:g}" for x, value in zip(c.x, c.points, strict=True))
-            for c in curves
-        )
+        told = []
+        for curve in curves:
+            places = zip(curve.x, curve.points, strict=True)
+            told.append(f"{curve.name}: " + ", ".join(f"{number(value.mean)} at {x:g}" for x, value in places))
+        alt = f"Final accuracy against {axis}: {title}. {'; '.join(told)}"
         paint = partial(_draw_sweep, curves=curves, axis=axis)
         names = (setting.partition(".")[2], "acc_last")
         panels.append(curve_panel(title, alt, paint, curves, names, height=236))

@@ -83,11 +83,10 @@ def named_strokes(groups: Sequence[Group], title: str) -> list[tuple[Group, str,
     """How each group is called and drawn; a single baseline among other memories is grey, so that they stand out."""
     baselines = [group for group in groups if group.plain]
     grey = baselines[0] if len(baselines) == 1 < len(groups) else None
+    names = [printable(group.member if title else group.label, 44) for group in groups]
     others = cycle(STROKES)
-    return [
-        (g, printable(g.member if title else g.label, 44), BASELINE_STROKE if g is grey else next(others))
-        for g in groups
-    ]
+    strokes = [BASELINE_STROKE if group is grey else next(others) for group in groups]
+    return list(zip(groups, names, strokes, strict=True))
 
 
 def forgetting(groups: Sequence[Group], title: str) -> list[Curve]:
@@ -125,9 +124,8 @@ def curve_panel(
     """A panel with a key above its lines in so many columns; `names` are those of both axes in the data."""
     keys = 16 * math.ceil(len(curves) / columns)
     frame = Frame(style.WIDTH, height + keys, top=8 + keys, scale=1.25 if title else 1.45)
-    rows = [
-        (c.label, x, point.mean, point.error, point.n) for c in curves for x, point in zip(c.x, c.points, strict=True)
-    ]
+    points = [(curve, *place) for curve in curves for place in zip(curve.x, curve.points, strict=True)]
+    rows = [(curve.label, x, point.mean, point.error, point.n) for curve, x, point in points]
     return panel(title, frame, alt, paint, ["runs", *names, "standard_error", "seeds"], rows)
 
 

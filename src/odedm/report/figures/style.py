@@ -46,19 +46,16 @@ RC: Any = {
     "font.sans-serif": ["DejaVu Sans"],
     "text.color": INK,
     "text.parse_math": False,  # a name from a file may hold a dollar sign
-    "axes.axisbelow": True,
-    "axes.linewidth": 0.8,
-    "axes.unicode_minus": True,
     "grid.color": RULE,
-    "grid.linewidth": 0.8,
     **{f"axes.{part}color": MUTED for part in ("edge", "label")},
     **{f"{axis}tick.{part}": MUTED for axis in "xy" for part in ("color", "labelcolor")},
     **{f"{axis}tick.major.size": 3.0 for axis in "xy"},
+    **dict.fromkeys(("axes.linewidth", "grid.linewidth"), 0.8),
     **{f"{whole}.facecolor": "none" for whole in ("axes", "figure", "savefig")},
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.axisbelow", "axes.unicode_minus", "svg.image_inline"), True),
     "svg.fonttype": "none",
     "svg.hashsalt": "odedm",
-    "svg.image_inline": True,
 }
 KEY: Any = {"borderaxespad": 0.2, "borderpad": 0.0, "handlelength": 2.4, "columnspacing": 1.6, "labelspacing": 0.3}
 """How tight the key above a picture is."""
@@ -96,29 +93,27 @@ class Drawing:
 
     def svg(self) -> str:
         """A file of its own on white: editors and papers know nothing of the page's colours and headings."""
-        return _drawn(self._taller(), self._whole, facecolor="white")
+        return _drawn(*self._headed(), facecolor="white")
 
     def png(self) -> bytes:
         """The same in pixels, three to the point."""
-        frame = self._taller()
-        return png(frame.width, frame.height, lambda figure: self._whole(frame.axes(figure)), size=TEXT, scale=3.0)
+        frame, paint = self._headed()
+        return png(frame.width, frame.height, lambda figure: paint(frame.axes(figure)), size=TEXT, scale=3.0)
 
-    def _heading(self) -> list[str]:
-        """The title in as many lines as it needs."""
+    def _headed(self) -> tuple[Frame, Paint]:
+        """With the title above it in as many lines as it needs: on a page it is the panel's heading."""
         most = int((self.frame.width - 16) / (0.62 * TEXT))
-        return textwrap.wrap(printable(self.title, 4 * most), most)
+        lines = textwrap.wrap(printable(self.title, 4 * most), most)
+        room = HEADING + LINE * (len(lines) - 1) if lines else 0.0
+        frame = replace(self.frame, height=self.frame.height + room, top=self.frame.top + room)
 
-    def _taller(self) -> Frame:
-        lines = len(self._heading())
-        room = HEADING + LINE * (lines - 1) if lines else 0.0
-        return replace(self.frame, height=self.frame.height + room, top=self.frame.top + room)
+        def paint(axes: Axes) -> None:
+            for number, line in enumerate(lines):
+                place = (8 / frame.width, 1 - (0.6 * HEADING + LINE * number) / frame.height)
+                axes.figure.text(*place, line, weight="bold", va="center")
+            self.paint(axes)
 
-    def _whole(self, axes: Axes) -> None:
-        frame = self._taller()
-        for number, line in enumerate(self._heading()):  # as on the page, where it is the panel's heading
-            place = (8 / frame.width, 1 - (0.6 * HEADING + LINE * number) / frame.height)
-            axes.figure.text(*place, line, weight="bold", va="center")
-        self.paint(axes)
+        return frame, paint
 
 
 @dataclass(frozen=True)
