@@ -51,7 +51,8 @@ def _words(lines: TableModel, *, paper: bool) -> list[list[str]]:
         words += [measured(line.cells[metric.key].value) for metric in METRICS]
         words += [_change(line.cells[metric.key]) for metric in table.changes]
         for metric in printed:
-            words += _paper(line.cells[metric.key])
+            cell = line.cells[metric.key]
+            words += _paper(cell, "" if cell.inside is None else f" ({inside_word(cell)})")
         found.append(words)
     return found
 
@@ -67,12 +68,11 @@ def _change(cell: Cell) -> str:
     return f"{text} {between(cell.interval)}{chance}"
 
 
-def _paper(cell: Cell) -> list[str]:
-    """The paper's number, and how far ours is from it."""
+def _paper(cell: Cell, mark: str) -> list[str]:
+    """The paper's number, and how far ours is from it with a mark behind."""
     if cell.paper is None or cell.gap is None:
         return ["", ""]
-    where = "" if cell.inside is None else f" ({inside_word(cell)})"
-    return [measured(cell.paper), number(cell.gap, sign=True) + where]
+    return [measured(cell.paper), number(cell.gap, sign=True) + mark]
 
 
 def inside_word(cell: Cell) -> str:
@@ -173,12 +173,12 @@ def escape(text: str) -> str:
 
 
 def _maths(words: str) -> str:
-    r"""Numbers in words as LaTeX sets them.
+    r"""Numbers in words as LaTeX sets them, nothing for none.
 
     >>> print(_maths("[−0.9, 3.0]"), _maths("12.3 ± 1.2"))
     $[-0.9, 3.0]$ $12.3 \pm 1.2$
     """
-    return "$" + words.replace("−", "-").replace("±", r"\pm") + "$"
+    return words and "$" + words.replace("−", "-").replace("±", r"\pm") + "$"
 
 
 def _latex_title(table: Table, metric: Metric) -> str:
@@ -193,11 +193,7 @@ def _latex_row(lines: TableModel, line: Line) -> str:
     cells += [_latex_change(line.cells[metric.key]) for metric in lines.table.changes]
     for metric in lines.printed:
         cell = line.cells[metric.key]
-        if cell.paper is None or cell.gap is None:
-            cells += ["", ""]
-        else:
-            star = "^{*}" if cell.inside is False else ""
-            cells += [_maths(measured(cell.paper)), _maths(number(cell.gap, sign=True) + star)]
+        cells += map(_maths, _paper(cell, "^{*}" if cell.inside is False else ""))
     return " & ".join(cells) + r" \\"
 
 

@@ -122,8 +122,7 @@ def curve_panel(
     height: float = 240.0,
 ) -> Panel:
     """A panel with a key above its lines in so many columns; `names` are those of both axes in the data."""
-    keys = 16 * math.ceil(len(curves) / columns)
-    frame = Frame(style.WIDTH, height + keys, top=8 + keys, scale=1.25 if title else 1.45)
+    frame = Frame(style.WIDTH, height, top=8, scale=1.25 if title else 1.45).with_key(len(curves), columns)
     points = [(curve, *place) for curve in curves for place in zip(curve.x, curve.points, strict=True)]
     rows = [(curve.label, x, point.mean, point.error, point.n) for curve, x, point in points]
     return panel(title, frame, alt, paint, ["runs", *names, "standard_error", "seeds"], rows)

@@ -110,7 +110,7 @@ def memory_density(groups: Sequence[Group]) -> list[Panel]:
             (group.label, name, 100.0 * held[id(group)] / held[id(group)].sum(), stroke)
             for group, name, stroke in named_strokes(members, title)
         ]
-        frame = Frame(style.WIDTH, 226 + 16 * len(lines), top=10 + 16 * (len(lines) + 1))
+        frame = Frame(style.WIDTH, 210, top=10).with_key(len(lines) + 1)
         ranges = [f"{name}: from {number(share.min())} to {number(share.max())} %" for _, name, share, _ in lines]
         alt = f"{titled('Share of the final memory by class', title)}. {'; '.join(ranges)}"
         rows = [(label, *cell) for label, _, share, _ in lines for cell in zip(classes, share, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import io
+import math
 import re
 import textwrap
 import warnings
@@ -79,6 +80,14 @@ class Frame:
         box = (self.left / self.width, self.bottom / self.height, wide / self.width, tall / self.height)
         return figure.add_axes(box)
 
+    def taller(self, room: float) -> Frame:
+        """With so much more room above the axes."""
+        return replace(self, height=self.height + room, top=self.top + room)
+
+    def with_key(self, entries: int, columns: int = 1) -> Frame:
+        """With room above the axes for a key of so many entries."""
+        return self.taller(16 * math.ceil(entries / columns))
+
 
 Paint = Callable[[Axes], None]
 
@@ -105,7 +114,7 @@ class Drawing:
         most = int((self.frame.width - 16) / (0.62 * TEXT))
         lines = textwrap.wrap(printable(self.title, 4 * most), most)
         room = HEADING + LINE * (len(lines) - 1) if lines else 0.0
-        frame = replace(self.frame, height=self.frame.height + room, top=self.frame.top + room)
+        frame = self.frame.taller(room)
 
         def paint(axes: Axes) -> None:
             for number, line in enumerate(lines):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import cycle, pairwise, product
@@ -31,8 +30,7 @@ def seconds_by_phase(groups: Sequence[Group]) -> Panel:
     """Mean wall seconds per run, stacked by phase, a bar per group."""
     means = _means(groups)
     labels = [group.label for group in groups]
-    keys = 16 * math.ceil(len(means) / 3)
-    frame = row_frame(labels, 46, right=54, top=8 + keys, bottom=44)
+    frame = row_frame(labels, 46, right=54, top=8, bottom=44).with_key(len(means), 3)
     totals = [number(float(total)) for total in sum(means.values(), np.zeros(len(groups)))]
     alt = "Mean seconds per run: " + "; ".join(f"{label} {n}" for label, n in zip(labels, totals, strict=True))
     rows = [(label, phase, mean[i]) for i, label in enumerate(labels) for phase, mean in means.items()]
@@ -155,8 +153,7 @@ def _panel(timings: Sequence[Timing], axis: str, title: str, dacs: Sequence[Dac]
     for each in timings:
         how = "none" if each.cell.dac is None else "{}x{}".format(*each.cell.dac)
         rows.append((each.cell.distance, each.cell.dimension, each.cell.n, each.cell.k, how, each.repeat, each.seconds))
-    keys = 16 * math.ceil(len(curves) / 2)
-    frame = Frame(style.WIDTH, 228 + keys, top=10 + keys, left=58)
+    frame = Frame(style.WIDTH, 228, top=10, left=58).with_key(len(curves), 2)
     alt = f"Seconds to choose. {title}: {'; '.join(ends)}."
     return panel(title, frame, alt, partial(_draw_runtime, curves=curves, words=AXES[axis]), head, rows)
 
