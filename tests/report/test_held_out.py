@@ -10,7 +10,7 @@ import pytest
 from report_runs import Fabricate, table_of
 
 from odedm.report.load import load
-from odedm.report.share_choice import caveats, choices
+from odedm.report.model import caveats, choices
 from odedm.results.folder import FILE
 from odedm.results.result import Result
 from odedm.study.identity import key_of_result

@@ -10,12 +10,10 @@ import pytest
 from report_runs import Fabricate, scored, table_of, with_extra
 
 from odedm.core.errors import UsageError
-from odedm.report.latex import escape, to_latex
 from odedm.report.load import load
-from odedm.report.model import Cell, TableModel, model
-from odedm.report.share_choice import caveats, choices
+from odedm.report.model import Cell, TableModel, caveats, choices, model
 from odedm.report.statistics import Estimate
-from odedm.report.tables import to_csv, to_markdown
+from odedm.report.tables import escape, to_csv, to_latex, to_markdown
 from odedm.results.folder import FILE
 from odedm.study.paper_numbers import Published
 
@@ -66,7 +64,7 @@ def test_each_line_stands_beside_its_cell_of_the_paper(fabricate: Fabricate) -> 
 )
 def test_variants_without_a_number_in_the_paper_have_none(fabricate: Fabricate, knobs: dict[str, Any]) -> None:
     (line,) = modelled(*cifar(fabricate, "odedm", knobs={"k": 6, "rho": 0.25, "dac": [3, 4]} | knobs)).lines
-    assert not line.beside_paper
+    assert not any(cell.paper for cell in line.cells.values())
 
 
 def test_other_data_and_noise_have_no_number(fabricate: Fabricate) -> None:

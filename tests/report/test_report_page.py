@@ -14,13 +14,13 @@ import pytest
 from report_runs import Fabricate, groups_of, table_of
 
 from odedm.core.errors import UsageError
+from odedm.core.registry import METHODS
 from odedm.report import page
 from odedm.report.figures.curves import forgetting_curves
 from odedm.report.figures.matrices import accuracy_matrices
 from odedm.report.figures.memory_contents import final_census
 from odedm.report.figures.pictures import long_term_pictures
 from odedm.report.figures.readme import readme_figure
-from odedm.report.labels import METHODS
 from odedm.report.tables import to_csv, to_markdown
 from odedm.results.folder import MEMORY_FILE
 

@@ -12,7 +12,7 @@ from report_runs import Fabricate, table_of, with_extra
 from rich.console import Console
 
 from odedm.core.errors import UsageError
-from odedm.report import tables
+from odedm.report import tables, terminal
 from odedm.report.load import load
 from odedm.report.summary import ACC_LAST, METRICS, TOLD, Table, summarise, verdicts
 from odedm.report.wording import number
@@ -69,7 +69,7 @@ def test_labels_name_only_what_differs(fabricate: Fabricate) -> None:
 def test_every_method_has_its_display_name(fabricate: Fabricate) -> None:
     names = ["er", "der", "derpp", "refresh", "fdr", "icarl", "puridiver", "vrmcl", "pocl", "mine"]
     table = table_of(*(fabricate(name, "reservoir") for name in reversed(names)))
-    assert [group.names.family for group in table.groups] == [
+    assert [group.family for group in table.groups] == [
         "ER", "DER", "DER++", "DER++refresh", "FDR", "iCaRL", "PuriDivER", "VR-MCL", "POCL", "mine",
     ]  # fmt: skip
 
@@ -230,7 +230,7 @@ def test_csv_can_be_read_back_in_full_precision(fabricate: Fabricate) -> None:
 
 def printed(table: Table, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(tables.to_rich(table))
+    console.print(terminal.to_rich(table))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -73,6 +73,6 @@ def print_runs(folders: list[Path], form: str = "rich") -> None:
     """Finished runs side by side, as a table on standard output."""
     from odedm.report.load import load
     from odedm.report.summary import summarise
-    from odedm.report.tables import print_table
+    from odedm.report.terminal import print_table
 
     print_table(summarise(load(folders)), out, form)

@@ -64,7 +64,7 @@ def report_on(paths: Sequence[Path], page: Path, form: str = "rich") -> tuple[Su
     from odedm.report.figures.timings import runtime_sentences
     from odedm.report.load import gather
     from odedm.report.page import save_page
-    from odedm.report.tables import print_table
+    from odedm.report.terminal import print_table
 
     table, timed = gather(paths)
     if table.rows:
@@ -90,7 +90,7 @@ def show(
     """Show one run: its configuration, its accuracy matrices, its memory; or one row's story."""
     if figure is not None and row is None:
         raise UsageError("--figure draws the story of one row; give it too, e.g. --row 17.")
-    from odedm.report.show import print_run, show_row
+    from odedm.report.terminal import print_run, show_row
 
     run = FinishedRun.load(find_one(path))
     if row is not None:

@@ -218,11 +218,11 @@ def _time(session: Session, status: StudyStatus, until: float | None) -> str:
 def _report(status: StudyStatus, folder: Path) -> None:
     """The table here, and the page and the tables in the study's folder."""
     from odedm.report.figures.timings import runtime_sentences
-    from odedm.report.latex import to_latex
     from odedm.report.load import find_timings, load
     from odedm.report.page import render
     from odedm.report.summary import Table, summarise
-    from odedm.report.tables import print_table, to_csv, to_markdown
+    from odedm.report.tables import to_csv, to_latex, to_markdown
+    from odedm.report.terminal import print_table
 
     done = [run.folder for run in status.runs.done.values()]
     timed = find_timings([folder])

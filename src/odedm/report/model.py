@@ -1,29 +1,42 @@
-"""The table as data: every cell with its mean, its change, what chance would do, and the paper's number beside it."""
+"""The table as data: each number with its change, what chance would do and the paper's, and which ρ would be chosen."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from odedm.report.groups import Group
-from odedm.report.share_choice import choices
+from odedm.report.groups import Group, sweeps
 from odedm.report.statistics import Estimate, Paired
-from odedm.report.summary import METRICS, Metric, Row, Table
+from odedm.report.summary import ACC_LAST, COMPARED, METRICS, Metric, Row, Table
 from odedm.study.paper_numbers import Published, published
 
-PRINTED = ("acc_last", "acc_mean", "task_il_last")
-"""The metrics that the paper prints."""
+Kind = Literal["runs", "test", "held-out"]
+"""What a line of the table is: runs, or a choice among them by the test set or by held-out training rows."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number: measured over seeds, its change against the partner, Holm's p of it, and the paper's number."""
+    """One number: measured over seeds, its change against the partner, Holm's p of it, and the paper's number.
+
+    The best on the test set is not `tested`: chance would not have chosen it, so it has no interval and no p.
+    """
 
     value: Estimate
     change: Paired | None = None
     corrected: float | None = None
     paper: Published | None = None
+    tested: bool = True
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the change."""
+        return self.change.interval if self.change and self.tested else None
+
+    @property
+    def clear(self) -> bool:
+        """Whether the change is one that the seeds can tell from chance."""
+        return self.change is not None and self.change.clear and self.tested
 
     @property
     def gap(self) -> float | None:
@@ -51,80 +64,126 @@ class Line:
     label: str
     group: Group
     cells: dict[str, Cell]
-    kind: Literal["runs", "test", "held-out"] = "runs"
+    kind: Kind = "runs"
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds behind every number of the line."""
         return tuple(run.seed for run in self.group.runs)
 
-    @property
-    def beside_paper(self) -> bool:
-        """Whether the paper has a number for any of its cells."""
-        return any(cell.paper for cell in self.cells.values())
-
 
 @dataclass(frozen=True)
 class TableModel:
-    """All lines, and the columns that they need."""
+    """All lines of a table."""
 
     lines: tuple[Line, ...]
-    metrics: tuple[Metric, ...]
-    changes: tuple[Metric, ...]
     table: Table
 
     @property
     def printed(self) -> tuple[Metric, ...]:
         """The metrics that the paper has a number for in any line."""
-        return tuple(m for m in self.metrics if any(line.cells[m.key].paper for line in self.lines))
+        return tuple(metric for metric in METRICS if any(line.cells[metric.key].paper for line in self.lines))
 
-    def title(self, metric: Metric) -> str:
-        """The metric's heading."""
-        return self.table.title(metric)
+
+@dataclass(frozen=True)
+class Choice:
+    """One row out of several that differ in ρ alone; `how` says what it was chosen on."""
+
+    row: Row
+    tried: int
+    how: Kind
+
+    @property
+    def label(self) -> str:
+        """What was chosen, from how many, on what."""
+        parts = self.row.group.label.split(" · ")
+        named = [part for part in parts if not part.startswith(("ρ=", "k=", "DAC ", "no DAC"))]
+        share = _share(self.row.group)
+        if self.how == "test":
+            return " · ".join([*named, f"best of {self.tried} ρ ({share}), chosen on the test set"])
+        return " · ".join([*named, f"{share}, chosen on held-out training rows"])
 
 
 def model(table: Table) -> TableModel:
     """The table with the paper's numbers, and a line for each choice among several ρ after the last of them."""
     found = [Line(row.group.label, row.group, _cells(row)) for row in table.rows]
     for choice in choices(table):
-        best = choice.how == "test"
-        line = Line(choice.label, choice.row.group, _cells(choice.row, best=best, chosen=True), choice.how)
-        family = [i for i, each in enumerate(found) if _alike(each.group, choice.row.group)]
+        group = choice.row.group
+        line = Line(choice.label, group, _cells(choice.row, choice.how), choice.how)
+        family = [i for i, each in enumerate(found) if each.group.same_but_memory == group.same_but_memory]
         found.insert(max(family) + 1, line)
-    return TableModel(tuple(found), METRICS, table.changes, table)
+    return TableModel(tuple(found), table)
 
 
-def _alike(one: Group, other: Group) -> bool:
-    return one.same_but_memory == other.same_but_memory
+def choices(table: Table) -> list[Choice]:
+    """For each set of rows that differ in ρ alone: the best on the test set, as the paper does, and an honest one.
+
+    The second needs runs that scored training rows held out of training; see `FinishedRun.selection`.
+    """
+    found = []
+    row_of = {id(row.group): row for row in table.rows}
+    for own in sweeps([group for group in table.groups if group.memory == "odedm"], "memory.rho", _share):
+        if len(own) == 1 or len({_share(group) for group in own}) < len(own):
+            continue
+        rows = [row_of[id(group)] for group in own]
+        found.append(Choice(max(rows, key=lambda row: row.values[ACC_LAST.key].mean), len(rows), "test"))
+        if all(run.selection is not None for group in own for run in group.runs):
+            found.append(Choice(max(rows, key=_by_held_out), len(rows), "held-out"))
+    return found
 
 
-def _cells(row: Row, *, best: bool = False, chosen: bool = False) -> dict[str, Cell]:
-    """A chosen line repeats its runs, so it adds no test of its own; of the best on the test set p says nothing."""
-    return {
-        metric.key: Cell(
-            row.values[metric.key],
-            row.differences.get(metric.key),
-            None if best else row.corrected.get(metric.key),
-            None if chosen and not best else beside(row.group, metric.key, best=best),
-        )
-        for metric in METRICS
-    }
+def _by_held_out(row: Row) -> float:
+    scores = [run.selection for run in row.group.runs if run.selection is not None]
+    return sum(scores) / len(scores)
 
 
-def beside(group: Group, metric: str, *, best: bool = False) -> Published | None:
-    """The paper's number for a group's configuration, None where the paper has none or varies something else."""
+def caveats(table: Table) -> list[str]:
+    """What a reader must know about the best of several ρ."""
+    found = choices(table)
+    if not found:
+        return []
+    said = (
+        "A best ρ chosen on the test set, as in the paper's first table, is the largest of several noisy numbers: it "
+        "is too good by construction, so it has no interval and no p."
+    )
+    if any(choice.how == "held-out" for choice in found):
+        return [said]
+    return [f"{said} These runs scored no held-out training rows, so no choice without the test set can be shown."]
+
+
+def _share(group: Group) -> str:
+    rho = group.settings.get("memory.rho")
+    return f"k={group.settings.get('memory.k')}" if rho is None else f"ρ={rho:g}"
+
+
+def _cells(row: Row, kind: Kind = "runs") -> dict[str, Cell]:
+    """A chosen line repeats its runs, so it adds no test of its own, and stands beside the paper's best alone."""
+    best, cells = kind == "test", {}
+    for metric in METRICS:
+        change = row.differences.get(metric.key)
+        corrected = None if best else row.corrected.get(metric.key)
+        paper = None if kind == "held-out" else beside(row.group, metric, best=best)
+        cells[metric.key] = Cell(row.values[metric.key], change, corrected, paper, tested=not best)
+    return cells
+
+
+def beside(group: Group, metric: Metric, *, best: bool = False) -> Published | None:
+    """The paper's number for a group's configuration, None where the paper has none or varies something else.
+
+    It gives none for mixup, without DAC, for blurred tasks and for wrong labels.
+    """
     own = group.settings
-    capacity = own.get("memory.capacity")
-    named = all(isinstance(own.get(key), str) for key in ("data", "method"))
-    if metric not in PRINTED or not isinstance(capacity, int) or not named or not _as_printed(own):
+    odedm, capacity = group.memory == "odedm", own.get("memory.capacity")
+    dac, k, rho = own.get("memory.dac", ()), own.get("memory.k"), own.get("memory.rho")
+    varied = odedm and (own.get("memory.mixup") or dac is None or not own.get("memory.k", 1))
+    if varied or own.get("blur") or own.get("noise") or metric not in COMPARED or not isinstance(capacity, int):
         return None
-    dac, k, rho = own.get("memory.dac"), own.get("memory.k"), own.get("memory.rho")
     return published(
-        metric,
+        metric.key,
         data=own["data"],
         method=own["method"],
         capacity=capacity,
-        memory="odedm" if group.memory == "odedm" else str(own.get("memory.policy", "reservoir")),
+        memory="odedm" if odedm else str(own.get("memory.policy", "reservoir")),
         setting=str(own.get("setting", "standard")),
         tasks=group.tasks,
         k=k if isinstance(k, int) else None,
@@ -135,11 +194,3 @@ def beside(group: Group, metric: str, *, best: bool = False) -> Published | None
         fit=own.get("options.fit") is True,
         epochs=own["epochs"] if isinstance(own.get("epochs"), int) else 1,
     )
-
-
-def _as_printed(own: dict[str, Any]) -> bool:
-    """Whether nothing is varied that the paper gives no number for: mixup, no DAC, blurred tasks, wrong labels."""
-    odedm = own.get("memory.name") == "odedm"
-    if odedm and (own.get("memory.mixup") or own.get("memory.dac", ()) is None or not own.get("memory.k", 1)):
-        return False
-    return not own.get("blur") and not own.get("noise")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
 from odedm.report.load import load
-from odedm.report.summary import Table, summarise
-from odedm.report.tables import to_csv, to_markdown
+from odedm.report.summary import METRICS, Table, summarise
+from odedm.report.tables import to_csv, to_html, to_markdown
 from odedm.results.folder import FinishedRun
 
-if TYPE_CHECKING:
-    from odedm.report.model import TableModel
-
-MEASURED = ("acc_last", "acc_mean", "task_il_last", "forgetting", "backward_transfer")
+ORIGIN = ("odedm", "commit", "device", "data_checksum", "finished")
+"""What a row says of where its run was made."""
 
 
 class Results:
@@ -45,7 +42,14 @@ class Results:
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat mapping a run: what was measured, then the configuration with names like `memory.rho`."""
-        return [_row(run) for run in self.runs]
+        return [
+            {"folder": str(run.folder), "seed": run.seed}
+            | {metric.key: metric.of(run) for metric in METRICS}
+            | {"selection": run.selection}
+            | flatten(run.result.experiment)
+            | {f"made.{name}": run.result.provenance.get(name) for name in ORIGIN}
+            for run in self.runs
+        ]
 
     def by_task(self) -> list[dict[str, Any]]:
         """One flat mapping a run, task learned and task tested."""
@@ -81,33 +85,4 @@ class Results:
         return f"Results: {len(self)} run{'s' if len(self) != 1 else ''} in {len(self.table.rows)} groups"
 
     def _repr_html_(self) -> str:
-        from odedm.report.model import model
-
-        return _html(model(self.table))
-
-
-def _html(model: TableModel) -> str:
-    from odedm.report.tables import change_words
-    from odedm.report.wording import measured
-
-    head = ["Runs", "Seeds", *(model.title(metric) for metric in model.metrics)]
-    head += [f"Change in {model.title(metric)}" for metric in model.changes]
-    lines = [_cells(head, "th")]
-    for line in model.lines:
-        cells = [line.label, str(len(line.seeds))]
-        cells += [measured(line.cells[metric.key].value) for metric in model.metrics]
-        cells += [change_words(line, metric) for metric in model.changes]
-        lines.append(_cells(cells, "td"))
-    return "<table>" + "".join(lines) + "</table>"
-
-
-def _cells(words: list[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(word)}</{tag}>" for word in words) + "</tr>"
-
-
-def _row(run: FinishedRun) -> dict[str, Any]:
-    result = run.result
-    measured = {name: getattr(result, name) for name in MEASURED}
-    origin = {name: result.provenance.get(name) for name in ("odedm", "commit", "device", "data_checksum", "finished")}
-    head = {"folder": str(run.folder), "seed": run.seed, **measured, "seconds": run.seconds, "selection": run.selection}
-    return {**head, **flatten(result.experiment), **{f"made.{name}": value for name, value in origin.items()}}
+        return to_html(self.table)

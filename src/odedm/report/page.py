@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -22,15 +21,11 @@ from odedm.report.figures.all_figures import report_figures
 from odedm.report.figures.choices import story_source
 from odedm.report.figures.matrices import colour_bar
 from odedm.report.figures.timings import runtime_sentences
-from odedm.report.groups import Group
-from odedm.report.labels import method_name
-from odedm.report.latex import to_latex
+from odedm.report.groups import Group, method_name
 from odedm.report.load import gather
-from odedm.report.model import model
-from odedm.report.share_choice import caveats
-from odedm.report.statistics import Paired
-from odedm.report.summary import ACC_LAST, METRICS, TASK_IL, Metric, Row, Table, doubt, gaps, verdict
-from odedm.report.tables import to_csv, to_markdown
+from odedm.report.model import caveats, model
+from odedm.report.summary import METRICS, TOLD, Metric, Row, Table, doubt, gaps, verdict
+from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.wording import between, number, probability
 from odedm.results.folder import FinishedRun
 from odedm.study.dac_timing_plan import Measured
@@ -39,18 +34,6 @@ SHOWN = 6
 """How many comparisons stand at the top; the others are folded."""
 DRAWN = 32
 """How many groups have pictures of their own; with more a page becomes too heavy to send around."""
-PROVENANCE = (
-    "odedm",
-    "torch",
-    "numpy",
-    "python",
-    "device",
-    "precision",
-    "commit",
-    "data_checksum",
-    "platform",
-    "finished",
-)
 
 
 def write_page(folders: Sequence[Path], out: Path) -> Path:
@@ -75,58 +58,53 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
     """The page as text, on runs, on timings or on both; the same ones give the same bytes."""
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "marked": _marked, "svg": Markup, "clean": printable, "link": _link}
-    environment.filters |= {"between": between, "probability": probability}
-    script = here.joinpath("tables.js").read_text(encoding="utf-8")
+    environment.filters |= {"number": number, "between": between, "probability": probability, "marked": _marked}
+    environment.filters |= {"svg": Markup, "link": _link, "settings": _settings, "origin": _origin}
     page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
-    return page.render(**_content(table, timed), script=Markup(script), script_hash=_hash(script))
-
-
-def _content(table: Table, timed: Sequence[Measured]) -> dict[str, Any]:
-    groups, lines = table.groups, model(table)
+    script = here.joinpath("tables.js").read_text(encoding="utf-8")
+    groups, runs = table.groups, [run for group in table.groups for run in group.runs]
     lead, folded = _findings(table)
-    return {
-        "table": table,
-        "groups": groups,
-        "metrics": METRICS,
-        "acc_last": table.title(ACC_LAST),
-        "title": _title(table),
-        "facts": _facts(table),
-        "lead": lead,
-        "folded": folded,
-        "gaps": gaps(table) if groups else [],
-        "doubt": doubt(table),
-        "model": lines,
-        "caveats": caveats(table),
-        "files": {"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
-        "figures": report_figures(table, DRAWN, timed),
-        "timed": [_timed(each) for each in timed],
-        "runtime": runtime_sentences(timed),
-        "told": story_source(groups),
-        "undrawn": max(0, len(groups) - DRAWN),
-        "colour_bar": colour_bar(),
-        "observed": any("observe" in run.result.seconds for group in groups for run in group.runs),
-        "machines": sorted(
-            {printable(run.result.provenance.get("device", "unknown")) for g in groups for run in g.runs}
-        ),
-        "configuration": [(group.label, _configuration(group)) for group in groups],
-        "provenance": _provenance(groups),
-        "several_seeds": any(len(group.runs) > 1 for group in groups),
-        "shuffled": any(not group.one_order for group in groups),
-    }
+    return page.render(
+        script=Markup(script),
+        # The script's name in the content security policy, which forbids every other one.
+        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        title=_title(table),
+        facts=_facts(groups),
+        lead=lead,
+        folded=folded,
+        gaps=gaps(table) if groups else [],
+        doubt=doubt(table),
+        caveats=caveats(table),
+        table=table,
+        groups=groups,
+        model=model(table),
+        metrics=METRICS,
+        files={"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
+        figures=report_figures(table, DRAWN, timed),
+        drawn=DRAWN,
+        colour_bar=colour_bar(),
+        told=story_source(groups),
+        timed=[_timed(each) for each in timed],
+        runtime=runtime_sentences(timed),
+        observed=any("observe" in run.result.seconds for run in runs),
+        machines=sorted({printable(run.result.provenance.get("device", "unknown")) for run in runs}),
+        several_seeds=len(runs) > len(groups),
+        shuffled=any(not group.one_order for group in groups),
+    )
 
 
 def _findings(table: Table) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """What was found, each with its tone: what stands at the top, and what is folded."""
-    final = [_finding(table, row, ACC_LAST) for row in table.compared]
-    task_il = [_finding(table, row, TASK_IL) for row in table.compared]
+    final, task_il = ([_finding(table, row, metric) for row in table.compared] for metric in TOLD)
     if len(final) + len(task_il) <= SHOWN:
         return [found for pair in zip(final, task_il, strict=True) for found in pair], []
     return final[:SHOWN], [*final[SHOWN:], *task_il]
 
 
 def _finding(table: Table, row: Row, metric: Metric) -> tuple[str, str]:
-    return verdict(table, row, metric), _tone(row.differences[metric.key])
+    pair = row.differences[metric.key]
+    tone = "open" if not pair.clear else "up" if pair.estimate.mean > 0 else "down"
+    return verdict(table, row, metric), tone
 
 
 def _title(table: Table) -> str:
@@ -136,19 +114,18 @@ def _title(table: Table) -> str:
     """
     if not table.rows:
         return "Divide-and-conquer: seconds with and without it"
-    data = _listed(sorted({printable(group.settings.get("data", "unknown data")) for group in table.groups}))
+    data = _listed(sorted({printable(group.settings["data"]) for group in table.groups}))
     names = list(dict.fromkeys(method_name(group.settings) for group in table.groups))
     methods = _listed(names) if len(names) <= 4 else "Methods"
     with_without = " with and without ODEDM" if any(row.group.memory == "odedm" for row in table.compared) else ""
     return f"{methods}{with_without} on {data}"
 
 
-def _facts(table: Table) -> list[str]:
+def _facts(groups: Sequence[Group]) -> list[str]:
     """The few numbers that say how large the experiment was."""
-    groups = table.groups
-    facts: list[str] = []
     if not groups:
-        return facts
+        return []
+    facts: list[str] = []
     for values, one, many in (
         ([group.tasks for group in groups], "task", "tasks"),
         ([len(group.classes) for group in groups], "class", "classes"),
@@ -162,8 +139,7 @@ def _facts(table: Table) -> list[str]:
         if len(own) == 1:
             facts.append(form.format(own.pop()))
     runs = sum(len(group.runs) for group in groups)
-    facts.append(f"{runs} run{'s' if runs != 1 else ''} in all")
-    return facts
+    return [*facts, f"{runs} run{'s' if runs != 1 else ''} in all"]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -173,34 +149,6 @@ def _listed(names: Sequence[str]) -> str:
     ('a', 'a, b and c')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _tone(pair: Paired) -> str:
-    if not pair.clear:
-        return "open"
-    return "up" if pair.estimate.mean > 0 else "down"
-
-
-def _configuration(group: Group) -> list[tuple[str, str]]:
-    pairs = [
-        (printable(key), printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200))
-        for key, value in group.settings.items()
-        if key != "class names"
-    ]
-    return [*pairs, ("classes", printable(", ".join(group.classes), 2000))]
-
-
-def _provenance(groups: Sequence[Group]) -> list[dict[str, str]]:
-    return [
-        {
-            "label": group.label,
-            "seed": str(run.seed),
-            "folder": printable(run.folder.resolve().name, 80),
-            **{key: printable(_origin(run, key), 80) for key in PROVENANCE},
-        }
-        for group in groups
-        for run in group.runs
-    ]
 
 
 def _timed(measured: Measured) -> str:
@@ -217,9 +165,22 @@ def _timed(measured: Measured) -> str:
     )
 
 
-def _origin(run: FinishedRun, key: str) -> object:
-    """Where a run says it: precision is a choice in newer results."""
-    return run.result.provenance.get(key) or run.result.experiment.get(key if key == "precision" else "") or ""
+def _settings(group: Group) -> list[tuple[str, str]]:
+    """A group's configuration as names and values."""
+    pairs = [
+        (printable(key), printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200))
+        for key, value in group.settings.items()
+        if key != "class names"
+    ]
+    return [*pairs, ("classes", printable(", ".join(group.classes), 2000))]
+
+
+def _origin(run: FinishedRun, key: str) -> str:
+    """Where a run comes from; precision is a choice in newer results."""
+    if key == "folder":
+        return printable(run.folder.resolve().name, 80)
+    chosen = run.result.experiment.get(key) if key == "precision" else None
+    return printable(run.result.provenance.get(key) or chosen or "", 80)
 
 
 def _marked(text: str) -> Markup:
@@ -238,8 +199,3 @@ def _link(text: str, kind: str = "text/csv") -> str:
     'data:text/csv;charset=utf-8;base64,YSxi'
     """
     return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
-
-
-def _hash(script: str) -> str:
-    """The script's name in the content security policy, which forbids every other one."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -57,11 +57,10 @@ def first_evidence(group: Group, names: Sequence[str]) -> list[tuple[FinishedRun
     for run in group.runs:
         try:
             found = read_evidence(run, names)
+            if found is not None:
+                return [(run, found)]
         except UsageError as error:  # a page shows what can be read
             log.warning("%s", error)
-            continue
-        if found is not None:
-            return [(run, found)]
     return []
 
 

@@ -73,10 +73,8 @@ class Paired:
         >>> paired({0: 3.0, 1: 4.0, 2: 3.5, 3: 2.0, 4: 5.0}, control).clear, paired({0: 3.0, 1: 4.0}, control).clear
         (True, False)
         """
-        if self.interval is None or self.estimate.n < FEWEST:
-            return False
-        low, high = self.interval
-        return low > 0.0 or high < 0.0
+        low, high = self.interval or (0.0, 0.0)
+        return self.estimate.n >= FEWEST and (low > 0.0 or high < 0.0)
 
 
 def estimate(values: Iterable[float]) -> Estimate:
@@ -106,9 +104,8 @@ def paired(treated: Mapping[int, float], control: Mapping[int, float]) -> Paired
     >>> paired({0: 1.0}, {1: 1.0}) is None
     True
     """
-    differences = {
-        seed: float(treated[seed]) - float(control[seed]) for seed in sorted(treated.keys() & control.keys())
-    }
+    shared = sorted(treated.keys() & control.keys())
+    differences = {seed: float(treated[seed]) - float(control[seed]) for seed in shared}
     return Paired(differences, estimate(differences.values())) if differences else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
@@ -14,33 +14,31 @@ from odedm.results.folder import FinishedRun
 
 @dataclass(frozen=True)
 class Metric:
-    """A column: where the number lies, what it is called and what it means."""
+    """A column: the number's name in a result, what it is called and what it means."""
 
     key: str
     title: str
     meaning: str
-    of: Callable[[FinishedRun], float]
+
+    def of(self, run: FinishedRun) -> float:
+        """The number of a run."""
+        number: float = run.seconds if self.key == "seconds" else getattr(run.result, self.key)
+        return number
 
     def by_seed(self, group: Group) -> dict[int, float]:
         """The number of each run of a group."""
         return {run.seed: self.of(run) for run in group.runs}
 
 
-# fmt: off
-ACC_LAST = Metric(
-    "acc_last", "ACC_T", "accuracy over all tasks after the last one, in %", lambda run: run.result.acc_last)
-ACC_MEAN = Metric(
-    "acc_mean", "mean ACC", "mean over i of the accuracy after task i, in %", lambda run: run.result.acc_mean)
-TASK_IL = Metric(
-    "task_il_last", "Task-IL", "ACC_T when the task is told at test time, in %", lambda run: run.result.task_il_last)
-FORGETTING = Metric(
-    "forgetting", "Forgetting", "best past accuracy minus the final one, in points", lambda run: run.result.forgetting)
-TRANSFER = Metric(
-    "backward_transfer", "BWT", "final accuracy minus that right after learning",
-    lambda run: run.result.backward_transfer)
-SECONDS = Metric("seconds", "Seconds", "wall seconds per run, all phases", lambda run: run.seconds)
-# fmt: on
+ACC_LAST = Metric("acc_last", "ACC_T", "accuracy over all tasks after the last one, in %")
+ACC_MEAN = Metric("acc_mean", "mean ACC", "mean over i of the accuracy after task i, in %")
+TASK_IL = Metric("task_il_last", "Task-IL", "ACC_T when the task is told at test time, in %")
+FORGETTING = Metric("forgetting", "Forgetting", "best past accuracy minus the final one, in points")
+TRANSFER = Metric("backward_transfer", "BWT", "final accuracy minus that right after learning")
+SECONDS = Metric("seconds", "Seconds", "wall seconds per run, all phases")
 METRICS = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING, TRANSFER, SECONDS)
+NARROW = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING)
+"""Those of a narrow table: backward transfer all but repeats forgetting, and seconds are no result."""
 COMPARED = (ACC_LAST, ACC_MEAN, TASK_IL)
 """The metrics whose differences are taken: those the paper prints."""
 TOLD = (ACC_LAST, TASK_IL)
@@ -101,7 +99,7 @@ def summarise(runs: Sequence[FinishedRun]) -> Table:
         raise UsageError("There are no runs to report: give the folder of at least one finished run.")
     groups = group(runs)
     baselines: dict[str, Group] = {}
-    for each in sorted((each for each in groups if each.memory in BASELINES), key=lambda g: BASELINES.index(g.memory)):
+    for each in sorted((each for each in groups if each.plain), key=lambda each: BASELINES.index(each.memory)):
         baselines.setdefault(each.same_but_memory, each)
     return Table(_corrected([_row(each, baselines.get(each.same_but_memory)) for each in groups]))
 
@@ -119,7 +117,7 @@ def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 def _row(group: Group, baseline: Group | None) -> Row:
     values = {metric.key: estimate(metric.by_seed(group).values()) for metric in METRICS}
-    if baseline is None or group.memory in BASELINES:
+    if baseline is None or group.plain:
         return Row(group, values, None, {})
     pairs = {metric.key: paired(metric.by_seed(group), metric.by_seed(baseline)) for metric in COMPARED}
     return Row(group, values, baseline, {key: pair for key, pair in pairs.items() if pair is not None})
@@ -133,10 +131,10 @@ def verdicts(table: Table) -> list[str]:
 
 def verdict(table: Table, row: Row, metric: Metric) -> str:
     """One sentence on what the memory changed; the row must have that difference."""
-    pair, names = row.differences[metric.key], row.group.names
-    what = f"points of ACC_{row.group.tasks}" if metric is ACC_LAST else "points of Task-IL accuracy"
+    pair, group = row.differences[metric.key], row.group
+    what = f"points of ACC_{group.tasks}" if metric is ACC_LAST else "points of Task-IL accuracy"
     mean, n = number(pair.estimate.mean, sign=True), pair.estimate.n
-    change = f"{_subject(names.member)} changed {_subject(names.family)} by {mean} {what}"
+    change = f"{_subject(group.member)} changed {_subject(group.family)} by {mean} {what}"
     if pair.interval is None:
         return f"{change} on one seed, which cannot tell a change from chance."
     corrected = row.corrected[metric.key]

@@ -1,10 +1,16 @@
-"""How names and numbers from files are written for people."""
+"""How names, numbers and settings are written: for people, as CSV, and as one comparable text."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from odedm.report.statistics import Estimate
+from odedm.study.paper_numbers import Published
 
 
 def number(value: float, digits: int = 1, *, sign: bool = False) -> str:
@@ -17,23 +23,22 @@ def number(value: float, digits: int = 1, *, sign: bool = False) -> str:
     return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"
 
 
-def measured(value: Estimate, *, sign: bool = False) -> str:
+def measured(value: Estimate | Published) -> str:
     """A mean with its standard error, or alone with one seed.
 
-    >>> measured(Estimate(12.34, 1.16, 5), sign=True), measured(Estimate(12.34, None, 1))
-    ('+12.3 ± 1.2', '12.3')
+    >>> measured(Estimate(12.34, 1.16, 5)), measured(Estimate(12.34, None, 1))
+    ('12.3 ± 1.2', '12.3')
     """
-    text = number(value.mean, sign=sign)
-    return text if value.error is None else f"{text} ± {number(value.error)}"
+    return number(value.mean) if value.error is None else f"{number(value.mean)} ± {number(value.error)}"
 
 
-def between(interval: tuple[float, float], *, sign: bool = False) -> str:
+def between(interval: tuple[float, float]) -> str:
     """An interval.
 
     >>> between((-0.94, 3.0))
     '[−0.9, 3.0]'
     """
-    return f"[{number(interval[0], sign=sign)}, {number(interval[1], sign=sign)}]"
+    return f"[{number(interval[0])}, {number(interval[1])}]"
 
 
 def probability(p: float, name: str = "p") -> str:
@@ -45,6 +50,19 @@ def probability(p: float, name: str = "p") -> str:
     low = p < 0.001
     text = "0.001" if low else f"{p:.2f}" if p >= 0.1 else f"{p:.3f}"
     return f"{name} {'<' if low else '='} {text}" if name else f"{'below ' if low else ''}{text}"
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    r"""A table as CSV, in full precision; None becomes an empty cell.
+
+    >>> csv_text(["task", "mean"], [(1, 2.5), (2, None)])
+    'task,mean\n1,2.5\n2,\n'
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([float(cell) if isinstance(cell, np.floating) else cell for cell in row] for row in rows)
+    return text.getvalue()
 
 
 def canonical(value: object) -> str:

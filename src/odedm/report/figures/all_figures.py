@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from odedm.core.errors import UsageError
-from odedm.core.files import write_bytes, write_text
+from odedm.core.files import write_bytes
 from odedm.report.figures import comparisons, curves, memory_contents, pictures
 from odedm.report.figures.choices import sample_stories
 from odedm.report.figures.matrices import accuracy_matrices
@@ -54,11 +54,10 @@ def save_figures(figures: dict[str, list[Panel]], folder: Path) -> list[Path]:
             drawn = [(panel.drawing, panel.data) for panel in panels if panel.drawing is not None]
             for place, (drawing, data) in enumerate(drawn, start=1):
                 stem = f"{name}-{place}" if len(drawn) > 1 else name
-                png, svg, table = (folder / f"{stem}.{ending}" for ending in ("png", "svg", "csv"))
-                write_bytes(png, drawing.png())
-                write_text(svg, drawing.svg())
-                write_text(table, data)
-                written += [png, svg, table]
+                files = {"png": drawing.png(), "svg": drawing.svg().encode(), "csv": data.encode()}
+                for ending, content in files.items():
+                    written.append(folder / f"{stem}.{ending}")
+                    write_bytes(written[-1], content)
     except OSError as error:
         raise UsageError(
             f"Cannot write figures into '{folder}': {error.strerror or error}. Give a folder you may write to."

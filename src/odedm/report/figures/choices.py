@@ -152,11 +152,9 @@ def _examples(rows: Array, kept: Array) -> str:
 
 def _check_choices(run: FinishedRun, rows: Array, label: Array, kept: Array, distance: Array) -> None:
     columns = (rows, label, kept)
-    fits = distance.ndim == 2 and all(column.shape == (len(distance),) for column in columns)
     kinds = distance.dtype.kind == "f" and all(column.dtype.kind in "iu" for column in columns)
-    if not (
-        fits and kinds and distance.shape[1] and np.isfinite(distance[:, 0]).all() and not np.isinf(distance).any()
-    ):
+    fits = distance.ndim == 2 and distance.shape[1] and all(column.shape == (len(distance),) for column in columns)
+    if not (kinds and fits and np.isfinite(distance[:, 0]).all() and not np.isinf(distance).any()):
         raise UsageError(f"The choices in '{run.folder / EVIDENCE_FILE}' do not belong together. Run it again.")
 
 

@@ -10,18 +10,15 @@ from typing import Any
 
 from odedm.core.text import printable
 from odedm.report.figures import style
-from odedm.report.figures.curves import BASELINE_STROKE, STROKES, Curve, curve_panel, draw_curve, families
+from odedm.report.figures.curves import BASELINE_STROKE, STROKES, Curve, curve_panel, draw_curves, families
 from odedm.report.figures.style import Axes, Panel, draw_bar, finish, panel, row_frame, titled, write_beside, write_over
-from odedm.report.groups import Group, alike
-from odedm.report.labels import belongs_to_memory
+from odedm.report.groups import Group, alike, belongs_to_memory, sweeps
 from odedm.report.statistics import Estimate, Paired, estimate
 from odedm.report.summary import ACC_LAST, Table
 from odedm.report.wording import measured, number
 
 MOST = 12
 """Bars of one panel."""
-FOLLOWS = {"memory.capacity": ("memory.capacity", "memory.k"), "memory.rho": ("memory.rho", "memory.k", "memory.dac")}
-"""What may change along with the setting of a sweep: k follows λ and ρ, and in the paper DAC follows ρ."""
 
 
 def difference_plot(table: Table) -> list[Panel]:
@@ -29,9 +26,8 @@ def difference_plot(table: Table) -> list[Panel]:
     pairs = {row.group.label: row.differences[ACC_LAST.key] for row in table.compared}
     if not pairs:
         return []
-    alt = "Paired differences in the final accuracy. " + "; ".join(
-        f"{label} {number(pair.estimate.mean, sign=True)} points" for label, pair in pairs.items()
-    )
+    told = [f"{label} {number(pair.estimate.mean, sign=True)} points" for label, pair in pairs.items()]
+    alt = f"Paired differences in the final accuracy. {'; '.join(told)}"
     rows = [(label, seed, value) for label, pair in pairs.items() for seed, value in pair.by_seed.items()]
     columns = ["runs", "seed", "change_in_acc_last"]
     return [panel("", row_frame(pairs, 50), alt, partial(_draw_differences, pairs=pairs), columns, rows)]
@@ -49,7 +45,7 @@ def ablation_bars(groups: Sequence[Group]) -> list[Panel]:
         alt = f"{titled('Final accuracy by variant', title)}. {told}"
         paint = partial(_draw_variants, bars=bars)
         rows = [(group.label, run.seed, run.result.acc_last) for group in members for run in group.runs]
-        panels.append(panel(title or members[0].names.family, frame, alt, paint, ["runs", "seed", "acc_last"], rows))
+        panels.append(panel(title or members[0].family, frame, alt, paint, ["runs", "seed", "acc_last"], rows))
     return panels
 
 
@@ -71,7 +67,7 @@ def _variant(group: Group) -> str:
     """The memory, with its share in place of the k that follows from it where both are known."""
     rho, k = group.settings.get("memory.rho"), group.settings.get("memory.k")
     share = f"ρ={100 * rho:g} %" if isinstance(rho, int | float) else f"k={k}"
-    return printable(" · ".join(share if part == f"k={k}" else part for part in group.names.member.split(" · ")), 108)
+    return printable(" · ".join(share if part == f"k={k}" else part for part in group.member.split(" · ")), 108)
 
 
 def _draw_differences(axes: Axes, *, pairs: dict[str, Paired]) -> None:
@@ -113,12 +109,13 @@ def _sweeps(groups: Sequence[Group], setting: str, axis: str) -> list[Panel]:
         curves = _sweep(members, setting)
         if not any(len(curve.x) > 1 for curve in curves):
             continue
-        shared = _shared(group.names.family for group in members)
+        shared = _shared(group.family for group in members)
         title = " · ".join(part for part in shared if setting != "memory.capacity" or not part.startswith("λ="))
-        alt = f"Final accuracy against {axis}: {title}. " + "; ".join(
-            f"{c.name}: " + ", ".join(f"{number(value.mean)} at {x:g}" for x, value in zip(c.x, c.points, strict=True))
-            for c in curves
-        )
+        told = []
+        for curve in curves:
+            places = zip(curve.x, curve.points, strict=True)
+            told.append(f"{curve.name}: " + ", ".join(f"{number(value.mean)} at {x:g}" for x, value in places))
+        alt = f"Final accuracy against {axis}: {title}. {'; '.join(told)}"
         paint = partial(_draw_sweep, curves=curves, axis=axis)
         names = (setting.partition(".")[2], "acc_last")
         panels.append(curve_panel(title, alt, paint, curves, names, height=236))
@@ -127,20 +124,16 @@ def _sweeps(groups: Sequence[Group], setting: str, axis: str) -> list[Panel]:
 
 def _sweep(members: Sequence[Group], setting: str) -> list[Curve]:
     """A line for each memory whose groups differ in the setting, and what goes along with it, alone."""
-    lines: list[list[Group]] = []
-    for own in alike(members, lambda key: key in FOLLOWS[setting]):
-        apart = len({_place(group, setting) for group in own}) == len(own)
-        lines += [own] if apart else alike(own, lambda key: key in (setting, "memory.k"))
     free = cycle(STROKES)
     found: list[Curve] = []
-    for own in lines:
+    for own in sweeps(members, setting, lambda group: _place(group, setting)):
         own.sort(key=lambda group: _place(group, setting))
         x = [_place(group, setting) for group in own]
         plain = own[0].plain
         distinct = len(set(x)) == len(x) and not any(map(math.isnan, x))
         if distinct and (len(x) > 1 or plain):  # else it is a sweep of something else
             grey = plain and all(curve.stroke is not BASELINE_STROKE for curve in found)
-            name = printable(" · ".join(_shared(group.names.member for group in own)), 44)
+            name = printable(" · ".join(_shared(group.member for group in own)), 44)
             stroke = BASELINE_STROKE if grey else next(free)
             found.append(Curve(name, name, stroke, x, [_final(group) for group in own]))
     return found
@@ -171,7 +164,7 @@ def _draw_sweep(axes: Axes, *, curves: Sequence[Curve], axis: str) -> None:
             axes.axhline(mean, color=colour, linestyle=dashes, lw=2.0, label=curve.name)
             axes.axhspan(mean - error, mean + error, color=colour, alpha=0.18, lw=0)
         else:
-            draw_curve(axes, curve)
+            draw_curves(axes, [curve])
     places = sorted({x for curve in curves for x in curve.x if x})
     if "λ" in axis:
         axes.set_xscale("log")

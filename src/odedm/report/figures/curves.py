@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -13,8 +13,7 @@ import numpy as np
 from odedm.core.text import printable
 from odedm.report.figures import style
 from odedm.report.figures.style import Axes, Frame, Paint, Panel, finish, panel, task_ticks, titled
-from odedm.report.groups import Group, alike
-from odedm.report.labels import belongs_to_memory
+from odedm.report.groups import Group, alike, belongs_to_memory
 from odedm.report.statistics import Estimate, estimate
 from odedm.report.wording import number
 
@@ -53,7 +52,7 @@ def anytime_curves(groups: Sequence[Group]) -> list[Panel]:
     """Accuracy over the classes seen so far against rows seen, mean and standard error; groups that measured it."""
     panels = []
     for title, members in families([group for group in groups if all(run.anytime for run in group.runs)]):
-        curves = _curves(members, title, _anytime)
+        curves = [Curve(name, g.label, stroke, *_anytime(g)) for g, name, stroke in named_strokes(members, title)]
         means = ", ".join(f"{c.name} {number(float(np.mean([point.mean for point in c.points])))} %" for c in curves)
         alt = f"{titled('Accuracy through the stream', title)}. Mean over it: {means}."
         paint = partial(_draw_anytime, curves=curves)
@@ -71,7 +70,7 @@ def families(groups: Sequence[Group], most: int = len(STROKES)) -> list[tuple[st
         return [("", list(groups))]
     panels = []
     for members in found:
-        title = max((group.names.family for group in members), key=len)
+        title = max((group.family for group in members), key=len)
         plain = [group for group in members if group.plain]
         others = [group for group in members if not group.plain]
         room = max(most - len(plain), 1)
@@ -84,33 +83,25 @@ def named_strokes(groups: Sequence[Group], title: str) -> list[tuple[Group, str,
     """How each group is called and drawn; a single baseline among other memories is grey, so that they stand out."""
     baselines = [group for group in groups if group.plain]
     grey = baselines[0] if len(baselines) == 1 < len(groups) else None
+    names = [printable(group.member if title else group.label, 44) for group in groups]
     others = cycle(STROKES)
-    return [
-        (g, printable(g.names.member if title else g.label, 44), BASELINE_STROKE if g is grey else next(others))
-        for g in groups
-    ]
+    strokes = [BASELINE_STROKE if group is grey else next(others) for group in groups]
+    return list(zip(groups, names, strokes, strict=True))
 
 
 def forgetting(groups: Sequence[Group], title: str) -> list[Curve]:
     """The forgetting rate after each task as a line per group."""
-    return _curves(groups, title, _forgetting)
+    curves = []
+    for group, name, stroke in named_strokes(groups, title):
+        rates = [estimate(run.result.forgetting_rate[task] for run in group.runs) for task in range(group.tasks)]
+        curves.append(Curve(name, group.label, stroke, range(1, group.tasks + 1), rates))
+    return curves
 
 
 def ceiling(groups: Sequence[Group]) -> float:
     """The top of the forgetting axis, the same for every panel."""
     worst = max(max(run.result.forgetting_rate) for group in groups for run in group.runs)
     return min(max(10.0 * math.ceil(worst / 10.0 + 0.2), 10.0), 104.0)
-
-
-def _curves(
-    groups: Sequence[Group], title: str, line: Callable[[Group], tuple[Sequence[float], list[Estimate]]]
-) -> list[Curve]:
-    return [Curve(name, group.label, stroke, *line(group)) for group, name, stroke in named_strokes(groups, title)]
-
-
-def _forgetting(group: Group) -> tuple[Sequence[float], list[Estimate]]:
-    rates = [estimate(run.result.forgetting_rate[task] for run in group.runs) for task in range(group.tasks)]
-    return range(1, group.tasks + 1), rates
 
 
 def _anytime(group: Group) -> tuple[list[float], list[Estimate]]:
@@ -131,39 +122,35 @@ def curve_panel(
     height: float = 240.0,
 ) -> Panel:
     """A panel with a key above its lines in so many columns; `names` are those of both axes in the data."""
-    keys = 16 * math.ceil(len(curves) / columns)
-    frame = Frame(style.WIDTH, height + keys, top=8 + keys, scale=1.25 if title else 1.45)
-    rows = [
-        (c.label, x, point.mean, point.error, point.n) for c in curves for x, point in zip(c.x, c.points, strict=True)
-    ]
+    frame = Frame(style.WIDTH, height, top=8, scale=1.25 if title else 1.45).with_key(len(curves), columns)
+    points = [(curve, *place) for curve in curves for place in zip(curve.x, curve.points, strict=True)]
+    rows = [(curve.label, x, point.mean, point.error, point.n) for curve, x, point in points]
     return panel(title, frame, alt, paint, ["runs", *names, "standard_error", "seeds"], rows)
 
 
-def draw_curve(axes: Axes, curve: Curve) -> None:
+def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
     """Means with a band of one standard error to each side."""
-    colour, dashes, marker = curve.stroke
-    y = np.array([point.mean for point in curve.points])
-    error = np.array([point.error or 0.0 for point in curve.points])
-    if error.any():
-        axes.fill_between(curve.x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
-    line = {"color": colour, "linestyle": dashes, "lw": 2.0, "label": curve.name}
-    axes.plot(curve.x, y, **line, marker=marker, markevery=max(1, len(y) // 20), ms=6, mec=style.CARD, mew=1.0)
+    for curve in curves:
+        colour, dashes, marker = curve.stroke
+        y = np.array([point.mean for point in curve.points])
+        error = np.array([point.error or 0.0 for point in curve.points])
+        if error.any():
+            axes.fill_between(curve.x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
+        line = {"color": colour, "linestyle": dashes, "lw": 2.0, "label": curve.name}
+        axes.plot(curve.x, y, **line, marker=marker, markevery=max(1, len(y) // 20), ms=6, mec=style.CARD, mew=1.0)
 
 
 def draw_forgetting(axes: Axes, *, curves: Sequence[Curve], top: float, columns: int) -> None:
     """Forgetting rates over tasks, up to `top`."""
-    for curve in curves:
-        draw_curve(axes, curve)
+    draw_curves(axes, curves)
     longest = max(len(curve.x) for curve in curves)
-    step = 20 if top > 40 else 10 if top > 20 else 5
     axes.set(xlim=(0.7, longest + 0.3), xticks=task_ticks(longest, 12), xlabel="tasks learned")
-    ticks = range(0, min(int(top), 100) + 1, step)
+    ticks = range(0, min(int(top), 100) + 1, 20 if top > 40 else 10 if top > 20 else 5)
     finish(axes, grid="y", keys=columns, ylim=(0.0, top), yticks=ticks, ylabel="forgetting rate, %")
 
 
 def _draw_anytime(axes: Axes, *, curves: Sequence[Curve]) -> None:
-    for curve in curves:
-        draw_curve(axes, curve)
+    draw_curves(axes, curves)
     axes.set(xlim=(0.0, max(curve.x[-1] for curve in curves) * 1.01), xlabel="rows seen")
     axes.locator_params(axis="x", nbins=6)
     finish(axes, grid="y", keys=1, ylim=(0.0, 104.0), ylabel="accuracy, %")

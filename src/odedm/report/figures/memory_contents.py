@@ -12,7 +12,7 @@ import numpy as np
 from odedm.core.text import printable
 from odedm.report.figures import style
 from odedm.report.figures.curves import Stroke, families, named_strokes
-from odedm.report.figures.style import Array, Axes, Frame, Panel, finish, panel, task_ticks, titled
+from odedm.report.figures.style import TEXT, Array, Axes, Frame, Panel, finish, panel, task_ticks, titled
 from odedm.report.groups import Group
 from odedm.report.wording import number
 
@@ -26,27 +26,40 @@ PARTS = ("short_term_rows", "long_term_rows")
 
 Span = tuple[int, float, float]
 """A task and where its classes begin and end, in rows."""
-Share = tuple[Group, str, Array, Stroke]
-"""A memory, its name in the key, what each class has of it in per cent, and how that is drawn."""
+Share = tuple[str, str, Array, Stroke]
+"""A memory's label, its name in the key, what each class has of it in per cent, and how that is drawn."""
 
 
 def memory_by_class(groups: Sequence[Group]) -> list[Panel]:
     """Rows per class in the final memory, short-term and long-term stacked, mean over seeds."""
     counts = [final_census(group) for group in groups]
     widest = max((float((short + long).max(initial=0.0)) for short, long in counts), default=0.0)
-    panels = []
-    for group, (short, long) in zip(groups, counts, strict=True):
-        if not len(short):
-            panels.append(Panel(group.label, "", "These runs did not record what their memory held."))
-            continue
-        names = ordered_names(group)
-        step = max(min(21.0, 520.0 / len(names)), 2.0)
-        frame = Frame(style.WIDTH, 62 + step * len(names), left=left_margin(names, step), top=22, bottom=40)
-        spans = task_spans(len(names), group.tasks) if group.one_order else []
-        alt = f"Final memory of {group.label}: {_rows(short.sum(), long.sum())} over {len(names)} classes."
-        paint = partial(_draw_classes, short=short, long=long, names=names, step=step, spans=spans, widest=widest)
-        panels.append(panel(group.label, frame, alt, paint, ["class", *PARTS], zip(names, short, long, strict=True)))
-    return panels
+    return [_class_panel(group, *count, widest) for group, count in zip(groups, counts, strict=True)]
+
+
+def _class_panel(group: Group, short: Array, long: Array, widest: float) -> Panel:
+    if not len(short):
+        return Panel(group.label, "", "These runs did not record what their memory held.")
+    names = ordered_names(group)
+    step = max(min(21.0, 520.0 / len(names)), 2.0)
+    spans = task_spans(len(names), group.tasks) if group.one_order else []
+
+    def paint(axes: Axes) -> None:
+        places = np.arange(len(names))
+        height = 0.72 if step >= 8 else 1.0
+        for _, first, last in spans[1::2]:
+            axes.axhspan(first, last, color=style.BAND, linewidth=0, zorder=0)
+        axes.barh(places, long, height=height, color=style.LONG, label="long-term")
+        axes.barh(places, short, left=long, height=height, color=style.SHORT, label="short-term")
+        draw_class_axis(axes, names, places.tolist(), spans, step)
+        if not spans and step < CROWDED:
+            axes.set_ylabel(f"{len(names)} classes")
+        axes.set(xlim=(0.0, widest * 1.04 or 1.0), ylim=(len(names) - 0.5, -0.5))
+        finish(axes, grid="x", keys=2, xlabel="rows in the final memory")
+
+    frame = Frame(style.WIDTH, 62 + step * len(names), left=left_margin(names, step), top=22, bottom=40)
+    alt = f"Final memory of {group.label}: {_rows(short.sum(), long.sum())} over {len(names)} classes."
+    return panel(group.label, frame, alt, paint, ["class", *PARTS], zip(names, short, long, strict=True))
 
 
 def memory_growth(groups: Sequence[Group]) -> list[Panel]:
@@ -69,6 +82,19 @@ def memory_growth(groups: Sequence[Group]) -> list[Panel]:
     return panels
 
 
+def _draw_growth(axes: Axes, *, short: Array, long: Array, room: object) -> None:
+    x = np.arange(1, len(short) + 1)
+    width = 0.72 if len(x) <= 30 else 1.0
+    axes.bar(x, long, width=width, color=style.LONG, label="long-term")
+    axes.bar(x, short, bottom=long, width=width, color=style.SHORT, label="short-term")
+    top = float((short + long).max())
+    if isinstance(room, int | float) and 0 < room < 4 * top:  # a far larger capacity would flatten the bars
+        axes.axhline(float(room), color=style.INK, linestyle=(0, (4, 2)), linewidth=1.0, label=f"capacity λ={room:g}")
+        top = max(top, float(room))
+    axes.set(xlim=(0.4, len(x) + 0.6), ylim=(0.0, top * 1.06), xticks=task_ticks(len(x), 12))
+    finish(axes, grid="y", keys=2, xlabel="tasks learned", ylabel="rows")
+
+
 def memory_density(groups: Sequence[Group]) -> list[Panel]:
     """Share of the final memory by class, short-term and long-term together, mean over seeds; a line per memory.
 
@@ -81,17 +107,39 @@ def memory_density(groups: Sequence[Group]) -> list[Panel]:
         if any(ordered_names(group) != classes for group in members):
             continue
         lines: list[Share] = [
-            (group, name, 100.0 * held[id(group)] / held[id(group)].sum(), stroke)
+            (group.label, name, 100.0 * held[id(group)] / held[id(group)].sum(), stroke)
             for group, name, stroke in named_strokes(members, title)
         ]
-        frame = Frame(style.WIDTH, 226 + 16 * len(lines), top=10 + 16 * (len(lines) + 1))
-        alt = f"{titled('Share of the final memory by class', title)}. " + "; ".join(
-            f"{name}: from {number(share.min())} to {number(share.max())} %" for _, name, share, _ in lines
-        )
-        rows = [(g.label, *cell) for g, _, share, _ in lines for cell in zip(classes, share, strict=True)]
-        paint = partial(_draw_density, lines=lines)
+        frame = Frame(style.WIDTH, 210, top=10).with_key(len(lines) + 1)
+        ranges = [f"{name}: from {number(share.min())} to {number(share.max())} %" for _, name, share, _ in lines]
+        alt = f"{titled('Share of the final memory by class', title)}. {'; '.join(ranges)}"
+        rows = [(label, *cell) for label, _, share, _ in lines for cell in zip(classes, share, strict=True)]
+        paint = partial(_draw_density, group=members[0], lines=lines)
         panels.append(panel(title, frame, alt, paint, ["runs", "class", "share_of_memory"], rows))
     return panels
+
+
+def _draw_density(axes: Axes, *, group: Group, lines: Sequence[Share]) -> None:
+    classes = len(lines[0][2])
+    edges = np.arange(classes + 1) + 0.5
+    for _, first, last in task_spans(classes, group.tasks)[1::2] if group.one_order else []:
+        axes.axvspan(first + 1, last + 1, color=style.BAND, linewidth=0, zorder=0)
+    for _, name, share, (colour, dashes, marker) in lines:
+        mark: dict[str, Any] = {"color": colour, "ms": 6, "mec": style.CARD, "mew": 1.0}
+        axes.stairs(share, edges, color=colour, linestyle=dashes, lw=2.0, baseline=None)
+        if classes <= 40:
+            axes.plot(edges[:-1] + 0.5, share, marker, **mark)
+        axes.plot([], [], linestyle=dashes, lw=2.0, marker=marker, label=name, **mark)
+        if len(lines) <= 2 and colour != style.PLAIN:  # fills of more lines would mix
+            axes.stairs(share, edges, color=colour, alpha=0.12, fill=True, lw=0)
+    axes.axhline(100.0 / classes, color=style.INK, lw=0.9, linestyle=(0, (1, 2)), label="even", zorder=1.5)
+    axes.set(xlim=(0.5, classes + 0.5), ylim=(0.0, 1.08 * max(float(share.max()) for _, _, share, _ in lines)))
+    words = "class, in order of arrival" if group.one_order else "class, by name"
+    finish(axes, grid="y", keys=1, xticks=task_ticks(classes, 12), xlabel=words, ylabel="share of the memory, %")
+
+
+def _rows(short: float, long: float) -> str:
+    return f"{number(short)} short-term and {number(long)} long-term rows"
 
 
 def final_census(group: Group) -> tuple[Array, Array]:
@@ -128,7 +176,7 @@ def task_spans(classes: int, tasks: int) -> list[Span]:
     return [(task, task * each - 0.5, (task + 1) * each - 0.5) for task in range(tasks)]
 
 
-def left_margin(names: Sequence[str], step: float, size: float = style.TEXT) -> float:
+def left_margin(names: Sequence[str], step: float, size: float = TEXT) -> float:
     """The room that class names and task brackets ask for at the left edge, `step` pixels to the row."""
     if step < CROWDED:
         return 58.0
@@ -136,12 +184,7 @@ def left_margin(names: Sequence[str], step: float, size: float = style.TEXT) -> 
 
 
 def draw_class_axis(
-    axes: Axes,
-    names: Sequence[str],
-    places: Sequence[float],
-    spans: Sequence[Span],
-    step: float,
-    size: float = style.TEXT,
+    axes: Axes, names: Sequence[str], places: Sequence[float], spans: Sequence[Span], step: float, size: float = TEXT
 ) -> None:
     """The left edge of a figure with a row per class: each name at its place, and brackets around each task."""
     if step < CROWDED:
@@ -150,11 +193,7 @@ def draw_class_axis(
         shown = [printable(name, LONGEST_NAME) for name in names]
         axes.set_yticks(list(places), shown, size=min(size, step * 0.75), color=style.INK)
         axes.tick_params(axis="y", length=0)
-    _draw_brackets(axes, spans, step, left_margin(names, step, size), size)
-
-
-def _draw_brackets(axes: Axes, spans: Sequence[Span], step: float, left: float, size: float) -> None:
-    wide = axes.get_window_extent().width * 72 / axes.figure.dpi
+    left, wide = left_margin(names, step, size), axes.get_window_extent().width * 72 / axes.figure.dpi
     line, middle = -(left - 23) / wide, -(left - 13) / wide
     shortest = step * min((last - first for _, first, last in spans), default=1.0)
     every = max(1, math.ceil((size + 1) / max(shortest, 0.1)))  # numbers must not run into each other
@@ -164,69 +203,7 @@ def _draw_brackets(axes: Axes, spans: Sequence[Span], step: float, left: float, 
         inset = min(3.0, 0.15 * tall) / step
         ends = [first + inset, last - inset]
         axes.plot([line, line], ends, color=style.MUTED, lw=1.0, transform=beside, clip_on=False)
-        if place % every:
-            continue
-        words, turn = (f"task {task + 1}", 90) if tall >= 3.7 * size else (str(task + 1), 0)
-        text = axes.text(middle, (first + last) / 2, words, size=size - 1, color=style.MUTED, transform=beside)
-        text.set(rotation=turn, ha="center", va="center")
-
-
-def _rows(short: float, long: float) -> str:
-    return f"{number(short)} short-term and {number(long)} long-term rows"
-
-
-def _draw_classes(
-    axes: Axes,
-    *,
-    short: Array,
-    long: Array,
-    names: Sequence[str],
-    step: float,
-    spans: Sequence[Span],
-    widest: float,
-) -> None:
-    places = np.arange(len(names))
-    height = 0.72 if step >= 8 else 1.0
-    for _, first, last in spans[1::2]:
-        axes.axhspan(first, last, color=style.BAND, linewidth=0, zorder=0)
-    axes.barh(places, long, height=height, color=style.LONG, label="long-term")
-    axes.barh(places, short, left=long, height=height, color=style.SHORT, label="short-term")
-    draw_class_axis(axes, names, places.tolist(), spans, step)
-    if not spans and step < CROWDED:
-        axes.set_ylabel(f"{len(names)} classes")
-    axes.set(xlim=(0.0, widest * 1.04 or 1.0), ylim=(len(names) - 0.5, -0.5))
-    finish(axes, grid="x", keys=2, xlabel="rows in the final memory")
-
-
-def _draw_growth(axes: Axes, *, short: Array, long: Array, room: object) -> None:
-    x = np.arange(1, len(short) + 1)
-    width = 0.72 if len(x) <= 30 else 1.0
-    axes.bar(x, long, width=width, color=style.LONG, label="long-term")
-    axes.bar(x, short, bottom=long, width=width, color=style.SHORT, label="short-term")
-    top = float((short + long).max())
-    if isinstance(room, int | float) and 0 < room < 4 * top:  # a far larger capacity would flatten the bars
-        axes.axhline(float(room), color=style.INK, linestyle=(0, (4, 2)), linewidth=1.0, label=f"capacity λ={room:g}")
-        top = max(top, float(room))
-    axes.set(xlim=(0.4, len(x) + 0.6), ylim=(0.0, top * 1.06), xticks=task_ticks(len(x), 12))
-    finish(axes, grid="y", keys=2, xlabel="tasks learned", ylabel="rows")
-
-
-def _draw_density(axes: Axes, *, lines: Sequence[Share]) -> None:
-    group, _, first_share, _ = lines[0]
-    classes = len(first_share)
-    for _, first, last in task_spans(classes, group.tasks)[1::2] if group.one_order else []:
-        axes.axvspan(first + 1, last + 1, color=style.BAND, linewidth=0, zorder=0)
-    edges = np.arange(classes + 1) + 0.5
-    for _, name, share, (colour, dashes, marker) in lines:
-        mark: dict[str, Any] = {"color": colour, "ms": 6, "mec": style.CARD, "mew": 1.0}
-        axes.stairs(share, edges, color=colour, linestyle=dashes, lw=2.0, baseline=None)
-        if classes <= 40:
-            axes.plot(edges[:-1] + 0.5, share, marker, **mark)
-        axes.plot([], [], linestyle=dashes, lw=2.0, marker=marker, label=name, **mark)
-        if len(lines) <= 2 and colour != style.PLAIN:  # fills of more lines would mix
-            axes.stairs(share, edges, color=colour, alpha=0.12, fill=True, lw=0)
-    axes.axhline(100.0 / classes, color=style.INK, lw=0.9, linestyle=(0, (1, 2)), label="even", zorder=1.5)
-    axes.set(xlim=(0.5, classes + 0.5), ylim=(0.0, 1.08 * max(float(share.max()) for _, _, share, _ in lines)))
-    words = "class, in order of arrival" if group.one_order else "class, by name"
-    axes.set_xticks(task_ticks(classes, 12))
-    finish(axes, grid="y", keys=1, xlabel=words, ylabel="share of the memory, %")
+        if place % every == 0:
+            words, turn = (f"task {task + 1}", 90) if tall >= 3.7 * size else (str(task + 1), 0)
+            text = axes.text(middle, (first + last) / 2, words, size=size - 1, color=style.MUTED, transform=beside)
+            text.set(rotation=turn, ha="center", va="center")

@@ -99,7 +99,7 @@ def pictures_by_distance(groups: Sequence[Group]) -> list[Panel]:
     panels = []
     for members in compared:
         first = next(iter(members.values()))
-        family = f"{first.names.family}, " if len(compared) > 1 else ""
+        family = f"{first.family}, " if len(compared) > 1 else ""
         for distance, group in members.items():
             run = _same_seed(group, [*members.values()])
             found = "The memory of these runs was not saved." if run is None else read_kept(run)
@@ -158,9 +158,7 @@ def read_grid(
     """The first run whose memory can be read and its pictures, or a sentence why there are none."""
     reason = "The memory of these runs was not saved, so there are no pictures to show."
     for run in group.runs:
-        if not (run.folder / MEMORY_FILE).is_file():
-            continue
-        found = read_kept(run)
+        found = read_kept(run) if (run.folder / MEMORY_FILE).is_file() else reason
         if isinstance(found, str):
             reason = found
             continue
@@ -198,15 +196,7 @@ def _parts(grid: PictureGrid, most: int = 14) -> list[PictureGrid]:
     return [PictureGrid(part) for part in parts]
 
 
-def draw_grid(
-    axes: Axes,
-    *,
-    grid: PictureGrid,
-    step: float,
-    interpolation: str = "none",
-    size: float = TEXT,
-    brackets: bool = True,
-) -> None:
+def draw_grid(axes: Axes, *, grid: PictureGrid, step: float, size: float = TEXT, brackets: bool = True) -> None:
     """One mosaic per task, a gap between tasks, names at the left."""
     places: list[float] = []
     spans: list[Span] = []
@@ -214,7 +204,7 @@ def draw_grid(
     for strips in grid.tasks:
         end = y + len(strips)
         mosaic = _mosaic(strips, grid.columns)
-        axes.imshow(mosaic, interpolation=interpolation, extent=(0.0, grid.columns, end, y), aspect="auto")
+        axes.imshow(mosaic, interpolation="none", extent=(0.0, grid.columns, end, y), aspect="auto")
         places += [y + row + 0.5 for row in range(len(strips))]
         spans.append((strips[0].task, y, end))
         y = end + GAP

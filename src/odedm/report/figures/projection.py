@@ -12,8 +12,7 @@ import numpy as np
 from odedm.core.errors import UsageError
 from odedm.core.text import printable
 from odedm.report.figures.style import CARD, INK, PLAIN, SERIES, WIDTH, Array, Axes, Frame, Panel, panel
-from odedm.report.groups import Group, alike, by_distance
-from odedm.report.labels import belongs_to_memory
+from odedm.report.groups import Group, alike, belongs_to_memory, by_distance
 from odedm.report.saved_columns import FEATURES, first_evidence
 from odedm.report.wording import number
 
@@ -27,13 +26,15 @@ FEW = 1500
 
 @dataclass(frozen=True)
 class Projected:
-    """Data [n, 2] and memory [m, 2] in one plane, the direction of each, and the cosine between the two."""
+    """Data [n, 2] and memory [m, 2] in one plane."""
 
     data: Array
     memory: Array
-    data_line: Array
-    memory_line: Array
-    cosine: float
+
+    @property
+    def cosine(self) -> float:
+        """Between the directions of the two."""
+        return float(abs(direction(self.data) @ direction(self.memory)))
 
 
 def memory_projection(groups: Sequence[Group]) -> list[Panel]:
@@ -75,13 +76,13 @@ def memory_pca(name: str, data: Array, memory: Array) -> Panel:
     memory lies along the data.
     """
     seen = project(data, memory)
-    alt = (
-        f"Main directions of {len(seen.memory)} memory rows chosen by {name} and of {len(seen.data)} data rows: "
-        f"the cosine between them is {number(seen.cosine, 3)}."
-    )
-    rows = [(kind, *point) for kind in ("data", "memory") for point in getattr(seen, kind).tolist()]
-    rows += [(f"{kind}_line", *getattr(seen, f"{kind}_line").tolist()) for kind in ("data", "memory")]
-    title = f"{printable(name, 100)}: cosine {number(seen.cosine, 3)}"
+    cosine = number(seen.cosine, 3)
+    rows_of = f"{len(seen.memory)} memory rows chosen by {name} and of {len(seen.data)} data rows"
+    alt = f"Main directions of {rows_of}: the cosine between them is {cosine}."
+    clouds = {"data": seen.data, "memory": seen.memory}
+    rows = [(kind, *point) for kind, points in clouds.items() for point in points.tolist()]
+    rows += [(f"{kind}_line", *direction(points).tolist()) for kind, points in clouds.items()]
+    title = f"{printable(name, 100)}: cosine {cosine}"
     columns = ["what", "first_component", "second_component"]
     return panel(title, Frame(WIDTH, 330, top=40, left=58), alt, partial(_draw, seen=seen), columns, rows)
 
@@ -96,10 +97,8 @@ def project(data: Array, memory: Array) -> Projected:
         )
     middle = data.mean(axis=0)
     _, _, axes = np.linalg.svd(data - middle, full_matrices=False)
-    plane = axes[:2]
-    flat, kept = (data - middle) @ plane.T, (memory - middle) @ plane.T
-    lines = [direction(flat), direction(kept)]
-    return Projected(flat, kept, lines[0], lines[1], float(abs(lines[0] @ lines[1])))
+    plane = axes[:2].T
+    return Projected((data - middle) @ plane, (memory - middle) @ plane)
 
 
 def direction(points: Array) -> Array:
@@ -128,10 +127,10 @@ def _draw(axes: Axes, *, seen: Projected) -> None:
     dots = seen.data[::every]
     axes.plot(*dots.T, ".", ms=5.0 if len(dots) <= FEW else 3.0, color=PLAIN, alpha=0.55, mew=0, rasterized=True)
     axes.plot([], [], ".", ms=7, color=PLAIN, mew=0, label="data")
-    _draw_line(axes, seen.data, seen.data_line, INK, "-", "line of the data")
+    _draw_line(axes, seen.data, INK, "-", "line of the data")
     marks: dict[str, Any] = {"mfc": "none", "mec": SERIES[1], "mew": 1.3, "ms": 5.5}
     axes.plot(*seen.memory.T, "^", **marks, label="memory", rasterized=len(seen.memory) > DOTS)
-    _draw_line(axes, seen.memory, seen.memory_line, SERIES[1], (0, (5, 1.5)), "line of the memory")
+    _draw_line(axes, seen.memory, SERIES[1], (0, (5, 1.5)), "line of the memory")
     _fit(axes, np.concatenate([dots, seen.memory]))
     ground = {"facecolor": CARD, "edgecolor": "none", "pad": 2.0}
     words = f"cosine {number(seen.cosine, 3)}"
@@ -152,8 +151,8 @@ def _fit(axes: Axes, points: Array) -> None:
     axes.set_ylim(middle[1] - tall, middle[1] + tall)
 
 
-def _draw_line(axes: Axes, points: Array, line: Array, colour: str, dashes: Any, name: str) -> None:
-    middle = points.mean(axis=0)
+def _draw_line(axes: Axes, points: Array, colour: str, dashes: Any, name: str) -> None:
+    middle, line = points.mean(axis=0), direction(points)
     reach = float(np.abs((points - middle) @ line).max())
     ends = middle + np.outer([-reach, reach], line)
     axes.plot(*ends.T, color=colour, linestyle=dashes, lw=2.4, label=name, zorder=4)

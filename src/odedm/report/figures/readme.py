@@ -46,7 +46,7 @@ def _add_pictures(figure: Figure, grid: PictureGrid) -> float:
     margin = left_margin(grid.names, step, SMALL)
     start = WIDTH - wide - 10
     axes = figure.add_axes((start / WIDTH, (HEIGHT - 38 - tall) / HEIGHT, wide / WIDTH, tall / HEIGHT))
-    draw_grid(axes, grid=grid, step=step, interpolation="nearest", size=SMALL)
+    draw_grid(axes, grid=grid, step=step, size=SMALL)
     _add_heading(figure, start - margin + 8, "Kept in long-term memory")
     return start - margin - 16
 

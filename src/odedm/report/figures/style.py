@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import html
 import io
+import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from odedm.core.errors import UsageError
 from odedm.core.text import printable
+from odedm.report.wording import csv_text
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -34,18 +33,11 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 PLAIN = "#6b7280"
 SHORT, LONG = "#b4bac4", "#0072b3"
 PHASES = ("#0072b4", "#9aa1ac", "#e69f01", "#009e74", "#cc79a8", "#56b4ea", "#d55e01", "#5d6572")
-VARIABLES = {
-    INK: "--ink",
-    MUTED: "--muted",
-    RULE: "--rule",
-    CARD: "--card",
-    BAND: "--band",
-    PLAIN: "--plain",
-    SHORT: "--short",
-    LONG: "--long",
-    **{colour: f"--s{place}" for place, colour in enumerate(SERIES)},
-    **{colour: f"--p{place}" for place, colour in enumerate(PHASES)},
-}
+NAMED = {"ink": INK, "muted": MUTED, "rule": RULE, "card": CARD, "band": BAND}
+NAMED |= {"plain": PLAIN, "short": SHORT, "long": LONG}
+NAMED |= {f"s{place}": colour for place, colour in enumerate(SERIES)}
+NAMED |= {f"p{place}": colour for place, colour in enumerate(PHASES)}
+VARIABLES = {colour: f"--{name}" for name, colour in NAMED.items()}
 COLOUR_MAP = "cividis"
 TEXT, HEADING, LINE = 11.0, 24.0, 15.0
 WIDTH = 360.0
@@ -55,20 +47,19 @@ RC: Any = {
     "font.sans-serif": ["DejaVu Sans"],
     "text.color": INK,
     "text.parse_math": False,  # a name from a file may hold a dollar sign
-    "axes.axisbelow": True,
-    "axes.linewidth": 0.8,
-    "axes.unicode_minus": True,
     "grid.color": RULE,
-    "grid.linewidth": 0.8,
     **{f"axes.{part}color": MUTED for part in ("edge", "label")},
     **{f"{axis}tick.{part}": MUTED for axis in "xy" for part in ("color", "labelcolor")},
     **{f"{axis}tick.major.size": 3.0 for axis in "xy"},
+    **dict.fromkeys(("axes.linewidth", "grid.linewidth"), 0.8),
     **{f"{whole}.facecolor": "none" for whole in ("axes", "figure", "savefig")},
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.axisbelow", "axes.unicode_minus", "svg.image_inline"), True),
     "svg.fonttype": "none",
     "svg.hashsalt": "odedm",
-    "svg.image_inline": True,
 }
+KEY: Any = {"borderaxespad": 0.2, "borderpad": 0.0, "handlelength": 2.4, "columnspacing": 1.6, "labelspacing": 0.3}
+"""How tight the key above a picture is."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +73,20 @@ class Frame:
     top: float = 12.0
     bottom: float = 44.0
     scale: float = 1.25
+
+    def axes(self, figure: Figure) -> Axes:
+        """New axes inside the margins."""
+        wide, tall = self.width - self.left - self.right, self.height - self.top - self.bottom
+        box = (self.left / self.width, self.bottom / self.height, wide / self.width, tall / self.height)
+        return figure.add_axes(box)
+
+    def taller(self, room: float) -> Frame:
+        """With so much more room above the axes."""
+        return replace(self, height=self.height + room, top=self.top + room)
+
+    def with_key(self, entries: int, columns: int = 1) -> Frame:
+        """With room above the axes for a key of so many entries."""
+        return self.taller(16 * math.ceil(entries / columns))
 
 
 Paint = Callable[[Axes], None]
@@ -97,29 +102,27 @@ class Drawing:
 
     def svg(self) -> str:
         """A file of its own on white: editors and papers know nothing of the page's colours and headings."""
-        return _drawn(self._taller(), self._whole, facecolor="white")
+        return _drawn(*self._headed(), facecolor="white")
 
-    def png(self, scale: float = 3.0) -> bytes:
-        """The same in pixels, `scale` to the point."""
-        frame = self._taller()
-        return png(frame.width, frame.height, lambda figure: self._whole(_axes(figure, frame)), size=TEXT, scale=scale)
+    def png(self) -> bytes:
+        """The same in pixels, three to the point."""
+        frame, paint = self._headed()
+        return png(frame.width, frame.height, lambda figure: paint(frame.axes(figure)), size=TEXT, scale=3.0)
 
-    def _heading(self) -> list[str]:
-        """The title in as many lines as it needs."""
+    def _headed(self) -> tuple[Frame, Paint]:
+        """With the title above it in as many lines as it needs: on a page it is the panel's heading."""
         most = int((self.frame.width - 16) / (0.62 * TEXT))
-        return textwrap.wrap(printable(self.title, 4 * most), most)
+        lines = textwrap.wrap(printable(self.title, 4 * most), most)
+        room = HEADING + LINE * (len(lines) - 1) if lines else 0.0
+        frame = self.frame.taller(room)
 
-    def _taller(self) -> Frame:
-        lines = len(self._heading())
-        room = HEADING + LINE * (lines - 1) if lines else 0.0
-        return replace(self.frame, height=self.frame.height + room, top=self.frame.top + room)
+        def paint(axes: Axes) -> None:
+            for number, line in enumerate(lines):
+                place = (8 / frame.width, 1 - (0.6 * HEADING + LINE * number) / frame.height)
+                axes.figure.text(*place, line, weight="bold", va="center")
+            self.paint(axes)
 
-    def _whole(self, axes: Axes) -> None:
-        frame = self._taller()
-        for number, line in enumerate(self._heading()):  # as on the page, where it is the panel's heading
-            place = (8 / frame.width, 1 - (0.6 * HEADING + LINE * number) / frame.height)
-            axes.figure.text(*place, line, weight="bold", va="center")
-        self.paint(axes)
+        return frame, paint
 
 
 @dataclass(frozen=True)
@@ -143,65 +146,38 @@ def panel(
     return Panel(title, svg(frame, alt, paint), "", csv_text(columns, rows), Drawing(frame, title, paint))
 
 
-def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    r"""The data behind a picture; None becomes an empty cell.
-
-    >>> csv_text(["task", "mean"], [(1, 2.5), (2, None)])
-    'task,mean\n1,2.5\n2,\n'
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([float(cell) if isinstance(cell, np.floating) else cell for cell in row] for row in rows)
-    return text.getvalue()
-
-
 def svg(frame: Frame, alt: str, paint: Paint) -> str:
     """Paint one pair of axes and give it back as SVG to put inside a page."""
     return _tidy(_drawn(frame, paint), alt, frame)
 
 
 def _drawn(frame: Frame, paint: Paint, **how: Any) -> str:
-    with _new_figure(frame.width, frame.height) as figure:
-        paint(_axes(figure, frame))
-        content = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # the same runs give the same bytes
-        figure.savefig(content, format="svg", metadata=nothing, dpi=144, **how)  # for what is drawn in pixels
-    return content.getvalue()
-
-
-def _axes(figure: Figure, frame: Frame) -> Axes:
-    return figure.add_axes(
-        (
-            frame.left / frame.width,
-            frame.bottom / frame.height,
-            (frame.width - frame.left - frame.right) / frame.width,
-            (frame.height - frame.top - frame.bottom) / frame.height,
-        )
-    )
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # the same runs give the same bytes
+    how |= {"format": "svg", "metadata": nothing, "dpi": 144}  # the last for what is drawn in pixels
+    return _saved(frame.width, frame.height, lambda figure: paint(frame.axes(figure)), TEXT, **how).decode()
 
 
 def png(width: float, height: float, paint: Callable[[Figure], None], *, size: float, scale: float) -> bytes:
     """Paint a whole figure on white and give it back as PNG, `scale` pixels to the point."""
-    with _new_figure(width, height, size) as figure:
-        paint(figure)
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=72 * scale, metadata={"Software": None}, facecolor="white")
-    return content.getvalue()
+    how = {"format": "png", "metadata": {"Software": None}, "dpi": 72 * scale, "facecolor": "white"}
+    return _saved(width, height, paint, size, **how)
 
 
-@contextmanager
-def _new_figure(width: float, height: float, size: float = TEXT) -> Iterator[Figure]:
-    """A figure in this style, a point to the pixel, without touching pyplot or the caller's settings."""
+def _saved(width: float, height: float, paint: Callable[[Figure], None], size: float, **how: Any) -> bytes:
+    """A figure in this style as a file, a point to the pixel, without touching pyplot or the caller's settings."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError("Figures need matplotlib, which is not installed: pip install 'odedm[plot]'.") from error
+    content = io.BytesIO()
     with matplotlib.rc_context({**RC, "font.size": size, "legend.fontsize": size}), warnings.catch_warnings():
         # The browser has the glyphs that the measuring font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield Figure(figsize=(width / 72, height / 72), dpi=72)
+        figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+        paint(figure)
+        figure.savefig(content, **how)
+    return content.getvalue()
 
 
 def _tidy(drawn: str, alt: str, frame: Frame) -> str:
@@ -245,16 +221,7 @@ def finish(axes: Axes, *, grid: Literal["x", "y"], keys: int = 0, **properties: 
     axes.grid(axis=grid)
     axes.spines["left"].set_visible(grid == "y")
     if keys:
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0.0, 1.0),
-            ncols=keys,
-            borderaxespad=0.2,
-            borderpad=0.0,
-            handlelength=2.4,
-            columnspacing=1.6,
-            labelspacing=0.3,
-        )
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=keys, **KEY)
 
 
 def titled(what: str, title: str) -> str:
@@ -266,18 +233,11 @@ def titled(what: str, title: str) -> str:
     return f"{what}: {title}" if title else what
 
 
-def row_frame(
-    labels: Collection[str],
-    least: float,
-    *,
-    left: float = 8.0,
-    right: float = 14.0,
-    top: float = 6.0,
-    bottom: float = 46.0,
-) -> Frame:
+def row_frame(labels: Collection[str], least: float, **margins: float) -> Frame:
     """The frame of a panel with bars under labels, `least` pixels to the row where each label has one line."""
     pitch = least + 14.0 * max((wrapped(label).count("\n") for label in labels), default=0)
-    return Frame(WIDTH, top + bottom + pitch * len(labels), left, right, top, bottom, scale=1.45)
+    margins = {"left": 8.0, "top": 6.0, "bottom": 46.0} | margins
+    return Frame(WIDTH, margins["top"] + margins["bottom"] + pitch * len(labels), **margins, scale=1.45)
 
 
 def draw_bar(axes: Axes, place: int, length: float, *, full: bool, height: float) -> None:

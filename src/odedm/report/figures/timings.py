@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import cycle, product
+from itertools import cycle, pairwise, product
 from typing import Any
 
 import numpy as np
 
 from odedm.core.text import printable
 from odedm.report.figures import style
-from odedm.report.figures.curves import BASELINE_STROKE, STROKES, Curve, Stroke, draw_curve
+from odedm.report.figures.curves import BASELINE_STROKE, STROKES, Curve, draw_curves
 from odedm.report.figures.style import Array, Axes, Frame, Panel, finish, panel, row_frame, write_beside, write_over
 from odedm.report.groups import Group
 from odedm.report.statistics import estimate
@@ -31,8 +30,7 @@ def seconds_by_phase(groups: Sequence[Group]) -> Panel:
     """Mean wall seconds per run, stacked by phase, a bar per group."""
     means = _means(groups)
     labels = [group.label for group in groups]
-    keys = 16 * math.ceil(len(means) / 3)
-    frame = row_frame(labels, 46, right=54, top=8 + keys, bottom=44)
+    frame = row_frame(labels, 46, right=54, top=8, bottom=44).with_key(len(means), 3)
     totals = [number(float(total)) for total in sum(means.values(), np.zeros(len(groups)))]
     alt = "Mean seconds per run: " + "; ".join(f"{label} {n}" for label, n in zip(labels, totals, strict=True))
     rows = [(label, phase, mean[i]) for i, label in enumerate(labels) for phase, mean in means.items()]
@@ -140,37 +138,33 @@ def _times(plain: float, dac: float) -> str:
 
 
 def _panel(timings: Sequence[Timing], axis: str, title: str, dacs: Sequence[Dac]) -> Panel:
-    kinds: list[tuple[Dac, Stroke]] = [(None, BASELINE_STROKE), *zip(dacs, STROKES, strict=False)]
-    curves = [_curve(_name(dac), stroke, [t for t in timings if t.cell.dac == dac], axis) for dac, stroke in kinds]
-    curves = [curve for curve in curves if curve.x]
+    curves = []
+    for dac, stroke in [(None, BASELINE_STROKE), *zip(dacs, STROKES, strict=False)]:
+        seconds: dict[float, list[float]] = {}
+        for each in sorted(timings, key=lambda each: getattr(each.cell, axis)):
+            if each.cell.dac == dac:
+                seconds.setdefault(float(getattr(each.cell, axis)), []).append(each.seconds)
+        if seconds:
+            points = [estimate(own) for own in seconds.values()]
+            curves.append(Curve(_name(dac), _name(dac), stroke, list(seconds), points))
     ends = [f"{c.name} {_seconds(c.points[-1].mean)} at {axis} = {c.x[-1]:g}" for c in curves]
     head = ["distance", "dimension", "n", "k", "dac", "repeat", "seconds"]
-    rows = [(t.cell.distance, t.cell.dimension, t.cell.n, t.cell.k, _csv(t.cell.dac), t.repeat, t.seconds)
-            for t in timings]  # fmt: skip
-    keys = 16 * math.ceil(len(curves) / 2)
-    frame = Frame(style.WIDTH, 228 + keys, top=10 + keys, left=58)
+    rows = []
+    for each in timings:
+        how = "none" if each.cell.dac is None else "{}x{}".format(*each.cell.dac)
+        rows.append((each.cell.distance, each.cell.dimension, each.cell.n, each.cell.k, how, each.repeat, each.seconds))
+    frame = Frame(style.WIDTH, 228, top=10, left=58).with_key(len(curves), 2)
     alt = f"Seconds to choose. {title}: {'; '.join(ends)}."
     return panel(title, frame, alt, partial(_draw_runtime, curves=curves, words=AXES[axis]), head, rows)
 
 
-def _csv(dac: Dac) -> str:
-    return "none" if dac is None else f"{dac[0]}x{dac[1]}"
-
-
-def _curve(name: str, stroke: Stroke, timings: Sequence[Timing], axis: str) -> Curve:
-    seconds: dict[float, list[float]] = {}
-    for each in sorted(timings, key=lambda each: getattr(each.cell, axis)):
-        seconds.setdefault(float(getattr(each.cell, axis)), []).append(each.seconds)
-    return Curve(name, name, stroke, list(seconds), [estimate(own) for own in seconds.values()])
-
-
 def _draw_runtime(axes: Axes, *, curves: Sequence[Curve], words: str) -> None:
     axes.set(xscale="log", yscale="log")
-    for curve in curves:
-        draw_curve(axes, curve)
+    draw_curves(axes, curves)
     places = sorted({place for curve in curves for place in curve.x})
     axes.minorticks_off()
-    shown = [place for i, place in enumerate(places) if i == 0 or _apart(places, i)]
+    whole = np.log(places[-1] / places[0])  # a label has room beside the one before it, or is left out
+    shown = places[:1] + [here for last, here in pairwise(places) if np.log(here / last) > 0.1 * whole]
     axes.set_xticks(shown, [f"{place:g}" for place in shown])
     low, high = axes.get_ylim()
     steps = (1, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 1000 * low else (1,)
@@ -178,9 +172,3 @@ def _draw_runtime(axes: Axes, *, curves: Sequence[Curve], words: str) -> None:
     axes.set_yticks([tick for tick in ticks if low <= tick <= high])  # a range of less than ten has ticks too
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     finish(axes, grid="y", keys=2, xlabel=words, ylabel="seconds")
-
-
-def _apart(places: Sequence[float], i: int) -> bool:
-    """Whether a label has room beside the one before it, on a log scale."""
-    whole = np.log(places[-1] / places[0])
-    return bool(np.log(places[i] / places[i - 1]) > 0.1 * whole)

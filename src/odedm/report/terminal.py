@@ -1,0 +1,172 @@
+"""What is printed on a terminal: the table with its sentences, one run, and one row of its stream."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from odedm.core.text import printable
+from odedm.report.model import Cell, TableModel, caveats, model
+from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table, verdicts
+from odedm.report.tables import inside_word, to_csv, to_latex, to_markdown
+from odedm.report.wording import between, measured, number
+from odedm.results.folder import FinishedRun
+from odedm.results.result import Result
+
+NAME = (14, 30)
+"""The least and the most columns of a terminal that names of groups take."""
+MOST = 16
+"""Prototypes that are printed, the nearest first; the figure's data have all."""
+
+
+def _say(out: Console, line: str, *, soft_wrap: bool = False) -> None:
+    """A line as it is: names in it are no markup."""
+    out.print(line, markup=False, highlight=False, soft_wrap=soft_wrap)
+
+
+def print_table(table: Table, console: Console, form: str = "rich", *, most: int | None = None) -> None:
+    """Print the table on a console: for people, with up to `most` sentences about it, or as Markdown, CSV, LaTeX."""
+    if form != "rich":
+        console.file.write({"markdown": to_markdown, "csv": to_csv, "latex": to_latex}[form](table))
+        return
+    console.print(to_rich(table))
+    said = [*verdicts(table), *caveats(table)] if len(table.rows) > 1 else []
+    for sentence in said[:most]:
+        _say(console, sentence)
+    if most is not None and len(said) > most:
+        _say(console, f"… and {len(said) - most} more sentences in the report.")
+
+
+def to_rich(table: Table) -> ForTerminal:
+    """The table for a terminal of 80 columns or more, to be printed by rich; the paper's numbers stand below it."""
+    return ForTerminal(model(table))
+
+
+@dataclass(frozen=True)
+class ForTerminal:
+    """A table that puts errors and intervals beside the means, else under them, else errors alone: what fits first."""
+
+    model: TableModel
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        free = options.update(width=10_000)
+        wide, tightest = _summary(self.model, beside=True), _summary(self.model, beside=False, name=NAME[0])
+        if console.measure(wide, options=free).maximum <= options.max_width:
+            yield wide
+        else:
+            fits = console.measure(tightest, options=free).maximum <= options.max_width
+            yield _summary(self.model, beside=False, intervals=fits)
+        if self.model.printed:
+            yield ""
+            yield _beside_paper(self.model)
+
+
+def _new_table(*heads: str, name: int = NAME[1]) -> RichTable:
+    view = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    view.add_column(heads[0], overflow="fold", min_width=NAME[0], max_width=name)
+    for head in heads[1:]:
+        view.add_column(head, justify="right", no_wrap=True)
+    return view
+
+
+def _summary(model: TableModel, *, beside: bool, intervals: bool = True, name: int = NAME[1]) -> RichTable:
+    table = model.table
+    short = {ACC_MEAN.title: "mean\nACC", FORGETTING.title: "Forget-\nting"}
+    heads = [short.get(head, head) for head in map(table.title, NARROW)]
+    heads += [f"Change\n{table.title(metric)}" for metric in table.changes]
+    view = _new_table("Runs", "Seeds", *heads, name=name)
+    for line in model.lines:
+        style = "" if line.kind == "runs" else "italic"
+        cells = [Text(line.label, style=style), Text(str(len(line.seeds)))]
+        cells += [_value(line.cells[metric.key], beside=beside) for metric in NARROW]
+        cells += [_change(line.cells[metric.key], beside=beside, intervals=intervals) for metric in table.changes]
+        view.add_row(*cells)
+    return view
+
+
+def _value(cell: Cell, *, beside: bool) -> Text:
+    text = Text(number(cell.value.mean))
+    if cell.value.error is None:
+        return text
+    # Errors beside the means have room for 99.9, so that the means stand in line.
+    error = number(cell.value.error)
+    return text.append(f" ±{error:>4}" if beside else f"\n±{error}", style="dim")
+
+
+def _change(cell: Cell, *, beside: bool, intervals: bool) -> Text:
+    if cell.change is None:
+        return Text()
+    change = cell.change.estimate
+    text = Text(number(change.mean, sign=True), style="bold" if cell.clear else "")
+    if cell.interval is None:
+        return text
+    spread = between(cell.interval) if intervals else f"±{number(change.error or 0.0)}"
+    return text.append(f"{' ' if beside else chr(10)}{spread}", style="dim not bold")
+
+
+def _beside_paper(model: TableModel) -> RichTable:
+    """Ours beside the paper's, a row for each number that the paper has."""
+    view = _new_table("Beside the paper", "", "ours", "paper", "gap", "inside")
+    for line in model.lines:
+        for metric in model.printed:
+            cell = line.cells[metric.key]
+            if cell.paper is not None and cell.gap is not None:
+                words = [line.label, model.table.title(metric), measured(cell.value), measured(cell.paper)]
+                view.add_row(*map(Text, [*words, number(cell.gap, sign=True), inside_word(cell)]))
+    return view
+
+
+def print_run(result: Result, out: Console) -> None:
+    """Configuration, accuracy matrices, the memory's contents and provenance of one run, for a terminal."""
+    plan = result.experiment
+    method, memory, data = (printable(each) for each in (plan["method"], plan["memory"]["name"], plan["data"]))
+    accuracy = f"ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, Task-IL {result.task_il_last:.2f} %"
+    run = f"{method} with {memory} on {data}, seed {plan.get('seed')}"
+    _say(out, f"{run}: {accuracy}, forgetting {result.forgetting:.2f}")
+    for title, matrix in (("Class-IL", result.class_il), ("Task-IL", result.task_il)):
+        tasks = [f"task {j + 1}" for j in range(len(matrix))]
+        table = RichTable("after task", *tasks, "mean", title=f"{title} accuracy, %")
+        for i, row in enumerate(matrix):
+            learned = [f"{each:.1f}" for each in row] + [""] * (len(matrix) - 1 - i)
+            table.add_row(str(i + 1), *learned, f"{sum(row) / len(row):.1f}")
+        out.print(table)
+    table = RichTable("class", "short-term rows", "long-term rows", title="Memory at the end")
+    last = result.census[-1] if result.census else {}
+    for name, short, long in zip(result.classes, last.get("short", []), last.get("long", []), strict=False):
+        table.add_row(Text(printable(name)), str(short), str(long))
+    out.print(table)
+    for title, part in (("Experiment", plan), ("Seconds", result.seconds), ("Provenance", result.provenance)):
+        out.print(f"[bold]{title}[/]")
+        out.print_json(data=part)
+
+
+def show_row(run: FinishedRun, row: int, out: Console, *, as_json: bool = False, folder: Path | None = None) -> None:
+    """Tell what became of a row of the stream when its class was consolidated; with a folder, draw it there, too.
+
+    That is its distance to each prototype of its class, its rank among the candidates, and whether it was kept.
+    """
+    from odedm.report.figures.all_figures import save_figures
+    from odedm.report.figures.choices import sample_story, story_of_row
+
+    told = story_of_row(run, row)
+    if folder is not None:
+        save_figures({f"row-{row}": [sample_story(told)]}, folder)
+    if as_json:
+        out.file.write(json.dumps(asdict(told), indent=1) + "\n")
+        return
+    near, of = told.nearest_first, f"of {told.candidates}"
+    _say(out, f"{printable(told.name)}: {told.end}; one {of} candidates of its class for {len(near)} prototypes.")
+    table = RichTable("prototype", "distance", f"rank {of}", "kept", title="Nearest first")
+    for each in near[:MOST]:
+        table.add_row(str(each.prototype), f"{each.distance:.4g}", str(each.rank), "yes" if each.kept else "")
+    out.print(table)
+    if len(near) > MOST:
+        _say(out, f"… and {len(near) - MOST} prototypes farther away.")
+    if folder is not None:
+        _say(out, f"Drawn: {folder / f'row-{row}.png'}", soft_wrap=True)
