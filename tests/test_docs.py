@@ -177,3 +177,11 @@ def test_arguments_in_the_list_of_decisions_exist():
 
 def test_the_package_says_which_version_it_is():
     assert f"## {odedm.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {odedm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@every_page
+def test_targets_of_make_exist(page):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    code = [*spans(page.read_text()), *blocks(page.read_text())]
+    assert set(re.findall(r"\bmake ([a-z][a-z-]*)", " ".join(code))) <= targets
