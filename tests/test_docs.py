@@ -1,6 +1,7 @@
 """The pages speak of what is there: every path, module, option, value and key that they name exists."""
 
 import ast
+import inspect
 import re
 import tomllib
 from dataclasses import fields
@@ -185,3 +186,26 @@ def test_targets_of_make_exist(page):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     code = [*spans(page.read_text()), *blocks(page.read_text())]
     assert set(re.findall(r"\bmake ([a-z][a-z-]*)", " ".join(code))) <= targets
+
+
+CLASSES_OF_DATA = {"Reservoir", "Native", "ODEDM", "Dataset", "Stream", "Result", "Experiment"}
+FUNCTIONS = {"from_arrays", "open_data", "blobs", "shapes", "split", "select", "prototypes_per_class", "train"}
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES_OF_DATA | FUNCTIONS))
+def test_what_users_call_says_what_it_takes_and_shows_an_example(name):
+    """Every parameter stands under Args, or in the words of another one there; a function says what it returns."""
+    thing = getattr(odedm, name)
+    text = inspect.getdoc(thing)
+    assert ">>> " in text
+    assert "Args:\n" in text
+    assert name in CLASSES_OF_DATA or "Returns:\n" in text
+    taken = inspect.signature(thing).parameters if name in FUNCTIONS else {field.name for field in fields(thing)}
+    known = set() if name != "train" else {*settings_of(Experiment), "memory"} - {"data"}
+    own = text.split("Args:\n")[1]
+    assert [each for each in taken if each not in known and not re.search(rf"\b{each}\b", own)] == []
+
+
+@pytest.mark.parametrize("name", sorted({*odedm.__all__} - {"__version__", "Rows"}))
+def test_every_public_name_says_what_it_is(name):
+    assert len((inspect.getdoc(getattr(odedm, name)) or "").split()) >= 5

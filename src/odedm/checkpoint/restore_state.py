@@ -1,4 +1,4 @@
-"""Plain data back into living objects: into the memory they already have, so that whoever holds it sees it change."""
+"""Puts a stored state back into newly built objects, writing tensors in place so that others who hold them see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a user wants runs to be kept: how often stored, whether to go on, whether to replace what is finished."""
+"""How often a run's state is stored: the words of `--checkpoint` as data."""
 
 from __future__ import annotations
 

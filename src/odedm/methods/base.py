@@ -1,4 +1,4 @@
-"""What every method promises, and the update they all share."""
+"""The base class of every method, and the update they all share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run can find out beside its result, for those who want to look closer, and how it looks without a trace."""
+"""Collects features and how prototypes were chosen, for a run that is to keep them, without changing the run."""
 
 from __future__ import annotations
 
