@@ -7,12 +7,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 CODE := src tests benchmarks tools
 # further extras for the tests, each after a comma, e.g. EXTRAS=,ray,tensorboard; what is missing is skipped
 EXTRAS ?=
+# the versions that `make matrix` looks for
+PYTHONS := 3.11 3.12 3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lint types clean
+.PHONY: help demo test check format lint types pytest reference matrix matrix-full clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.demo ## Set up and run the demo: DER and DER++ with and without ODEDM, a table and a report
 	$(BIN)/odedm demo
@@ -32,6 +34,26 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
+
+pytest: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto
+
+reference: $(VENV)/.dev ## Write docs/reference.md from the settings and commands themselves
+	$(BIN)/python -m odedm.cli.reference > $(VENV)/reference.md
+	mv $(VENV)/reference.md docs/reference.md
+
+matrix: ## Run the tests under each installed Python of 3.11 to 3.13, and say which are missing
+	@tested=; failed=; \
+	for version in $(PYTHONS); do \
+		if ! python$$version -c '' 2>/dev/null; then echo "Python $$version: not installed, not tested"; continue; fi; \
+		echo "Python $$version: testing ..."; tested="$$tested $$version"; \
+		$(MAKE) --no-print-directory pytest PYTHON=python$$version VENV=.venv/python$$version || failed="$$failed $$version"; \
+	done; \
+	echo "Tested:$${tested:- nothing}. Failed:$${failed:- none}."; [ -n "$$tested" ] && [ -z "$$failed" ]
+
+# `make test` has every method with every memory, but of the pairs that are killed and go on every third alone
+matrix-full: $(VENV)/.dev ## Every method with every memory, in one go and killed and resumed, without exception
+	ODEDM_EVERYTHING=1 $(BIN)/python -m pytest -n auto tests/contracts tests/training/test_resume_matrix.py
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

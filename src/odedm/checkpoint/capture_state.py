@@ -1,4 +1,4 @@
-"""Copies the state of living objects into plain data: every tensor, generator and number below them, found by a walk.
+"""Captures the state of any object as plain data: every tensor, generator and number below it, found by a walk.
 
 A method or a memory says nothing of checkpoints: what it holds is walked. What the walk does not know is an error that
 names the place, so a new method can be incomplete here, but never silently.

@@ -1,4 +1,4 @@
-"""Puts captured state back into living objects, in place, so that whoever holds their tensors sees them change."""
+"""Puts a stored state back into newly built objects, writing tensors in place so that others who hold them see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a run's state is saved: after so many steps or seconds, after each task, or never."""
+"""How often a run's state is stored: the words of `--checkpoint` as data."""
 
 from __future__ import annotations
 

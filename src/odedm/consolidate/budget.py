@@ -8,11 +8,20 @@ from odedm.core.errors import UsageError
 
 
 def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1) -> int:
-    """How many prototypes each class pins when its task ends: F_k(ρ), halves rounded up.
+    """How many prototypes each class pins when its task ends: k = ρλ / ((n − 1) · |C_i|), halves rounded up.
 
-    ρ (`rho`) is the share of the memory's λ (`capacity`) rows that the long-term part holds in the end, n
-    (`tasks`) the tasks of the stream and |C_i| (`classes`) the classes of one task. The last task is never
-    consolidated, hence n − 1. Halves go up because Python's `round` would give 12 where the paper has 13.
+    The last task is never consolidated, hence n − 1. Halves go up because Python's `round` would give 12 where the
+    paper has 13.
+
+    Args:
+        rho: the share ρ of the memory's rows that the long-term part holds in the end, above 0 and up to 1.
+        capacity: rows in all (λ).
+        tasks: the n tasks of the stream.
+        classes: the |C_i| classes of one task.
+        rows_per_prototype: rows that each prototype keeps; the quotient is divided by it.
+
+    Returns:
+        k, 1 or more; what rounds to 0 is refused by an error that says which ρ or λ gives 1.
 
     >>> [prototypes_per_class(rho, 200, tasks=5, classes=2) for rho in (0.25, 0.50, 0.75)]
     [6, 13, 19]

@@ -67,13 +67,21 @@ def select(
     seed: int = 0,
     image_shape: tuple[int, ...] | None = None,
 ) -> Tensor | NDArray[np.int64]:
-    """Indices of distinct rows of `x` [n, ...] that stand for all of them: k prototypes, `rows_per_prototype` each.
+    """Choose rows of an array that stand for all of them: k prototypes, by k-means and the nearest rows to its centres.
 
-    `x` is a numpy array or a tensor of any real type; rows are flattened. `distance` is a name or an object,
-    `dac` a pair (clusters, depth), which uses the same distance, or a `Dac`. `image_shape` says that rows are
-    images, so that "sinkhorn" moves mass between pixels. The result is of the kind that was given, ordered by
-    prototype, and the same for the same seed. Fewer distinct rows than asked for: as many as there are. "sinkhorn"
-    reads rows as histograms, so rows that differ by a factor alone are the same to it; "l2" tells them apart.
+    Args:
+        x: rows [n, ...], a numpy array or a tensor of any real type; each row is flattened.
+        k: how many prototypes.
+        distance: a name in `odedm list distances`, or an object like those. "sinkhorn" reads rows as histograms, so
+            rows that differ by a factor alone are the same to it; "l2" tells them apart.
+        dac: a pair (clusters, depth) that narrows the rows down first, by the same distance; or a `Dac`; or None.
+        rows_per_prototype: rows that each prototype keeps.
+        image_shape: (c, h, w) where rows are images, so that "sinkhorn" moves mass between pixels.
+        seed: the same seed gives the same rows.
+
+    Returns:
+        Indices of distinct rows [k · rows_per_prototype], ordered by prototype, as an array or a tensor as `x` is. Of
+        fewer distinct rows than asked for, as many as there are.
 
     >>> import numpy as np
     >>> select(np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.1], [1.0, 0.0], [1.0, 0.2]]), k=2, distance="l2").tolist()

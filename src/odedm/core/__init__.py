@@ -1,1 +1,1 @@
-"""What every room stands on."""
+"""What all other rooms use: rows, the store, settings, the registry of names, files, generators, errors."""

@@ -1,4 +1,4 @@
-"""What a processor and a GPU are slow at: it decides how work is laid out, never what comes out."""
+"""Tells whether a device is slow at starting operations, by which work is laid out in larger or smaller pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One go at a job: hold its folder, go on from its last checkpoint, write its result, leave nothing else behind."""
+"""Does one job: locks its folder, goes on from its last checkpoint, trains, writes its result, clears up."""
 
 from __future__ import annotations
 

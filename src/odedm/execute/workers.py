@@ -1,4 +1,4 @@
-"""The engine of this machine: worker processes that take jobs over a pipe. One that dies is replaced, not mourned."""
+"""The engine of this machine: worker processes that take jobs over a pipe; one that dies is replaced."""
 
 from __future__ import annotations
 

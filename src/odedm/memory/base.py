@@ -1,4 +1,4 @@
-"""What every memory promises."""
+"""The interface of every memory."""
 
 from __future__ import annotations
 

@@ -78,6 +78,9 @@ class Reservoir:
 
     Args:
         capacity: rows in all (λ).
+
+    >>> Reservoir(200)
+    Reservoir(capacity=200)
     """
 
     capacity: int = described(**ROWS)
@@ -107,6 +110,9 @@ class Native:
     Args:
         capacity: rows in all (λ).
         policy: another policy in its place, by its name in `odedm list policies`.
+
+    >>> Native(200).resolve(StreamShape(tasks=5, classes_per_task=2), native="herded")
+    Native(capacity=200, policy='herded')
     """
 
     capacity: int = described(**ROWS)
@@ -144,7 +150,7 @@ class ODEDM:
         replay: how a method meets the long-term rows, a name in `odedm list replays`.
         gamma: weight of the auxiliary cross-entropy term.
         distance: by which rows are nearest to a prototype, a name in `odedm list distances`.
-        dac: clusters and depth of divide-and-conquer, or None for all candidates.
+        dac: a pair (clusters, depth) for divide-and-conquer, or None for all candidates.
         space: where rows are points, the network's "features" or "pixels".
         candidates: "task", all rows of the finished task as in the paper, or a number per class that counts inside λ.
         rows_per_prototype: rows that each prototype keeps.
@@ -152,7 +158,9 @@ class ODEDM:
         screen: converge only so many pairs for each prototype; None converges what can decide.
         short_policy: how short-term rows are chosen, the method's own ("native") or a name in `odedm list policies`.
         annotate: when logits of long-term rows are taken, at the task's "end" or as they arrived in the "stream".
-        epsilon, pair_epsilon, ground: those of the Sinkhorn distance.
+        epsilon: Sinkhorn's ε between clouds of rows, relative to their mean cost; 0.05 unless given.
+        pair_epsilon: the same between a row and a prototype; 0.1 unless given.
+        ground: Sinkhorn's ground cost, a name in `odedm list grounds`; "auto" unless given.
 
     >>> ODEDM(200, k=6).resolve(StreamShape(tasks=5, classes_per_task=2), native="reservoir").short_policy
     'reservoir'

@@ -1,4 +1,4 @@
-"""What every method promises, and the update they all share."""
+"""The base class of every method, and the update they all share."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Method(ABC):
     """
 
     native: ClassVar[str] = "reservoir"
-    """The memory policy the method was published with: a name in the catalogue's POLICIES."""
+    """The memory policy the method was published with: a name in `odedm.core.registry.POLICIES`."""
     mixes_memory: ClassVar[bool] = False
     """Whether stored rows are shuffled into the task's own rows when it begins (no replay draws then)."""
     capturable: ClassVar[bool] = False

@@ -1,1 +1,1 @@
-"""What we recommend, with the evidence."""
+"""Experiments that are ready to run: those of the demo."""

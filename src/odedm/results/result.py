@@ -71,15 +71,27 @@ def figures(class_il: Matrix, task_il: Matrix) -> dict[str, Any]:
 class Result:
     """One finished run, as its `result.json` holds it.
 
-    Attributes:
+    Args:
+        schema: the format of the file.
         experiment: the resolved plan; `Experiment.from_dict(result.experiment)` gives it back.
-        classes: class names in the order of their arrival.
-        class_il, task_il: accuracy (%) on tasks 0..i after task i, among all classes seen and within the task.
-        acc: mean of a row of `class_il` after each task; `acc_last`, `acc_mean`, `forgetting` and the others follow.
+        classes: the C class names in the order of their arrival.
+        class_il: accuracy (%) after each of T tasks among all classes seen: T rows, row i on tasks 0..i.
+        task_il: the same among the classes of each tested task alone.
+        acc: mean of each row of `class_il` [T]; `acc_last` is its last entry, `acc_mean` the mean of all.
+        task_il_last: mean of the last row of `task_il`.
+        forgetting_rate: 100 − `acc` [T], as the paper defines it.
+        forgetting: best past accuracy minus the final one, mean over earlier tasks.
+        backward_transfer: final accuracy minus the one right after learning a task, mean over earlier tasks.
         seconds: wall seconds by phase.
-        census: stored rows after each task, by part of the memory and class.
+        census: for each task, the rows stored after it, by part of the memory and class [C].
         provenance: versions, device, commit, checksum of the data.
         anytime: pairs of rows seen and mean accuracy over the tasks so far, where the run measured that.
+
+    >>> matrix = [[90.0], [50.0, 80.0]]
+    >>> shared = {"experiment": {}, "classes": [], "seconds": {}, "census": [], "provenance": {}}
+    >>> result = Result.measure(class_il=matrix, task_il=matrix, **shared)
+    >>> result.acc, result.acc_last, result.forgetting
+    ([90.0, 65.0], 65.0, 40.0)
     """
 
     schema: str

@@ -1,4 +1,4 @@
-"""Notices training that diverges: a loss or a weight that is not finite ends the run and says what to do."""
+"""Stops a run whose loss or weights become NaN or infinite, and says at which step and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evidence that a run can keep beside its result: features, and how prototypes were chosen; no number changes by it."""
+"""Collects features and how prototypes were chosen, for a run that is to keep them, without changing the run."""
 
 from __future__ import annotations
 

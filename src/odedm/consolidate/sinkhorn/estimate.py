@@ -1,4 +1,4 @@
-"""What transport will cost, for all pairs of histograms at once and without solving any."""
+"""Estimates transport costs of all pairs of histograms at once, without solving any."""
 
 from __future__ import annotations
 
