@@ -12,8 +12,10 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
-SCIENCE = {"rows", "memory", "methods", "consolidate", "nets", "core"}
-"""Rooms of the science: what is stored, learned and chosen."""
+SCIENCE = {"rows", "memory", "methods", "consolidate", "nets", "core/rows.py", "core/store.py"}
+"""Rooms and modules of the science: what is stored, learned and chosen."""
+CONFIGURATION = {"memory/settings.py"}
+"""Modules of those rooms that are not."""
 SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -54,7 +56,8 @@ def main() -> None:
         modules[room] += path.stem != "__init__"
         lines[room] += text.count("\n")
         code[room] += code_lines(text)
-        if parts[0].removesuffix(".py") in SCIENCE:
+        here = "/".join(parts)
+        if SCIENCE & {parts[0].removesuffix(".py"), here} and here not in CONFIGURATION:
             code["= science"] += code_lines(text)
         functions.append((*longest(text), str(path.relative_to(root))))
         sizes.append((text.count("\n"), str(path.relative_to(root))))
