@@ -9,10 +9,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from odedm.cli import console, results_command, run_command, study_command, tune_command
+from odedm.cli import console
 from odedm.cli.console import out, tell
 from odedm.cli.data_command import app as data_app
 from odedm.cli.options import opt
+from odedm.cli.results_command import diff, report, show, verify
+from odedm.cli.run_command import demo, resume, run
+from odedm.cli.study_command import study
+from odedm.cli.tune_command import tune
 from odedm.core import registry
 from odedm.core.errors import choose
 from odedm.core.version import __version__
@@ -26,10 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-run_command.register(app)
-results_command.register(app)
-study_command.register(app)
-tune_command.register(app)
+for command in (demo, run, resume, report, show, verify, diff, study, tune):
+    app.command()(command)
 app.add_typer(data_app, name="data")
 
 LISTS: dict[str, dict[str, Any]] = {

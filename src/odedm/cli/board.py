@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, TaskID, TimeElapsedColumn
 
+from odedm.cli.console import bars, err
 from odedm.core.text import printable
 from odedm.execute.eta import in_words
 from odedm.execute.job import Job
-from odedm.execute.observers import Observer
+from odedm.execute.observers import Observer, listeners
 from odedm.results.result import Result
 
 EVERY = 10.0
 """Seconds between two lines where there is no terminal to redraw."""
 LONGEST = 2000
+Listen = tuple[Path | None, Path | None]
+"""Where to write what happens, as JSON lines and as TensorBoard's logs."""
 
 
 @dataclass
@@ -47,6 +52,17 @@ class Best:
         return f"best so far {self.titles[mark]}: ACC {sum(own) / len(own):.1f} % ({seeds})"
 
 
+@contextmanager
+def watched(total: int, done: int, listen: Listen, *, quiet: bool = False) -> Iterator[tuple[Board, list[Observer]]]:
+    """A board on the error stream, and it with whoever else is to listen to the jobs of the block."""
+    with ExitStack() as stack:
+        listening = listeners(*listen)
+        for each in listening:
+            stack.callback(each.close)
+        board = stack.enter_context(Board(err, total, done, quiet=quiet))
+        yield board, [board, *listening]
+
+
 class Board(Observer):
     """Bars in a terminal, else a line now and then: what is done, running and failed, time left, the best so far."""
 
@@ -66,15 +82,7 @@ class Board(Observer):
         self._bars: dict[str, TaskID] = {}
         self._line_at = now() + EVERY / 2
         self._left: float | None = None
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
+        self.bar = bars(console, 24, MofNCompleteColumn(), TimeElapsedColumn(), hidden=quiet)
         self.overall = self.bar.add_task("", total=total, completed=done)
 
     def __enter__(self) -> Board:

@@ -7,11 +7,11 @@ import json
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
 from odedm.core.errors import UsageError
 from odedm.core.text import printable
@@ -69,10 +69,7 @@ def _say_error(sentence: str) -> None:
     say(sentence)
 
 
-def print_runs(folders: list[Path], form: str = "rich") -> None:
-    """Finished runs side by side, as a table on standard output."""
-    from odedm.report.load import load
-    from odedm.report.summary import summarise
-    from odedm.report.terminal import print_table
-
-    print_table(summarise(load(folders)), out, form)
+def bars(screen: Console, width: int, *columns: ProgressColumn, hidden: bool = False) -> Progress:
+    """Bars of work that goes on, each with what it is and some columns; on a terminal alone."""
+    shown = (TextColumn("{task.description}"), BarColumn(bar_width=width), *columns)
+    return Progress(*shown, console=screen, transient=True, disable=hidden or not screen.is_terminal)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from odedm.cli import console
-from odedm.cli.console import err, out, tell, tell_json
+from odedm.cli.console import bars, err, out, tell, tell_json
 from odedm.cli.options import AsJson, opt
 from odedm.core.errors import UsageError, choose
 from odedm.core.registry import DATASETS
@@ -40,24 +39,16 @@ guarded = console.guarded("Nothing half-made was left behind; a download goes on
 
 
 @contextmanager
-def progress(screen: Console = err) -> Iterator[Watch]:
+def progress() -> Iterator[Watch]:
     """A bar on a terminal, silence elsewhere, for whatever reports (what, done, total)."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=28),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=screen,
-        transient=True,
-        disable=not screen.is_terminal,
-    )
-    tasks: dict[str, int] = {}
+    share = TextColumn("{task.percentage:>3.0f} %")
+    bar = bars(err, 28, share, TimeElapsedColumn(), TimeRemainingColumn())
+    tasks: dict[str, TaskID] = {}
 
     def watch(what: str, done: int, total: int) -> None:
         if what not in tasks:
             tasks[what] = bar.add_task(what, total=total)
-        bar.update(tasks[what], completed=done, total=total)  # type: ignore[arg-type]
+        bar.update(tasks[what], completed=done, total=total)
 
     with bar:
         yield watch
@@ -198,18 +189,6 @@ def show(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         sys.stdout.write(manifest.to_json())
         return
-    _print(manifest)
-
-
-def _done(manifest: Manifest) -> None:
-    skipped = f" {manifest.skipped} other files were skipped." if manifest.skipped else ""
-    tell(f"Imported '{manifest.name}': {_about(manifest)}{skipped}")
-    tell(f"Use it: odedm run --data {manifest.name} --tasks {manifest.tasks}")
-
-
-def _print(manifest: Manifest) -> None:
-    from odedm.data import cache
-
     names = ", ".join(manifest.class_names[:10]) + (" …" if len(manifest.class_names) > 10 else "")
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     rows = {
@@ -230,6 +209,12 @@ def _print(manifest: Manifest) -> None:
     for each, value in rows.items():
         table.add_row(f"[bold]{each}[/]", value)
     out.print(table, highlight=False)
+
+
+def _done(manifest: Manifest) -> None:
+    skipped = f" {manifest.skipped} other files were skipped." if manifest.skipped else ""
+    tell(f"Imported '{manifest.name}': {_about(manifest)}{skipped}")
+    tell(f"Use it: odedm run --data {manifest.name} --tasks {manifest.tasks}")
 
 
 def _numbers(values: tuple[float, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,8 @@ from odedm.training.experiment import Experiment
 
 SPELLING = {"options": "--set", "net_options": "--net-option"}
 """Options that are not spelled as their settings."""
-
+TABLES = {"options": ("method", "hyper-parameter"), "net_options": ("net", "net option")}
+"""Settings that are values by name: whose they are, and what one of them is called."""
 METAVARS: dict[type, str] = {Whole: "N", Number: "X", OneOf: "NAME", Flag: " "}
 """What stands for a value in help."""
 PANELS = ("What", "Stream", "Method", "Memory", "ODEDM", "Choices", "Protocol", "Run", "How", "Observe", "Where")
@@ -147,24 +149,15 @@ def pairs(flag: str, what: str, given: Sequence[str]) -> dict[str, str]:
 def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Experiment:
     """The experiment that was asked for; `before` is a described one whose settings hold where nothing was given."""
     own = {name: value for name, value in given.items() if name in settings_of(Experiment)}
-    if "options" in own:
-        own["options"] = pairs("--set", "hyper-parameter", own["options"])
-    if "net_options" in own:
-        own["net_options"] = pairs("--net-option", "net option", own["net_options"])
+    for table, (_, what) in TABLES.items():
+        if table in own:
+            own[table] = pairs(SPELLING[table], what, own[table])
     if before is None:
         return Experiment(memory_from(given), **own)
-    plain = dict(before)
-    if "method" in own and own["method"] != plain.get("method"):
-        plain["options"] = {}  # those of another method
-    if "net" in own and own["net"] != plain.get("net"):
-        plain["net_options"] = {}
-    for table in ("options", "net_options"):
-        own[table] = {**plain.get(table, {}), **own.get(table, {})}
-    memory = plain["memory"]
-    described = Experiment.from_dict({**plain, **own, "memory": memory})
-    return Experiment(
-        memory_from(given, memory), **{name: getattr(described, name) for name in settings_of(Experiment)}
-    )
+    for table, (owner, _) in TABLES.items():
+        kept = {} if own.get(owner, before.get(owner)) != before.get(owner) else before.get(table, {})
+        own[table] = {**kept, **own.get(table, {})}  # not those of another method or net
+    return replace(Experiment.from_dict({**before, **own}), memory=memory_from(given, before["memory"]))
 
 
 def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> MemorySettings:

@@ -27,12 +27,6 @@ guarded = console.guarded("Nothing was changed.")
 Run = Annotated[Path, typer.Argument(help="A run's folder.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Make the commands those of an app."""
-    for command in (report, show, verify, diff):
-        app.command()(command)
-
-
 @guarded
 def report(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
@@ -51,7 +45,10 @@ def report(
     writable_folder(out_file.parent)
     if out_file.is_dir():
         raise UsageError(f"'{out_file}' is a folder; --out takes the page's file name, e.g. report.html.")
-    table, timed = report_on(paths, out_file, forms[0] if forms else "rich")
+    from odedm.report.load import gather
+
+    table, timed = gather(paths)
+    tell_report(table, timed, out_file, forms[0] if forms else "rich")
     if figures is not None:
         from odedm.report.figures.all_figures import report_figures, save_figures
 
@@ -59,21 +56,20 @@ def report(
         say(f"Figures: {len(written)} files in {figures}")
 
 
-def report_on(paths: Sequence[Path], page: Path, form: str = "rich") -> tuple[Summary, list[Measured]]:
-    """Print the table of the runs at or below some paths, and write the page."""
+def tell_report(
+    table: Summary, timed: Sequence[Measured], page: Path, form: str = "rich", *, most: int | None = None
+) -> None:
+    """Print the table of runs, with up to `most` sentences about it, and what was timed; write the page."""
     from odedm.report.figures.timings import runtime_sentences
-    from odedm.report.load import gather
     from odedm.report.page import save_page
     from odedm.report.terminal import print_table
 
-    table, timed = gather(paths)
     if table.rows:
-        print_table(table, out, form)
+        print_table(table, out, form, most=most)
     for sentence in runtime_sentences(timed) if form == "rich" else ():
         tell(sentence)
     save_page(table, timed, page)
     say(f"Report: {page}")
-    return table, timed
 
 
 @guarded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +11,8 @@ import typer
 
 from odedm.checkpoint.schedule import Schedule
 from odedm.cli import console
-from odedm.cli.board import Board
-from odedm.cli.console import err, print_runs, say, tell, tell_json
+from odedm.cli.board import Listen, watched
+from odedm.cli.console import out, say, tell, tell_json
 from odedm.cli.data_command import import_if_path
 from odedm.cli.options import Checkpoints, Events, Given, Logs, experiment_from, opt, with_settings
 from odedm.core.configuration import settings_of
@@ -23,7 +22,6 @@ from odedm.core.registry import MEMORIES
 from odedm.execute.attempt import discard_leftover
 from odedm.execute.engine import Placement
 from odedm.execute.job import Job, RunOptions
-from odedm.execute.observers import listeners
 from odedm.execute.planning import PlannedJobs, below, finished, plan_jobs, unfinished_runs
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.memory.settings import KINDS
@@ -36,13 +34,6 @@ MOST_SEEDS = 10_000
 GOES_ON = "Finished runs are kept; the same command goes on where the others stopped."
 
 guarded = console.guarded(GOES_ON)
-
-
-def register(app: typer.Typer) -> None:
-    """Make the commands those of an app."""
-    app.command("demo")(demo)
-    app.command("run")(run)
-    app.command("resume")(resume)
 
 
 @guarded
@@ -77,7 +68,7 @@ def run(
     plans = [plan.with_seed(plan.seed + each) for each in range(seeds)]
     placement = Placement(**_of(given, Placement))
     planned = plan_jobs(plans, below(out_folder), placement, options)
-    launch(planned, placement, quiet=as_json, writable=out_folder, events=events, tensorboard=tensorboard)
+    launch(planned, placement, (events, tensorboard), quiet=as_json, writable=out_folder)
     _show(planned.jobs, as_json=as_json)
 
 
@@ -100,7 +91,7 @@ def resume(
     runs = unfinished_runs(paths)
     folders = iter(runs)
     planned = plan_jobs(list(runs.values()), lambda _: next(folders), placement, options)
-    launch(planned, placement, quiet=as_json, events=events, tensorboard=tensorboard)
+    launch(planned, placement, (events, tensorboard), quiet=as_json)
     _show(planned.jobs, as_json=as_json)
 
 
@@ -113,25 +104,25 @@ def demo(
     fresh: Annotated[bool, opt("Train again what is finished, from the start.", None, "--fresh")] = False,
 ) -> None:
     """DER and DER++ with and without ODEDM on embedded images: a table and a report in minutes."""
-    from odedm.cli.results_command import report_on
+    from odedm.cli.results_command import tell_report
     from odedm.recipes.demo import demo as recipe
+    from odedm.report.load import gather
 
     writable_folder(out_folder)
     planned = plan_jobs(recipe(seeds), below(out_folder), options=RunOptions(overwrite=fresh, fresh=fresh))
     rows = planned.jobs[0].experiment.memory.capacity
     say(f"{len(planned.jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
     launch(planned, Placement(**given))
-    report_on([job.folder for job in planned.jobs], out_folder / "report.html")
+    tell_report(*gather([job.folder for job in planned.jobs]), out_folder / "report.html")
 
 
 def launch(
     planned: PlannedJobs,
     placement: Placement,
+    listen: Listen = (None, None),
     *,
     quiet: bool = False,
     writable: Path | None = None,
-    events: Path | None = None,
-    tensorboard: Path | None = None,
 ) -> None:
     """Do all jobs that are not finished already, with a board; an error names those that failed.
 
@@ -148,14 +139,10 @@ def launch(
         _say_unobserved(list(done.values()))
     if not todo:
         return
-    with ExitStack() as stack:
-        listening = listeners(events, tensorboard)
-        for each in listening:
-            stack.callback(each.close)
+    with watched(len(planned.jobs), len(done), listen, quiet=quiet) as (_, observers):
         if writable is not None:
             writable_folder(writable)
-        board = stack.enter_context(Board(err, len(planned.jobs), len(done), quiet=quiet))
-        summary = run_jobs(todo, planned.data, placement, [board, *listening])
+        summary = run_jobs(todo, planned.data, placement, observers)
     if summary.failed:
         raise UsageError(_failures(todo, summary))
 
@@ -197,10 +184,14 @@ def _say_unobserved(done: Sequence[tuple[Job, Result]]) -> None:
 
 
 def _show(jobs: Sequence[Job], *, as_json: bool) -> None:
+    from odedm.report.load import load
+    from odedm.report.summary import summarise
+    from odedm.report.terminal import print_table
+
     if as_json:
         tell_json([{"folder": str(job.folder), **Result.load(job.folder / FILE).to_dict()} for job in jobs])
         return
-    print_runs([job.folder for job in jobs])
+    print_table(summarise(load([job.folder for job in jobs])), out)
     for folder in dict.fromkeys(job.folder.parent for job in jobs):
         tell(f"Results: {folder}")
         tell(f"Report:  odedm report {shlex.quote(str(folder))}")

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odedm.cli import console
-from odedm.cli.board import Board
-from odedm.cli.console import SOME_FAILED, err, out, say, tell
+from odedm.cli.board import watched
+from odedm.cli.console import SOME_FAILED, err, say, tell
 from odedm.cli.options import Events, Given, Logs, opt, with_settings
+from odedm.cli.results_command import tell_report
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
 from odedm.execute.engine import Placement, lanes_here
 from odedm.execute.eta import in_words, parse_time
-from odedm.execute.observers import listeners
 from odedm.study.identity import REUSE
 from odedm.study.ledger import Ledger
 from odedm.study.paper_studies import READY, ready
@@ -28,7 +27,6 @@ from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
 if TYPE_CHECKING:
-    from odedm.execute.job import Job
     from odedm.execute.scheduler import Summary
     from odedm.study.dac_timing_plan import Measured, TimingCell
     from odedm.study.session import StudyStatus
@@ -40,11 +38,6 @@ PLACE = ("device", "threads")
 """Settings of an experiment that say where it runs; a study has them for all of its runs."""
 
 guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
-
-
-def register(app: typer.Typer) -> None:
-    """Make the command one of an app."""
-    app.command("study")(study)
 
 
 def session_from(given: Given, folder: Path, reuse: str = "version") -> Session:
@@ -107,9 +100,13 @@ def study(
             + (f", {timings} timings of DAC" if timings else "")
             + f". Folder: {ledger.folder}"
         )
-        until = deadline(seconds)
-        summary = _run(session, status, jobs, until, events, tensorboard)
-        trouble = _time(session, status, until) if timings else ""  # by itself: nothing else runs any more
+        until, done = deadline(seconds), status.done()
+        with watched(len(done) + len(jobs), len(done), (events, tensorboard)) as (board, observers):
+            for job, run in done:
+                board.best.add(job, run.result)
+            summary = session.run(jobs, planned, observers, status.times(), until=until)
+        # by itself: nothing else runs any more
+        trouble = _time(session, status.timed, until) if status.timed and timings else ""
         status = session.status(plan, planned)
         _report(status, ledger.folder)
     _conclude(status, summary, trouble, retry=retry)
@@ -131,26 +128,6 @@ def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], 
         own = plan.select or Selection()
         plan = dataclasses.replace(plan, select=dataclasses.replace(own, tasks=select_on) if select_on else None)
     return plan
-
-
-def _run(
-    session: Session,
-    status: StudyStatus,
-    jobs: Sequence[Job],
-    until: float | None,
-    events: Path | None,
-    tensorboard: Path | None,
-) -> Summary:
-    """Do the work, with a board on the error stream and whoever else listens."""
-    done = status.done()
-    with ExitStack() as stack:
-        listening = listeners(events, tensorboard)
-        for each in listening:
-            stack.callback(each.close)
-        board = stack.enter_context(Board(err, len(done) + len(jobs), len(done)))
-        for job, run in done:
-            board.best.add(job, run.result)
-        return session.run(jobs, status.planned, [board, *listening], status.times(), until=until)
 
 
 def _say_plan(status: StudyStatus, session: Session) -> None:
@@ -199,17 +176,15 @@ def _timings(timed: Measured) -> str:
     return f"{total} of DAC with and without, {total - len(left)} done; {time_left}"
 
 
-def _time(session: Session, status: StudyStatus, until: float | None) -> str:
+def _time(session: Session, timed: Measured, until: float | None) -> str:
     """Measure what the study times; a sentence where that failed, and the study's report is written all the same."""
-    if status.timed is None:
-        return ""
     with err.status("Timing divide-and-conquer") as line:
 
         def tell_next(left: int, cell: TimingCell) -> None:
             line.update(f"Timing divide-and-conquer: {left} left · {cell.title}")
 
         try:
-            session.time_choices(status.timed, until=until, tell=tell_next)
+            session.time_choices(timed, until=until, tell=tell_next)
         except UsageError as error:
             return str(error)
     return ""
@@ -217,26 +192,18 @@ def _time(session: Session, status: StudyStatus, until: float | None) -> str:
 
 def _report(status: StudyStatus, folder: Path) -> None:
     """The table here, and the page and the tables in the study's folder."""
-    from odedm.report.figures.timings import runtime_sentences
     from odedm.report.load import find_timings, load
-    from odedm.report.page import render
     from odedm.report.summary import Table, summarise
     from odedm.report.tables import to_csv, to_latex, to_markdown
-    from odedm.report.terminal import print_table
 
     done = [run.folder for run in status.runs.done.values()]
     timed = find_timings([folder])
     if not done and not timed:
         return
     table = summarise(load(done)) if done else Table(())
-    if done:
-        print_table(table, out, most=MOST_SAID)
-        for name, text in {"md": to_markdown(table), "csv": to_csv(table), "tex": to_latex(table)}.items():
-            write_text(folder / f"table.{name}", text)
-    for sentence in runtime_sentences(timed):
-        tell(sentence)
-    write_text(folder / "report.html", render(table, timed))
-    say(f"Report: {folder / 'report.html'}")
+    for name, form in {"md": to_markdown, "csv": to_csv, "tex": to_latex}.items() if done else ():
+        write_text(folder / f"table.{name}", form(table))
+    tell_report(table, timed, folder / "report.html", most=MOST_SAID)
 
 
 def _conclude(status: StudyStatus, summary: Summary, trouble: str, *, retry: bool) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from odedm.cli import console
 from odedm.cli.board import Board
 from odedm.cli.console import SOME_FAILED, err, out, say, tell_json
-from odedm.cli.options import Given, opt, with_settings
+from odedm.cli.options import Given, experiment_from, opt, with_settings
 from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
@@ -33,11 +33,6 @@ guarded = console.guarded("Trials that are over are kept, and the same command g
 RATES = "0.01,0.03,0.1,0.3"
 SHARED = ("data", "method", "setting", "batch", "net")
 """Settings that both sides of a contest have in common."""
-
-
-def register(app: typer.Typer) -> None:
-    """Make the command one of an app."""
-    app.command("tune")(tune)
 
 
 @guarded
@@ -68,9 +63,7 @@ def tune(
     from odedm.study import tuning
 
     select = Selection(first_tasks, share, tuple(range(first_seed, first_seed + seeds)))
-    shared = {name: given.pop(name) for name in (*SHARED, "capacity") if name in given}
-    memory = ODEDM(**{name: shared.pop(name) for name in ("capacity",) if name in shared})
-    plan = Experiment(memory, **shared)
+    plan = experiment_from({name: given.pop(name) for name in (*SHARED, "capacity") if name in given})
     same: dict[str, Any] = {name: (getattr(plan, name),) for name in SHARED} | {"capacity": (plan.memory.capacity,)}
     options = {plan.method: _choices(lr, set_ or [])}
     plain = Grid({**same, "memory": (PLAIN,)}, options)
