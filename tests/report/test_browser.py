@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from report_runs import Fabricate
 
-from odedm.report.page import write_page
+from odedm.report.load import gather
+from odedm.report.page import save_page
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not on the PATH")
@@ -24,7 +25,8 @@ QUIET = (
 def report(fabricate: Fabricate, tmp_path: Path) -> Path:
     """A page with three groups whose accuracy is not in the order of their names."""
     methods = {"er": 30.0, "der": 50.0, "derpp": 40.0}
-    return write_page([fabricate(name, "reservoir", acc=acc) for name, acc in methods.items()], tmp_path / "page.html")
+    folders = [fabricate(name, "reservoir", acc=acc) for name, acc in methods.items()]
+    return save_page(*gather(folders), tmp_path / "page.html")
 
 
 def shown(page: Path, tmp_path: Path) -> str:

@@ -21,6 +21,7 @@ from odedm.report.figures.matrices import accuracy_matrices
 from odedm.report.figures.memory_contents import final_census
 from odedm.report.figures.pictures import long_term_pictures
 from odedm.report.figures.readme import readme_figure
+from odedm.report.load import gather
 from odedm.report.tables import to_csv, to_markdown
 from odedm.results.folder import MEMORY_FILE
 
@@ -66,7 +67,7 @@ def outline(text: str) -> Outline:
 
 
 def written(tmp_path: Path, *folders: Path) -> str:
-    return page.write_page(folders, tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    return page.save_page(*gather(folders), tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def full(fabricate: Fabricate) -> list[Path]:
@@ -148,8 +149,8 @@ def test_a_choice_of_rho_is_marked_in_the_page(fabricate: Fabricate, tmp_path: P
 
 def test_page_is_the_same_every_time(fabricate: Fabricate, tmp_path: Path) -> None:
     folders = full(fabricate)
-    first = page.write_page(folders, tmp_path / "a.html").read_bytes()
-    second = page.write_page(list(reversed(folders)), tmp_path / "b.html").read_bytes()
+    first = page.save_page(*gather(folders), tmp_path / "a.html").read_bytes()
+    second = page.save_page(*gather(list(reversed(folders))), tmp_path / "b.html").read_bytes()
     assert first == second
 
 
@@ -310,11 +311,11 @@ def test_missing_matplotlib_names_the_extra(
     folder = fabricate()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r"pip install 'odedm\[plot\]'"):
-        page.write_page([folder], tmp_path / "report.html")
+        page.save_page(*gather([folder]), tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
     assert to_markdown(table_of(folder))
 
 
 def test_a_folder_is_not_a_file_to_write(fabricate: Fabricate, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder"):
-        page.write_page([fabricate()], tmp_path)
+        page.save_page(*gather([fabricate()]), tmp_path)

@@ -14,6 +14,7 @@ from rich.console import Console
 from odedm.core.errors import UsageError
 from odedm.report import tables, terminal
 from odedm.report.load import load
+from odedm.report.model import model
 from odedm.report.summary import ACC_LAST, METRICS, TOLD, Table, summarise, verdicts
 from odedm.report.wording import number
 from odedm.results.folder import FILE
@@ -230,7 +231,7 @@ def test_csv_can_be_read_back_in_full_precision(fabricate: Fabricate) -> None:
 
 def printed(table: Table, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(terminal.to_rich(table))
+    console.print(terminal.ForTerminal(model(table)))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 

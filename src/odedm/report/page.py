@@ -22,7 +22,6 @@ from odedm.report.figures.choices import story_source
 from odedm.report.figures.matrices import colour_bar
 from odedm.report.figures.timings import runtime_sentences
 from odedm.report.groups import Group, method_name
-from odedm.report.load import gather
 from odedm.report.model import caveats, model
 from odedm.report.summary import METRICS, TOLD, Metric, Row, Table, doubt, gaps, verdict
 from odedm.report.tables import to_csv, to_latex, to_markdown
@@ -36,13 +35,8 @@ DRAWN = 32
 """How many groups have pictures of their own; with more a page becomes too heavy to send around."""
 
 
-def write_page(folders: Sequence[Path], out: Path) -> Path:
-    """Write the report on every run at or below `folders` to the file `out`, whole or not at all."""
-    return save_page(*gather(folders), out)
-
-
 def save_page(table: Table, timed: Sequence[Measured], out: Path) -> Path:
-    """Write the report on runs and timings that were read already."""
+    """Write the report on runs and timings to the file `out`, whole or not at all."""
     if out.is_dir():
         raise UsageError(f"'{out}' is a folder. Give the file to write, e.g. {out / 'report.html'}.")
     text = render(table, timed)

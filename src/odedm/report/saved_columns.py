@@ -25,8 +25,6 @@ from odedm.report.groups import Group
 from odedm.results.folder import EVIDENCE_FILE, MEMORY_FILE, FinishedRun, read_columns
 
 Array = NDArray[Any]
-CHOICE = ("choice.index", "choice.label", "choice.kept", "choice.distance")
-FEATURES = ("feature.data", "feature.memory")
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +75,8 @@ def read_kept(run: FinishedRun) -> Kept | str:
     if "image" not in found or found["image"].ndim != 4:
         return "The rows of this memory are vectors, not images, so there are no pictures to show."
     image, label, task, prototype = (found[name] for name in names)
-    if not are_pictures(image, label, task, prototype):
+    eight_bits = image.dtype == np.uint8 and image.shape[1] in (1, 3) and min(image.shape[2:]) > 0
+    if not eight_bits or any(column.shape != (len(image),) for column in (label, task, prototype)):
         return "The saved memory does not hold 8-bit grey or colour images with a label, a task and a prototype each."
     rows = sorted(np.flatnonzero(prototype >= 0).tolist(), key=lambda i: (task[i], label[i], prototype[i], i))
     return Kept(image[rows], label[rows], task[rows]) if rows else "This memory holds no long-term row."
-
-
-def are_pictures(image: Array, *columns: Array) -> bool:
-    """Whether these are 8-bit grey or colour images [rows, channels, height, width] with a row of each column each."""
-    sound = image.ndim == 4 and image.shape[1] in (1, 3) and image.dtype == np.uint8 and min(image.shape[2:]) > 0
-    return sound and all(column.shape == (len(image),) for column in columns)

@@ -35,7 +35,7 @@ def print_table(table: Table, console: Console, form: str = "rich", *, most: int
     if form != "rich":
         console.file.write({"markdown": to_markdown, "csv": to_csv, "latex": to_latex}[form](table))
         return
-    console.print(to_rich(table))
+    console.print(ForTerminal(model(table)))
     said = [*verdicts(table), *caveats(table)] if len(table.rows) > 1 else []
     for sentence in said[:most]:
         _say(console, sentence)
@@ -43,14 +43,12 @@ def print_table(table: Table, console: Console, form: str = "rich", *, most: int
         _say(console, f"… and {len(said) - most} more sentences in the report.")
 
 
-def to_rich(table: Table) -> ForTerminal:
-    """The table for a terminal of 80 columns or more, to be printed by rich; the paper's numbers stand below it."""
-    return ForTerminal(model(table))
-
-
 @dataclass(frozen=True)
 class ForTerminal:
-    """A table that puts errors and intervals beside the means, else under them, else errors alone: what fits first."""
+    """A table that puts errors and intervals beside the means, else under them, else errors alone: what fits first.
+
+    It is for a terminal of 80 columns or more, to be printed by rich; the paper's numbers stand below it.
+    """
 
     model: TableModel
 

@@ -12,8 +12,8 @@ from odedm.core.errors import UsageError
 from odedm.core.text import printable
 from odedm.report.figures.style import Array, Axes, Panel, draw_bar, finish, panel, row_frame, write_over
 from odedm.report.groups import Group
-from odedm.report.saved_columns import CHOICE, first_evidence, read_evidence
-from odedm.results.folder import EVIDENCE_FILE, FinishedRun
+from odedm.report.saved_columns import first_evidence, read_evidence
+from odedm.results.folder import CHOICE, EVIDENCE_FILE, FinishedRun
 
 MOST = 16
 """Prototypes that are drawn, the nearest first."""
@@ -134,14 +134,11 @@ def story_of_row(run: FinishedRun, index: int) -> Story:
             f"Row {index} was no candidate of any consolidation of '{run.folder}': it is of the last task, or was left "
             f"out when its class was narrowed down, or there is no such row. {_examples(rows, kept)}"
         )
-    own = int(label[places[0]])
-    rivals = np.flatnonzero(label == own)
-    known = ~np.isnan(distance[rivals]).any(axis=0)
-    winners = [np.flatnonzero(kept[rivals] == j) for j in np.flatnonzero(known)]
-    at = int(np.flatnonzero(rivals == places[0])[0])
-    # a prototype may keep several rows: if this one is among them, it is the one to be told of
-    taken = np.array([at if at in winner else int(winner[0]) if len(winner) else -1 for winner in winners])
-    return story(distance[rivals][:, known], taken, at, name=f"row {index} ({run.class_name(own)})")
+    place = places[0]
+    rivals = distance[label == label[place]]
+    known = ~np.isnan(rivals).any(axis=0)
+    name = f"row {index} ({run.class_name(int(label[place]))})"
+    return story(name, distance[place, known], rivals[:, known], int(kept[place]))
 
 
 def _examples(rows: Array, kept: Array) -> str:
@@ -158,22 +155,15 @@ def _check_choices(run: FinishedRun, rows: Array, label: Array, kept: Array, dis
         raise UsageError(f"The choices in '{run.folder / EVIDENCE_FILE}' do not belong together. Run it again.")
 
 
-def story(distance: Array, kept: Array, row: int, *, name: str) -> Story:
+def story(name: str, own: Array, rivals: Array, kept: int) -> Story:
     """The story of one candidate.
 
-    `distance` [n, k] is from each candidate of the class to each prototype's centre, `kept` [k] the candidate that was
-    taken for each prototype, `row` the candidate asked about.
+    `own` [k] are its distances to each prototype's centre, `rivals` [n, k] those of every candidate of the class, and
+    `kept` the prototype that it was kept for, −1 for none.
 
-    >>> story(np.array([[0.1, 3.0], [0.2, 1.0], [0.3, 2.0]]), np.array([0, 1]), 2, name="row 2").meetings[1]
+    >>> story("row 2", np.array([0.3, 2.0]), np.array([[0.1, 3.0], [0.2, 1.0], [0.3, 2.0]]), kept=-1).meetings[1]
     Meeting(prototype=1, distance=2.0, rank=2, kept=False)
     """
-    distance, kept = np.asarray(distance, dtype=np.float64), np.asarray(kept)
-    if distance.ndim != 2 or kept.shape != (distance.shape[1],) or not 0 <= row < len(distance):
-        raise UsageError(
-            "A story needs distances [candidates, prototypes], the kept candidate of each prototype, and one of the "
-            f"candidates; shapes {distance.shape} and {kept.shape} and row {row} were given."
-        )
-    own = distance[row]
-    ranks = 1 + (distance < own).sum(axis=0)
-    meetings = [Meeting(j, float(own[j]), int(ranks[j]), bool(kept[j] == row)) for j in range(len(own))]
-    return Story(name, len(distance), tuple(meetings))
+    ranks = 1 + (rivals < own).sum(axis=0)
+    meetings = [Meeting(j, float(own[j]), int(ranks[j]), j == kept) for j in range(len(own))]
+    return Story(name, len(rivals), tuple(meetings))

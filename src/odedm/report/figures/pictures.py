@@ -10,12 +10,11 @@ from itertools import groupby
 
 import numpy as np
 
-from odedm.core.errors import UsageError
 from odedm.core.text import printable
 from odedm.report.figures.memory_contents import Span, draw_class_axis, left_margin
 from odedm.report.figures.style import TEXT, Array, Axes, Frame, Panel, panel
 from odedm.report.groups import Group, by_distance
-from odedm.report.saved_columns import are_pictures, read_kept
+from odedm.report.saved_columns import read_kept
 from odedm.results.folder import MEMORY_FILE, FinishedRun
 
 PIXELS = 450_000
@@ -126,13 +125,6 @@ def task_pictures(name: str, image: Array, task: Array, *, columns: int = COLUMN
 
     Where a task has more pictures than columns, those are taken at even steps, so that all its classes have a chance.
     """
-    if not are_pictures(image, task):
-        raise UsageError(
-            "Pictures must be 8-bit images [rows, 1 or 3 channels, height, width] with a task each; "
-            f"{image.dtype} of shape {image.shape} with {task.shape} tasks was given."
-        )
-    if not len(image):
-        return Panel(printable(name, 60), "", "No picture was chosen.")
     strips, rows = [], []
     for each in sorted(set(task.tolist())):
         own = np.flatnonzero(task == each)
