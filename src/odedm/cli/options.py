@@ -21,6 +21,8 @@ SPELLING = {"options": "--set", "net_options": "--net-option"}
 """Options that are not spelled as their settings."""
 TABLES = {"options": ("method", "hyper-parameter"), "net_options": ("net", "net option")}
 """Settings that are values by name: whose they are, and what one of them is called."""
+TAKES = "NAME=VALUE, e.g. {} lr=0.1"
+"""What such an option takes, in a sentence with its name."""
 METAVARS: dict[type, str] = {Whole: "N", Number: "X", OneOf: "NAME", Flag: " "}
 """What stands for a value in help."""
 PANELS = ("What", "Stream", "Method", "Memory", "ODEDM", "Choices", "Protocol", "Run", "How", "Observe", "Where")
@@ -133,15 +135,15 @@ def _place(parameter: inspect.Parameter) -> int:
     return PANELS.index(panel) if panel in PANELS else -1
 
 
-def pairs(flag: str, what: str, given: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE pairs of an option that is given again and again."""
+def pairs(flag: str, what: str, given: Sequence[str], takes: str = TAKES, once: str = "give it once") -> dict[str, str]:
+    """NAME=VALUE pairs of an option that is given again and again; `takes` says how, with an example."""
     found: dict[str, str] = {}
     for pair in given:
         name, sign, value = pair.partition("=")
         if not sign or not name:
-            raise UsageError(f"{flag} takes NAME=VALUE, e.g. {flag} lr=0.1; '{pair}' was given.")
+            raise UsageError(f"{flag} takes {takes.format(flag)}; '{pair}' was given.")
         if name in found:
-            raise UsageError(f"The {what} '{name}' was given twice; give it once.")
+            raise UsageError(f"The {what} '{name}' was given twice; {once}.")
         found[name] = value
     return found
 
@@ -176,8 +178,6 @@ def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> Memory
     if "rho" in values and "k" in values and before is None:
         raise UsageError("--rho and --k both set the size of the long-term memory; give one.")
     rest = {each: value for each, value in (before or {}).items() if each in settings_of(kind)}
-    if "rho" in values and "k" not in values:
-        rest["k"] = None
-    elif "k" in values and "rho" not in values:
-        rest["rho"] = None
+    if "rho" in values or "k" in values:  # they decide one size: what is given replaces both
+        rest |= {"rho": None, "k": None}
     return kind(**{**rest, **values})  # type: ignore[no-any-return]

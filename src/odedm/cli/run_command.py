@@ -31,9 +31,8 @@ from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
 
 MOST_SEEDS = 10_000
-GOES_ON = "Finished runs are kept; the same command goes on where the others stopped."
 
-guarded = console.guarded(GOES_ON)
+guarded = console.guarded("Finished runs are kept; the same command goes on where the others stopped.")
 
 
 @guarded

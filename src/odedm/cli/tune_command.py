@@ -15,7 +15,7 @@ from rich.text import Text
 from odedm.cli import console
 from odedm.cli.board import Board
 from odedm.cli.console import SOME_FAILED, err, out, say, tell_json
-from odedm.cli.options import Given, experiment_from, opt, with_settings
+from odedm.cli.options import Given, experiment_from, opt, pairs, with_settings
 from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
@@ -89,16 +89,10 @@ def tune(
         raise typer.Exit(SOME_FAILED)
 
 
-def _choices(rates: str, pairs: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    found = {"lr": _values("--lr", rates)}
-    for pair in pairs:
-        name, sign, values = pair.partition("=")
-        if not sign or not name:
-            raise UsageError(f"--set takes NAME=X,Y,…, e.g. --set alpha=0.1,0.5; '{pair}' was given.")
-        if name in found:
-            raise UsageError(f"The constant '{name}' was given twice; give it once, with all its values.")
-        found[name] = _values(f"--set {name}", values)
-    return found
+def _choices(rates: str, given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    once = "give it once, with all its values"
+    found = pairs("--set", "constant", [f"lr={rates}", *given], "NAME=X,Y,…, e.g. {} alpha=0.1,0.5", once)
+    return {name: _values("--lr" if name == "lr" else f"--set {name}", text) for name, text in found.items()}
 
 
 def _values(flag: str, text: str) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from odedm.core.rows import Field
     from odedm.core.timer import Timer
     from odedm.memory.base import Memory
+    from odedm.memory.dual import Host
 
 DEFAULT_RHO = 0.25
 """The long-term share where neither rho nor k is given."""
@@ -63,9 +64,10 @@ class Site:
     cpu_rng: Callable[[str], torch.Generator]
     timer: Timer
 
-    def policy(self, name: str, capacity: int) -> Any:
+    def policy(self, name: str, capacity: int) -> Host:
         """A memory that fills its short-term part by a policy of this name."""
-        return POLICIES[name].load()(capacity, (*self.raw, *self.own), self.device)
+        host: Host = POLICIES[name].load()(capacity, (*self.raw, *self.own), self.device)
+        return host
 
 
 ROWS: Any = {"kind": Whole(0), "default": 100, "help": "Rows in all, λ.", "panel": "Memory"}
@@ -99,8 +101,7 @@ class Reservoir:
 
     def build(self, site: Site) -> Memory:
         """The live memory."""
-        memory: Memory = site.policy("reservoir", self.capacity)
-        return memory
+        return site.policy("reservoir", self.capacity)
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,7 @@ class Native:
 
     def build(self, site: Site) -> Memory:
         """The live memory."""
-        memory: Memory = site.policy(self.policy or "reservoir", self.capacity)
-        return memory
+        return site.policy(self.policy or "reservoir", self.capacity)
 
 
 @dataclass(frozen=True)
@@ -263,9 +263,8 @@ def memory_from_plain(plain: object) -> MemorySettings:
     if not isinstance(name, str) or name not in KINDS:
         known, given = ", ".join(KINDS), str(name)[:60]
         raise UsageError(f"A stored experiment's memory must be one of {known}; {given!r} was found.")
-    kind: Any = KINDS[name]
-    found: MemorySettings = from_plain(kind, "memory", own)
-    return found
+    kind: Callable[..., MemorySettings] = KINDS[name]
+    return from_plain(kind, "memory", own)
 
 
 @cache
@@ -291,14 +290,11 @@ def _prototypes(memory: ODEDM, shape: StreamShape) -> int:
     from odedm.consolidate.budget import check_budget, prototypes_per_class
 
     tasks, classes, per = shape.tasks, shape.classes_per_task, memory.rows_per_prototype
-    k = memory.k
-    if k is None:
-        k = 0
-        if memory.rho and tasks > 1 and memory.capacity:
-            k = prototypes_per_class(memory.rho, memory.capacity, tasks=tasks, classes=classes, rows_per_prototype=per)
-    bounded = memory.candidates if isinstance(memory.candidates, int) else None
-    reserved = bounded * classes if bounded else 0
-    if memory.k is None and k:  # rounding up must not turn a legal share, rho=1 above all, into one that does not fit
+    bounded = memory.candidates if isinstance(memory.candidates, int) else 0
+    reserved, k = bounded * classes, memory.k or 0
+    if memory.k is None and memory.rho and tasks > 1 and memory.capacity:
+        k = prototypes_per_class(memory.rho, memory.capacity, tasks=tasks, classes=classes, rows_per_prototype=per)
+        # rounding up must not turn a legal share, rho=1 above all, into one that does not fit
         k = min(k, (memory.capacity - reserved) // ((tasks - 1) * classes * per)) or k
     if bounded and bounded < k * per:
         raise UsageError(

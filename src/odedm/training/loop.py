@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 
 from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.stop import Stopped
-from odedm.core.configuration import default_of, settings_of
+from odedm.core.configuration import default_of
 from odedm.core.errors import UsageError, unknown
 from odedm.core.registry import METHODS
 from odedm.core.rng import generator
@@ -47,6 +46,14 @@ from odedm.training.replay import MemoryReplay
 
 Watch = Callable[[int, int, int], None]
 """Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
+KEYWORDS = [
+    inspect.Parameter(
+        own.name, inspect.Parameter.KEYWORD_ONLY, default=default_of(Experiment, own.name), annotation=own.type
+    )
+    for own in fields(Experiment)
+    if own.name != "data"
+]
+"""An experiment's settings as keywords of `train`."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ def train(
     """
     if not isinstance(data, str | Dataset):
         raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
-    known = ["memory", *(name for name in settings_of(Experiment) if name != "data")]
+    known = [each.name for each in KEYWORDS]
     for name in settings:
         if name not in known:
             raise unknown("keyword of train", name, [*known, "evidence", "anytime"])
@@ -107,13 +114,7 @@ def _keywords() -> inspect.Signature:
     """`train` as it is called: an experiment's settings are its keywords."""
     own = inspect.signature(train, eval_str=False)
     plain = [each for name, each in own.parameters.items() if name != "settings"]
-    fields = [each for each in dataclasses.fields(Experiment) if each.name != "data"]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    settings = [
-        inspect.Parameter(each.name, kind, default=default_of(Experiment, each.name), annotation=each.type)
-        for each in fields
-    ]
-    return own.replace(parameters=[*plain, *settings])
+    return own.replace(parameters=[*plain, *KEYWORDS])
 
 
 train.__signature__ = _keywords()  # type: ignore[attr-defined]
