@@ -159,9 +159,7 @@ def _finished(planned: PlannedJobs) -> dict[str, tuple[Job, Result]]:
     """Results that are there already, by the key of their job; what their processes left is cleared up."""
     found = {}
     for job in planned.jobs:
-        if job.options.fresh or job.options.overwrite:
-            continue
-        result = finished(job)
+        result = None if job.options.fresh or job.options.overwrite else finished(job)
         if result is not None:
             found[job.key] = (job, result)
             discard_leftover(job.folder)

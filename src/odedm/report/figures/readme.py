@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from odedm.core.errors import UsageError
 from odedm.core.files import write_bytes
 from odedm.report.figures.curves import ceiling, draw_forgetting, forgetting
 from odedm.report.figures.memory_contents import left_margin
@@ -30,12 +29,8 @@ def readme_figure(folders: Sequence[Path], out_png: Path) -> Path:
         room = WIDTH if isinstance(found, str) else _add_pictures(figure, found[1])
         _add_curves(figure, members, room)
 
-    content = png(WIDTH, HEIGHT, paint, size=NORMAL, scale=2.0)
-    try:
-        out_png.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(out_png, content)
-    except OSError as error:
-        raise UsageError(f"Cannot write the figure '{out_png}': {error.strerror or error}.") from error
+    out_png.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(out_png, png(WIDTH, HEIGHT, paint, size=NORMAL, scale=2.0))
     return out_png
 
 
