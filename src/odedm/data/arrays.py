@@ -63,7 +63,7 @@ def _npz(path: Path) -> tuple[Collection[str], dict[str, Array]]:
     if not isinstance(tree, Zip):
         raise UsageError(f"'{path}' is no .npz file: those are zip archives of arrays.")
     there = {name.removesuffix(".npy"): name for name in tree.sizes if name.endswith(".npy")}
-    contents = tree.contents([there[name] for name in KNOWN if name in there])
+    contents = tree.contents([there[name] for name in KNOWN if name in there], tree.limits.file_bytes)
     return there, {name: _array(contents[there[name]], f"{path}:{name}") for name in KNOWN if name in there}
 
 
