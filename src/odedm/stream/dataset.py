@@ -239,6 +239,8 @@ def _labels(y: Any, what: str) -> np.ndarray[Any, Any]:
     if label.ndim != 1:
         raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
     if label.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # numbers beyond float64 become inf and are refused with the others
+            label = label.astype(np.float64)
         if not (np.isfinite(label).all() and np.array_equal(label, np.floor(label)) and np.abs(label).max() < 2**53):
             raise UsageError(f"{what} must hold integers or strings; it holds fractions, NaN or numbers too large.")
         label = label.astype(np.int64)
@@ -254,8 +256,8 @@ def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: i
     rng = generator(seed, "hold out")
     kept: list[int] = []
     held: list[int] = []
-    for each, name in enumerate(names):
-        rows = (number == each).nonzero().flatten()
+    by_class = number.argsort(stable=True).split(number.bincount(minlength=len(names)).tolist())
+    for rows, name in zip(by_class, names, strict=True):
         own, tested = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), share)
         if not tested:
             raise UsageError(f"Class '{name}' has a single row, so none can be held out for testing; give test=(x, y).")
