@@ -67,7 +67,7 @@ class Board(Observer):
         self._line_at = now() + EVERY / 2
         self._left: float | None = None
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -118,7 +118,7 @@ class Board(Observer):
 
     def said(self, line: str) -> None:
         """Print a line."""
-        self.console.print(printable(line, LONGEST), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
     def tick(self, left: float | None) -> None:
         """Redraw the first line, or print it if it is time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +12,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.console import err, out, tell, tell_json
 from odedm.cli.options import AsJson, opt
 from odedm.core.errors import UsageError, choose
+from odedm.core.files import own_folder
 from odedm.core.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ guarded = console.guarded("Nothing half-made was left behind; a download goes on
 def progress(screen: Console = err) -> Iterator[Watch]:
     """A bar on a terminal, silence elsewhere, for whatever reports (what, done, total)."""
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=28),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
@@ -165,7 +167,7 @@ def import_(
 
     with progress() as watch:
         manifest = import_as(
-            path.expanduser(),
+            own_folder(path),
             name,
             size=size,
             seed=seed,
@@ -196,7 +198,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
     manifest = cache.find(name)
     if as_json:
-        sys.stdout.write(manifest.to_json())
+        tell_json(json.loads(manifest.to_json()))
         return
     _print(manifest)
 
@@ -228,7 +230,7 @@ def _print(manifest: Manifest) -> None:
         "folder": f"{cache.root() / manifest.name} ({cache.disk_bytes(manifest) / 1e6:.1f} MB)",
     }
     for each, value in rows.items():
-        table.add_row(f"[bold]{each}[/]", value)
+        table.add_row(Text(each, style="bold"), value)
     out.print(table, highlight=False)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from odedm.core.errors import UsageError
 from odedm.core.files import sync_file
+from odedm.core.text import distinct, printable
 from odedm.data.cache import Manifest
 from odedm.data.contents import Contents, LabelledArrays, LabelledPictures
 from odedm.data.image_workers import Watch, decode_all
@@ -42,8 +43,8 @@ def write(found: Contents, file: Path, watch: Watch, *, name: str, path: Path, s
     return Manifest(
         name=name,
         kind=found.kind,
-        source=path.resolve().name,
-        class_names=found.class_names,
+        source=printable(path.resolve().name, 200),
+        class_names=distinct(printable(each, 200) for each in found.class_names),
         dtype=dtype,
         shape=shape,
         rows=found.rows,

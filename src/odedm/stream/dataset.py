@@ -16,6 +16,7 @@ from torch import Tensor
 from odedm.core.errors import UsageError
 from odedm.core.rng import generator
 from odedm.core.shares import hold_out
+from odedm.core.text import distinct
 from odedm.stream.augment import Transform
 
 
@@ -28,7 +29,7 @@ class Dataset:
         image: training rows: images [n, c, h, w], uint8 or float32, or vectors [n, d], float32.
         label: training labels [n], int64, from 0 to C - 1.
         test_image, test_label: the same of the test part, [m, ...] and [m].
-        class_names: the C names, in label order.
+        class_names: the C names, in label order; equal ones get numbers.
         transform: how rows become a network's inputs.
         tasks: into how many tasks the classes are split unless a number is given.
         known_checksum: the checksum where it is known already, as of a cache: hashing gigabytes takes seconds.
@@ -48,6 +49,9 @@ class Dataset:
     transform: Transform
     tasks: int
     known_checksum: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_names", distinct(self.class_names))  # results tell classes apart by name
 
     @property
     def classes(self) -> int:
