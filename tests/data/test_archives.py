@@ -169,7 +169,7 @@ def test_members_without_a_name_are_counted_as_well(tmp_path):
 
 
 def test_header_bytes_are_bounded_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr("odedm.data.archives.HEADERS", 20_000)
+    monkeypatch.setattr("odedm.data.archive_guards.HEADERS", 20_000)
     tagged = [(f"a{each}", {"pax_headers": {"comment": "c" * 900}}) for each in range(40)]
     with pytest.raises(UsageError, match="an archive bomb"):
         _ = open_tree(headers(tmp_path / "a.tar", *tagged, packed=False)).sizes

@@ -6,8 +6,8 @@ import os
 import re
 import struct
 import tarfile
-import zipfile
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import stat
@@ -14,15 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO
 
 from odedm.core.errors import UsageError
 from odedm.core.files import read_regular
+from odedm.data.archive_guards import CarefulInfo, MeteredGzip, ZipHeaders
 
 CHUNK = 1 << 20
-HEADER, HEADERS = 128 << 10, 64 << 20
-"""No honest name or attribute of one member is longer, nor the names and attributes of a whole archive: a reader that
-believed more would fill the memory."""
 DEPTH = 32
 UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
 JUNK = ("__macosx", "thumbs.db", "desktop.ini")
@@ -60,6 +56,11 @@ def safe_name(raw: str, where: str) -> str:
             f"'{where}' holds a name of {len(raw)} characters and {len(parts)} parts; 1024 and {DEPTH} are the most."
         )
     return "/".join(parts)
+
+
+def when_changed(status: os.stat_result) -> str:
+    """What differs when a file was written or replaced, even where its length and its time of change were kept."""
+    return f"{status.st_mtime_ns}/{status.st_ctime_ns}/{status.st_ino}"
 
 
 def is_junk(name: str) -> bool:
@@ -149,7 +150,7 @@ class Folder(Tree):
     """A folder on disk; the listing also notes when each file last changed."""
 
     def _list(self) -> Iterator[tuple[str, int | None]]:
-        self.changed: dict[str, int] = {}
+        self.changed: dict[str, str] = {}
         yield from self._below("", 0)
 
     def _below(self, prefix: str, depth: int) -> Iterator[tuple[str, int | None]]:
@@ -168,7 +169,7 @@ class Folder(Tree):
                         yield from self._below(name, depth + 1)
                 elif entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
-                    self.changed[name] = status.st_mtime_ns
+                    self.changed[name] = when_changed(status)
                     yield name, status.st_size
                 else:
                     raise UsageError(f"'{entry.path}' is a pipe, socket or device, not a file; remove it.")
@@ -209,10 +210,10 @@ class Tar(PackedTree):
         with self.path.open("rb") as start:
             packed = start.read(2) == b"\x1f\x8b"
         mode = "r|" if packed else "r:"
-        careful = type("CountedInfo", (_CarefulInfo,), {"headers": 0})
+        careful = type("CountedInfo", (CarefulInfo,), {"headers": 0})
         with (
             _damage(self.path),
-            _MeteredGzip(self) if packed else self.path.open("rb") as file,
+            MeteredGzip(self.path, self._check_growth) if packed else self.path.open("rb") as file,
             tarfile.open(fileobj=file, mode=mode, tarinfo=careful) as tar,  # type: ignore[call-overload]
         ):
             while (member := tar.next()) is not None:
@@ -233,49 +234,9 @@ class Tar(PackedTree):
                     raise UsageError(f"'{self.path}' is truncated: its end mark is missing. Get it again.")
 
 
-class _CarefulInfo(tarfile.TarInfo):
-    """A header that refuses sizes, names and attributes beyond reason before anything is read into memory."""
-
-    headers = 0
-    """Bytes of long names and attributes so far; counted on a class of its own for each archive."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _CarefulInfo:
-        info = super().frombuf(buf, encoding, errors)
-        if info.size < 0:
-            raise UsageError(f"The archive holds '{info.name}' of {info.size} bytes: it is corrupt, and refused.")
-        if info.type == tarfile.GNUTYPE_SPARSE:
-            info.refuse_sparse()
-        if info.type in (b"x", b"g", b"X", b"L", b"K"):
-            cls.headers += info.size
-            if info.size > HEADER or cls.headers > HEADERS:
-                raise UsageError(f"The archive has a header of {info.size} bytes: an archive bomb. It is refused.")
-        return info
-
-    def refuse_sparse(self, *_: object) -> None:
-        """Refuse a file with holes before the list of these, which may be endless, is read."""
-        raise UsageError("The archive holds a sparse file; it is refused. Unpack it yourself and give the folder.")
-
-    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = refuse_sparse
-
-
 def _tar_content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = tar.extractfile(member)
     return file.read() if file else b""
-
-
-class _MeteredGzip(gzip.GzipFile):
-    """Counts what it unpacks, so that a bomb is refused while it is still small."""
-
-    def __init__(self, tree: Tree) -> None:
-        super().__init__(tree.path)
-        self.tree, self.total = tree, 0
-
-    def read(self, size: int | None = -1) -> bytes:
-        content = super().read(size)
-        self.total += len(content)
-        self.tree._check_growth(self.total)
-        return content
 
 
 class Zip(PackedTree):
@@ -283,7 +244,7 @@ class Zip(PackedTree):
 
     def _members(self) -> Iterator[tuple[str, int, Callable[[], bytes] | None]]:
         with _damage(self.path), self.path.open("rb") as raw:
-            file = _ZipHeaders(raw)
+            file = ZipHeaders(raw)
             archive = zipfile.ZipFile(file)
             file.listed = True
             for member in archive.infolist():
@@ -305,19 +266,6 @@ class Zip(PackedTree):
     def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
         with archive.open(member) as file:
             return file.read(member.file_size + 1)  # not `archive.read`, which unpacks whatever there is
-
-
-class _ZipHeaders:
-    """A file that refuses a list of members beyond reason: it is read whole, and ten times as large in memory."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.tell, self.seek, self.seekable, self._read = file.tell, file.seek, file.seekable, file.read
-        self.listed = False
-
-    def read(self, size: int = -1) -> bytes:
-        if size > HEADERS and not self.listed:
-            raise UsageError(f"The archive's list of members has {size} bytes; at most {HEADERS} are read.")
-        return self._read(size)
 
 
 @contextmanager

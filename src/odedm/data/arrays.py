@@ -97,8 +97,8 @@ def _array(content: bytes, where: str) -> Array:
     expected = math.prod(shape) * dtype.itemsize
     if len(shape) > 4 or not all(0 < side <= len(rest) for side in shape) or not 0 < expected <= len(rest):
         raise UsageError(
-            f"'{where}' says that it holds {dtype.name} of shape {printable(shape)}, but it has {len(content)} bytes: empty, truncated "
-            "or corrupt."
+            f"'{where}' says that it holds {dtype.name} of shape {printable(shape)}, but it has {len(content)} bytes: "
+            "empty, truncated or corrupt."
         )
     flat = np.frombuffer(rest[:expected], dtype)
     if dtype.kind == "U" and flat.view(np.dtype("u4").newbyteorder(dtype.byteorder)).max() > sys.maxunicode:
