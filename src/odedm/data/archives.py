@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -276,8 +277,8 @@ def _damage(path: Path, name: str = "") -> Iterator[None]:
     except UsageError:
         raise
     except Exception as error:  # decompressors meet hostile bytes here: whatever they raise, the file is broken
-        if isinstance(error, OSError) and error.errno:
-            raise  # the disk's fault
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # the disk's fault, not that of an archive which leads to places before its start
         where = f"'{name}' in '{path}'" if name else f"'{path}'"
         raise UsageError(f"{where} is truncated or corrupt ({error or type(error).__name__}). Get it again.") from error
 
