@@ -131,11 +131,18 @@ def headers(path, *members, packed):
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("name", [".", "a", "a/"])
-@pytest.mark.parametrize("size", [-512, -1, -(1 << 62), "pax"])
-def test_a_negative_size_is_refused_and_no_endless_loop(size, name, packed, tmp_path):
+@pytest.mark.parametrize("size", [-512, -1, -(1 << 62), 1 << 62, "pax"])
+def test_a_size_that_leads_nowhere_is_refused_and_no_endless_loop(size, name, packed, tmp_path):
     fields = {"pax_headers": {"size": "-1536"}} if size == "pax" else {"size": size}
     path = headers(tmp_path / "a", ("b", {}), (name, fields), packed=packed)
-    with pytest.raises(UsageError, match="of -"):
+    with pytest.raises(UsageError, match="of -?[0-9]+ bytes"):
+        _ = open_tree(path).sizes
+
+
+@pytest.mark.timeout(20)
+def test_a_packed_archive_is_not_read_on_behind_its_end(tmp_path):
+    path = headers(tmp_path / "a", (".", {"size": 8 << 30}), packed=True)
+    with pytest.raises(UsageError, match="it ends early"):
         _ = open_tree(path).sizes
 
 

@@ -47,11 +47,14 @@ class MeteredGzip(gzip.GzipFile):
 
     def __init__(self, path: Path, tell: Callable[[int], None]) -> None:
         super().__init__(path)
-        self.tell_total, self.total = tell, 0
+        self.tell_total, self.total, self.ends = tell, 0, 0
 
     def read(self, size: int | None = -1) -> bytes:
         """As of any file."""
         content = super().read(size)
+        self.ends += not content
+        if self.ends > 100:  # tarfile reads on towards a member's end, however far behind the archive's that is
+            raise EOFError("it ends early")
         self.total += len(content)
         self.tell_total(self.total)
         return content

@@ -219,8 +219,11 @@ class Tar(PackedTree):
         ):
             while (member := tar.next()) is not None:
                 tar.members.clear()  # or a million headers pile up
-                if member.size < 0:  # an extended header may say so, too; the next one would be read again for ever
-                    raise UsageError(f"'{self.path}' holds '{member.name}' of {member.size} bytes; it is refused.")
+                if not 0 <= member.size <= self.limits.file_bytes:  # else the way to the next one may have no end
+                    raise UsageError(
+                        f"'{self.path}' holds '{member.name}' of {member.size} bytes; 0 to {self.limits.file_bytes} "
+                        "are allowed."
+                    )
                 if member.issym() or member.islnk():
                     raise UsageError(f"'{self.path}' holds a link, '{member.name}'; archives with links are refused.")
                 if not (member.isdir() or member.isreg()):
