@@ -11,7 +11,10 @@ EXTRAS ?=
 PYTHONS := 3.11 3.12 3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lint types pytest reference matrix matrix-full clean
+# minutes for each fuzzer of `make fuzz`
+MINUTES ?= 1
+
+.PHONY: help demo test check format lint types fuzz pytest reference matrix matrix-full clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,6 +26,9 @@ test: $(VENV)/.dev lint types ## Set up and run everything that must pass: lint,
 	$(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.dev format test ## Format the code, then run everything that must pass
+
+fuzz: $(VENV)/.dev ## Feed hostile inputs to every reader, MINUTES=5 each; what is found stays in tests/fuzz/corpus
+	$(BIN)/python tests/fuzz/fuzzing.py $(MINUTES)
 
 format: $(VENV)/.dev ## Format the code and sort the imports
 	$(BIN)/ruff check --quiet --fix-only $(CODE)

@@ -212,7 +212,7 @@ def run(kind: str, cell: dict[str, Any], threads: int) -> dict[str, Any]:
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     # waiting threads sleep instead of spinning, or a busy machine would distort every time with two of them
     environment = os.environ | dict.fromkeys(names, str(threads)) | {"OMP_WAIT_POLICY": "PASSIVE"}
-    command = [sys.executable, "-W", "ignore", __file__, "--cell", json.dumps({"kind": kind} | cell)]
+    command = [sys.executable, "-P", "-W", "ignore", __file__, "--cell", json.dumps({"kind": kind} | cell)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from odedm.data.image_workers import cores
+from odedm.core.processes import cores, safe_environment
 
 CHUNK = 256
 
@@ -41,6 +41,7 @@ def loop(folder: Path) -> float:
     start = time.perf_counter()
     paths = sorted(str(path) for path in folder.glob("*/*/*.*"))
     chunks = [paths[at : at + CHUNK] for at in range(0, len(paths), CHUNK)]
+    os.environ |= safe_environment()  # spawned processes look for modules where they are started
     with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:
         list(pool.map(bare, chunks))
     return time.perf_counter() - start

@@ -144,7 +144,7 @@ def start(case: Case, folder: Path) -> subprocess.Popen[bytes]:
     words += ["--checkpoint", f"{EVERY} steps", "--json"]
     with (folder / "stderr").open("ab") as errors:
         return subprocess.Popen(
-            [sys.executable, __file__, "--as-odedm", str(folder / "weights"), *words],
+            [sys.executable, "-P", __file__, "--as-odedm", str(folder / "weights"), *words],
             stdout=subprocess.DEVNULL,
             stderr=errors,
             env={**os.environ, "OMP_NUM_THREADS": "1"},

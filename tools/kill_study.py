@@ -42,7 +42,7 @@ SMALL = STUDY.replace('["er", "derpp"]', '"er"').replace("seeds = 3", "seeds = 2
 
 def command(study: str, out: Path, engine: str, lanes: int) -> list[str]:
     """The command a user would type."""
-    words = [sys.executable, "-m", "odedm", "study", study, "--out", str(out), "--device", "cpu"]
+    words = [sys.executable, "-P", "-m", "odedm", "study", study, "--out", str(out), "--device", "cpu"]
     return [*words, "--engine", engine, "--lanes", str(lanes)]
 
 

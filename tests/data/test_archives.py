@@ -1,6 +1,8 @@
 """Folders, tars and zips hold the same names and bytes, and nothing that leads elsewhere."""
 
 import gzip
+import tarfile
+import tracemalloc
 
 import pytest
 from forge import bomb_header, folder, odd_tar, pets, png, tar, zipped
@@ -10,7 +12,7 @@ from odedm.data.archives import ArchiveLimits, Tar, open_tree, safe_name
 
 
 def everything(tree):
-    return tree.contents(list(tree.sizes))
+    return tree.contents(list(tree.sizes), tree.limits.file_bytes)
 
 
 def test_a_folder_and_its_archives_hold_the_same(tmp_path):
@@ -49,8 +51,8 @@ def test_nothing_is_written_while_an_archive_is_read(tmp_path):
 
 
 LIMITS = {
-    "files": (ArchiveLimits(files=3), "more than 3 files"),
-    "bytes of one file": (ArchiveLimits(file_bytes=20), "20 are allowed"),
+    "files": (ArchiveLimits(entries=3), "more than 3 files"),
+    "bytes of one file": (ArchiveLimits(file_bytes=20), "0 to 20 are allowed"),
     "bytes in all": (ArchiveLimits(total_bytes=300), "an archive bomb"),
     "growth": (ArchiveLimits(growth=1, growth_from=100), "an archive bomb"),
 }
@@ -111,3 +113,83 @@ def test_a_link_that_took_a_files_place_is_not_followed(tmp_path):
     (tmp_path / "x" / "a").symlink_to(tmp_path / "secret")
     with pytest.raises(OSError, match="symbolic"):
         everything(tree)
+
+
+def headers(path, *members, packed):
+    """A tar of bare headers: names with sizes that nothing follows."""
+    blocks = []
+    for name, fields in members:
+        info = tarfile.TarInfo(name)
+        for field, value in fields.items():
+            setattr(info, field, value)
+        blocks.append(info.tobuf(tarfile.PAX_FORMAT if info.pax_headers else tarfile.GNU_FORMAT))
+    content = b"".join(blocks) + bytes(10240)
+    path.write_bytes(gzip.compress(content) if packed else content)
+    return path
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("name", [".", "a", "a/"])
+@pytest.mark.parametrize("size", [-512, -1, -(1 << 62), 1 << 62, "pax"])
+def test_a_size_that_leads_nowhere_is_refused_and_no_endless_loop(size, name, packed, tmp_path):
+    fields = {"pax_headers": {"size": "-1536"}} if size == "pax" else {"size": size}
+    path = headers(tmp_path / "a", ("b", {}), (name, fields), packed=packed)
+    with pytest.raises(UsageError, match="of -?[0-9]+ bytes"):
+        _ = open_tree(path).sizes
+
+
+@pytest.mark.timeout(20)
+def test_a_packed_archive_is_not_read_on_behind_its_end(tmp_path):
+    path = headers(tmp_path / "a", (".", {"size": 8 << 30}), packed=True)
+    with pytest.raises(UsageError, match="it ends early"):
+        _ = open_tree(path).sizes
+
+
+@pytest.mark.parametrize("key", ["GNU.sparse.map", "GNU.sparse.size", "GNU.sparse.major"])
+def test_the_list_of_holes_of_a_sparse_file_is_not_read(key, tmp_path):
+    fields = {"pax_headers": {key: "1", "GNU.sparse.minor": "0"}}
+    path = headers(tmp_path / "a", ("a", fields), packed=False)
+    path.write_bytes(path.read_bytes()[:-10240] + b"9" * 512 + b"\n" * 10240)
+    with pytest.raises(UsageError, match="sparse"):
+        _ = open_tree(path).sizes
+
+
+@pytest.mark.timeout(20)
+def test_deep_names_fill_no_memory(tmp_path):
+    deep = headers(tmp_path / "a", *(("a/" * 400 + str(each), {}) for each in range(2000)), packed=True)
+    with pytest.raises(UsageError, match="401 parts; 1024 and 32 are the most"):
+        _ = open_tree(deep).sizes
+    long = ("/".join(f"{each:05d}" + "b" * 25 for _ in range(30)) for each in range(400))
+    wide = headers(tmp_path / "b", *((name, {}) for name in long), packed=True)
+    tracemalloc.start()
+    with pytest.raises(UsageError, match="names have more than 1000000 letters"):
+        _ = open_tree(wide, ArchiveLimits(letters=1_000_000)).sizes
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_members_without_a_name_are_counted_as_well(tmp_path):
+    path = headers(tmp_path / "a", *[(".", {"type": tarfile.DIRTYPE})] * 50, packed=True)
+    with pytest.raises(UsageError, match="more than 20 files and folders"):
+        _ = open_tree(path, ArchiveLimits(entries=20)).sizes
+
+
+def test_header_bytes_are_bounded_in_all(tmp_path, monkeypatch):
+    monkeypatch.setattr("odedm.data.archive_guards.HEADERS", 20_000)
+    tagged = [(f"a{each}", {"pax_headers": {"comment": "c" * 900}}) for each in range(40)]
+    with pytest.raises(UsageError, match="an archive bomb"):
+        _ = open_tree(headers(tmp_path / "a.tar", *tagged, packed=False)).sizes
+    with pytest.raises(UsageError, match="list of members has"):
+        _ = open_tree(zipped(tmp_path / "a.zip", {f"a/{each}": b"" for each in range(1000)})).sizes
+
+
+def test_a_zip_that_lies_about_a_size_is_not_unpacked(tmp_path):
+    path = zipped(tmp_path / "a.zip", {"a.png": bytes(100 << 20)})
+    content = path.read_bytes()
+    path.write_bytes(content.replace((100 << 20).to_bytes(4, "little"), (10).to_bytes(4, "little")))
+    tracemalloc.start()
+    with pytest.raises(UsageError, match="corrupt"):
+        everything(open_tree(path))
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()

@@ -399,3 +399,96 @@ def test_the_manifest_is_plain_json(flowers, data_folder):
     assert plain["schema"] == "odedm.data/1"
     assert plain["source"] == "My Flowers", "a name, not where it lay on somebody's disk"
     assert plain["rows"] == [12, 4]
+
+
+def test_pictures_of_equal_length_and_time_are_not_the_same_pictures(flowers, tmp_path):
+    path = flowers / "train" / "rose" / "0.bmp"
+    (flowers / "train" / "rose" / "0.png").unlink()
+    path.write_bytes(png((1, 2, 3), form="BMP"))
+    first, before = import_path(flowers), path.stat()
+    (tmp_path / "other").write_bytes(png((200, 2, 3), form="BMP"))
+    os.replace(tmp_path / "other", path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    second = import_path(flowers)
+    assert first.checksum != second.checksum
+    path.write_bytes(png((1, 2, 3), form="BMP"))  # what was there at first, in another file
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert import_path(flowers) == first
+
+
+def test_an_archive_of_equal_length_and_time_is_not_the_same_archive(tmp_path):
+    def made(colour):
+        files = {f"{each}/{row}.bmp": png(colour, form="BMP") for each in "ab" for row in (1, 2)}
+        return tar(tmp_path / "a.tar", files, packed=False)
+
+    path = made((1, 2, 3))
+    first, before = import_path(path), path.stat()
+    os.utime(made((3, 2, 1)), ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert import_path(path).checksum != first.checksum
+
+
+def test_a_renamed_class_is_not_hidden_by_equal_pictures(flowers):
+    first = import_path(flowers)
+    for part in ("train", "test"):
+        (flowers / part / "rose").rename(flowers / part / "peony")
+    second = import_path(flowers)
+    assert (first.checksum, second.class_names) == (second.checksum, ("peony", "tulip"))
+    assert open_data(first.name).class_names == ("rose", "tulip")
+    assert import_path(flowers) == second
+
+
+def test_the_next_import_sweeps_up_after_a_killed_one_of_other_data(flowers, data_folder):
+    code = (
+        "import os, signal, sys; from pathlib import Path; from odedm.data import importer\n"
+        "importer._finish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "importer.import_path(Path(sys.argv[1]))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(flowers)], check=False)
+    assert any("~" in name for name in left(data_folder))
+    (flowers / "train" / "rose" / "0.png").write_bytes(png())  # another state of the path, so another lock
+    manifest = import_path(flowers)
+    assert left(data_folder) == [".sources", manifest.name]
+
+
+def test_an_import_that_is_alive_is_not_swept_up(flowers, data_folder, tmp_path):
+    with importing._locked("mine"), importing._staging("mine") as staging:
+        import_as(flowers, "flowers")
+        assert staging.is_dir()
+    assert left(data_folder) == ["flowers"]
+
+
+def test_classes_that_share_a_name_are_numbered(tmp_path, monkeypatch):
+    wnids = ("n00000002", "n00000001")
+    files = tiny_imagenet(wnids) | {"tiny-imagenet-200/words.txt": b"n00000001\tcrane\nn00000002\tcrane, bird\n"}
+    small(monkeypatch, "tiny-imagenet", (6, 4), classes=2)
+    assert import_as(tar(tmp_path / "a.tar", files), "tiny-imagenet").class_names == ("crane", "crane (2)")
+    np.savez(tmp_path / "a.npz", x=np.zeros((10, 4, 4), np.uint8), y=np.arange(10) % 2, class_names=["a\x1b", "a\x9b"])
+    assert import_path(tmp_path / "a.npz").class_names == ("a�", "a� (2)")
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    os.makedirs(os.fsencode(tmp_path) + b"/f\xfcr")
+    place = folder(tmp_path / os.fsdecode(b"f\xfcr"), pets((os.fsdecode(b"m\xfc\xdfe"), "b"), train=700))
+    manifest = import_path(place)  # in workers, too
+    assert manifest.class_names == ("b", "m��e")
+    assert open_data(place).class_names == manifest.class_names
+    assert import_path(tar(tmp_path / "a.tar", {os.fsdecode(b"m\xfc/") + f"{n}.png": png() for n in "12"}
+                           | {f"b/{n}.png": png() for n in "12"})).class_names == ("b", "m�")  # fmt: skip
+
+
+def test_without_a_home_there_is_a_sentence(flowers, monkeypatch):
+    import pwd
+
+    def nobody(_):
+        raise KeyError
+
+    monkeypatch.delenv("ODEDM_DATA")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for call in (lambda: import_as(flowers, "mine"), lambda: open_data("~/x"), lambda: open_data("~nobody-here/x")):
+        with pytest.raises(UsageError, match="There is no home folder for '~.*Set HOME, or ODEDM_DATA"):
+            call()
+    assert open_data("blobs").classes

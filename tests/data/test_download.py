@@ -22,7 +22,7 @@ class Server:
 
     def __init__(self):
         self.content, self.etag, self.ranges, self.stop_after, self.status = CONTENT, '"1"', True, [], None
-        self.announce = True
+        self.announce, self.length, self.location = True, None, None
         self.asked = []
         outer = self
 
@@ -39,6 +39,11 @@ class Server:
 
     def answer(self, request):
         self.asked.append(request.headers.get("Range"))
+        if self.location:
+            request.send_response(302)
+            request.send_header("Location", self.location)
+            request.end_headers()
+            return
         if self.status:
             request.send_error(self.status)
             return
@@ -50,7 +55,7 @@ class Server:
         if start:
             request.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
         if self.announce:
-            request.send_header("Content-Length", str(len(body)))
+            request.send_header("Content-Length", self.length or str(len(body)))
         request.send_header("ETag", self.etag)
         request.end_headers()
         with suppress(ConnectionError):  # who has seen enough hangs up
@@ -173,6 +178,32 @@ def test_no_network_ends_in_the_manual_way(server, tmp_path):
 def test_other_schemes_are_refused(url, tmp_path):
     with pytest.raises(UsageError, match="no web address"):
         download(url, tmp_path / "a", KNOWN, lambda *_: None, manual=MANUAL)
+
+
+@pytest.mark.parametrize("length", ["²", "9" * 5000, "-1", "1e3"])
+def test_a_length_that_is_no_number_counts_as_unknown(length, server, tmp_path):
+    server.length = length
+    assert get(server, tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://a b/", "http://\udc80/", "http://[x]/", f"http://{'a' * 80}.b/"]
+)
+def test_an_address_that_cannot_be_asked_is_a_sentence(url, server, tmp_path):
+    with pytest.raises(UsageError, match="By hand: do this"):
+        download(url, tmp_path / "a.bin", KNOWN, lambda *_: None, manual=MANUAL)
+
+
+def test_a_server_that_leads_nowhere_is_a_sentence(server, tmp_path):
+    server.location = "http://[::1"
+    with pytest.raises(UsageError, match="cannot be had: Invalid IPv6 URL. By hand"):
+        get(server, tmp_path)
+
+
+def test_a_mark_that_cannot_be_sent_back_is_forgotten(server, tmp_path):
+    server.etag, server.stop_after = '"\x80\xff"', [100_000]
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    assert server.asked == [None, None]
 
 
 def test_too_little_space_is_seen_first(server, tmp_path, monkeypatch):

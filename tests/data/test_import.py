@@ -4,7 +4,9 @@ import errno
 import io
 import os
 import re
+import struct
 import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from forge import (
 from PIL import Image
 
 from odedm import UsageError
-from odedm.data import formats
+from odedm.data import cache, formats
 from odedm.data import images as pictures
 from odedm.data.importer import import_as
 
@@ -113,6 +115,32 @@ def bomb_picture():
     return bytes(content)
 
 
+def deep_colour(kind=2, channels=3):
+    """A PNG with 16 bits in each of its channels."""
+    import zlib
+
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    head = struct.pack(">IIBBBBB", 8, 8, 16, kind, 0, 0, 0)
+    pixels = zlib.compress((b"\0" + bytes(8 * channels * 2)) * 8)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def odd_array(descr, shape, name="y", content=bytes(400), header=None):
+    """An array file with one array of which the header says strange things."""
+
+    def make(tmp):
+        file = io.BytesIO()
+        np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+        np.savez(tmp / "a.npz", **{each: array for each, array in (("x", X), ("y", Y)) if each != name})
+        with zipfile.ZipFile(tmp / "a.npz", "a") as archive:
+            archive.writestr(f"./{name}.npy", header or file.getvalue() + content)
+        return tmp / "a.npz"
+
+    return make
+
+
 def cifar(change=lambda files: files, maker=cifar10_binary):
     return lambda tmp: tar(tmp / "c.tar.gz", change(maker()))
 
@@ -134,6 +162,11 @@ SHAPELESS = (
     b"\x80\x02}" + word("data") + b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01N"
     b"cnumpy\ndtype\n" + word("u1") + b"\x85R\x89" + word("a") + b"tbs."
 )  # fmt: skip
+ENDLESS_SHAPE = (
+    b"\x80\x02}" + word("data") + b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01" + b"K\x01" + b"q\x00h\x00\x86" * 60
+    + b"cnumpy\ndtype\n" + word("u1") + b"\x85R\x89" + word("a") + b"tbs."
+)  # fmt: skip
+"""A pair of pairs of pairs …: short in the file, and without end if it were printed."""
 
 HOSTILE = {
     "tar: absolute name": (lambda tmp: odd_tar(tmp / "a.tar.gz", name="/etc/a"), "leads outside"),
@@ -146,11 +179,11 @@ HOSTILE = {
         lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.LNKTYPE, linkname="a"),
         "holds a link, 'odd'",
     ),
-    "tar: device": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.CHRTYPE), "a device, pipe or sparse file"),
-    "tar: pipe": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.FIFOTYPE), "a device, pipe or sparse file"),
+    "tar: device": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.CHRTYPE), "a device or pipe"),
+    "tar: pipe": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.FIFOTYPE), "a device or pipe"),
     "tar: sparse file": (
         lambda tmp: odd_tar(tmp / "a.tar.gz", pax_headers={"GNU.sparse.size": "99", "GNU.sparse.map": "0,0"}),
-        "a device, pipe or sparse file",
+        "a sparse file",
     ),
     "tar: the same name twice": (lambda tmp: odd_tar(tmp / "a.tar.gz", name="./train/ant//1.png"), "twice"),
     "tar: header of 4 GiB": (lambda tmp: bomb_header(tmp / "a.tar.gz"), "an archive bomb"),
@@ -208,6 +241,12 @@ HOSTILE = {
     "picture: another size": (with_picture(png(size=(9, 8)), "train/bee/1.png"), r"9×8 where .*--size"),
     "picture: 60000 × 60000 pixels": (with_picture(bomb_picture()), "far more pixels"),
     "picture: 16 bits a channel": (with_picture(deep_grey()), "more than 8 bits"),
+    "picture: 16 bits a channel, in colour": (with_picture(deep_colour()), "more than 8 bits"),
+    "picture: 16 bits a channel, grey with transparency": (with_picture(deep_colour(4, 2)), "more than 8 bits"),
+    "picture: 16 bits a channel, PPM": (
+        with_picture(b"P6 8 8 65535\n" + bytes(8 * 8 * 6), "train/ant/0.ppm"),
+        "more than 8 bits",
+    ),
     "picture: animated PNG": (with_picture(animated("PNG")), "has 2 frames"),
     "picture: animated GIF": (with_picture(animated("GIF"), "train/ant/0.gif"), "has 2 frames"),
     "picture: PostScript": (with_picture(b"%!PS-Adobe-3.0 EPSF-3.0\n"), "is not a picture of a known kind"),
@@ -218,6 +257,14 @@ HOSTILE = {
     "npz: label beyond the names": (arrays(x=X, y=Y * 5, class_names=["a", "b"]), "the label 5 in row 1"),
     "npz: lengths differ": (arrays(x=X, y=Y[:7]), "10 rows but y has 7"),
     "npz: shape larger than the file": (lying_array, "truncated or corrupt"),
+    "npz: elements without bytes": (odd_array("|V0", (10,)), "empty, truncated or corrupt"),
+    "npz: more dimensions than arrays have": (odd_array("|u1", (1,) * 70), "empty, truncated or corrupt"),
+    "npz: a dimension beyond all numbers": (odd_array("|u1", (1 << 70, 0)), "empty, truncated or corrupt"),
+    "npz: letters that do not exist": (odd_array("<U1", (10,), content=b"\xff" * 40), "letters that do not exist"),
+    "npz: a header that is no header": (
+        odd_array("|u1", (1,), header=b"\x93NUMPY\x01\x00\x06\x00{'a':("),
+        "is not a sound array file",
+    ),
     "npz: a byte changed": (lambda tmp: damaged(compressed(tmp), 60), "'x.npy' in '.*' is truncated or corrupt"),
     "npz: not a zip": (lambda tmp: folder(tmp, {"a.npz": b"PK no"}) / "a.npz", "is not an archive"),
     "npy: without labels": (lambda tmp: (np.save(tmp / "z.npy", X), tmp / "z.npy")[1], "alone has no labels"),
@@ -236,6 +283,10 @@ HOSTILE = {
     "CIFAR python: array without a shape": (
         cifar(maker=lambda: dict.fromkeys(cifar10_python(), SHAPELESS)),
         "truncated or corrupt",
+    ),
+    "CIFAR python: array with an endless shape": (
+        cifar(maker=lambda: dict.fromkeys(cifar10_python(), ENDLESS_SHAPE)),
+        "holds an array of 1 bytes",
     ),
     "CIFAR python: other instructions": (pickled(before=word("x") + b"P1\n"), "uses the instruction PERSID"),
     "CIFAR python: truncated": (
@@ -271,6 +322,22 @@ def test_hostile_files_get_one_sentence_and_leave_nothing(case, tmp_path, data_f
         import_as(make(tmp_path / "in"), "mine")
     assert left(data_folder) == []
     assert not (tmp_path / "PWNED").exists()
+
+
+def test_a_size_beyond_reason_is_refused_before_a_picture_is_made(tmp_path):
+    with pytest.raises(UsageError, match="size must be 1 to 8000 pixels; 30000 was given"):
+        import_as(folder(tmp_path / "x", PETS), "mine", size=30000)
+
+
+def test_memory_is_bounded_by_bytes_and_not_by_the_number_of_pictures(tmp_path):
+    path = folder(tmp_path / "x", PETS)
+    tracemalloc.start()
+    manifest = import_as(path, "mine", size=2000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert manifest.rows == (8, 4)
+    assert peak < 120 << 20  # 12 rows of 12 MB, and their sums in double precision
+    assert cache.verify("mine") == manifest
 
 
 def test_the_documentation_lists_every_kind():

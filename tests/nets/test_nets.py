@@ -393,7 +393,12 @@ def spoil(kind):
         return good | {"patches.weight": torch.tensor(1.0)}, r"patches.weight is \[1\] but"
     if kind == "nan":
         good["norm.bias"][3] = torch.nan
-        return good, "NaN or infinite values in norm.bias"
+        return good, "NaN, infinite values or such beyond torch.float32 in norm.bias"
+    if kind == "beyond float32":
+        return good | {"norm.bias": torch.full((12,), 1e300, dtype=torch.float64)}, "beyond torch.float32 in norm.bias"
+    if kind == "eight bits":
+        small = torch.ones(12).to(torch.float8_e4m3fn)
+        return good | {"norm.bias": small}, "torch.float8_e4m3fn in place of weights in norm.bias"
     if kind == "whole numbers":
         return good | {"norm.bias": torch.ones(12, dtype=torch.int64)}, "torch.int64 in place of weights in norm.bias"
     return good | {"cls_token": good["class_token"].clone()}, "two tensors for the same weights, one of them c"
@@ -402,7 +407,7 @@ def spoil(kind):
 @pytest.mark.parametrize(
     "kind",
     ["missing", "deeper here", "deeper there", "foreign", "another net", "nothing", "width", "size", "channels",
-     "scalar", "nan", "whole numbers", "twice"],
+     "scalar", "nan", "beyond float32", "eight bits", "whole numbers", "twice"],
 )  # fmt: skip
 def test_weights_that_do_not_fit_are_refused_by_name(file, kind):
     tensors, message = spoil(kind)
@@ -411,7 +416,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(file, kind):
         vit(weights=path)
     assert path in str(caught.value)
     wish = SMALL | {"weights": path}
-    if kind in ("nan", "whole numbers"):
+    if kind in ("nan", "beyond float32", "eight bits", "whole numbers"):
         assert configure("vit", SHAPE, CLASSES, wish) == wish, "a check reads names and shapes, no values"
         return
     with pytest.raises(UsageError, match=message):

@@ -128,6 +128,17 @@ def test_bad_arrays_end_in_one_clear_sentence(case):
         call()
 
 
+@pytest.mark.timeout(20)
+def test_many_classes_take_no_more_time_than_few():
+    rows = 200_000
+    data = from_arrays(np.ones((rows, 1), np.float32), np.arange(rows) % (rows // 2), tasks=1)
+    assert len(data.test_image) == rows // 2
+
+
+def test_labels_in_half_precision_are_read_without_a_warning():
+    assert from_arrays(np.eye(8), np.array([0, 1] * 4, np.float16), tasks=1).class_names == ("0", "1")
+
+
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
 def test_features_of_any_scale_are_standardised(scale):
     x = scale * np.random.default_rng(0).normal(size=(200, 3))

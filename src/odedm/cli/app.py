@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.console import out, tell
@@ -62,7 +63,7 @@ def list_(
     for title, names in chosen.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for name, entry in names.items():
-            table.add_row(f"[bold]{name}[/]", entry if isinstance(entry, str) else entry.about)
+            table.add_row(Text(name, style="bold"), entry if isinstance(entry, str) else entry.about)
         out.print(table)
 
 

@@ -126,7 +126,7 @@ class Board(Observer):
 
     def said(self, line: str) -> None:
         """Print a line."""
-        self.console.print(printable(line, LONGEST), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
     def tick(self, left: float | None) -> None:
         """Redraw the first line, or print it if it is time."""

@@ -6,38 +6,56 @@ import functools
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.segment import Segment
 
 from odedm.core.errors import UsageError
-from odedm.core.text import printable
+from odedm.core.text import LONGEST, printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-out, err = Console(emoji=False), Console(stderr=True, emoji=False)  # a :x: in a file name is no emoji
-
 SOME_FAILED, REFUSED = 1, 2
-LONGEST = 10_000
+
+
+class PlainConsole(Console):
+    """Prints names as they are: nothing in them is markup or an emoji, and nothing reaches a terminal as a command."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The pieces to print; only rich's own control codes stay."""
+        for piece in super().render(renderable, options):
+            if piece.control or piece.text.isprintable():
+                yield piece
+            else:
+                lines = (printable(line, len(line)) for line in piece.text.split("\n"))
+                yield Segment("\n".join(lines), piece.style)
+
+
+out, err = PlainConsole(), PlainConsole(stderr=True)
 
 
 def tell(line: object) -> None:
-    """A line on standard output, as it is: names in it are no markup, and what a terminal would obey is left out."""
-    out.print(printable(line, LONGEST), markup=False, highlight=False, soft_wrap=True)
+    """A line on standard output."""
+    out.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
 
 def say(line: object) -> None:
     """A line on the error stream, for whoever looks on: results can be piped without it."""
-    err.print(printable(line, LONGEST), markup=False, highlight=False, soft_wrap=True)
+    err.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
 
 def tell_json(plain: Any) -> None:
     """Plain data on standard output, and nothing else."""
-    sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(plain, indent=1, ensure_ascii=False)
+    sys.stdout.write((text if text.replace("\n", "").isprintable() else json.dumps(plain, indent=1)) + "\n")
 
 
 def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -55,7 +73,8 @@ def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 _say_error(f"The system refused: {error.strerror or error}{where}.")
             except KeyboardInterrupt as interrupt:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not interrupt the cleaning up
-                err.print(f"[yellow]Interrupted.[/] {after_interrupt}")
+                err.print("Interrupted.", style="yellow", end=" ")
+                say(after_interrupt)
                 raise typer.Exit(128 + getattr(interrupt, "signal", signal.SIGINT)) from None
             raise typer.Exit(REFUSED)
 
@@ -65,11 +84,11 @@ def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def _say_error(sentence: str) -> None:
-    err.print("[bold red]Error:[/]", end=" ")
+    err.print("Error:", style="bold red", end=" ")
     say(sentence)
 
 
 def bars(screen: Console, width: int, *columns: ProgressColumn, hidden: bool = False) -> Progress:
     """Bars of work that goes on, each with what it is and some columns; on a terminal alone."""
-    shown = (TextColumn("{task.description}"), BarColumn(bar_width=width), *columns)
+    shown = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=width), *columns)
     return Progress(*shown, console=screen, transient=True, disable=hidden or not screen.is_terminal)

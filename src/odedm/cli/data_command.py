@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.console import bars, err, out, tell, tell_json
 from odedm.cli.options import AsJson, opt
 from odedm.core.errors import UsageError, choose
+from odedm.core.files import own_folder
 from odedm.core.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -156,7 +158,7 @@ def import_(
 
     with progress() as watch:
         manifest = import_as(
-            path.expanduser(),
+            own_folder(path),
             name,
             size=size,
             seed=seed,
@@ -187,7 +189,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
     manifest = cache.find(name)
     if as_json:
-        sys.stdout.write(manifest.to_json())
+        tell_json(json.loads(manifest.to_json()))
         return
     names = ", ".join(manifest.class_names[:10]) + (" …" if len(manifest.class_names) > 10 else "")
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -207,7 +209,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
         "folder": f"{cache.root() / manifest.name} ({cache.disk_bytes(manifest) / 1e6:.1f} MB)",
     }
     for each, value in rows.items():
-        table.add_row(f"[bold]{each}[/]", value)
+        table.add_row(Text(each, style="bold"), value)
     out.print(table, highlight=False)
 
 

@@ -6,11 +6,19 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from odedm.core.text import LONGEST, printable
+
 T = TypeVar("T")
 
 
 class UsageError(ValueError):
-    """Something asked for cannot be done: says what is wrong, what was given, what is legal, what to do."""
+    """Something asked for cannot be done: says what is wrong, what was given, what is legal, what to do.
+
+    Whatever names it quotes, from files, archives or servers, a terminal can show it without obeying it.
+    """
+
+    def __init__(self, sentence: object = "") -> None:
+        super().__init__(printable(sentence, LONGEST))
 
 
 UsageError.__module__ = "odedm"  # as users know it

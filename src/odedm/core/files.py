@@ -15,6 +15,17 @@ from pathlib import Path
 from odedm.core.errors import UsageError
 
 
+def own_folder(path: str | Path = "~") -> Path:
+    """A path with `~` filled in; where nobody knows whose home is meant, a sentence."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            f"There is no home folder for '{path}': neither HOME nor the system's list of users names one. Set HOME, "
+            "or ODEDM_DATA for imported data, or give a path without ~."
+        ) from error
+
+
 def read_regular(path: Path, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes; a link is not followed."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))

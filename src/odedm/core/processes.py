@@ -11,21 +11,21 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def start_program(module: str, *words: str) -> subprocess.Popen[bytes]:
-    """A module of this very installation as a program, with pipes to its input and from its output.
-
-    Not by `multiprocessing`, which would run a caller's script again. A module that lies in the current folder, beside
-    someone's data, is never found: `-P`, and no relative entry of PYTHONPATH.
-    """
+def safe_environment() -> dict[str, str]:
+    """The environment for every child, and its children: this very installation, and nothing of the current folder."""
     here = Path.cwd().resolve()
     given = [Path(each) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(each)]
     paths = [PACKAGE.parent, *(each for each in given if each.resolve() not in (here, PACKAGE.parent))]
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", module, *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONSAFEPATH": "1"},
-    )
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONSAFEPATH": "1"}
+
+
+def start_program(module: str, *words: str) -> subprocess.Popen[bytes]:
+    """A module of this very installation as a program, with pipes to its input and from its output.
+
+    Not by `multiprocessing`, which would run a caller's script again.
+    """
+    words = (sys.executable, "-P", "-m", module, *words)
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=safe_environment())
 
 
 def cores() -> int:

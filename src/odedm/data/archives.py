@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
+import errno
 import os
 import re
 import stat
 import tarfile
 import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -18,18 +17,20 @@ from pathlib import Path
 
 from odedm.core.errors import UsageError
 from odedm.core.files import read_regular
+from odedm.data.archive_guards import CarefulInfo, MeteredGzip, ZipHeaders
 
 CHUNK = 1 << 20
-HEADER = 1 << 20
-"""No honest name or attribute of a tar member is longer; a reader that believed more would fill the memory."""
+DEPTH = 32
+UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
 JUNK = ("__macosx", "thumbs.db", "desktop.ini")
 
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """What no data set of pictures exceeds: files, bytes of one file, bytes in all, and growth on unpacking."""
+    """What no data set of pictures exceeds: entries, letters of all names, bytes, and growth on unpacking."""
 
-    files: int = 1_000_000
+    entries: int = 1_000_000
+    letters: int = 128 << 20
     file_bytes: int = 8 << 30
     total_bytes: int = 64 << 30
     growth: int = 200
@@ -49,11 +50,18 @@ def safe_name(raw: str, where: str) -> str:
     parts = [part for part in raw.split("/") if part not in ("", ".")]
     if raw.startswith("/") or ".." in parts or re.match(r"[A-Za-z]:", raw):
         raise UsageError(f"'{where}' holds the name {raw!r}, which leads outside; it is refused whole.")
-    if "\\" in raw or any(ord(letter) < 32 or ord(letter) == 127 for letter in raw):
+    if UNSAFE.search(raw):
         raise UsageError(f"'{where}' holds the name {raw!r} with a backslash or control character; it is refused.")
-    if len(raw) > 1024:
-        raise UsageError(f"'{where}' holds a name of {len(raw)} characters; it is refused.")
+    if len(raw) > 1024 or len(parts) > DEPTH:
+        raise UsageError(
+            f"'{where}' holds a name of {len(raw)} characters and {len(parts)} parts; 1024 and {DEPTH} are the most."
+        )
     return "/".join(parts)
+
+
+def when_changed(status: os.stat_result) -> str:
+    """What differs when a file was written or replaced, even where its length and its time of change were kept."""
+    return f"{status.st_mtime_ns}/{status.st_ctime_ns}/{status.st_ino}"
 
 
 def is_junk(name: str) -> bool:
@@ -71,28 +79,42 @@ class Tree(ABC):
     def __init__(self, path: Path, limits: ArchiveLimits | None = None) -> None:
         self.path, self.limits = path, limits or ArchiveLimits()
         self.folders: set[str] = set()
+        self._packed = path.stat().st_size if path.is_file() else 0
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The bytes of every file, by name, in sorted order; fills `folders` as well."""
         found: dict[str, int] = {}
-        total = 0
+        total = letters = entries = 0
         for name, size in self._list():
+            entries += 1
+            letters += len(name)
+            folder = name if size is None else name.rpartition("/")[0]
+            while folder and folder not in self.folders:
+                self.folders.add(folder)
+                letters += len(folder)
+                folder = folder.rpartition("/")[0]
+            if entries > self.limits.entries or letters > self.limits.letters:
+                raise UsageError(
+                    f"'{self.path}' holds more than {self.limits.entries} files and folders, or their names have more "
+                    f"than {self.limits.letters} letters; it is refused. Give a part of it, or arrays (.npz)."
+                )
+            if size is None or not name:
+                continue
             if name in found:
                 raise UsageError(f"'{self.path}' holds '{name}' twice; which one counts cannot be told.")
-            if size > self.limits.file_bytes:
-                raise UsageError(f"'{name}' in '{self.path}' has {size} bytes; {self.limits.file_bytes} are allowed.")
+            if not 0 <= size <= self.limits.file_bytes:
+                raise UsageError(
+                    f"'{name}' in '{self.path}' has {size} bytes; 0 to {self.limits.file_bytes} are allowed."
+                )
             found[name] = size
             total += size
-            if len(found) > self.limits.files:
-                raise UsageError(f"'{self.path}' holds more than {self.limits.files} files; it is refused.")
             self._check_growth(total)
-        self.folders.update(name[:end] for name in found for end, letter in enumerate(name) if letter == "/")
         return dict(sorted(found.items()))
 
     def _check_growth(self, total: int) -> None:
         limits = self.limits
-        packed = self.path.stat().st_size if self.path.is_file() else total
+        packed = self._packed or total
         if total > limits.total_bytes or (total > limits.growth_from and total > limits.growth * packed):
             raise UsageError(
                 f"'{self.path}' ({packed} bytes) would unpack to more than {total} bytes: an archive bomb, or not a "
@@ -100,18 +122,24 @@ class Tree(ABC):
             )
 
     @abstractmethod
-    def _list(self) -> Iterator[tuple[str, int]]:
-        """Every file's clean name and size; refuses whatever is neither file nor folder."""
+    def _list(self) -> Iterator[tuple[str, int | None]]:
+        """Every clean name and size, None for a folder's; refuses whatever is neither file nor folder."""
+
+    def payloads(self, names: Collection[str], most: int) -> Iterator[tuple[str, bytes | Path]]:
+        """The files asked for, in the order that is cheapest here: their bytes, at most so many, or where they are."""
+        for name in names:
+            if self.sizes.get(name, 0) > most:
+                raise UsageError(f"'{name}' in '{self.path}' has {self.sizes[name]} bytes; {most} are the most here.")
+        return self._payloads(names)
 
     @abstractmethod
-    def payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]:
-        """The files asked for, in the order that is cheapest here: their bytes, or where to read them."""
+    def _payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]: ...
 
-    def contents(self, names: Collection[str]) -> dict[str, bytes]:
-        """The bytes of a few files."""
+    def contents(self, names: Collection[str], most: int) -> dict[str, bytes]:
+        """The bytes of a few files, each of at most so many."""
         found = {
-            name: read_regular(payload, self.limits.file_bytes) if isinstance(payload, Path) else payload
-            for name, payload in self.payloads(names)
+            name: read_regular(payload, most) if isinstance(payload, Path) else payload
+            for name, payload in self.payloads(names, most)
         }
         for name in names:
             if name not in found:
@@ -122,13 +150,13 @@ class Tree(ABC):
 class Folder(Tree):
     """A folder on disk; the listing also notes when each file last changed."""
 
-    def _list(self) -> Iterator[tuple[str, int]]:
-        self.changed: dict[str, int] = {}
+    def _list(self) -> Iterator[tuple[str, int | None]]:
+        self.changed: dict[str, str] = {}
         yield from self._below("", 0)
 
-    def _below(self, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
-        if depth > 32:
-            raise UsageError(f"'{self.path / prefix}' lies more than 32 folders deep; give a folder closer to it.")
+    def _below(self, prefix: str, depth: int) -> Iterator[tuple[str, int | None]]:
+        if depth > DEPTH:
+            raise UsageError(f"'{self.path / prefix}' lies more than {DEPTH} folders deep; give a folder closer to it.")
         with os.scandir(os.path.join(self.path, prefix)) as entries:
             for entry in entries:
                 name = f"{prefix}/{entry.name}" if prefix else entry.name
@@ -138,16 +166,16 @@ class Folder(Tree):
                     )
                 if entry.is_dir(follow_symlinks=False):
                     if not is_junk(entry.name):
-                        self.folders.add(name)
+                        yield name, None
                         yield from self._below(name, depth + 1)
                 elif entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
-                    self.changed[name] = status.st_mtime_ns
+                    self.changed[name] = when_changed(status)
                     yield name, status.st_size
                 else:
                     raise UsageError(f"'{entry.path}' is a pipe, socket or device, not a file; remove it.")
 
-    def payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]:
+    def _payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]:
         """Paths: whoever decodes can read them on its own core."""
         for name in names:
             yield name, self.path / name
@@ -160,14 +188,11 @@ class PackedTree(Tree):
     def _members(self) -> Iterator[tuple[str, int, Callable[[], bytes] | None]]:
         """Clean name, size and reader of every member, None for a folder's; refuses links, devices and the like."""
 
-    def _list(self) -> Iterator[tuple[str, int]]:
+    def _list(self) -> Iterator[tuple[str, int | None]]:
         for name, size, read in self._members():
-            if read:
-                yield name, size
-            else:
-                self.folders.add(name)
+            yield name, size if read else None
 
-    def payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]:
+    def _payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]:
         """Bytes, in the archive's own order."""
         wanted = set(names)
         for name, size, read in self._members():
@@ -186,22 +211,25 @@ class Tar(PackedTree):
         with self.path.open("rb") as start:
             packed = start.read(2) == b"\x1f\x8b"
         mode = "r|" if packed else "r:"
+        careful = type("CountedInfo", (CarefulInfo,), {"headers": 0})
         with (
             _damage(self.path),
-            _MeteredGzip(self) if packed else self.path.open("rb") as file,
-            tarfile.open(fileobj=file, mode=mode, tarinfo=_CarefulInfo) as tar,  # type: ignore[call-overload]
+            MeteredGzip(self.path, self._check_growth) if packed else self.path.open("rb") as file,
+            tarfile.open(fileobj=file, mode=mode, tarinfo=careful) as tar,  # type: ignore[call-overload]
         ):
             while (member := tar.next()) is not None:
                 tar.members.clear()  # or a million headers pile up
+                if not 0 <= member.size <= self.limits.file_bytes:  # else the way to the next one may have no end
+                    raise UsageError(
+                        f"'{self.path}' holds '{member.name}' of {member.size} bytes; 0 to {self.limits.file_bytes} "
+                        "are allowed."
+                    )
                 if member.issym() or member.islnk():
                     raise UsageError(f"'{self.path}' holds a link, '{member.name}'; archives with links are refused.")
-                if not (member.isdir() or member.isreg()) or member.issparse():
-                    raise UsageError(
-                        f"'{self.path}' holds '{member.name}', a device, pipe or sparse file; it is refused."
-                    )
-                name, content = safe_name(member.name, str(self.path)), tar.extractfile(member)
-                if name:
-                    yield name, member.size, content.read if content else None
+                if not (member.isdir() or member.isreg()):
+                    raise UsageError(f"'{self.path}' holds '{member.name}', a device or pipe; it is refused.")
+                name = safe_name(member.name, str(self.path))
+                yield name, member.size, partial(_tar_content, tar, member) if member.isreg() else None
             while packed and file.read(CHUNK):  # to the end, where gzip keeps its checksum
                 pass
             if not packed:
@@ -210,36 +238,19 @@ class Tar(PackedTree):
                     raise UsageError(f"'{self.path}' is truncated: its end mark is missing. Get it again.")
 
 
-class _CarefulInfo(tarfile.TarInfo):
-    """A header that refuses long names and attributes beyond reason before they are read into memory."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _CarefulInfo:
-        info = super().frombuf(buf, encoding, errors)
-        if info.type in (b"x", b"g", b"X", b"L", b"K") and info.size > HEADER:
-            raise UsageError(f"The archive has a header of {info.size} bytes: an archive bomb. It is refused.")
-        return info
-
-
-class _MeteredGzip(gzip.GzipFile):
-    """Counts what it unpacks, so that a bomb is refused while it is still small."""
-
-    def __init__(self, tree: Tree) -> None:
-        super().__init__(tree.path)
-        self.tree, self.total = tree, 0
-
-    def read(self, size: int | None = -1) -> bytes:
-        content = super().read(size)
-        self.total += len(content)
-        self.tree._check_growth(self.total)
-        return content
+def _tar_content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    return file.read() if file else b""
 
 
 class Zip(PackedTree):
     """A zip archive with its checksums."""
 
     def _members(self) -> Iterator[tuple[str, int, Callable[[], bytes] | None]]:
-        with _damage(self.path), zipfile.ZipFile(self.path) as archive:
+        with _damage(self.path), self.path.open("rb") as raw:
+            file = ZipHeaders(raw)
+            archive = zipfile.ZipFile(file)
+            file.listed = True
             for member in archive.infolist():
                 name = safe_name(member.orig_filename, str(self.path))
                 kind = stat.S_IFMT(member.external_attr >> 16)
@@ -253,8 +264,12 @@ class Zip(PackedTree):
                     raise UsageError(
                         f"'{name}' in '{self.path}' is packed in an unusual way; unpack it and give the folder."
                     )
-                if name:
-                    yield name, member.file_size, None if member.is_dir() else partial(archive.read, member)
+                yield name, member.file_size, None if member.is_dir() else partial(self._content, archive, member)
+
+    @staticmethod
+    def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+        with archive.open(member) as file:
+            return file.read(member.file_size + 1)  # not `archive.read`, which unpacks whatever there is
 
 
 @contextmanager
@@ -262,9 +277,13 @@ def _damage(path: Path, name: str = "") -> Iterator[None]:
     """Turn what decompressors say of broken files into one sentence that names the file."""
     try:
         yield
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # decompressors meet hostile bytes here: whatever they raise, the file is broken
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # the disk's fault, not that of an archive which leads to places before its start
         where = f"'{name}' in '{path}'" if name else f"'{path}'"
-        raise UsageError(f"{where} is truncated or corrupt ({error}). Get it again.") from error
+        raise UsageError(f"{where} is truncated or corrupt ({error or type(error).__name__}). Get it again.") from error
 
 
 def open_tree(path: Path, limits: ArchiveLimits | None = None) -> Tree:

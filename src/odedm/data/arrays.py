@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+import sys
+import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from numpy.lib import format as npy
 
 from odedm.core.errors import UsageError
 from odedm.core.files import read_regular
+from odedm.core.text import printable
 from odedm.data.archives import ArchiveLimits, Zip, open_tree
 from odedm.data.contents import LabelledArrays
 from odedm.data.images import Array
@@ -63,7 +66,7 @@ def _npz(path: Path) -> tuple[Collection[str], dict[str, Array]]:
     if not isinstance(tree, Zip):
         raise UsageError(f"'{path}' is no .npz file: those are zip archives of arrays.")
     there = {name.removesuffix(".npy"): name for name in tree.sizes if name.endswith(".npy")}
-    contents = tree.contents([there[name] for name in KNOWN if name in there])
+    contents = tree.contents([there[name] for name in KNOWN if name in there], tree.limits.file_bytes)
     return there, {name: _array(contents[there[name]], f"{path}:{name}") for name in KNOWN if name in there}
 
 
@@ -81,20 +84,26 @@ def _array(content: bytes, where: str) -> Array:
     """The array in a file's bytes, after its header was found to promise no more than there is."""
     file = io.BytesIO(content)
     try:
-        version = npy.read_magic(file)
-        header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, columns_first, dtype = header(file)
-    except (ValueError, EOFError) as error:
-        raise UsageError(f"'{where}' is not a sound array file ({error}).") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            version = npy.read_magic(file)
+            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, columns_first, dtype = header(file)
+    except Exception as error:  # a parser meets hostile bytes here: whatever it raises, the file is bad
+        raise UsageError(f"'{where}' is not a sound array file ({error or type(error).__name__}).") from error
     if dtype.hasobject:
         raise UsageError(f"'{where}' holds Python objects, which are never loaded. Save it as numbers.")
     rest = memoryview(content)[file.tell() :]
     expected = math.prod(shape) * dtype.itemsize
-    if expected > len(rest) or min(shape, default=0) < 0:
+    if len(shape) > 4 or not all(0 < side <= len(rest) for side in shape) or not 0 < expected <= len(rest):
         raise UsageError(
-            f"'{where}' says that its shape is {shape}, but it has {len(content)} bytes: truncated or corrupt."
+            f"'{where}' says that it holds {dtype.name} of shape {printable(shape)}, but it has {len(content)} bytes: "
+            "empty, truncated or corrupt."
         )
-    return np.frombuffer(rest[:expected], dtype).reshape(shape, order="F" if columns_first else "C")
+    flat = np.frombuffer(rest[:expected], dtype)
+    if dtype.kind == "U" and flat.view(np.dtype("u4").newbyteorder(dtype.byteorder)).max() > sys.maxunicode:
+        raise UsageError(f"'{where}' holds words with letters that do not exist: it is corrupt.")
+    return flat.reshape(shape, order="F" if columns_first else "C")
 
 
 def _labels(label: Any, name: str, path: Path, shown: list[str] | None) -> Array:

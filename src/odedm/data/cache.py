@@ -9,16 +9,14 @@ import re
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odedm.core.errors import UsageError, unknown
+from odedm.core.files import own_folder
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import DATASETS
 from odedm.data.published import PUBLISHED
 from odedm.data.tensor_file import BYTES, TensorFile
-
-if TYPE_CHECKING:
-    pass
 
 SCHEMA = "odedm.data/1"
 MANIFEST, TENSORS = "manifest.json", "data.safetensors"
@@ -29,12 +27,14 @@ MOST_MANIFEST = 64 << 20
 def root() -> Path:
     """Where imported data sets live: `ODEDM_DATA`, or the platform's folder for caches."""
     if given := os.environ.get("ODEDM_DATA"):
-        return Path(given).expanduser()
+        return own_folder(given)
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "odedm" / "data"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "odedm" / "data"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odedm" / "data"
+        caches: str | None = "~/Library/Caches"
+    elif sys.platform == "win32":
+        caches = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    else:
+        caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return own_folder(caches) / "odedm" / "data"
 
 
 @dataclass(frozen=True)

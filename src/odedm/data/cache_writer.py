@@ -12,10 +12,11 @@ import numpy as np
 
 from odedm.core.errors import UsageError
 from odedm.core.files import sync_file
+from odedm.core.text import distinct, printable
 from odedm.data.cache import Manifest
 from odedm.data.contents import Contents, LabelledArrays, LabelledPictures
 from odedm.data.image_workers import Watch, decode_all
-from odedm.data.images import Array, BadPicture, EncodedImage, Fit, Place, grey_or_colour, probe
+from odedm.data.images import MOST_BYTES, Array, BadPicture, EncodedImage, Fit, Place, grey_or_colour, probe
 from odedm.data.published import PublishedDataset
 from odedm.data.tensor_file import TensorFile
 
@@ -42,8 +43,8 @@ def write(found: Contents, file: Path, watch: Watch, *, name: str, path: Path, s
     return Manifest(
         name=name,
         kind=found.kind,
-        source=path.resolve().name,
-        class_names=found.class_names,
+        source=printable(path.resolve().name, 200),
+        class_names=distinct(printable(each, 200) for each in found.class_names),
         dtype=dtype,
         shape=shape,
         rows=found.rows,
@@ -121,7 +122,7 @@ def _rounded(mean: Array, deviation: Array) -> Statistics:
 
 
 def _write_pictures(found: LabelledPictures, file: Path, watch: Watch) -> tuple[TensorFile, Statistics]:
-    name, first = next(found.tree.payloads(found.train.names[:1]))
+    name, first = next(found.tree.payloads(found.train.names[:1], MOST_BYTES))
     try:
         channels, height, width = probe(first)
     except BadPicture as error:
@@ -159,7 +160,7 @@ def _encoded(found: LabelledPictures) -> Iterator[EncodedImage]:
     if len(row) != sum(found.rows):
         raise UsageError(f"'{found.tree.path}' lists the same picture twice.")
     left = len(row)
-    for name, content in found.tree.payloads(row):
+    for name, content in found.tree.payloads(row, MOST_BYTES):
         left -= 1
         yield EncodedImage(row[name], name, content)
     if left:

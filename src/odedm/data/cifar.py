@@ -8,7 +8,7 @@ from odedm.core.errors import UsageError
 from odedm.data.archives import Tree
 from odedm.data.cifar_pickle import read_batch
 from odedm.data.contents import LabelledArrays
-from odedm.data.images import Array
+from odedm.data.images import MOST_BYTES, Array
 from odedm.data.published import PublishedDataset
 
 PIXELS = 3 * 32 * 32
@@ -41,7 +41,7 @@ def load(tree: Tree, version: str, folder: str, published: PublishedDataset) -> 
     if missing := [name for name in every if name not in tree.sizes]:
         raise UsageError(f"'{tree.path}' lacks {', '.join(missing)}, so it is not all of {published.name}.")
     read = _binary if version == "binary" else _python
-    contents = tree.contents(every)
+    contents = tree.contents(every, MOST_BYTES)
     columns: list[Array] = []
     for part, rows in zip(files, published.rows, strict=True):
         pairs = [read(contents.pop(name), name, published, rows // len(part)) for name in part]

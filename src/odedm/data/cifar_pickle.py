@@ -143,5 +143,5 @@ def _finish(machine: _Machine, value: Any) -> Any:
     raw = _the(str, content).encode("latin-1")
     sides = [side for side in shape if isinstance(side, int)]
     if columns_first or len(shape) != 2 or len(sides) != 2 or sides[0] * sides[1] != len(raw):
-        raise machine.refuse(f"holds an array of {len(raw)} bytes that says its shape is {shape}")
+        raise machine.refuse(f"holds an array of {len(raw)} bytes that says its shape is {tuple(sides[:2])}")
     return np.frombuffer(raw, np.uint8).reshape(shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
+import re
 import shutil
 import socket
 import time
@@ -34,7 +35,7 @@ def download(url: str, target: Path, known: Sequence[Archive], watch: Watch, *, 
 
     What has arrived stays in `<target>.part`, with a note of what it is a part of, until the file is whole.
     """
-    if urlsplit(url).scheme not in ("http", "https"):
+    if not _is_web_address(url):
         raise UsageError(
             f"'{url}' is no web address; http:// and https:// are. A file on disk can be imported. {manual}"
         )
@@ -48,6 +49,10 @@ def download(url: str, target: Path, known: Sequence[Archive], watch: Watch, *, 
         try:
             _fetch(url, part, known, watch)
             break
+        except UsageError:
+            raise
+        except ValueError as failure:  # an address that cannot be sent, here or where the server leads
+            raise UsageError(f"'{url}' cannot be had: {failure}. {manual}") from failure
         except BROKEN as failure:
             error = failure
             if isinstance(failure, urllib.error.HTTPError):
@@ -71,6 +76,13 @@ def download(url: str, target: Path, known: Sequence[Archive], watch: Watch, *, 
     return target
 
 
+def _is_web_address(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https")
+    except ValueError:
+        return False
+
+
 def _fetch(url: str, part: Path, known: Sequence[Archive], watch: Watch) -> None:
     """One try: ask for what is missing, append it, and fail if the connection ends early."""
     note = part.with_name(part.name + ".of")
@@ -83,9 +95,10 @@ def _fetch(url: str, part: Path, known: Sequence[Archive], watch: Watch) -> None
         if answer.status != 206 or not str(answer.headers.get("Content-Range", "")).startswith(f"bytes {have}-"):
             have = 0
         length = answer.headers.get("Content-Length")
-        total = have + int(length) if length and length.isdigit() else None
+        total = have + int(length) if re.fullmatch("[0-9]{1,18}", length or "") else None
         limit = _limit(total, known, part)
-        mark = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+        mark = str(answer.headers.get("ETag") or answer.headers.get("Last-Modified") or "")
+        mark = mark if mark.isascii() and mark.isprintable() else ""  # it is sent back
         note.write_text(f"{url}\n{mark}\n", "utf-8")
         with part.open("ab" if have else "wb") as file:
             while chunk := answer.read(CHUNK):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from odedm.data.archives import Tree, open_tree
 from odedm.data.arrays import is_array_path, load_arrays
 from odedm.data.contents import Contents, LabelledArrays
 from odedm.data.huggingface import is_saved_dataset, load_saved
-from odedm.data.images import need_pillow
+from odedm.data.images import MOST_PIXELS, need_pillow
 from odedm.data.published import PUBLISHED, PublishedDataset
 
 
@@ -23,8 +24,8 @@ def read(
     `size` asks for square pictures of that side; `seed` and `test_share` say what is held out where there is no test
     part.
     """
-    if size is not None and size < 1:
-        raise UsageError(f"size must be 1 or more; {size} was given.")
+    if size is not None and not 1 <= size * size <= MOST_PIXELS:
+        raise UsageError(f"size must be 1 to {math.isqrt(MOST_PIXELS)} pixels; {size} was given.")
     asked = PUBLISHED.get(name or "")
     found: Contents
     if is_saved_dataset(path):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
+import re
 import signal
 import sys
 import warnings
@@ -29,6 +31,10 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 ANIMATED = ("PNG", "GIF", "WEBP", "TIFF")
 GREY, COLOUR = ("1", "L", "LA"), ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")
 MOST_BYTES, MOST_PIXELS = 256 << 20, 64_000_000
+BLOCK_BYTES, SUM_PIXELS = 32 << 20, 1 << 20
+"""Rows are decoded, and pixels summed up, so many at a time: memory is bounded by bytes, not by numbers of pictures."""
+DEEP = re.compile(r";(16|32)[A-Z]")
+"""How Pillow marks channels of more than 8 bits that it would cut to 8 without a word; `BGR;16` is 16 bits a pixel."""
 
 
 class BadPicture(ValueError):
@@ -104,7 +110,9 @@ def decode(content: bytes | Path, fit: Fit) -> Array:
         if fit.channels == 1 and image.mode not in GREY:
             raise NotGrey("is a colour picture among grey ones")
         try:
-            image.load()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                image.load()
             picture = _fitted(image, fit)
         except BadPicture:
             raise
@@ -134,20 +142,27 @@ def _opened(content: bytes | Path) -> Any:
         raise BadPicture("is empty")
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(content), formats=FORMATS)
+            frames = getattr(image, "n_frames", 1) if image.format in ANIMATED else 1
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise BadPicture("says that it has far more pixels than a picture has") from error
     except Exception as error:  # as above
         raise BadPicture(f"is not a picture of a known kind ({', '.join(FORMATS)}), or its start is broken") from error
     if image.width * image.height > MOST_PIXELS:
         raise BadPicture(f"has {image.width}×{image.height} pixels; at most {MOST_PIXELS} are read")
-    frames = getattr(image, "n_frames", 1) if image.format in ANIMATED else 1
     if frames > 1:
         raise BadPicture(f"has {frames} frames; one picture per file, please")
-    if image.mode not in GREY + COLOUR:
+    if image.mode not in GREY + COLOUR or any(_is_deep(tile.codec_name, tile.args) for tile in image.tile):
         raise BadPicture(f"has more than 8 bits a channel (mode {image.mode}); convert it to 8 bits")
     return image
+
+
+def _is_deep(codec: str, how: Any) -> bool:
+    """Whether the pixels behind a part of a picture have more than 8 bits a channel."""
+    mode, *rest = how if isinstance(how, tuple) else (how,)
+    return bool(DEEP.search(str(mode))) or (codec.startswith("ppm") and bool(rest) and rest[0] > 255)
 
 
 def _fitted(image: Any, fit: Fit) -> Any:
@@ -174,6 +189,14 @@ def _fitted(image: Any, fit: Fit) -> Any:
 
 def decode_rows(images: Sequence[EncodedImage], fit: Fit, place: Place) -> Array:
     """Decode pictures and write each at its row; every error names the file. The `sums` are over measured rows."""
+    total = np.zeros((2, fit.channels), np.int64)
+    many = max(1, BLOCK_BYTES // math.prod(fit.shape))
+    for first in range(0, len(images), many):
+        total += _decode_block(images[first : first + many], fit, place)
+    return total
+
+
+def _decode_block(images: Sequence[EncodedImage], fit: Fit, place: Place) -> Array:
     block = np.empty((len(images), *fit.shape), np.uint8)
     for picture, image in zip(block, images, strict=True):
         try:
@@ -195,9 +218,12 @@ def sums(block: Array) -> Array:
     >>> sums(np.array([[[[1, 2]]]], np.uint8)).tolist()
     [[3], [5]]
     """
-    wide = block.swapaxes(0, 1).reshape(block.shape[1], -1).astype(np.float64)
-    # exact: squares of 2³⁷ pixels fit into 53 bits
-    return np.array([wide.sum(1), [row @ row for row in wide]]).astype(np.int64)
+    channels = block.swapaxes(0, 1).reshape(block.shape[1], -1)
+    total = np.zeros((2, len(channels)), np.int64)
+    for first in range(0, channels.shape[1], SUM_PIXELS):
+        wide = channels[:, first : first + SUM_PIXELS].astype(np.float64)  # exact: squares of 2³⁷ pixels fit into it
+        total += np.array([wide.sum(1), [row @ row for row in wide]]).astype(np.int64)
+    return total
 
 
 def serve(read: IO[bytes], write: IO[bytes]) -> None:

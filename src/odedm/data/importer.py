@@ -9,14 +9,15 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from odedm.core.errors import UsageError
 from odedm.core.files import sync_folder, writable_folder, write_text
+from odedm.core.plain_data import text_fingerprint
 from odedm.data import cache, formats
-from odedm.data.archives import Folder
+from odedm.data.archives import Folder, when_changed
 from odedm.data.cache import MANIFEST, TENSORS, Manifest
 from odedm.data.cache_writer import write
 from odedm.data.image_workers import Watch
@@ -25,6 +26,8 @@ from odedm.data.images import BadPicture
 SOURCES = ".sources"
 """Which path was imported under which name: one small file per state of a path."""
 LOCKS = ".locks"
+STAGED = "~"
+"""Between the name and the rest of a temporary folder's name: a mark that no data set's name has."""
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
@@ -66,12 +69,15 @@ def import_path(path: Path, *, size: int | None = None, seed: int = 0, watch: Wa
         found = formats.read(path, size=size, seed=seed)
         with _staging(mark) as staging:
             manifest = write(found, staging / TENSORS, watch or silent, name="", path=path, size=size, seed=seed)
-            manifest = replace(manifest, name=f"{_stem(path)}-{manifest.checksum[:8]}")
-            with _locked(manifest.name):
-                if cache.is_cached(manifest.name):
-                    manifest = cache.load_manifest(manifest.name)
-                else:
-                    _finish(staging, manifest)
+            for mark in (manifest.checksum[:8], text_fingerprint([manifest.checksum, manifest.class_names])):
+                manifest = replace(manifest, name=f"{_stem(path)}-{mark}")
+                with _locked(manifest.name):
+                    if not cache.is_cached(manifest.name):
+                        _finish(staging, manifest)
+                    there = cache.load_manifest(manifest.name)
+                if (there.checksum, there.class_names) == (manifest.checksum, manifest.class_names):
+                    break  # else the first name is taken: by rows of other classes, or by a chance in 2³²
+            manifest = there
         note.parent.mkdir(exist_ok=True)
         write_text(note, manifest.name + "\n")
     return manifest
@@ -79,15 +85,14 @@ def import_path(path: Path, *, size: int | None = None, seed: int = 0, watch: Wa
 
 def fingerprint(path: Path, *, size: int | None, seed: int) -> str:
     """What tells one state of a path from another without reading its files: names, lengths and times of change."""
-    digest = hashlib.blake2b(f"{path.resolve()}/{size}/{seed}".encode(), digest_size=16)
+    words = [f"{path.resolve()}/{size}/{seed}"]
     if path.is_dir():
         tree = Folder(path)
-        for name, length in tree.sizes.items():
-            digest.update(f"{name}\0{length}/{tree.changed[name]}\0".encode("utf-8", "surrogateescape"))
+        words += [f"{name}\0{length}/{tree.changed[name]}" for name, length in tree.sizes.items()]
     else:
         status = path.stat()
-        digest.update(f"{status.st_size}/{status.st_mtime_ns}".encode())
-    return digest.hexdigest()
+        words.append(f"{status.st_size}/{when_changed(status)}")
+    return hashlib.blake2b("\0".join(words).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _stem(path: Path) -> str:
@@ -104,18 +109,31 @@ def _stem(path: Path) -> str:
 def _locked(name: str) -> Iterator[None]:
     """One import of a name at a time: a second one waits, and then finds what the first one made.
 
-    Whoever holds the lock may sweep up after an import that was killed.
+    Whoever comes sweeps up after imports that were killed: those whose lock nobody holds.
     """
     folder = prepared(cache.root())
-    handle = os.open(prepared(folder / LOCKS) / name, os.O_RDWR | os.O_CREAT, 0o644)
+    locks = prepared(folder / LOCKS)
+    with _lock(locks / name) as alone:
+        for remains in folder.glob(f".*{STAGED}*"):
+            owner = remains.name[1:].partition(STAGED)[0]
+            with _lock(locks / owner, wait=False) if owner != name else nullcontext(alone) as dead:
+                if dead:
+                    shutil.rmtree(remains, ignore_errors=True)
+        yield
+
+
+@contextmanager
+def _lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Whether the lock was had; without locks here it never is, and two imports merely do the work twice."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    had = False
     try:
-        with suppress(ImportError, OSError):  # no locks here: two imports then merely do the work twice
+        with suppress(ImportError, OSError):
             import fcntl
 
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            for remains in folder.glob(f".{name}~*"):
-                shutil.rmtree(remains, ignore_errors=True)
-        yield
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            had = True
+        yield had
     finally:
         os.close(handle)
 
@@ -128,7 +146,7 @@ def prepared(folder: Path) -> Path:
 @contextmanager
 def _staging(name: str) -> Iterator[Path]:
     """A temporary folder beside the caches that is gone when the block ends, whatever was not moved out of it."""
-    staging = Path(tempfile.mkdtemp(dir=cache.root(), prefix=f".{name}~"))  # a mark that no name has
+    staging = Path(tempfile.mkdtemp(dir=cache.root(), prefix=f".{name}{STAGED}"))
     try:
         (staging / "whole").mkdir()
         yield staging / "whole"

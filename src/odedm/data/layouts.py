@@ -18,6 +18,8 @@ from odedm.data.published import OTHER_NAMES, PublishedDataset
 TESTS = ("test", "val", "valid", "validation")
 """What the folder for testing is called; the first that is there counts."""
 WNID = re.compile(r"n\d{8}")
+MOST_TEXT = 16 << 20
+"""Bytes of a list of classes or pictures."""
 
 
 def image_folder(
@@ -197,7 +199,7 @@ def _check_wnids(wnids: Sequence[str], where: str, published: PublishedDataset) 
 
 def _texts(tree: Tree, *names: str) -> Iterator[str]:
     """Text files of the tree; an empty one for each that is not there."""
-    contents = tree.contents([name for name in names if name in tree.sizes])
+    contents = tree.contents([name for name in names if name in tree.sizes], MOST_TEXT)
     for name in names:
         try:
             yield contents.get(name, b"").decode("utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
+from odedm.core.files import own_folder
 from odedm.core.registry import DATASETS
 from odedm.data import cache
 from odedm.data.cache import TENSORS, Manifest
@@ -59,7 +60,7 @@ def find_or_import(
     name_or_path: str | Path, size: int | None = None, seed: int = 0, *, watch: Watch | None = None
 ) -> Manifest:
     """The manifest of a data set that is then certain to be here: looked up by name, or imported from a path."""
-    name, path = str(name_or_path), Path(name_or_path).expanduser()
+    name, path = str(name_or_path), own_folder(name_or_path)
     if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and path.exists():
         return import_path(path, size=size, seed=seed, watch=watch)
     manifest = cache.find(name)

@@ -39,7 +39,8 @@ def read_weights(
             fitting = _fitting(net, shapes, path)
             for own, value in net.state_dict().items():
                 if own in fitting and not value.is_meta:
-                    value.copy_(_numbers(file.get_tensor(names[own]), names[own], path).view(value.shape))
+                    given = _numbers(file.get_tensor(names[own]), value.dtype, names[own], path)
+                    value.copy_(given.view(value.shape))
     except (OSError, SafetensorError) as error:
         raise UsageError(
             f"Cannot read weights from '{path}': {_reason(error, path)}. Give a safetensors file."
@@ -83,11 +84,13 @@ def _fitting(net: nn.Module, shapes: dict[str, tuple[int, ...]], path: str) -> s
     return set(wanted)
 
 
-def _numbers(value: torch.Tensor, name: str, path: str) -> torch.Tensor:
-    if not value.is_floating_point() or not bool(value.isfinite().all()):
-        what = "NaN or infinite values" if value.is_floating_point() else f"{value.dtype} in place of weights"
+def _numbers(value: torch.Tensor, dtype: torch.dtype, name: str, path: str) -> torch.Tensor:
+    known = value.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    number = value.to(dtype) if known else value
+    if not known or not bool(number.isfinite().all()):
+        what = f"NaN, infinite values or such beyond {dtype}" if known else f"{value.dtype} in place of weights"
         raise UsageError(f"The file '{path}' has {what} in {name}; take another file.")
-    return value
+    return number
 
 
 def _some(names: list[str]) -> str:

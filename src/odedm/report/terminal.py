@@ -140,7 +140,7 @@ def print_run(result: Result, out: Console) -> None:
         table.add_row(Text(printable(name)), str(short), str(long))
     out.print(table)
     for title, part in (("Experiment", plan), ("Seconds", result.seconds), ("Provenance", result.provenance)):
-        out.print(f"[bold]{title}[/]")
+        out.print(title, style="bold")
         out.print_json(data=part)
 
 

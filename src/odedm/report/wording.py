@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from odedm.core.text import LONGEST, printable
 from odedm.report.statistics import Estimate
 from odedm.study.paper_numbers import Published
 
@@ -53,16 +54,21 @@ def probability(p: float, name: str = "p") -> str:
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    r"""A table as CSV, in full precision; None becomes an empty cell.
+    r"""A table as CSV, in full precision; None becomes an empty cell, and words that spreadsheets compute stay words.
 
-    >>> csv_text(["task", "mean"], [(1, 2.5), (2, None)])
-    'task,mean\n1,2.5\n2,\n'
+    >>> csv_text(["task", "mean"], [(1, -2.5), (2, None), ("=1+1", "-")])
+    "task,mean\n1,-2.5\n2,\n'=1+1,'-\n"
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([float(cell) if isinstance(cell, np.floating) else cell for cell in row] for row in rows)
+    writer.writerows([_csv_cell(cell) for cell in row] for row in (head, *rows))
     return text.getvalue()
+
+
+def _csv_cell(cell: object) -> object:
+    if isinstance(cell, str):
+        return ("'" if cell.startswith(("=", "+", "-", "@")) else "") + printable(cell, LONGEST)
+    return float(cell) if isinstance(cell, np.floating) else cell
 
 
 def canonical(value: object) -> str:

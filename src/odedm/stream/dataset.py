@@ -16,6 +16,7 @@ from torch import Tensor
 from odedm.core.errors import UsageError
 from odedm.core.rng import generator
 from odedm.core.shares import hold_out
+from odedm.core.text import distinct
 from odedm.stream.augment import Transform
 
 
@@ -28,7 +29,7 @@ class Dataset:
         image: training rows: images [n, c, h, w], uint8 or float32, or vectors [n, d], float32.
         label: training labels [n], int64, from 0 to C - 1.
         test_image, test_label: the same of the test part, [m, ...] and [m].
-        class_names: the C names, in label order.
+        class_names: the C names, in label order; equal ones get numbers.
         transform: how rows become a network's inputs.
         tasks: into how many tasks the classes are split unless a number is given.
         known_checksum: the checksum where it is known already, as of a cache: hashing gigabytes takes seconds.
@@ -48,6 +49,9 @@ class Dataset:
     transform: Transform
     tasks: int
     known_checksum: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_names", distinct(self.class_names))  # results tell classes apart by name
 
     @property
     def classes(self) -> int:
@@ -239,6 +243,8 @@ def _labels(y: Any, what: str) -> np.ndarray[Any, Any]:
     if label.ndim != 1:
         raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
     if label.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # numbers beyond float64 become inf and are refused with the others
+            label = label.astype(np.float64)
         if not (np.isfinite(label).all() and np.array_equal(label, np.floor(label)) and np.abs(label).max() < 2**53):
             raise UsageError(f"{what} must hold integers or strings; it holds fractions, NaN or numbers too large.")
         label = label.astype(np.int64)
@@ -254,8 +260,8 @@ def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: i
     rng = generator(seed, "hold out")
     kept: list[int] = []
     held: list[int] = []
-    for each, name in enumerate(names):
-        rows = (number == each).nonzero().flatten()
+    by_class = number.argsort(stable=True).split(number.bincount(minlength=len(names)).tolist())
+    for rows, name in zip(by_class, names, strict=True):
         own, tested = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), share)
         if not tested:
             raise UsageError(f"Class '{name}' has a single row, so none can be held out for testing; give test=(x, y).")
