@@ -16,7 +16,7 @@ from odedm.core.registry import MEMORIES
 from odedm.memory.settings import KINDS, MemorySettings
 from odedm.training.experiment import Experiment
 
-SPELLING = {"options": "--set", "net_options": "--net-option"}
+SPELLING = {"options": "--set", "net_options": "--net-option", "policy_options": "--policy-set"}
 """Options that are not spelled as their settings."""
 
 METAVARS: dict[type, str] = {Whole: "N", Number: "X", OneOf: "NAME", Flag: " "}
