@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odedm.consolidate import distance as module
-from odedm.consolidate.distance import DISTANCES, L1, L2, MMD, Sinkhorn
+from odedm.consolidate.distance import DISTANCES, L1, L2, MMD, CentroidMMD, Sinkhorn
+from odedm.consolidate.kmeans import kmeans
+from odedm.consolidate.select import nearest
 from odedm.core.errors import UsageError
 
 EVERY = pytest.mark.parametrize("distance", list(DISTANCES.values()), ids=list(DISTANCES))
@@ -138,6 +140,27 @@ class TestMmd:
         expected = 2 - 2 * math.exp(-5 / (2 * 1.5**2))
         assert float(MMD(1.5).pairs(x, y)) == pytest.approx(expected)
         assert float(MMD(1.5).clouds(x, y)) == pytest.approx(expected)
+
+    def test_a_row_and_a_cluster_against_a_double_loop(self):
+        x, label, width = blobs(12, 3, dtype=torch.float64), torch.arange(12) % 3, 1.7
+        far = MMD(width).to_clusters(x, label, 3)
+
+        def kernel(one, two):
+            return math.exp(-float(((one - two) ** 2).sum()) / (2 * width**2))
+
+        for i, row in enumerate(x):
+            for c in range(3):
+                points = x[label == c]
+                to_points = sum(kernel(row, point) for point in points) / len(points)
+                within = sum(kernel(one, two) for one in points for two in points) / len(points) ** 2
+                assert float(far[i, c]) == pytest.approx(1 - 2 * to_points + within, abs=1e-12)
+
+    def test_a_dense_part_of_a_cluster_is_nearer_than_its_middle(self):
+        """So MMD does not rank as L2 does, which takes the row nearest to the mean."""
+        x = torch.tensor([[0.0], [0.1], [0.2], [1.8], [4.0], [4.1]], dtype=torch.float64)
+        clusters = kmeans(x, 1, rng=torch.Generator().manual_seed(0))
+        chosen = [int(nearest(distance, x, clusters).row) for distance in (MMD(0.5), CentroidMMD(0.5), L2())]
+        assert chosen == [1, 3, 3]
 
     def test_the_bandwidth_is_the_median_distance(self):
         x = blobs(41, 3, dtype=torch.float64)

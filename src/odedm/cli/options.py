@@ -17,7 +17,7 @@ from odedm.core.registry import MEMORIES
 from odedm.memory.settings import KINDS, MemorySettings
 from odedm.training.experiment import Experiment
 
-SPELLING = {"options": "--set", "net_options": "--net-option"}
+SPELLING = {"options": "--set", "net_options": "--net-option", "policy_options": "--policy-set"}
 """Options that are not spelled as their settings."""
 TABLES = {"options": ("method", "hyper-parameter"), "net_options": ("net", "net option")}
 """Settings that are values by name: whose they are, and what one of them is called."""

@@ -12,7 +12,7 @@ from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import kmeans_all
 from odedm.consolidate.nearest import Chosen
-from odedm.consolidate.select import nearest
+from odedm.consolidate.select import nearest, row_distances
 from odedm.core import device
 from odedm.core.errors import UsageError, unknown
 from odedm.core.rows import Probe, Rows, take
@@ -107,14 +107,14 @@ class Consolidator:
                     continue
                 with device.quick(where):
                     measure = self.distance.prepare(x, image_shape)
-                    chosen = nearest(measure, x[keep], own.centroid, self.rows_per_prototype)
+                    chosen = nearest(measure, x[keep], own, self.rows_per_prototype)
                 # copies, since what was made so may not be changed or learned from later
                 chosen = Chosen(chosen.row.clone(), chosen.centroid.clone())
                 row = keep.clone()[chosen.row].to(home)
                 parts.append(take(rows, member[row]) | {"prototype": chosen.centroid.to(home)})
                 if on_selection is not None:
                     with timer("observe"):
-                        distance = self.distance.prepare(x, image_shape).pairs(x[keep], own.centroid)
+                        distance = row_distances(self.distance.prepare(x, image_shape), x[keep], own)
                         on_selection(take(rows, member[keep.to(home)]), chosen, distance)
         if not parts:
             empty = rows["label"].new_zeros(0, dtype=torch.int64)

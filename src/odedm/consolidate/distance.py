@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -12,14 +12,18 @@ from torch import Tensor
 from odedm.consolidate.sinkhorn.transport import Sinkhorn, squares
 from odedm.core.errors import UsageError
 
-__all__ = ["DISTANCES", "L1", "L2", "MMD", "Distance", "Sinkhorn"]
+__all__ = ["DISTANCES", "L1", "L2", "MMD", "CentroidMMD", "Distance", "Sinkhorn"]
 
 BLOCK = 1 << 24
 """Entries of a distance matrix held at a time when only its mean is wanted."""
 
 
 class Distance(Protocol):
-    """How far rows are from centroids and clouds from each other, once fitted to a class's candidates."""
+    """How far rows are from centroids and clouds from each other, once fitted to a class's candidates.
+
+    Two methods more are used where a distance has them: `nearest(x, y, per)`, which chooses as all `pairs` would with
+    less work, and `to_clusters(x, label, k)` -> [n, k], of rows to whole clusters in place of their centroids.
+    """
 
     def prepare(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> Distance:
         """The distance fitted to `candidates` [n, d]; `image_shape` is given when rows are flattened images."""
@@ -79,13 +83,13 @@ class L2:
 
 
 @dataclass(frozen=True)
-class MMD:
-    """Maximum mean discrepancy (squared, biased) with the kernel exp(−|x−y|²/2σ²).
+class CentroidMMD:
+    """Maximum mean discrepancy (squared, biased) with the kernel exp(−|x−y|²/2σ²), of rows to centroids.
 
     σ (`bandwidth`) is the median distance among a class's candidates unless given. Between single points the
     distance is 2 − 2 exp(−|x−y|²/2σ²), so it ranks rows as L2 does; between clouds it does not.
 
-    >>> MMD(bandwidth=1.0).pairs(torch.zeros(1, 2), torch.zeros(1, 2)).tolist()
+    >>> CentroidMMD(bandwidth=1.0).pairs(torch.zeros(1, 2), torch.zeros(1, 2)).tolist()
     [[0.0]]
     """
 
@@ -95,7 +99,7 @@ class MMD:
         if self.bandwidth is not None and not self.bandwidth > 0:
             raise UsageError(f"MMD's bandwidth must be above 0, or None for the median; {self.bandwidth} was given.")
 
-    def prepare(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> MMD:
+    def prepare(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> Self:
         """Fit the bandwidth to `candidates` [n, d] by the median heuristic, on at most 2000 evenly spaced rows."""
         del image_shape
         if self.bandwidth is not None:
@@ -120,7 +124,34 @@ class MMD:
         return squares(x, y).div_(-2 * width * width).exp_()
 
 
-DISTANCES: dict[str, Distance] = {"l1": L1(), "l2": L2(), "mmd": MMD(), "sinkhorn": Sinkhorn()}
+@dataclass(frozen=True)
+class MMD(CentroidMMD):
+    """The same, of a row to the points of a cluster: its distance to their mean in the kernel's space.
+
+    That mean is no centroid: a row in a dense part of a cluster is nearer than one at the middle of two parts. So it
+    does not rank rows as L2 does.
+
+    >>> x = torch.tensor([[-1.0], [1.0], [0.0]])
+    >>> MMD(bandwidth=0.5).to_clusters(x, torch.zeros(3, dtype=torch.int64), 1).argmin().item()
+    2
+    """
+
+    def to_clusters(self, x: Tensor, label: Tensor, k: int) -> Tensor:
+        """1 − 2 mean k(x, c) + mean k(c, c') over a cluster's points c: rows [n, d] in clusters [n] -> [n, k]."""
+        fitted = self.prepare(x, None)
+        member = torch.nn.functional.one_hot(label.long(), k).to(x.dtype)
+        member = member / member.sum(0).clamp(min=1)
+        to_mean = torch.cat([fitted._kernel(part, x) @ member for part in x.split(max(1, BLOCK // len(x)))])
+        return (1 - 2 * to_mean + (to_mean * member).sum(0)).clamp_(min=0)
+
+
+DISTANCES: dict[str, Distance] = {
+    "l1": L1(),
+    "l2": L2(),
+    "mmd": MMD(),
+    "mmd-centroid": CentroidMMD(),
+    "sinkhorn": Sinkhorn(),
+}
 """The distances by name, with their default settings."""
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, Distance
-from odedm.consolidate.kmeans import kmeans
+from odedm.consolidate.kmeans import Clusters, kmeans
 from odedm.consolidate.nearest import Chosen, nearest_distinct
 from odedm.core.errors import UsageError, choose
 from odedm.core.rng import generator
@@ -22,17 +22,29 @@ __all__ = ["Chosen", "nearest", "nearest_distinct", "select"]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def nearest(distance: Distance, x: Tensor, y: Tensor, per: int = 1) -> Chosen:
-    """The `per` nearest distinct rows of `x` [n, d] for each centroid of `y` [k, d], by a fitted distance.
+def nearest(distance: Distance, x: Tensor, clusters: Clusters, per: int = 1) -> Chosen:
+    """The `per` nearest distinct rows of `x` [n, d] for each of its clusters, by a fitted distance.
 
-    A distance may have a `nearest` of its own that chooses the same with less work; else all its pairs are compared.
+    A distance may have a `nearest` of its own that chooses the same with less work; else all distances are compared.
 
-    >>> nearest(DISTANCES["l2"], torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([[0.9], [1.1]])).row.tolist()
+    >>> x = torch.tensor([[0.0], [1.0], [5.0]])
+    >>> nearest(DISTANCES["l2"], x, Clusters(torch.tensor([0, 1, 1]), torch.tensor([[0.9], [1.1]]), 0.0)).row.tolist()
     [1, 0]
     """
     own = getattr(distance, "nearest", None)
-    chosen: Chosen = nearest_distinct(distance.pairs(x, y), per) if own is None else own(x, y, per)
+    if own is None:
+        return nearest_distinct(row_distances(distance, x, clusters), per)
+    chosen: Chosen = own(x, clusters.centroid, per)
     return chosen
+
+
+def row_distances(distance: Distance, x: Tensor, clusters: Clusters) -> Tensor:
+    """Distances of rows to clusters [n, k]: to their points where the distance knows how, else to their centroids."""
+    to_clusters = getattr(distance, "to_clusters", None)
+    if to_clusters is None:
+        return distance.pairs(x, clusters.centroid)
+    far: Tensor = to_clusters(x, clusters.label, len(clusters.centroid))
+    return far
 
 
 @overload
@@ -74,7 +86,8 @@ def select(
         k: how many prototypes.
         distance: a name in `odedm list distances`, or an object like those. "sinkhorn" reads rows as histograms, so
             rows that differ by a factor alone are the same to it; "l2" tells them apart.
-        dac: a pair (clusters, depth) that narrows the rows down first, by the same distance; or a `Dac`; or None.
+        dac: a pair (clusters, depth) that narrows the rows down first, by optimal transport as in a run; or a `Dac`,
+            which has a distance of its own; or None.
         rows_per_prototype: rows that each prototype keeps.
         image_shape: (c, h, w) where rows are images, so that "sinkhorn" moves mass between pixels.
         seed: the same seed gives the same rows.
@@ -92,14 +105,14 @@ def select(
         if value < 1:
             raise UsageError(f"{name} must be 1 or more; {value} was given.")
     measure = choose("distance", distance, DISTANCES) if isinstance(distance, str) else distance
-    reducer = Dac(dac[0], dac[1], measure) if isinstance(dac, tuple | list) else dac
+    reducer = Dac(dac[0], dac[1]) if isinstance(dac, tuple | list) else dac
     rng = generator(seed, "select")
     fitted = measure.prepare(points, image_shape)
     keep = torch.arange(len(points), device=points.device)
     if reducer is not None:
         keep = reducer.reduce(points, smallest=k * rows_per_prototype, rng=rng)
-    centroid = kmeans(points[keep], k, rng=rng).centroid
-    chosen = keep[nearest(fitted, points[keep], centroid, rows_per_prototype).row]
+    clusters = kmeans(points[keep], k, rng=rng)
+    chosen = keep[nearest(fitted, points[keep], clusters, rows_per_prototype).row]
     return chosen if isinstance(x, Tensor) else chosen.numpy()
 
 

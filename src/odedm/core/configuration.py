@@ -244,7 +244,7 @@ def described(kind: Kind, default: Any, help: str, **more: Any) -> Any:
     """
     own = Setting(kind, help, optional=default is None or more.pop("optional", False), **more)
     if callable(default):
-        return dataclasses.field(default_factory=default, metadata={"setting": own})
+        return dataclasses.field(default_factory=default, hash=False, metadata={"setting": own})  # tables have none
     return dataclasses.field(default=default, metadata={"setting": own})
 
 

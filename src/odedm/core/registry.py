@@ -79,7 +79,8 @@ DISTANCES = {
     "sinkhorn": Entry("consolidate.distance:Sinkhorn", "Entropic optimal transport between feature histograms."),
     "l2": Entry("consolidate.distance:L2", "Euclidean distance."),
     "l1": Entry("consolidate.distance:L1", "Sum of absolute differences."),
-    "mmd": Entry("consolidate.distance:MMD", "Maximum mean discrepancy with a Gaussian kernel."),
+    "mmd": Entry("consolidate.distance:MMD", "Maximum mean discrepancy (Gaussian kernel) of a row to a cluster."),
+    "mmd-centroid": Entry("consolidate.distance:CentroidMMD", "The same to the cluster's centroid; ranks as l2."),
 }
 
 NETS = {

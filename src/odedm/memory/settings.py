@@ -5,12 +5,14 @@ Nothing here needs torch before something is resolved or built, so plans and hel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from odedm.core.configuration import (
     Flag,
+    NamedValues,
     Number,
     OneOf,
     Pair,
@@ -23,55 +25,29 @@ from odedm.core.configuration import (
 )
 from odedm.core.errors import UsageError
 from odedm.core.registry import ANNOTATIONS, DISTANCES, GROUNDS, POLICIES, REPLAYS, SPACES
+from odedm.memory.site import Site, StreamShape, check_policy_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-
     from odedm.consolidate.consolidator import Consolidator
-    from odedm.core.rows import Field
-    from odedm.core.timer import Timer
     from odedm.memory.base import Memory
-    from odedm.memory.dual import Host
 
 DEFAULT_RHO = 0.25
 """The long-term share where neither rho nor k is given."""
-OF_SINKHORN = ("screen", "epsilon", "pair_epsilon", "ground")
-
-
-@dataclass(frozen=True)
-class StreamShape:
-    """How many tasks a stream has, and how many classes each of them."""
-
-    tasks: int
-    classes_per_task: int
-
-
-@dataclass(frozen=True)
-class Site:
-    """What a memory is built with: the columns of a row, where it lives, and where its draws come from.
-
-    `raw` are the stream's columns, `own` those of the method; `rng` makes a generator on the device for a purpose,
-    `cpu_rng` one on the CPU, where one seed gives one choice anywhere.
-    """
-
-    shape: StreamShape
-    raw: tuple[Field, ...]
-    own: tuple[Field, ...]
-    device: torch.device
-    rng: Callable[[str], torch.Generator]
-    cpu_rng: Callable[[str], torch.Generator]
-    timer: Timer
-
-    def policy(self, name: str, capacity: int) -> Host:
-        """A memory that fills its short-term part by a policy of this name."""
-        host: Host = POLICIES[name].load()(capacity, (*self.raw, *self.own), self.device)
-        return host
+OF_DISTANCE = {"screen": "sinkhorn", "pair_epsilon": "sinkhorn", "ground": "sinkhorn", "bandwidth": "mmd"}
+"""Settings of one distance of rows to prototypes, which others refuse."""
 
 
 ROWS: Any = {"kind": Whole(0), "default": 100, "help": "Rows in all, λ.", "panel": "Memory"}
 """The setting that all memories share."""
+POLICY_OPTIONS: Any = {
+    "kind": NamedValues(),
+    "default": dict,
+    "help": "An option of the memory's policy, e.g. alpha=0.3 of purity.",
+    "panel": "Memory",
+    "metavar": "NAME=VALUE",
+    "axis": False,
+    "introduced": {},
+}
 
 
 @dataclass(frozen=True)
@@ -111,6 +87,7 @@ class Native:
     Args:
         capacity: rows in all (λ).
         policy: another policy in its place, by its name in `odedm list policies`.
+        policy_options: its options by name.
 
     >>> Native(200).resolve(StreamShape(tasks=5, classes_per_task=2), native="herded")
     Native(capacity=200, policy='herded')
@@ -120,6 +97,7 @@ class Native:
     policy: str | None = described(
         OneOf("memory policy", POLICIES), None, "Policy of 'native'.", panel="Memory", default_words="the method's own"
     )
+    policy_options: Mapping[str, Any] = described(**POLICY_OPTIONS)
 
     name: ClassVar[str] = "native"
     replay: ClassVar[str] = "union"
@@ -132,11 +110,12 @@ class Native:
     def resolve(self, shape: StreamShape, native: str) -> Native | Reservoir:  # noqa: ARG002 - of any shape
         """The policy by its name; where that is the reservoir, the plain reservoir: one memory has one description."""
         policy = self.policy or native
+        check_policy_options(policy, self.policy_options)
         return Reservoir(self.capacity) if policy == "reservoir" else replace(self, policy=policy)
 
     def build(self, site: Site) -> Memory:
         """The live memory."""
-        return site.policy(self.policy or "reservoir", self.capacity)
+        return site.policy(self.policy or "reservoir", self.capacity, self.policy_options)
 
 
 @dataclass(frozen=True)
@@ -158,9 +137,12 @@ class ODEDM:
         screen: converge only so many pairs for each prototype; None converges what can decide.
         short_policy: how short-term rows are chosen, the method's own ("native") or a name in `odedm list policies`.
         annotate: when logits of long-term rows are taken, at the task's "end" or as they arrived in the "stream".
-        epsilon: Sinkhorn's ε between clouds of rows, relative to their mean cost; 0.05 unless given.
+        dac_distance: between the clusters of divide-and-conquer, a name in `odedm list distances`.
+        epsilon: Sinkhorn's ε between those clusters, relative to their mean cost; 0.05 unless given.
         pair_epsilon: the same between a row and a prototype; 0.1 unless given.
         ground: Sinkhorn's ground cost, a name in `odedm list grounds`; "auto" unless given.
+        bandwidth: of MMD's kernel; the median distance of a class's rows unless given.
+        policy_options: options of the short-term policy by name.
 
     >>> ODEDM(200, k=6).resolve(StreamShape(tasks=5, classes_per_task=2), native="reservoir").short_policy
     'reservoir'
@@ -192,11 +174,18 @@ class ODEDM:
         OneOf("short-term policy", POLICIES, also=("native",)), "native", "How short-term rows are chosen."
     )
     annotate: str = described(OneOf("time of annotation", ANNOTATIONS), "end", "When long-term logits are taken.")
-    epsilon: float | None = described(Number(0), None, "Sinkhorn's ε between clouds.", default_words="0.05")
+    dac_distance: str = described(
+        OneOf("distance", DISTANCES), "sinkhorn", "Between clusters in --dac.", introduced="sinkhorn"
+    )
+    epsilon: float | None = described(Number(0), None, "Sinkhorn's ε between clusters.", default_words="0.05")
     pair_epsilon: float | None = described(
         Number(0), None, "Sinkhorn's ε between rows and prototypes.", default_words="0.1"
     )
     ground: str | None = described(OneOf("ground cost", GROUNDS), None, "Sinkhorn's ground cost.", default_words="auto")
+    bandwidth: float | None = described(
+        Number(0), None, "Of MMD's kernel.", default_words="the median distance", introduced=None
+    )
+    policy_options: Mapping[str, Any] = described(**POLICY_OPTIONS)
 
     PANEL: ClassVar[str] = "ODEDM"
     name: ClassVar[str] = "odedm"
@@ -205,9 +194,11 @@ class ODEDM:
         check_settings(self)
         if self.annotate == "stream" and self.mixup:
             raise UsageError("annotate='stream' keeps the logits that rows had in the stream; mixup's means had none.")
-        for name in OF_SINKHORN:
-            if getattr(self, name) is not None and self.distance != "sinkhorn":
-                raise UsageError(f"{name} is for the sinkhorn distance, not for '{self.distance}'; leave it out.")
+        for name, owner in OF_DISTANCE.items():
+            if getattr(self, name) is not None and not self.distance.startswith(owner):
+                raise UsageError(f"{name} is for the {owner} distance, not for '{self.distance}'; leave it out.")
+        if self.epsilon is not None and "sinkhorn" not in (self.distance, self.dac and self.dac_distance):
+            raise UsageError("epsilon is for the sinkhorn distance between clusters of --dac, of which there are none.")
 
     @property
     def keeps_stream_fields(self) -> bool:
@@ -220,13 +211,12 @@ class ODEDM:
         known = replace(self, rho=rho, short_policy=native if self.short_policy == "native" else self.short_policy)
         found = replace(known, k=_prototypes(known, shape))
         if self.distance == "sinkhorn":
-            distance = DISTANCES[self.distance].load()(**found._of_sinkhorn())
-            found = replace(found, **{name: getattr(distance, name) for name in OF_SINKHORN})
+            filled = _distance(self.distance, found, "epsilon", *OF_DISTANCE)
+            names = [name for name in ("epsilon", *OF_DISTANCE) if hasattr(filled, name)]
+            found = replace(found, **{name: getattr(filled, name) for name in names})
+        check_policy_options(found.short_policy, self.policy_options)
         consolidator(found)  # refuses what cannot be chosen by, before anything runs
         return found
-
-    def _of_sinkhorn(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in OF_SINKHORN if getattr(self, name) is not None}
 
     def build(self, site: Site) -> Memory:
         """The live memory."""
@@ -238,7 +228,8 @@ class ODEDM:
             classes, rng = site.shape.classes_per_task, site.rng("candidates")
             candidates = Candidates(self.candidates, classes, columns, site.device, rng=rng)
         room = self.capacity - (candidates.capacity if candidates else 0)
-        host = site.policy("reservoir" if self.short_policy == "native" else self.short_policy, room)
+        policy = "reservoir" if self.short_policy == "native" else self.short_policy
+        host = site.policy(policy, room, self.policy_options)
         rng = site.cpu_rng("consolidation")
         return DualMemory(host, consolidator(self), rng=rng, timer=site.timer, candidates=candidates)
 
@@ -277,12 +268,19 @@ def consolidator(memory: ODEDM) -> Consolidator | None:
 
     return Consolidator(
         k=memory.k,
-        distance=DISTANCES[memory.distance].load()(**memory._of_sinkhorn()),
-        dac=Dac(*memory.dac) if memory.dac else None,
+        distance=_distance(memory.distance, memory, *OF_DISTANCE),
+        dac=Dac(*memory.dac, _distance(memory.dac_distance, memory, "epsilon")) if memory.dac else None,
         rows_per_prototype=memory.rows_per_prototype,
         space=memory.space,
         mixup=memory.mixup,
     )
+
+
+def _distance(name: str, memory: ODEDM, *settings: str) -> Any:
+    """A distance by name, with those of the memory's settings that are given and that it has."""
+    kind = DISTANCES[name].load()
+    given = {each: getattr(memory, each) for each in settings if getattr(memory, each) is not None}
+    return kind(**{each: value for each, value in given.items() if each in kind.__dataclass_fields__})
 
 
 def _prototypes(memory: ODEDM, shape: StreamShape) -> int:

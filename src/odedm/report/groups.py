@@ -21,7 +21,9 @@ BASELINES = ("native", "reservoir")
 """Memories without a long-term part, the nearer partner of ODEDM first: it hosts the method's own policy."""
 # What sets the pace of a run is not what is tried: seeds may be spread over machines.
 SEED_ONLY = frozenset({"seed", *(name for name, own in settings_of(Experiment).items() if own.pace)})
-DISTANCE = frozenset({"memory.distance", "memory.epsilon", "memory.pair_epsilon", "memory.ground", "memory.screen"})
+DISTANCE = frozenset(
+    f"memory.{name}" for name in ("distance", "epsilon", "pair_epsilon", "ground", "screen", "bandwidth")
+)
 """The distance that rows are chosen by, and the settings that belong to one distance alone."""
 FOLLOWS = {"memory.capacity": ("memory.capacity", "memory.k"), "memory.rho": ("memory.rho", "memory.k", "memory.dac")}
 """What may change along with the setting of a sweep: k follows λ and ρ, and in the paper DAC follows ρ."""

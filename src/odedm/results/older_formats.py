@@ -37,7 +37,9 @@ def _from_first(plain: dict[str, Any]) -> dict[str, Any]:
     elif memory["name"] == "odedm":
         short = memory.pop("short")
         memory |= {"short_policy": own if short == "native" else short, "replay": replay, "gamma": gamma}
-        if memory["distance"] == "sinkhorn":
+        if memory["distance"] == "mmd":
+            memory["distance"] = "mmd-centroid"
+        elif memory["distance"] == "sinkhorn":
             memory |= {key: value for key, value in SINKHORN.items() if memory.get(key) is None}
     classes = plan.pop("classes")
     experiment = {**plan, "method": name, "options": method, "memory": memory}

@@ -23,7 +23,7 @@ from odedm.core.timer import Timer
 from odedm.data.opening import open_data
 from odedm.memory.base import Memory
 from odedm.memory.dual import DualMemory
-from odedm.memory.settings import Site, StreamShape
+from odedm.memory.site import Site, StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import build
 from odedm.results.folder import save_run

@@ -10,7 +10,7 @@ import torch
 from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
 from odedm.data.opening import open_data
-from odedm.memory.settings import StreamShape
+from odedm.memory.site import StreamShape
 from odedm.methods.base import configure
 from odedm.nets.build import configure as configure_net
 from odedm.nets.build import pick

@@ -31,7 +31,7 @@ class MemoryReplay:
     ) -> None:
         self.memory, self.transform, self.draw, self.gamma = memory, transform, draw, gamma
         self._source = Part.SHORT if reading == "auxiliary" else Part.ALL
-        self._has_auxiliary = reading != "union"
+        self._has_auxiliary = reading != "union" and gamma > 0  # without weight not even BatchNorm sees such rows
         self._rng = rng
         self._generators: dict[str, torch.Generator] = {}
         self._calls = 0

@@ -1,0 +1,71 @@
+"""What memories are built with: the stream's shape, the columns of a row, policies by name with their options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from odedm.core.errors import UsageError
+from odedm.core.registry import POLICIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from odedm.core.rows import Field
+    from odedm.core.timer import Timer
+    from odedm.memory.dual import Host
+
+
+@dataclass(frozen=True)
+class StreamShape:
+    """How many tasks a stream has, and how many classes each of them."""
+
+    tasks: int
+    classes_per_task: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a memory is built with: the columns of a row, where it lives, and where its draws come from.
+
+    `raw` are the stream's columns, `own` those of the method; `rng` makes a generator on the device for a purpose,
+    `cpu_rng` one on the CPU, where one seed gives one choice anywhere.
+    """
+
+    shape: StreamShape
+    raw: tuple[Field, ...]
+    own: tuple[Field, ...]
+    device: torch.device
+    rng: Callable[[str], torch.Generator]
+    cpu_rng: Callable[[str], torch.Generator]
+    timer: Timer
+
+    def policy(self, name: str, capacity: int, options: Mapping[str, Any] | None = None) -> Host:
+        """A memory that fills its short-term part by a policy of this name."""
+        host: Host = POLICIES[name].load()(capacity, (*self.raw, *self.own), self.device, **(options or {}))
+        return host
+
+
+def check_policy_options(policy: str, options: Mapping[str, Any]) -> None:
+    """Refuse what a policy does not know.
+
+    >>> check_policy_options("purity", {"alpha": 0.3})
+    >>> check_policy_options("reservoir", {"alpha": 0.3})
+    Traceback (most recent call last):
+    ...
+    odedm.UsageError: The memory policy 'reservoir' has no option 'alpha'; it has none.
+    """
+    if not options:
+        return
+    own = inspect.signature(POLICIES[policy].load()).parameters.values()
+    known = [each.name for each in own if each.kind is each.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise UsageError(
+                f"The memory policy '{policy}' has no option '{name}'; it has {', '.join(known) or 'none'}."
+            )
+    POLICIES[policy].load()(0, (), "cpu", **options)  # refuses values before anything runs
