@@ -14,7 +14,7 @@ import typer
 
 import odedm
 from odedm.cli.app import LISTS, app
-from odedm.cli.options import spelling
+from odedm.cli.generated_options import spelling
 from odedm.core.configuration import OneOf, settings_of
 from odedm.core.registry import DISTANCES, METHODS
 from odedm.execute.engine import Placement

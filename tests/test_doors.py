@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import odedm
-from odedm.cli.options import spelling
+from odedm.cli.generated_options import spelling
 from odedm.core.configuration import settings_of
 from odedm.execute.engine import Placement
 from odedm.memory.settings import KINDS

@@ -63,6 +63,7 @@ def test_every_option_reaches_the_result(tmp_path):
         "name": "odedm", "capacity": 60, "rho": None, "k": 2, "distance": "l2", "dac": [4, 2], "space": "pixels",
         "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short_policy": "reservoir",
         "annotate": "end", "replay": "both", "gamma": 0.5, "epsilon": None, "pair_epsilon": None, "ground": None,
+        "dac_distance": "sinkhorn", "bandwidth": None, "policy_options": {},
     }  # fmt: skip
     wanted = {
         "method": "der", "setting": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,

@@ -18,12 +18,12 @@ from safetensors.torch import save
 from odedm.core.errors import UsageError
 from odedm.report import page
 from odedm.report.figures.all_figures import report_figures, save_figures
-from odedm.report.figures.choices import sample_stories, sample_story, story, story_of_row, story_source
 from odedm.report.figures.comparisons import ablation_bars, accuracy_over_capacity, accuracy_over_share
 from odedm.report.figures.curves import BASELINE_STROKE, STROKES, anytime_curves, families, forgetting_curves
 from odedm.report.figures.memory_contents import memory_density
-from odedm.report.figures.pictures import pictures_by_distance, task_pictures
 from odedm.report.figures.projection import direction, memory_pca, memory_projection, project
+from odedm.report.figures.selection_ranks import sample_stories, sample_story, story, story_of_row, story_source
+from odedm.report.figures.stored_images import pictures_by_distance, task_pictures
 from odedm.report.figures.style import Panel
 from odedm.report.figures.timings import dac_runtime, runtime_sentences, seconds_by_phase
 from odedm.report.load import load

@@ -19,8 +19,8 @@ from odedm.report import page
 from odedm.report.figures.curves import forgetting_curves
 from odedm.report.figures.matrices import accuracy_matrices
 from odedm.report.figures.memory_contents import final_census
-from odedm.report.figures.pictures import long_term_pictures
 from odedm.report.figures.readme import readme_figure
+from odedm.report.figures.stored_images import long_term_pictures
 from odedm.report.load import gather
 from odedm.report.tables import to_csv, to_markdown
 from odedm.results.folder import MEMORY_FILE

@@ -7,9 +7,11 @@ import pytest
 from commands import odedm
 
 from odedm import Experiment, UsageError
+from odedm.core.configuration import introduced
 from odedm.execute.planning import below, plan_jobs
 from odedm.results.folder import FinishedRun
-from odedm.results.older_formats import upgraded
+from odedm.results.older_formats import LATER, upgraded
+from odedm.results.result import Result
 from odedm.results.verification import is_sound, verify
 from odedm.study.identity import Code, key_of_result
 from odedm.study.ledger import Ledger
@@ -61,3 +63,14 @@ def test_an_old_result_that_is_none_is_named():
         upgraded({"schema": "odedm.result/1", "experiment": {"method": 3}}, "somewhere")
     other = {"schema": "odedm.result/7"}
     assert upgraded(other, "somewhere") is other
+
+
+def test_settings_of_an_experiment_that_came_later_are_listed():
+    """The room of results lies below that of experiments, so it cannot ask them."""
+    assert introduced(Experiment) == LATER
+
+
+def test_a_result_from_before_a_setting_has_the_value_all_runs_had():
+    plain = FinishedRun.load(OLD / "fdr-native").result.to_dict()
+    del plain["experiment"]["memory"]["policy_options"]
+    assert Result.from_dict(plain).experiment["memory"]["policy_options"] == {}

@@ -13,7 +13,7 @@ from rich.text import Text
 from odedm.cli import console
 from odedm.cli.console import out, tell
 from odedm.cli.data_command import app as data_app
-from odedm.cli.options import opt
+from odedm.cli.generated_options import opt
 from odedm.cli.results_command import diff, report, show, verify
 from odedm.cli.run_command import demo, resume, run
 from odedm.cli.study_command import study

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.console import bars, err, out, tell, tell_json
-from odedm.cli.options import AsJson, opt
+from odedm.cli.generated_options import AsJson, opt
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import own_folder
 from odedm.core.registry import DATASETS

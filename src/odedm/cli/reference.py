@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from odedm.cli.app import LISTS, app
-from odedm.cli.options import shown_default, spelling
+from odedm.cli.generated_options import shown_default, spelling
 from odedm.core.configuration import settings_of
 from odedm.execute.engine import Placement
 from odedm.memory.settings import KINDS

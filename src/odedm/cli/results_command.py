@@ -12,7 +12,7 @@ from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, out, say, tell, tell_json
-from odedm.cli.options import AsJson, opt
+from odedm.cli.generated_options import AsJson, opt
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
 from odedm.core.text import printable

@@ -14,7 +14,7 @@ from odedm.cli import console
 from odedm.cli.board import Listen, watched
 from odedm.cli.console import out, say, tell, tell_json
 from odedm.cli.data_command import import_if_path
-from odedm.cli.options import Checkpoints, Events, Given, Logs, experiment_from, opt, with_settings
+from odedm.cli.generated_options import Checkpoints, Events, Given, Logs, experiment_from, opt, with_settings
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder

@@ -12,7 +12,7 @@ import typer
 from odedm.cli import console
 from odedm.cli.board import watched
 from odedm.cli.console import SOME_FAILED, err, say, tell
-from odedm.cli.options import Events, Given, Logs, opt, with_settings
+from odedm.cli.generated_options import Events, Given, Logs, opt, with_settings
 from odedm.cli.results_command import tell_report
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text

@@ -15,7 +15,7 @@ from rich.text import Text
 from odedm.cli import console
 from odedm.cli.board import Board
 from odedm.cli.console import SOME_FAILED, err, out, say, tell_json
-from odedm.cli.options import Given, experiment_from, opt, pairs, with_settings
+from odedm.cli.generated_options import Given, experiment_from, opt, pairs, with_settings
 from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text

@@ -305,6 +305,11 @@ def from_plain(
     return kind(**values)
 
 
+def introduced(kind: Any) -> dict[str, Any]:
+    """The settings that were added after the first ones, with the values that runs had before."""
+    return {name: own.introduced for name, own in settings_of(kind).items() if own.introduced is not ALWAYS}
+
+
 def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     """What of the plain data decides what a run is: not its pace, and nothing that is as it was before its field."""
     idle = {name for name, own in settings_of(kind).items() if own.pace or own.introduced == plain.get(name)}

@@ -18,8 +18,8 @@ from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.text import printable
 from odedm.report.figures.all_figures import report_figures
-from odedm.report.figures.choices import story_source
 from odedm.report.figures.matrices import colour_bar
+from odedm.report.figures.selection_ranks import story_source
 from odedm.report.figures.timings import runtime_sentences
 from odedm.report.groups import Group, method_name
 from odedm.report.model import caveats, model

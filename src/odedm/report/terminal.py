@@ -150,7 +150,7 @@ def show_row(run: FinishedRun, row: int, out: Console, *, as_json: bool = False,
     That is its distance to each prototype of its class, its rank among the candidates, and whether it was kept.
     """
     from odedm.report.figures.all_figures import save_figures
-    from odedm.report.figures.choices import sample_story, story_of_row
+    from odedm.report.figures.selection_ranks import sample_story, story_of_row
 
     told = story_of_row(run, row)
     if folder is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from odedm.core.configuration import introduced
 from odedm.core.errors import UsageError
+from odedm.memory.settings import KINDS
 
 FIRST, SECOND = "odedm.result/1", "odedm.result/2"
 
@@ -12,16 +14,26 @@ NATIVE = {"fdr": "task-quota", "icarl": "herded", "puridiver": "purity"}
 """What `native` stood for in results of the first format; of every other method the reservoir."""
 SINKHORN = {"epsilon": 0.05, "pair_epsilon": 0.1, "ground": "auto"}
 """What None stood for there."""
+LATER: dict[str, Any] = {}
+"""Settings of an experiment that were added since the second format, with the value that every run had before."""
 
 
 def upgraded(plain: dict[str, Any], where: str) -> dict[str, Any]:
     """A result as plain data in today's format; one of an unknown format comes back as it is."""
-    if plain.get("schema") != FIRST:
-        return plain
     try:
-        return _from_first(plain)
+        return _with_later_settings(_from_first(plain) if plain.get("schema") == FIRST else plain)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UsageError(f"The result '{where}' of the format '{FIRST}' cannot be read: {error!r}.") from None
+
+
+def _with_later_settings(plain: dict[str, Any]) -> dict[str, Any]:
+    """Settings that were added since, with the value that every run had before; a memory's own know it themselves."""
+    plan = plain.get("experiment")
+    if not isinstance(plan, dict) or not isinstance(memory := plan.get("memory"), dict):
+        return plain
+    kind = KINDS.get(str(memory.get("name")))
+    later = introduced(kind) if kind else {}
+    return {**plain, "experiment": {**LATER, **plan, "memory": {**later, **memory}}}
 
 
 def _from_first(plain: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from odedm.core.errors import UsageError
 from odedm.core.files import write_bytes
-from odedm.report.figures import comparisons, curves, memory_contents, pictures
-from odedm.report.figures.choices import sample_stories
+from odedm.report.figures import comparisons, curves, memory_contents, stored_images
 from odedm.report.figures.matrices import accuracy_matrices
 from odedm.report.figures.projection import memory_projection
+from odedm.report.figures.selection_ranks import sample_stories
 from odedm.report.figures.style import Panel
 from odedm.report.figures.timings import dac_runtime, seconds_by_phase
 from odedm.report.summary import Table
@@ -37,8 +37,8 @@ def report_figures(table: Table, most: int | None = None, timed: Sequence[Measur
         "density": memory_contents.memory_density(shown),
         "growth": memory_contents.memory_growth(shown),
         "projection": memory_projection(groups),
-        "pictures": pictures.long_term_pictures(shown),
-        "selections": pictures.pictures_by_distance(groups),
+        "pictures": stored_images.long_term_pictures(shown),
+        "selections": stored_images.pictures_by_distance(groups),
         "stories": sample_stories(groups),
         "seconds": [seconds_by_phase(groups)],
         "runtime": dac_runtime(timed),

@@ -8,7 +8,7 @@ from pathlib import Path
 from odedm.core.files import write_bytes
 from odedm.report.figures.curves import ceiling, draw_forgetting, forgetting
 from odedm.report.figures.memory_contents import left_margin
-from odedm.report.figures.pictures import PIXELS, PictureGrid, draw_grid, read_grid
+from odedm.report.figures.stored_images import PIXELS, PictureGrid, draw_grid, read_grid
 from odedm.report.figures.style import Figure, png
 from odedm.report.groups import Group
 from odedm.report.load import load
