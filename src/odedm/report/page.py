@@ -18,6 +18,7 @@ from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.text import printable
 from odedm.report.figures.all_figures import report_figures
+from odedm.report.figures.captions import captions
 from odedm.report.figures.matrices import colour_bar
 from odedm.report.figures.selection_ranks import story_source
 from odedm.report.figures.timings import runtime_sentences
@@ -58,6 +59,8 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
     script = here.joinpath("tables.js").read_text(encoding="utf-8")
     groups, runs = table.groups, [run for group in table.groups for run in group.runs]
     lead, folded = _findings(table)
+    several_seeds, places = len(runs) > len(groups), [_timed(each) for each in timed]
+    machines = sorted({printable(run.result.provenance.get("device", "unknown")) for run in runs})
     return page.render(
         script=Markup(script),
         # The script's name in the content security policy, which forbids every other one.
@@ -77,13 +80,18 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
         figures=report_figures(table, DRAWN, timed),
         drawn=DRAWN,
         colour_bar=colour_bar(),
-        told=story_source(groups),
-        timed=[_timed(each) for each in timed],
+        captions=captions(
+            several_seeds=several_seeds,
+            shuffled=any(not group.one_order for group in groups),
+            observed=any("observe" in run.result.seconds for run in runs),
+            told=story_source(groups),
+            machines=len(machines),
+            timed=places,
+        ),
+        several_seeds=several_seeds,
+        machines=machines,
+        timed=bool(timed),
         runtime=runtime_sentences(timed),
-        observed=any("observe" in run.result.seconds for run in runs),
-        machines=sorted({printable(run.result.provenance.get("device", "unknown")) for run in runs}),
-        several_seeds=len(runs) > len(groups),
-        shuffled=any(not group.one_order for group in groups),
     )
 
 
