@@ -1,5 +1,7 @@
 """Any sequence of what memories do, with a save and a load between any two of them: as without, bit for bit."""
 
+import copy
+import pickle
 import tempfile
 from pathlib import Path
 
@@ -140,3 +142,23 @@ def test_saving_and_loading_between_any_two_actions_changes_nothing(kind, capaci
     assert len(straight.seen) == len(stopped.seen)
     for one, other in zip(straight.seen, stopped.seen, strict=True):
         assert all(one[name].equal(column) for name, column in other.items())
+
+
+@pytest.mark.parametrize(
+    "way", [copy.deepcopy, lambda roots: pickle.loads(pickle.dumps(roots))], ids=["copy", "pickle"]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_goes_on_as_the_memory_itself(kind, way):
+    """What two attributes share, a copy must share too: else rows of a copy get the labels of others."""
+    straight = Bench(kind, 12)
+    for _ in range(3):
+        straight.act("add", 8)
+    straight.act("end task", 0)
+    copied = Bench(kind, 12)
+    copied.roots, copied.seen = way(straight.roots), copy.deepcopy(straight.seen)
+    for bench in (straight, copied):
+        for action in ("add", "sample", "add", "add", "end task", "add", "pin", "sample"):
+            bench.act(action, 8)
+    for one, two in zip(straight.seen, copied.seen, strict=True):
+        assert all(torch.equal(one[name], two[name]) for name in one)
+    assert torch.equal(one["image"], (one["index"][:, None] * torch.arange(1, 9) % 251).to(torch.uint8))

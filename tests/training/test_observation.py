@@ -152,6 +152,17 @@ def test_whatever_a_look_does_to_a_method_is_undone():
     assert all(module.training for module in method.net.modules())
 
 
+def test_a_generator_that_is_born_in_a_look_begins_anew_after_it():
+    """It lies in something that the look leaves behind, so the next draw would go on where the look ended."""
+    run = run_of("er", "reservoir")
+    method = Dreamer(net=run.method.net, draw=4)
+    method.drawers = {}
+    with undisturbed(method):
+        method.drawers["late"] = torch.Generator().manual_seed(5)
+        first = torch.rand(3, generator=method.drawers["late"])
+    assert torch.equal(torch.rand(3, generator=method.drawers["late"]), first)
+
+
 def test_a_run_that_diverges_says_so_in_mid_task():
     with pytest.raises(UsageError, match=r"training diverged.*--lr"):
         train(VECTORS, memory=Reservoir(10), method="er", options={"lr": 1e30}, batch=2, anytime=9)

@@ -49,7 +49,6 @@ class Store:
         self.columns: Rows = {
             field.name: torch.zeros((capacity, *field.shape), dtype=field.dtype, device=device) for field in fields
         }
-        self._words = {name: words(column) for name, column in self.columns.items()}
         # float64: in float32 the largest keys of a stream of 10^7 rows begin to tie, and ties favour residents
         self.key = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
 
@@ -108,7 +107,8 @@ class Store:
             if wins is not None:
                 keep = wins.view(-1, *[1] * (column.dim() - 1))
                 value = torch.where(keep, value, column.index_select(0, slot))
-            self._words[name].index_copy_(0, slot, words(value))
+            # the view is made anew each time: one that was kept would come apart from its column in a copy or a pickle
+            words(column).index_copy_(0, slot, words(value))
 
     def read(self, slot: Tensor) -> Rows:
         """A copy of the rows at `slot` [n]."""

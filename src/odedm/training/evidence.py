@@ -69,7 +69,7 @@ def undisturbed(method: Method) -> Iterator[None]:
     """
     before = dict(vars(method))
     modes = [(module, module.training) for module in method.net.modules()]
-    drawn = [(each, each.get_state()) for each in generators_of([*vars(method).values()])]
+    drawn = {each: each.get_state() for each in generators_of([*vars(method).values()])}
     try:
         yield
     finally:
@@ -77,6 +77,8 @@ def undisturbed(method: Method) -> Iterator[None]:
         vars(method).update(before)
         for module, mode in modes:
             module.training = mode
-        for each, state in drawn:
-            if not each.get_state().equal(state):
-                each.set_state(state)
+        for each in generators_of([*vars(method).values()]):
+            if each not in drawn:  # born in the block, inside something that outlives it
+                each.manual_seed(each.initial_seed())
+            elif not each.get_state().equal(drawn[each]):
+                each.set_state(drawn[each])
