@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 
@@ -16,8 +17,9 @@ from odedm.checkpoint.lock import Owner, alive, hold, started
 from odedm.core.errors import UsageError
 
 HOLDER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the background job of a shell ignores it
 from odedm.core.errors import UsageError
 from odedm.checkpoint.lock import hold
 try:
@@ -70,7 +72,7 @@ def test_a_second_process_is_told_who_is_there(start, tmp_path):
 def test_a_dead_owner_is_replaced_at_once(start, tmp_path, how):
     first, _ = start()
     first.send_signal(how)
-    first.wait()
+    first.wait(30)
     with hold(tmp_path / "work") as held:
         if how == signal.SIGKILL:
             assert held.takeover == f"Taking over from {owner_of(held, first.pid)}, which is no more."
@@ -138,14 +140,58 @@ def test_a_living_owner_counts_where_the_file_system_has_no_locks(tmp_path, monk
         pass
 
 
-def test_an_owner_on_another_machine_is_not_presumed_dead(tmp_path):
-    sign(tmp_path, host="elsewhere", pid=os.getpid())
+@pytest.mark.parametrize("locks", [True, False])
+def test_an_owner_on_another_machine_is_not_presumed_dead(tmp_path, monkeypatch, locks):
+    """Nor one under another host name of this machine, where only the name says that it is gone."""
+    if not locks:
+        monkeypatch.setattr(lock, "fcntl", None)
+    sign(tmp_path, host="elsewhere", pid=os.getpid(), **({"boot": "another"} if locks else {}))
     with pytest.raises(UsageError, match="cannot be seen whether that is still running. If it is not, remove"):
         with hold(tmp_path):
             pass
     (tmp_path / "lock").unlink()
     with hold(tmp_path):
         pass
+
+
+def test_a_dead_owner_under_another_host_name_of_this_machine_is_replaced(tmp_path):
+    """As in containers, which have a new name at every start."""
+    owner = sign(tmp_path, host="elsewhere", pid=os.getpid())
+    with hold(tmp_path) as held:
+        assert held.takeover == f"Taking over from {owner}, which is no more."
+
+
+def test_nobody_is_told_to_remove_a_lock_that_is_held(start, tmp_path):
+    start()
+    sign(tmp_path / "work", host="elsewhere")
+    with pytest.raises(UsageError, match="Wait for it, end it"), hold(tmp_path / "work"):
+        pass
+
+
+def test_an_owner_who_is_clearing_up_is_waited_for_or_named(tmp_path):
+    """Whoever comes while a folder is taken away gets the lock, or is told who has it; nothing else is said."""
+    work, faults, over = tmp_path / "work", [], threading.Event()
+
+    def come_and_go():
+        while not over.is_set():
+            try:
+                with hold(work) as held:
+                    (work / "checkpoints").mkdir(exist_ok=True)
+                    held.check()
+                    held.clear()
+            except UsageError as error:
+                if "is in use by" not in str(error):
+                    faults.append(str(error))
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for each in threads:
+        each.start()
+    time.sleep(1.5)
+    over.set()
+    for each in threads:
+        each.join()
+    assert faults == []
+    assert not work.exists()
 
 
 def test_an_owner_from_before_the_machine_started_is_dead(tmp_path):
@@ -190,6 +236,7 @@ def test_a_folder_deleted_or_replaced_under_the_run_is_noticed(tmp_path):
             with pytest.raises(UsageError, match="deleted, moved"):
                 held.check()
             other.check()
+        work.mkdir()
         work.joinpath("lock").write_text("somebody's")
     assert work.joinpath("lock").read_text() == "somebody's", "only the own lock is taken away"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import socket
 import stat
 import sys
@@ -26,6 +27,8 @@ with suppress(ImportError):  # not on Windows: there the owner's name alone deci
 
 FILE = "lock"
 MOST = 4096
+TRIES = 100
+"""How often a lock is tried for whose owner is just taking it away."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,14 @@ class Owner:
         sane = all(isinstance(each, str) and each.isprintable() and len(each) < 300 for each in words)
         return owner if sane and type(owner.pid) is int and 0 < owner.pid < 2**31 else None
 
-    def lives(self) -> bool | None:
-        """Whether the owner is still there; None where that cannot be known from this machine."""
+    def lives(self, *, let_go: bool = False) -> bool | None:
+        """Whether the owner is still there; None where that cannot be known from this machine.
+
+        `let_go`: the system has given its lock to another. A container has a new host name at every start and process
+        numbers of its own, but one boot with all others of its machine: there that means that the owner is dead.
+        """
         if self.host != socket.gethostname():
-            return None
+            return False if let_go and self.boot and self.boot == _boot() else None
         if self.boot and _boot() and self.boot != _boot():
             return False
         return alive(self.pid) and started(self.pid) == self.started  # an unreaped process has no start any more
@@ -92,35 +99,57 @@ class RunLock:
                 "It stops here, and has written nothing into the new one."
             )
 
+    def clear(self) -> None:
+        """Empty the working folder; it goes with the lock, unless another process has begun in it by then.
+
+        The lock stays to the end: a folder that was removed around it would take along what the next owner makes.
+        """
+        self.check()
+        for each in self.path.parent.iterdir():
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each, ignore_errors=True)
+            elif each != self.path:
+                each.unlink(missing_ok=True)
+
 
 @contextmanager
 def hold(work: Path) -> Iterator[RunLock]:
     """Make the working folder and hold its lock inside the block; an error that names the owner where it is taken.
 
     The system takes the lock from a process that dies, however it dies. The name that it leaves is then that of a dead
-    one, and is replaced.
+    one, and is replaced. A folder that is empty in the end is removed.
     """
-    path = writable_folder(work) / FILE
-    lock = _acquire(path)
+    lock = _acquire(work / FILE)
     try:
         yield lock
     finally:  # the name first: who waits for the lock then sees a new file or none
-        if _same_file(lock.handle, path):
-            path.unlink(missing_ok=True)
+        if _same_file(lock.handle, lock.path):
+            lock.path.unlink(missing_ok=True)
+            with suppress(OSError):  # it holds something, or the next owner has begun in it
+                work.rmdir()
         os.close(lock.handle)
 
 
 def _acquire(path: Path) -> RunLock:
-    for _ in range(100):
-        handle = _open(path)
+    refused = UsageError(f"The lock '{path}' changes hands without end; try again.")
+    for _ in range(TRIES):
         try:
-            if not _lock(handle):
-                raise _taken(path, _owner(handle))
+            writable_folder(path.parent)
+            handle = _open(path)
+        except UsageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError | FileExistsError):
+                raise
+            refused = error  # unless its last owner took the folder away in between
+            continue
+        try:
+            locked = _lock(handle)
             if not _same_file(handle, path):  # its last owner took it away in between
                 os.close(handle)
                 continue
+            if locked is False:
+                raise _taken(path, _owner(handle), held=True)
             before = Owner.parse(os.pread(handle, MOST, 0))
-            if before is not None and not before.is_this() and before.lives() is not False:
+            if before is not None and not before.is_this() and before.lives(let_go=bool(locked)) is not False:
                 raise _taken(path, before)
             os.ftruncate(handle, 0)
             os.pwrite(handle, json.dumps(asdict(Owner.this())).encode(), 0)
@@ -130,7 +159,7 @@ def _acquire(path: Path) -> RunLock:
             raise
         line = f"Taking over from {before}, which is no more." if before is not None else None
         return RunLock(path, handle, line)
-    raise UsageError(f"The lock '{path}' changes hands without end; try again.")
+    raise refused
 
 
 def _owner(handle: int) -> Owner | None:
@@ -155,9 +184,10 @@ def _open(path: Path) -> int:
     return handle
 
 
-def _lock(handle: int) -> bool:
+def _lock(handle: int) -> bool | None:
+    """Whether the lock is this process's now; None where there are no locks: the owner's name alone decides."""
     if fcntl is None:
-        return True
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -165,7 +195,8 @@ def _lock(handle: int) -> bool:
             return False
         if error.errno not in (errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK):
             raise
-    return True  # a file system without locks: the owner's name alone decides
+        return None
+    return True
 
 
 def _same_file(handle: int, path: Path) -> bool:
@@ -176,8 +207,8 @@ def _same_file(handle: int, path: Path) -> bool:
     return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
 
 
-def _taken(path: Path, owner: Owner | None) -> UsageError:
-    if owner is not None and owner.lives() is None:
+def _taken(path: Path, owner: Owner | None, *, held: bool = False) -> UsageError:
+    if owner is not None and not held and owner.lives() is None:
         return UsageError(
             f"'{path.parent}' is in use by {owner}, and from here it cannot be seen whether that is still running. "
             f"If it is not, remove '{path}' and run the same command again."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -88,10 +87,11 @@ def attempt_run(
                 ) from None
             lock.check()
             outcome.save(job.folder, overwrite=options.overwrite)
-            shutil.rmtree(work, ignore_errors=True)  # while the lock is held: nobody has begun anew in it
+            lock.clear()
         finally:
             if not listed(work):
-                _discard(work, lock)
+                with suppress(UsageError, OSError):  # it may be another's by now
+                    lock.clear()
     return outcome
 
 
@@ -186,12 +186,5 @@ def discard_leftover(folder: Path) -> None:
     """
     work = working_folder(folder)
     if work.is_dir() and not work.is_symlink() and not (work / REPLACES).exists():
-        with suppress(UsageError), hold(work):
-            shutil.rmtree(work, ignore_errors=True)
-
-
-def _discard(work: Path, lock: RunLock) -> None:
-    """Take an empty working folder away, unless it is another's by now."""
-    with suppress(UsageError, OSError):
-        lock.check()
-        shutil.rmtree(work, ignore_errors=True)
+        with suppress(UsageError), hold(work) as lock:
+            lock.clear()
