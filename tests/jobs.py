@@ -75,7 +75,7 @@ class Puppet:
 
     def __init__(self, write: Callable[[Job], object] = write_run, lanes: int = 2) -> None:
         self.lanes, self.write = lanes, write
-        self.failing: dict[str, str] = {}
+        self.failing: dict[str, str | Failed] = {}
         self.losing: dict[str, list[Lost]] = {}
         self.before: dict[str, list[Event]] = {}
         self.started: list[Job] = []
@@ -101,7 +101,8 @@ class Puppet:
             if self.losing.get(job.key):
                 yield self.losing[job.key].pop(0)
             elif job.key in self.failing:
-                yield Failed(job.key, self.failing[job.key])
+                how = self.failing[job.key]
+                yield how if isinstance(how, Failed) else Failed(job.key, how)
             elif job.is_trial:
                 yield Done(job.key, 42.0)
             else:

@@ -9,9 +9,9 @@ from jobs import DUAL, SMALL, Notes, Puppet, write_run
 from rich.console import Console
 
 from odedm.cli.board import Board
-from odedm.core.errors import UsageError
+from odedm.core.errors import DiskFull, UsageError
 from odedm.execute.eta import TimeEstimate, in_words, parse_time
-from odedm.execute.job import Lost, Stored
+from odedm.execute.job import Failed, Lost, Stored
 from odedm.execute.planning import below, plan_jobs
 from odedm.execute.scheduler import Scheduler
 from odedm.training.hold_out import Selection
@@ -44,6 +44,17 @@ def test_a_failure_is_told_and_the_rest_goes_on(jobs):
     assert summary.done == 3
     assert summary.failed == {jobs[1].key: "It diverged."}
     assert ("failed", jobs[1], "It diverged.") in notes.lines
+
+
+def test_a_full_disk_stops_everything_and_nobody_is_to_blame(jobs):
+    """What is left goes on when there is room: none of it has failed."""
+    engine, notes = Puppet(lanes=1), Notes()
+    engine.failing = {jobs[1].key: Failed.by(jobs[1], DiskFull("Cannot write 'x': no room. Make some."))}
+    with pytest.raises(DiskFull, match="no room"):
+        run(engine, jobs, notes)
+    assert notes.keys("finished") == [jobs[0].key]
+    assert notes.keys("failed") == []
+    assert len(engine.started) == 2
 
 
 def test_a_job_whose_worker_dies_is_tried_three_times_and_the_others_go_on(jobs):

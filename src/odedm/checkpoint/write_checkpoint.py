@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from safetensors.torch import save_file
 from odedm.checkpoint.capture_state import State
 from odedm.checkpoint.manifest import FOLDER, MANIFEST, MOST_MANIFEST, SCHEMA, TENSORS, TREE, Meta, Position, listed
 from odedm.checkpoint.read_checkpoint import load, sweep
-from odedm.core.errors import Unsound, UsageError
+from odedm.core.errors import DiskFull, Unsound, UsageError
 from odedm.core.files import staged_folder, sync_file, write_text
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.seal import listing
@@ -66,7 +67,7 @@ def _write(folder: Path, state: State, meta: Meta, position: Position) -> None:
     work = folder.parents[1]
     free, needed = shutil.disk_usage(work).free, state.bytes + MOST_MANIFEST
     if free < needed:
-        raise UsageError(
+        raise DiskFull(
             f"A checkpoint needs {needed / 2**20:.0f} MiB and the disk of '{work}' has {free / 2**20:.0f} left. "
             f"{_last(work)} Make room, then run the same command again."
         )
@@ -75,9 +76,10 @@ def _write(folder: Path, state: State, meta: Meta, position: Position) -> None:
             folder.unlink()
         with staged_folder(folder) as staging:
             _write_files(staging, state, meta, position)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
+    except (OSError, SafetensorError, DiskFull) as error:
+        reason = getattr(error.__cause__ or error, "strerror", None) or str(error)
+        full = isinstance(error, DiskFull) or f"os error {errno.ENOSPC}" in reason  # as safetensors words it
+        raise (DiskFull if full else UsageError)(
             f"Cannot write the checkpoint '{folder}': {reason}. {_last(work)} Mend that, then run the same command "
             "again."
         ) from error

@@ -24,6 +24,10 @@ class UsageError(ValueError):
 UsageError.__module__ = "odedm"  # as users know it
 
 
+class DiskFull(UsageError):
+    """There is no room left: whatever comes next would fail for the same reason, until someone makes some."""
+
+
 class Unsound(UsageError):
     """Something that was stored is not as it should be: half a sentence, to stand behind the thing's name."""
 

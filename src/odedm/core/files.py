@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 import shutil
 import stat
 import tempfile
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import DiskFull, UsageError
 
 
 def own_folder(path: str | Path = "~") -> Path:
@@ -38,20 +39,40 @@ def read_regular(path: Path, limit: int) -> bytes:
         return file.read(status.st_size)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write to a temporary file beside `path`, flush it to the disk, then rename it into place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A block that writes `path`: where the disk is full, the error says so and where, and is one of its own kind."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-        sync_folder(path.parent)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        room = "Make room there, then run the same command again: it goes on from what is stored."
+        raise DiskFull(f"Cannot write '{path}': {error.strerror}. {room}") from error
+
+
+def _beside(path: Path) -> Path:
+    """A name for what will become `path`, by which `sweep_staging` knows it if nobody is left to rename it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write to a temporary file beside `path`, flush it to the disk, then rename it into place.
+
+    It is made as any new file is, so the user's umask decides who may read it.
+    """
+    part = _beside(path)
+    with writing(path):
+        try:
+            with part.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+            sync_folder(path.parent)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
 
 
 def write_text(path: Path, content: str) -> None:
@@ -82,26 +103,27 @@ def sync_file(path: Path) -> None:
 @contextmanager
 def staged_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place when the block ends well, and vanishes otherwise."""
-    staging = Path(tempfile.mkdtemp(dir=writable_folder(folder.parent), prefix=f".{folder.name}.{os.getpid()}."))
-    try:
-        yield staging
-        staging.chmod(0o755)
-        sync_folder(staging)
-        if folder.exists():  # moved aside first: at every moment there is a whole folder to be found
-            old = staging.with_name(staging.name + ".old")
-            os.replace(folder, old)
-            os.replace(staging, folder)
-            shutil.rmtree(old)
-        else:
-            os.replace(staging, folder)
-        sync_folder(folder.parent)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
+    staging = _beside(writable_folder(folder.parent) / folder.name)
+    with writing(folder):
+        try:
+            staging.mkdir()
+            yield staging
+            sync_folder(staging)
+            if folder.exists():  # moved aside first: at every moment there is a whole folder to be found
+                old = staging.with_name(staging.name + ".old")
+                os.replace(folder, old)
+                os.replace(staging, folder)
+                shutil.rmtree(old)
+            else:
+                os.replace(staging, folder)
+            sync_folder(folder.parent)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
 
 
 def sweep_staging(folder: Path) -> None:
-    """Clear up what killed processes left of their work on `folder`; one that they had moved aside is moved back.
+    """Clear up what killed processes left of their work on a folder or file; one moved aside is moved back.
 
     Only for who knows that no other process is at work on it.
     """
@@ -109,8 +131,10 @@ def sweep_staging(folder: Path) -> None:
     for left in [each for each in folder.parent.iterdir() if mark.fullmatch(each.name)]:
         if left.name.endswith(".old") and not folder.exists():
             os.replace(left, folder)
-        else:
+        elif left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def writable_folder(path: Path, option: str = "--out runs/mine", *, name: str = "folder", advice: str = "") -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,17 +47,34 @@ def attempt(
     `emit` is told what happens on the way. `data` is the job's data set where it is open already.
     """
     if job.is_trial:
-        return _trial(job, emit, data, stop)
+        with _enough_memory():
+            return _trial(job, emit, data, stop)
     attempt_run(job, emit, data=data, stop=stop)
     return None
+
+
+@contextmanager
+def _enough_memory() -> Iterator[None]:
+    """Inside the block a lack of memory, of a GPU or of the machine, is a sentence."""
+    from torch import OutOfMemoryError  # torch is imported where runs happen, not where they are planned
+
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # on a CPU torch has no error of its own for it, nor a short one
+        gpu, said = isinstance(error, OutOfMemoryError), (str(error).splitlines() or ["not even for a message."])[0]
+        if not gpu and not isinstance(error, MemoryError) and "can't allocate memory" not in said:
+            raise
+        said = said.rpartition("can't allocate memory: ")[2]
+        raise UsageError(
+            f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {said} Run fewer at once "
+            "(--lanes), or lower --batch, --draw, --capacity or the net's width. The same command goes on."
+        ) from None
 
 
 def attempt_run(
     job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
 ) -> Outcome:
     """Bring a run to its end; only one process at a time can."""
-    from torch import OutOfMemoryError  # torch is imported where runs happen, not where they are planned
-
     from odedm.data.opening import open_data
     from odedm.training.loop import Run
     from odedm.training.preparation import Prepared
@@ -66,7 +83,7 @@ def attempt_run(
         emit(Said(job.key, line))
 
     work, options = working_folder(job.folder), job.options
-    with hold(work) as lock:
+    with _enough_memory(), hold(work) as lock:
         try:
             if lock.takeover:
                 say(lock.takeover)
@@ -78,13 +95,7 @@ def attempt_run(
             run = Run(prepared, observation=_observation(work, options, say))
             checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
             checkpointer.on_store = lambda: emit(Stored(job.key))
-            try:
-                outcome = run.finish(_progress(job, emit), checkpointer)
-            except OutOfMemoryError as error:
-                raise UsageError(
-                    f"The GPU has no memory left for this run: {str(error).splitlines()[0]} Run fewer at once "
-                    "(--lanes), or lower --batch, --draw, --capacity or the net's width. The same command goes on."
-                ) from None
+            outcome = run.finish(_progress(job, emit), checkpointer)
             lock.check()
             outcome.save(job.folder, overwrite=options.overwrite)
             lock.clear()

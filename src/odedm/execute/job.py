@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.checkpoint.schedule import Schedule
+from odedm.core.errors import DiskFull
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
@@ -131,10 +132,16 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A job failed, and why; trying again would not help."""
+    """A job failed, and why; trying again would not help. `full`: for lack of room on the disk, as all others would."""
 
     key: str
     error: str
+    full: bool = False
+
+    @classmethod
+    def by(cls, job: Job, error: BaseException) -> Failed:
+        """What an error that ended a job comes to."""
+        return cls(job.key, sentence(error), isinstance(error, DiskFull))
 
 
 class Lost(NamedTuple):

@@ -62,7 +62,7 @@ class Lanes:
             if _breaks_the_gpu(error):
                 self._emit(Said(job.key, f"The GPU reported: {sentence(error)[:300]}"))
                 os._exit(GPU_BROKEN)
-            outcome = Failed(job.key, sentence(error))
+            outcome = Failed.by(job, error)
         with self._lock:
             del self._threads[job.key]
             if not self._threads:

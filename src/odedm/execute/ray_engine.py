@@ -112,7 +112,7 @@ class Cluster:
         except self._ray.exceptions.RayError as error:
             return Lost(job.key, f"Ray lost its worker ({sentence(error)[:300]})")
         except (OSError, UsageError) as error:
-            return Failed(job.key, sentence(error))
+            return Failed.by(job, error)
         return Done(job.key, answer.get("score"))
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odedm.checkpoint.stop import stop_on_signal
-from odedm.core.errors import UsageError
+from odedm.core.errors import DiskFull, UsageError
 from odedm.execute.engine import Engine, Placement, open_engine
 from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, Said, Stored
@@ -155,7 +155,7 @@ class Scheduler:
     def _end(self, job: Job, event: Done | Failed, summary: Summary) -> None:
         try:
             if isinstance(event, Failed):
-                raise UsageError(event.error)
+                raise (DiskFull if event.full else UsageError)(event.error)
             if event.score is not None:
                 summary.scores[job.key] = event.score
                 for each in self.observers:
@@ -164,6 +164,8 @@ class Scheduler:
             result = summary.results[job.key] = self._result(job)
             for each in self.observers:
                 each.finished(job, result)
+        except DiskFull:  # the rest would fail like this, and is not to blame: it goes on when there is room
+            raise
         except UsageError as error:
             self._fail(job, str(error), summary)
 

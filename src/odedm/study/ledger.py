@@ -13,7 +13,7 @@ from typing import Any
 
 from odedm.checkpoint.lock import hold
 from odedm.core.errors import UsageError
-from odedm.core.files import writable_folder, write_text
+from odedm.core.files import sweep_staging, writable_folder, write_text, writing
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer
 from odedm.results.folder import FILE, FinishedRun
@@ -54,8 +54,9 @@ class Ledger(Observer):
     def settle(self, study: Study) -> None:
         """Make the folder this study's."""
         self.check(study)
+        sweep_staging(writable_folder(self.folder) / TOML)
+        write_text(self.folder / TOML, study.to_toml())  # before anything else: by this file it is a study's folder
         writable_folder(self.runs)
-        write_text(self.folder / TOML, study.to_toml())
 
     def check(self, study: Study) -> None:
         """Refuse a folder that is another study's, or none's."""
@@ -63,7 +64,8 @@ class Ledger(Observer):
         owner = read(path).name if path.is_file() else None
         if owner is not None and owner != study.name:
             raise UsageError(f"'{self.folder}' holds the study '{owner}', not '{study.name}'. Give another --out.")
-        if owner is None and self.folder.is_dir() and any(each.name != LOCK for each in self.folder.iterdir()):
+        ours = (LOCK, f".{TOML}.")  # which another process may be writing, or was when it was killed
+        if owner is None and self.folder.is_dir() and not all(each.name.startswith(ours) for each in self.folder.iterdir()):
             raise UsageError(f"'{self.folder}' exists and is not a study's folder. Give another --out.")
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"'{self.folder}' is a file; a study needs a folder. Give another --out.")
@@ -142,7 +144,7 @@ class Ledger(Observer):
         """Add a line with the time to a file, flushed to the disk."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **line}
         text = json.dumps(line, ensure_ascii=False) + "\n"
-        with (self.folder / name).open("ab+") as file:
+        with writing(self.folder / name), (self.folder / name).open("ab+") as file:
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":  # a process was killed in the middle of a line

@@ -1,0 +1,156 @@
+"""Files are there whole or not at all, whenever the power goes; and nobody may read them whom the umask keeps out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from commands import odedm
+from jobs import SMALL, job_of, run_all
+from odedm.checkpoint.capture_state import capture_state
+from odedm.checkpoint.manifest import Meta, Position
+from odedm.checkpoint.read_checkpoint import load_latest, restore
+from odedm.checkpoint.write_checkpoint import save
+from odedm.core import files
+from odedm.core.errors import DiskFull
+from odedm.core.files import staged_folder, sweep_staging, write_bytes, writing
+
+OPERATIONS = ("open", "mkdir", "fsync", "replace", "unlink", "rmdir")
+
+
+class Recorder:
+    """Keeps the folder as it is before and after each operation on files, and with what a power cut takes from it."""
+
+    def __init__(self, place: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place, self.kept, self.number = place, kept, 0
+        self.flushed: dict[int, tuple[int, int]] = {}
+        for name in OPERATIONS:
+            monkeypatch.setattr(os, name, self.watched(getattr(os, name)))
+
+    def watched(self, operation):
+        def watch(*words, **more):
+            if self.busy:
+                return operation(*words, **more)
+            self.keep()
+            if operation.__name__ == "fsync":
+                self.note(os.fstat(words[0]))
+            try:
+                return operation(*words, **more)
+            finally:
+                self.keep()
+
+        return watch
+
+    busy = False
+
+    def note(self, status: os.stat_result) -> None:
+        self.flushed[status.st_ino] = (status.st_size, status.st_mtime_ns)
+
+    def begin(self) -> None:
+        """What is there by now is on the disk."""
+        for path in self.place.rglob("*"):
+            self.note(path.stat())
+
+    def keep(self) -> None:
+        """The folder as a killed process leaves it, and as a power cut does: what was not flushed has no content."""
+        self.busy = True
+        killed, cut = (self.kept / f"{self.number:03d}-{how}" for how in ("killed", "cut"))
+        for copy in (killed, cut):
+            shutil.copytree(self.place, copy)
+        for path in self.place.rglob("*"):
+            status = path.stat()
+            if path.is_file() and self.flushed.get(status.st_ino) != (status.st_size, status.st_mtime_ns):
+                (cut / path.relative_to(self.place)).write_bytes(b"")
+        self.number += 1
+        self.busy = False
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Does something, and gives the folder as it was after each prefix of the operations that this took."""
+    place, kept = tmp_path / "place", tmp_path / "kept"
+    place.mkdir()
+    kept.mkdir()
+
+    def record(action):
+        with pytest.MonkeyPatch.context() as patch:
+            recorder = Recorder(place, kept, patch)
+            recorder.begin()
+            action(place)
+            recorder.keep()
+        found = sorted(kept.iterdir())
+        assert len(found) > 10
+        return found
+
+    return place, record
+
+
+def test_a_file_is_the_old_one_or_the_new_one_after_every_operation(recorded):
+    place, record = recorded
+    old, new = b"old" * 1000, b"new" * 5000
+    write_bytes(place / "file", old)
+    seen = [(copy / "file").read_bytes() for copy in record(lambda folder: write_bytes(folder / "file", new))]
+    assert set(seen) == {old, new}
+
+
+def test_a_folder_is_the_old_one_or_the_new_one_after_every_operation(recorded):
+    place, record = recorded
+
+    def write(folder, content):
+        with staged_folder(folder / "run") as staging:
+            for name in ("a", "b"):
+                write_bytes(staging / name, content)
+
+    write(place, b"old")
+    seen = set()
+    for copy in record(lambda folder: write(folder, b"new")):
+        sweep_staging(copy / "run")  # what whoever holds the lock does first
+        seen.add(tuple((path.name, path.read_bytes()) for path in sorted((copy / "run").iterdir())))
+        assert [path.name for path in copy.iterdir()] == ["run"]
+    assert seen == {(("a", each), ("b", each)) for each in (b"old", b"new")}
+
+
+def test_a_checkpoint_is_there_after_every_operation(recorded):
+    place, record = recorded
+    meta = Meta({}, "data")
+
+    def store(folder, step):
+        state = capture_state({"x": torch.full((64,), float(step)), "number": step})
+        save(folder, state, meta, Position(0, step, step))
+
+    for step in (1, 2):
+        store(place, step)
+    seen = set()
+    for copy in record(lambda folder: store(folder, 3)):
+        thing = {"x": torch.zeros(64), "number": 0}
+        restore(thing, load_latest(copy, meta))
+        assert (thing["x"] == thing["number"]).all()
+        seen.add(thing["number"])
+    assert seen == {2, 3}
+
+
+def test_the_users_umask_decides_who_may_read_a_run(tmp_path):
+    before = os.umask(0o077)
+    try:
+        run_all([job_of(SMALL, tmp_path / "runs" / "seed-0", overwrite=False)])
+        odedm("report", tmp_path / "runs", "--out", tmp_path / "report.html")
+    finally:
+        os.umask(before)
+    made = [*(tmp_path / "runs").rglob("*"), tmp_path / "report.html"]
+    assert "memory.safetensors" in {path.name for path in made}
+    assert [path for path in made if path.stat().st_mode & 0o077] == []
+    write_bytes(tmp_path / "open", b"")
+    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o666 & ~before
+
+
+def test_a_full_disk_is_said_with_the_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.os, "fsync", lambda _: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
+    with pytest.raises(DiskFull, match=f"Cannot write '{tmp_path}/file': No space left on device. Make room there"):
+        write_bytes(tmp_path / "file", b"content")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError), writing(tmp_path / "file"):
+        (tmp_path / "none" / "file").touch()
