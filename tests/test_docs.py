@@ -28,8 +28,8 @@ from odedm.training.observation import Observation
 ROOT = Path(__file__).parent.parent
 PAGES = [page for page in [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))] if page.stem != "CHANGELOG"]
 """All but the changelog, which speaks of the past."""
-FOREIGN = {"--head", "--address"}
-"""Options of `ray start`."""
+FOREIGN = {"--head", "--address", "--generate"}
+"""Options of `ray`."""
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="only in a checkout")
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -5,13 +5,17 @@ Workers need this package and the data set, no shared disk. So a job whose worke
 
 from __future__ import annotations
 
+import atexit
 import os
+import secrets
+import shutil
 import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +34,13 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_AUTH_MODE": "token",
 }
-"""No usage statistics leave the machine; what is set already stays."""
+"""No usage statistics leave the machine, and nobody without the token may run anything; what is set already stays."""
+LOOPBACK = "127.0.0.1"
+HERE_ALONE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Off, Ray takes the loopback address for its own, as it does by itself where it knows no clusters."""
+TOKEN, TOKEN_FILE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
 class Cluster:
@@ -43,7 +52,8 @@ class Cluster:
     def __init__(
         self, lanes: int | None = None, *, address: str | None = None, cpus: float = 1.0, gpus: float = 0.0
     ) -> None:
-        self._ray = _ray()
+        address = address or os.environ.get("RAY_ADDRESS") or None
+        self._ray = _ray(alone=address is None)
         self._begin(lanes, address, cpus)
         self.lanes = lanes or self._room(cpus, gpus)
         remote: Any = self._ray.remote
@@ -53,20 +63,27 @@ class Cluster:
         self._asked = 0.0
 
     def _begin(self, lanes: int | None, address: str | None, cpus: float) -> None:
-        options: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-        if address is None and not os.environ.get("RAY_ADDRESS"):
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if address is None:
             room = lanes or max(1, int((os.cpu_count() or 1) / max(cpus, 0.01)))
             options |= {"num_cpus": max(1, round(room * cpus)), "object_store_memory": LOCAL_STORE}
-        else:
-            options = {"address": address or "auto", "log_to_driver": False, "logging_level": "ERROR"}
+            options |= {"include_dashboard": False, "_node_ip_address": LOOPBACK}
         where = f"at '{address}'" if address else "on this machine"
         try:
             _knock(address)
-            self._ray.init(**options)
+            with chdir(os.path.dirname(os.__file__)):  # Ray's workers import from the driver's folder before any other
+                self._ray.init(address, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            token = " If it asks for a token, set RAY_AUTH_MODE=token here as there." if address else ""
+            token = " Bring its token; if it has none, which is no good idea, set RAY_AUTH_MODE=disabled."
             said = " ".join(str(error).split())[:300].rstrip(".")
-            raise UsageError(f"Ray could not be reached {where}: {said}.{token}") from error
+            raise UsageError(f"Ray could not be reached {where}: {said}.{token if address else ''}") from error
+        listens = self._ray.util.get_node_ip_address()
+        if address is None and listens != LOOPBACK:
+            self._ray.shutdown()
+            raise UsageError(
+                f"This Ray would listen at {listens}, where others could reach it: it was imported before odedm could "
+                f"tell it not to. Set {HERE_ALONE}=0 before Python starts, or give the address of a cluster."
+            )
 
     def _room(self, cpus: float, gpus: float) -> int:
         there: dict[str, float] = self._ray.cluster_resources()
@@ -89,7 +106,7 @@ class Cluster:
     def start(self, job: Job, *, alone: bool = False) -> None:
         """Hand the job to Ray, as plain data."""
         del alone
-        self._running[self._task.remote(job.to_text(), self._actor)] = job
+        self._running[self._task.remote(job.to_text(), self._actor, os.getcwd())] = job
 
     def events(self, timeout: float) -> Iterator[Event]:
         """Pass on progress, and write what comes back into the job's folder."""
@@ -139,9 +156,15 @@ class ProgressActor:
         return told
 
 
-def do_remotely(text: str, actor: Any) -> dict[str, Any]:
-    """What a worker does: the job in a folder of its own, then its files or its score, or why it failed."""
+def do_remotely(text: str, actor: Any, here: str = "") -> dict[str, Any]:
+    """What a worker does: the job in a folder of its own, then its files or its score, or why it failed.
+
+    `here` is where the driver is, for data by a relative path; on another machine it may not be there.
+    """
     job = Job.from_text(text)
+    if here:
+        with suppress(OSError):
+            os.chdir(here)
 
     def emit(event: Event) -> None:
         if actor is not None and isinstance(event, Progressed):
@@ -184,11 +207,37 @@ def _knock(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
 
 
-def _ray() -> Any:
-    for name, value in QUIET.items():
+def _ray(*, alone: bool) -> Any:
+    """Ray, told before its import whom it may listen to: on this machine `alone`, and by a token that is kept secret."""
+    quiet = {**QUIET, HERE_ALONE: "0", TOKEN_FILE: own_token()} if alone and TOKEN not in os.environ else QUIET
+    for name, value in quiet.items():
         os.environ.setdefault(name, value)
+    keep_secret(Path(os.environ.get(TOKEN_FILE) or Path.home() / ".ray" / "auth_token"))
     try:
         import ray
     except ImportError:
         raise UsageError("The engine 'ray' needs Ray: pip install 'odedm[ray]', or leave out --engine.") from None
     return ray
+
+
+@cache
+def own_token() -> str:
+    """A file with a token for the Rays that this process starts, in a folder that is nobody else's and goes with it."""
+    folder = tempfile.mkdtemp(prefix="odedm-ray-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "token"
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(32))
+    return str(path)
+
+
+def keep_secret(token: Path) -> None:
+    """Take a cluster's token from the sight of others, as Ray does not when it writes one."""
+    try:
+        if token.exists() and token.stat().st_mode & 0o077:
+            token.chmod(0o600)
+    except OSError as error:
+        raise UsageError(
+            f"Others can read the token '{token}' of the Ray cluster, and that cannot be changed ({error.strerror}): "
+            f"chmod 600 it, or name another file by {TOKEN_FILE}."
+        ) from error
