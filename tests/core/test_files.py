@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from commands import odedm
 from jobs import SMALL, job_of, run_all
+
 from odedm.checkpoint.capture_state import capture_state
 from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.read_checkpoint import load_latest, restore

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import odedm
 from odedm.core.errors import UsageError
 from odedm.execute.ray_engine import keep_secret, own_token
 
@@ -87,12 +88,10 @@ def test_a_ray_of_this_machine_listens_to_this_machine_alone_and_imports_nothing
         (here / f"{name}.py").write_text(f"open({str(tmp_path / 'trapped')!r}, 'a').write({name!r})\n")
     script = tmp_path / "script.py"
     script.write_text(STUDY)
-    paths = [*map(str, (Path(__file__).parents[1],)), os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "HOME": str(tmp_path)}
-    env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in env["PYTHONPATH"].split(os.pathsep))
-    done = subprocess.run(
-        [sys.executable, "-P", str(script), str(tmp_path)], cwd=here, env=env, capture_output=True, text=True, check=False
-    )
+    paths = [Path(__file__).parents[1], Path(odedm.__file__).parents[1]]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "HOME": str(tmp_path)}
+    words = [sys.executable, "-P", str(script), str(tmp_path)]
+    done = subprocess.run(words, cwd=here, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     sockets, friend, wrong_token, no_token, equal = done.stdout.splitlines()
     number, *addresses = sockets.split()

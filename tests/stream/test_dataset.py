@@ -111,7 +111,7 @@ BAD = {
     "half a test": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, test=(np.zeros((2, 2)),)), "a pair"),
     "tasks": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=3), "do not split into 3"),
     "fraction of a task": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=1.5), "whole number"),
-    "pad": (lambda: from_arrays(np.zeros((10, 4, 4)), Y, tasks=2, pad=-1), "0 or more pixels"),
+    "pad": (lambda: from_arrays(np.zeros((10, 4, 4)), Y, tasks=2, pad=-1), "0 or more, up to 1000"),
     "differences lost in float32": (
         lambda: from_arrays(1e9 + np.arange(20.0).reshape(10, 2), Y, tasks=2),
         "subtract the column's mean",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+from odedm.core.configuration import Number, Whole, checked
 from odedm.core.errors import UsageError
 
 
+@checked(rho=Number(), capacity=Whole(), tasks=Whole(), classes=Whole(), rows_per_prototype=Whole())
 def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1) -> int:
     """How many prototypes each class pins when its task ends: k = ρλ / ((n − 1) · |C_i|), halves rounded up.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, Distance
 from odedm.consolidate.kmeans import Clusters, kmeans
 from odedm.consolidate.nearest import Chosen, nearest_distinct
+from odedm.core.configuration import Kind, Pair, Whole, checked, refused
 from odedm.core.errors import UsageError, choose
 from odedm.core.rng import generator
 
@@ -47,6 +48,19 @@ def row_distances(distance: Distance, x: Tensor, clusters: Clusters) -> Tensor:
     return far
 
 
+class Shape(Kind):
+    """The sizes of a picture."""
+
+    legal = "three whole numbers (c, h, w), 1 or more"
+
+    def convert(self, value: Any) -> tuple[int, ...]:
+        """A tuple of plain ints."""
+        sizes = tuple(Whole(1).convert(each) for each in value)
+        if len(sizes) != 3:
+            raise ValueError
+        return sizes
+
+
 @overload
 def select(
     x: Tensor,
@@ -69,6 +83,7 @@ def select(
     seed: int = ...,
     image_shape: tuple[int, ...] | None = ...,
 ) -> NDArray[np.int64]: ...
+@checked(k=Whole(1), rows_per_prototype=Whole(1), seed=Whole(), image_shape=Shape())
 def select(
     x: Tensor | NDArray[Scalar],
     *,
@@ -101,11 +116,13 @@ def select(
     [2, 0]
     """
     points = _points(x, image_shape)
-    for name, value in (("k", k), ("rows_per_prototype", rows_per_prototype)):
-        if value < 1:
-            raise UsageError(f"{name} must be 1 or more; {value} was given.")
     measure = choose("distance", distance, DISTANCES) if isinstance(distance, str) else distance
-    reducer = Dac(dac[0], dac[1]) if isinstance(dac, tuple | list) else dac
+    if not hasattr(measure, "prepare"):
+        raise refused("distance", f"one of {', '.join(DISTANCES)}, or an object like those", distance)
+    reducer = dac if isinstance(dac, Dac) else None
+    if dac is not None and reducer is None:
+        clusters, depth = Pair().read("dac", dac)
+        reducer = Dac(clusters, depth)
     rng = generator(seed, "select")
     fitted = measure.prepare(points, image_shape)
     keep = torch.arange(len(points), device=points.device)

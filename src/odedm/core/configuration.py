@@ -7,18 +7,22 @@ study, the keywords of `train` and the reference tables are read off it, and so 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import json
 import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from odedm.core.errors import UsageError, choose
-from odedm.core.text import printable
+from odedm.core.errors import UsageError, choose, shown
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
+LARGEST = 2**63 - 1
+"""What the libraries below can count to."""
 ALWAYS = object()
 """What `introduced` is for a field that every file has: part of what a run is, whatever it holds."""
 
@@ -29,7 +33,7 @@ def refused(name: str, legal: str, value: object) -> UsageError:
     >>> str(refused("batch", "a whole number", "x"))
     "batch must be a whole number; 'x' was given."
     """
-    return UsageError(f"{name} must be {legal}; {printable(repr(value), 80)} was given.")
+    return UsageError(f"{name} must be {legal}; {shown(value)} was given.")
 
 
 class Kind:
@@ -46,7 +50,7 @@ class Kind:
         """The value in its own type; UsageError where it is not legal."""
         try:
             return self.convert(value)
-        except (TypeError, ValueError, OverflowError):
+        except Exception:  # a conversion of anyone's object may raise what it likes
             raise refused(name, self.legal, value) from None
 
     def convert(self, value: Any) -> Any:
@@ -58,24 +62,25 @@ class Kind:
 
 @dataclass(frozen=True)
 class Whole(Kind):
-    """Whole numbers from `least` on; numpy's are welcome, true and false are none.
+    """Whole numbers from `least` to `most`; numpy's are welcome, true and false are none.
 
     >>> Whole(1).read("batch", 32)
     32
     """
 
     least: int = 0
+    most: int = LARGEST
     given_as = int
 
     @property
     def legal(self) -> str:
         """In words."""
-        return f"a whole number, {self.least} or more"
+        return f"a whole number, {self.least} or more" + (f", up to {self.most}" if self.most < LARGEST else "")
 
     def convert(self, value: Any) -> int:
         """A plain int."""
         number = operator.index(value)
-        if isinstance(value, bool) or number < self.least:
+        if isinstance(value, bool) or not self.least <= number <= self.most:
             raise ValueError
         return number
 
@@ -202,7 +207,7 @@ class NamedValues(Kind):
 
     def convert(self, value: Any) -> dict[str, Any]:
         """A dictionary of scalars."""
-        if not isinstance(value, Mapping) or not all(map(is_scalar, [*value, *value.values()])):
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) and is_scalar(value[key]) for key in value):
             raise TypeError
         return dict(value)
 
@@ -263,6 +268,33 @@ def check_settings(plan: Any) -> None:
         value = getattr(plan, name)
         if value is not None or not own.optional:
             object.__setattr__(plan, name, own.kind.read(name, value))
+
+
+def checked(**kinds: Kind) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A function whose arguments of these names are read as settings are; None stays where it is the default.
+
+    >>> @checked(rows=Whole(1))
+    ... def double(rows: int) -> int:
+    ...     return 2 * rows
+    >>> double("many")
+    Traceback (most recent call last):
+    odedm.UsageError: rows must be a whole number, 1 or more; 'many' was given.
+    """
+
+    def wrap(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            given = signature.bind(*args, **kwargs)
+            for name, value in given.arguments.items():
+                if name in kinds and not (value is None and signature.parameters[name].default is None):
+                    given.arguments[name] = kinds[name].read(name, value)
+            return function(*given.args, **given.kwargs)
+
+        return call
+
+    return wrap
 
 
 def default_of(kind: Any, name: str) -> Any:

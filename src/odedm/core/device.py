@@ -1,10 +1,16 @@
-"""Tells whether a device is slow at starting operations, by which work is laid out in larger or smaller pieces."""
+"""What matters about a device: whether it is slow at starting operations, and what is said when its memory is full."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+
+from odedm.core.errors import UsageError
+
+NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed")
+"""How torch says on a CPU, where it has no error of its own for it, that there is not so much memory."""
 
 
 def launch_bound(device: torch.device) -> bool:
@@ -30,3 +36,19 @@ def quick(device: torch.device) -> AbstractContextManager[object]:
     (False, False)
     """
     return torch.inference_mode() if launch_bound(device) else nullcontext()
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Inside the block a lack of memory, of a GPU or of the machine, is a sentence."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        gpu, said = isinstance(error, torch.OutOfMemoryError), (str(error).splitlines() or ["none at all."])[0]
+        if not gpu and not isinstance(error, MemoryError) and not any(each in said for each in NO_MEMORY):
+            raise
+        said = said.rpartition("can't allocate memory: ")[2]
+        raise UsageError(
+            f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {said} Run fewer at once "
+            "(--lanes), or lower --batch, --draw, --capacity or the net's width. The same command goes on."
+        ) from None

@@ -32,6 +32,20 @@ class Unsound(UsageError):
     """Something that was stored is not as it should be: half a sentence, to stand behind the thing's name."""
 
 
+def shown(value: object, limit: int = 80) -> str:
+    """A value as Python writes it, in one line of bounded length, whatever it is.
+
+    >>> shown("x"), shown(10**5000), shown([1] * 99, 12)
+    ("'x'", 'a int without words', '[1, 1, 1, 1…')
+    """
+    try:
+        text = repr(value)
+    except Exception:  # numbers of 5 000 digits have none, and objects of anyone's may raise what they like
+        text = f"a {type(value).__name__} without words"
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def demand(fine: object, fault: str) -> None:
     """Refuse what was stored where it is not fine.
 
@@ -51,7 +65,7 @@ def unknown(kind: str, given: str, legal: Iterable[str]) -> UsageError:
     >>> str(unknown("method", "zzz", ["er"]))
     "Unknown method 'zzz'. Known: er."
     """
-    names = list(legal)
+    names, given = list(legal), str(given)[:60]
     near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
     hint = f": did you mean '{near[0]}'?" if near else "."
     return UsageError(f"Unknown {kind} '{given}'{hint} Known: {', '.join(names)}.")

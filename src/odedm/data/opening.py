@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odedm.core.configuration import Whole, checked, refused
 from odedm.core.errors import UsageError
 from odedm.core.files import own_folder
 from odedm.core.registry import DATASETS
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
 
 
+@checked(tasks=Whole(1), size=Whole(1), seed=Whole())
 def open_data(
     name_or_path: str | Path,
     tasks: int | None = None,
@@ -50,6 +53,8 @@ def open_data(
     >>> data.classes, data.shape, len(data.image), len(data.test_image), data.tasks
     (4, (1, 28, 28), 32, 8, 2)
     """
+    if not isinstance(name_or_path, str | Path):
+        raise refused("A data set's name or path", "text or a Path", name_or_path)
     if name_or_path in DATASETS:
         data: Dataset = DATASETS[str(name_or_path)].load()()
         return data if tasks is None else replace(data, tasks=tasks)
@@ -61,7 +66,7 @@ def find_or_import(
 ) -> Manifest:
     """The manifest of a data set that is then certain to be here: looked up by name, or imported from a path."""
     name, path = str(name_or_path), own_folder(name_or_path)
-    if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and path.exists():
+    if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and os.path.exists(path):
         return import_path(path, size=size, seed=seed, watch=watch)
     manifest = cache.find(name)
     if size is not None and manifest.shape[1:] != (size, size):

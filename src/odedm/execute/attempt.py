@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,34 +47,16 @@ def attempt(
     `emit` is told what happens on the way. `data` is the job's data set where it is open already.
     """
     if job.is_trial:
-        with _enough_memory():
-            return _trial(job, emit, data, stop)
+        return _trial(job, emit, data, stop)
     attempt_run(job, emit, data=data, stop=stop)
     return None
-
-
-@contextmanager
-def _enough_memory() -> Iterator[None]:
-    """Inside the block a lack of memory, of a GPU or of the machine, is a sentence."""
-    from torch import OutOfMemoryError  # torch is imported where runs happen, not where they are planned
-
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:  # on a CPU torch has no error of its own for it, nor a short one
-        gpu, said = isinstance(error, OutOfMemoryError), (str(error).splitlines() or ["not even for a message."])[0]
-        if not gpu and not isinstance(error, MemoryError) and "can't allocate memory" not in said:
-            raise
-        said = said.rpartition("can't allocate memory: ")[2]
-        raise UsageError(
-            f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {said} Run fewer at once "
-            "(--lanes), or lower --batch, --draw, --capacity or the net's width. The same command goes on."
-        ) from None
 
 
 def attempt_run(
     job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
 ) -> Outcome:
     """Bring a run to its end; only one process at a time can."""
+    from odedm.core.device import enough_memory  # torch is imported where runs happen, not where they are planned
     from odedm.data.opening import open_data
     from odedm.training.loop import Run
     from odedm.training.preparation import Prepared
@@ -83,7 +65,7 @@ def attempt_run(
         emit(Said(job.key, line))
 
     work, options = working_folder(job.folder), job.options
-    with _enough_memory(), hold(work) as lock:
+    with enough_memory(), hold(work) as lock:
         try:
             if lock.takeover:
                 say(lock.takeover)
@@ -107,6 +89,7 @@ def attempt_run(
 
 
 def _trial(job: Job, emit: Emit, data: Dataset | None, stop: Callable[[], bool]) -> float:
+    from odedm.core.device import enough_memory
     from odedm.data.opening import open_data
     from odedm.training.hold_out import held_out
     from odedm.training.loop import Run
@@ -120,8 +103,9 @@ def _trial(job: Job, emit: Emit, data: Dataset | None, stop: Callable[[], bool])
 
     if job.select is None:
         raise ValueError("A trial needs to know which rows it holds out.")
-    plan, part = held_out(data or open_data(job.experiment.data), job.experiment, job.select)
-    return Run(plan, part).finish(watch).result.acc_last
+    with enough_memory():
+        plan, part = held_out(data or open_data(job.experiment.data), job.experiment, job.select)
+        return Run(plan, part).finish(watch).result.acc_last
 
 
 def _progress(job: Job, emit: Emit) -> Callable[[int, int, int], None]:

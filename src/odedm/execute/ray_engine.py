@@ -156,23 +156,23 @@ class ProgressActor:
         return told
 
 
-def do_remotely(text: str, actor: Any, here: str = "") -> dict[str, Any]:
+def do_remotely(text: str, actor: Any, place: str = "") -> dict[str, Any]:
     """What a worker does: the job in a folder of its own, then its files or its score, or why it failed.
 
-    `here` is where the driver is, for data by a relative path; on another machine it may not be there.
+    `place` is where the driver is, for data by a relative path; on another machine it may not be there.
     """
     job = Job.from_text(text)
-    if here:
+    if place:
         with suppress(OSError):
-            os.chdir(here)
+            os.chdir(place)
 
     def emit(event: Event) -> None:
         if actor is not None and isinstance(event, Progressed):
             actor.tell.remote(*event)
 
     try:
-        with tempfile.TemporaryDirectory(prefix="odedm-") as place:
-            folder = Path(place) / "run"
+        with tempfile.TemporaryDirectory(prefix="odedm-") as home:
+            folder = Path(home) / "run"
             here = replace(job, folder=folder, options=replace(job.options, overwrite=False))
             score = attempt(here, emit)
             return {"score": score, "files": {} if job.is_trial else contents(folder)}
@@ -208,7 +208,7 @@ def _knock(address: str | None) -> None:
 
 
 def _ray(*, alone: bool) -> Any:
-    """Ray, told before its import whom it may listen to: on this machine `alone`, and by a token that is kept secret."""
+    """Ray, told before its import whom it may listen to: to this machine `alone`, and to who has a secret token."""
     quiet = {**QUIET, HERE_ALONE: "0", TOKEN_FILE: own_token()} if alone and TOKEN not in os.environ else QUIET
     for name, value in quiet.items():
         os.environ.setdefault(name, value)

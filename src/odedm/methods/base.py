@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.configuration import refused
 from odedm.core.errors import UsageError, unknown
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
@@ -222,7 +223,7 @@ def _cast(what: str, value: Any, kind: type) -> Any:
         cast = kind(value)
         if kind is float and not torch.isfinite(torch.tensor(cast)):
             raise ValueError
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         legal = "true or false" if kind is bool else f"a finite {kind.__name__}" if kind is float else kind.__name__
-        raise UsageError(f"{what} must be {legal}; {value!r} was given.") from None
+        raise refused(what, legal, value) from None
     return cast

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from odedm.core.errors import UsageError, choose, unknown
+from odedm.core.configuration import refused
+from odedm.core.errors import choose, unknown
 from odedm.core.registry import NETS
 from odedm.core.rng import derive
 from odedm.nets.base import Net
@@ -94,9 +95,16 @@ def build(
     return net
 
 
+MOST = 1 << 24
+"""Units, blocks or pixels that an option of a net may ask for: beyond, not even its plan can be made."""
+
+
 def _cast(what: str, value: Any, kind: type) -> Any:
     try:
         # an index, not int(): 6.5 blocks are no 6 blocks
-        return operator.index(value) if kind is int and not isinstance(value, str) else kind(value)
-    except (ValueError, TypeError):
-        raise UsageError(f"{what} must be of type {kind.__name__}; {value!r} was given.") from None
+        cast = operator.index(value) if kind is int and not isinstance(value, str) else kind(value)
+        if kind is int and abs(cast) > MOST:
+            raise ValueError
+    except (ValueError, TypeError, OverflowError):
+        raise refused(what, f"of type {kind.__name__}", value) from None
+    return cast

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, choose
+from odedm.core.configuration import OneOf
+from odedm.core.errors import UsageError
 from odedm.core.registry import SETTINGS
 from odedm.core.rows import rank_within
 
@@ -34,7 +35,7 @@ def keep(label: Tensor, setting: str, factor: float, classes: int) -> Tensor:
     >>> keep(torch.tensor([0, 0, 1, 1, 0]), "imbalanced", 1.0, 2)
     tensor([False,  True,  True,  True, False])
     """
-    choose("setting", setting, SETTINGS)
+    OneOf("setting", SETTINGS).read("setting", setting)
     place = rank_within(label)
     if setting == "imbalanced":
         return (label % 2 == 1) | (place % 2 == 1)

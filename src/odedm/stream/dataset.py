@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from odedm.core.configuration import Flag, Number, Text, Whole, checked, refused
 from odedm.core.errors import UsageError
 from odedm.core.rng import generator
 from odedm.core.shares import hold_out
@@ -99,6 +100,7 @@ def constants(
     return Transform(shift, scale, pad, flip)
 
 
+@checked(tasks=Whole(), test_share=Number(), pad=Whole(0, 1000), flip=Flag(), name=Text(), seed=Whole())
 def from_arrays(
     x: Any,
     y: Any,
@@ -133,18 +135,16 @@ def from_arrays(
     >>> data.classes, len(data.image), len(data.test_image)
     (8, 32, 8)
     """
-    if pad < 0:
-        raise UsageError(f"pad must be 0 or more pixels; {pad} was given.")
     image, label = _images(x, "x"), _labels(y, "y")
     if len(image) != len(label):
         raise UsageError(f"x has {len(image)} rows but y has {len(label)} labels; give one label per row.")
     names = np.unique(label)
-    try:
-        check_split(len(names), operator.index(tasks))
-    except TypeError:
-        raise UsageError(f"tasks must be a whole number; {tasks!r} was given.") from None
-    if class_names is not None and len(class_names) != len(names):
-        raise UsageError(f"{len(class_names)} class names were given for {len(names)} classes; give one for each.")
+    check_split(len(names), tasks)
+    if class_names is not None:
+        if np.ndim(class_names) != 1 or not all(isinstance(each, str) for each in class_names):
+            raise refused("class_names", "a list of names", class_names)
+        if len(class_names) != len(names):
+            raise UsageError(f"{len(class_names)} class names were given for {len(names)} classes; give one for each.")
     number = torch.from_numpy(np.searchsorted(names, label))
     if test is None:
         keep, held = _hold_out(number, names, test_share, seed)
@@ -153,9 +153,9 @@ def from_arrays(
         test_image, test_number = _test_part(test, names, image)
     if (pad or flip) and image.dim() != 4:
         raise UsageError("pad and flip are for images; x holds vectors. Leave both out.")
-    shown = tuple(class_names) if class_names is not None else tuple(str(each) for each in names)
+    shown = tuple(map(str, class_names)) if class_names is not None else tuple(str(each) for each in names)
     transform = standardise(image, pad=pad, flip=flip)
-    return Dataset(name, image, number, test_image, test_number, shown, transform, int(tasks))
+    return Dataset(name, image, number, test_image, test_number, shown, transform, tasks)
 
 
 def rows_like(data: Dataset, x: Any) -> Tensor:
@@ -219,8 +219,8 @@ def _array(x: Any, what: str) -> np.ndarray[Any, Any]:
         x = x.float() if x.dtype == torch.bfloat16 else x
     try:
         return np.asarray(x)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{what} is not an array: {error}.") from None
+    except Exception as error:  # lists of lists, and objects of anyone's
+        raise UsageError(f"{what} is not an array: {' '.join(str(error).split())[:200]}.") from None
 
 
 def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], what: str) -> None:
@@ -237,11 +237,12 @@ def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], 
 def _labels(y: Any, what: str) -> np.ndarray[Any, Any]:
     """Labels [n]: whole numbers or words."""
     label = _array(y, what)
+    if label.ndim != 1 or not label.size:
+        raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
     kinds = {type(each) for each in label.flat} if label.dtype.kind == "O" else set()  # as pandas keeps strings
     if kinds in ({str}, {int}):
-        label = label.astype(str if kinds == {str} else np.int64)
-    if label.ndim != 1:
-        raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
+        with suppress(OverflowError):  # then it stays an array of objects, and is refused as such
+            label = label.astype(str if kinds == {str} else np.int64)
     if label.dtype.kind == "f":
         with np.errstate(over="ignore"):  # numbers beyond float64 become inf and are refused with the others
             label = label.astype(np.float64)
@@ -271,8 +272,8 @@ def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: i
 
 
 def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor) -> tuple[Tensor, Tensor]:
-    if len(test) != 2:
-        raise UsageError(f"test must be a pair (x, y); {len(test)} values were given.")
+    if not isinstance(test, Sequence) or len(test) != 2:
+        raise refused("test", "a pair (x, y)", test)
     test_image, test_label = _images(test[0], "The test x"), _labels(test[1], "The test y")
     if len(test_image) != len(test_label):
         raise UsageError(f"The test x has {len(test_image)} rows but the test y {len(test_label)} labels.")

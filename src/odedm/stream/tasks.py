@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from odedm.core.errors import choose
+from odedm.core.configuration import Number, OneOf, Whole, checked, refused
 from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
@@ -47,6 +47,7 @@ class Stream:
         return len(self.class_names) // len(self.tasks)
 
 
+@checked(tasks=Whole(), factor=Number(1), blur=Number(), noise=Number(), seed=Whole())
 def split(
     data: Dataset,
     *,
@@ -79,10 +80,16 @@ def split(
     >>> [task.classes for task in stream.tasks][:2]
     [(0, 1), (2, 3)]
     """
+    if not isinstance(data, Dataset):
+        raise refused("data", "a Dataset (see odedm.from_arrays)", data)
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError, ValueError):
+        raise refused("device", "a device of torch, e.g. 'cpu'", device) from None
     number = data.tasks if tasks is None else tasks
     check_split(data.classes, number)
     check_shares(data.classes, number, blur=blur, noise=noise)
-    device, per_task = torch.device(device), data.classes // number
+    per_task = data.classes // number
     order = arrival(data.classes, class_order, seed)
     rank = order.argsort()  # new label of each old one
     kept = keep(data.label, setting, factor, data.classes).nonzero().flatten()
@@ -104,7 +111,7 @@ def split(
 
 def arrival(classes: int, class_order: str, seed: int) -> Tensor:
     """The old labels [C] in the order in which they arrive."""
-    choose("class order", class_order, CLASS_ORDERS)
+    OneOf("class order", CLASS_ORDERS).read("class_order", class_order)
     if class_order == "natural":
         return torch.arange(classes)
     return torch.randperm(classes, generator=generator(seed, "class order"))

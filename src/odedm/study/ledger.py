@@ -65,7 +65,8 @@ class Ledger(Observer):
         if owner is not None and owner != study.name:
             raise UsageError(f"'{self.folder}' holds the study '{owner}', not '{study.name}'. Give another --out.")
         ours = (LOCK, f".{TOML}.")  # which another process may be writing, or was when it was killed
-        if owner is None and self.folder.is_dir() and not all(each.name.startswith(ours) for each in self.folder.iterdir()):
+        there = [each.name for each in self.folder.iterdir()] if self.folder.is_dir() else []
+        if owner is None and not all(name.startswith(ours) for name in there):
             raise UsageError(f"'{self.folder}' exists and is not a study's folder. Give another --out.")
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"'{self.folder}' is a file; a study needs a folder. Give another --out.")

@@ -20,7 +20,7 @@ from odedm.core.configuration import (
     settings_of,
     to_plain,
 )
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, shown
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, METHODS, NETS, PRECISIONS, SETTINGS
 from odedm.memory.settings import KINDS, ODEDM, MemorySettings, memory_from_plain, memory_to_plain
@@ -86,7 +86,7 @@ class Experiment:
         if not isinstance(self.memory, MemorySettings):
             raise UsageError(
                 f"memory must be a Reservoir, Native or ODEDM, e.g. ODEDM(capacity=200, rho=0.25); "
-                f"{str(self.memory)[:80]!r} was given."
+                f"{shown(self.memory)} was given."
             )
         if self.factor is not None and self.setting != "long-tail":
             raise UsageError(f"factor belongs to the setting 'long-tail'; the setting is '{self.setting}'.")

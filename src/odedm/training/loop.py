@@ -15,6 +15,7 @@ import torch
 from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.stop import Stopped
 from odedm.core.configuration import default_of
+from odedm.core.device import enough_memory
 from odedm.core.errors import UsageError, unknown
 from odedm.core.registry import METHODS
 from odedm.core.rng import generator
@@ -107,7 +108,8 @@ def train(
         if name not in known:
             raise unknown("keyword of train", name, [*known, "evidence", "anytime"])
     given = open_data(data) if isinstance(data, str) else data
-    return Run(Experiment(data=given.name, **settings), given, Observation(evidence, anytime)).finish()
+    with enough_memory():
+        return Run(Experiment(data=given.name, **settings), given, Observation(evidence, anytime)).finish()
 
 
 def _keywords() -> inspect.Signature:

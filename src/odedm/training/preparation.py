@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from odedm.core.configuration import refused
 from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
 from odedm.data.opening import open_data
@@ -35,7 +36,10 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
 
     `elsewhere` prepares for another machine: a device is then taken at its word, for this machine may not have it.
     """
-    data = data or open_data(plan.data)
+    for name, given, kind in (("The plan", plan, Experiment), ("data", data, Dataset | None)):
+        if not isinstance(given, kind):
+            raise refused(name, "an Experiment" if kind is Experiment else "a Dataset (see odedm.from_arrays)", given)
+    data = open_data(plan.data) if data is None else data
     tasks = data.tasks if plan.tasks is None else plan.tasks
     check_split(data.classes, tasks)
     check_shares(data.classes, tasks, blur=plan.blur, noise=plan.noise)
