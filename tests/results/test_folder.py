@@ -5,6 +5,7 @@ import os
 import pytest
 
 from odedm import Reservoir, UsageError, train
+from odedm.core.errors import DiskFull
 from odedm.core.files import writable_folder, write_text
 from odedm.results.folder import check_free
 
@@ -22,7 +23,7 @@ def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("odedm.results.folder.write_text", fail)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(DiskFull, match="No space"):
             outcome.save(folder, overwrite=True)
     assert (folder / "result.json").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["run"], "nothing half-written stays"

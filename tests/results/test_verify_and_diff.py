@@ -184,6 +184,21 @@ def cli(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
+def test_a_run_without_its_checksums_is_unsealed_and_passes_only_where_that_is_allowed(run, tmp_path):
+    folder = run()
+    (folder / "checksums.json").unlink()
+    done = cli("verify", folder)
+    assert done.exit_code == 1
+    assert "not checked  files: unsealed, there is no checksums.json" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"'{folder}' is unsealed, but sound as far as can be seen.")
+    assert cli("verify", "--allow-unsealed", folder).exit_code == 0
+    assert [each["sealed"] for each in json.loads(cli("verify", "--json", folder).stdout)] == [False]
+    run("reservoir")
+    assert cli("verify", tmp_path).exit_code == 1
+    change(acc_last=99.9)(folder)
+    assert "BROKEN" in cli("verify", "--allow-unsealed", folder).stdout.splitlines()[-1]
+
+
 def test_the_command_says_a_line_for_each_check_and_a_verdict(run, tmp_path):
     folder = run()
     done = cli("verify", folder)

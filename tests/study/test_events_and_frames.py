@@ -74,7 +74,7 @@ def test_a_cluster_that_does_not_answer_is_told_at_once() -> None:
     pytest.importorskip("ray")
     from odedm.execute.ray_engine import Cluster
 
-    with pytest.raises(UsageError, match=r"Ray could not be reached at '127\.0\.0\.1:1': .*refused\. If it asks for a"):
+    with pytest.raises(UsageError, match=r"Ray could not be reached at '127\.0\.0\.1:1': .*refused\. Bring its token"):
         Cluster(address="127.0.0.1:1")
 
 

@@ -16,7 +16,7 @@ from odedm.execute.job import RunOptions
 from odedm.execute.planning import below, plan_jobs
 from odedm.study.grid import Grid
 from odedm.study.identity import Code, key_of_result
-from odedm.study.ledger import FAILURES, JOURNAL, Ledger, lines
+from odedm.study.ledger import FAILURES, JOURNAL, TRIALS, Ledger, lines
 from odedm.study.study import Study
 from odedm.training.experiment import content_key
 from odedm.training.observation import Observation
@@ -136,6 +136,26 @@ def test_a_line_cut_short_costs_itself_alone(jobs) -> None:
         file.write('{"event": "fini')
     ledger.note("finished", jobs[1])
     assert [line["event"] for line in lines(ledger.folder / JOURNAL)] == ["started", "finished"]
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "", "nan", True, float("inf"), 1e308, ["x"]])
+def test_an_edited_line_counts_for_nothing(jobs, value) -> None:
+    ledger = Ledger(jobs[0].folder.parents[2])
+    ledger.folder.mkdir(parents=True, exist_ok=True)
+    for name in (FAILURES, JOURNAL, TRIALS):
+        odd = [{"key": value, "score": 5.0, "error": value}, {"score": 5.0}, value, {"key": "odd", "score": value}]
+        (ledger.folder / name).write_text("\n".join([*map(json.dumps, odd), "9" * 5000, '{"key": "mine", "score": 7}']))
+    assert {key: score for key, score in ledger.scores().items() if key != value} == {"mine": 7}
+    assert "mine" in ledger.failures()
+    assert ledger.status(jobs, reuse="version", code=HERE).failed == {}
+
+
+def test_a_study_that_was_killed_at_its_first_file_goes_on(tmp_path) -> None:
+    study, ledger = Study("mine", (Grid({"capacity": (5,)}),)), Ledger(tmp_path / "study")
+    ledger.folder.mkdir()
+    (ledger.folder / ".study.toml.123.abcdef01").write_text("name =")
+    ledger.settle(study)
+    assert sorted(path.name for path in ledger.folder.iterdir()) == ["runs", "study.toml"]
 
 
 def test_a_folder_belongs_to_one_study(tmp_path) -> None:

@@ -101,17 +101,26 @@ def show(
 def verify(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
     as_json: AsJson = False,
+    allow_unsealed: Annotated[
+        bool, opt("Runs without checksums may pass, as old ones have none.", None, "--allow-unsealed")
+    ] = False,
 ) -> None:
-    """Check finished runs: files, figures, memory and data. Exit code 1 where one is broken."""
-    from odedm.results.verification import is_sound, lines
+    """Check finished runs: files, figures, memory and data. Exit code 1 where one is broken, or without checksums."""
+    from odedm.results.verification import is_sealed, is_sound, lines
     from odedm.results.verification import verify as look
 
     found = {folder: look(folder) for folder in find(paths)}
     broken = [folder for folder, checks in found.items() if not is_sound(checks)]
+    bare = [folder for folder, checks in found.items() if not allow_unsealed and not is_sealed(checks)]
     if as_json:
         tell_json(
             [
-                {"folder": str(folder), "sound": folder not in broken, "checks": [vars(check) for check in checks]}
+                {
+                    "folder": str(folder),
+                    "sound": folder not in broken,
+                    "sealed": is_sealed(checks),
+                    "checks": [vars(check) for check in checks],
+                }
                 for folder, checks in found.items()
             ]
         )
@@ -121,12 +130,15 @@ def verify(
                 tell(folder)
             for line in lines(checks):
                 tell(line)
-        tell(_verdict(list(found), broken))
-    if broken:
+        tell(_verdict(list(found), broken, bare))
+    if broken or bare:
         raise typer.Exit(SOME_FAILED)
 
 
-def _verdict(found: Sequence[Path], broken: Sequence[Path]) -> str:
+def _verdict(found: Sequence[Path], broken: Sequence[Path], bare: Sequence[Path]) -> str:
+    if bare and not broken:
+        more = f" and {len(bare) - 1} others are" if len(bare) > 1 else " is"
+        return f"'{bare[0]}'{more} unsealed, but sound as far as can be seen. If that is enough: --allow-unsealed."
     if not broken:
         return f"'{found[0]}' is sound." if len(found) == 1 else f"All {len(found)} runs are sound."
     names = ", ".join(f"'{folder}'" for folder in broken[:5]) + (" and others" if len(broken) > 5 else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,9 @@ from odedm.core.errors import Unsound, UsageError, demand
 from odedm.results.older_formats import upgraded
 
 SCHEMA = "odedm.result/2"
+
+MOST = 1e100
+"""What no number of a run exceeds: beyond, statistics would overflow."""
 
 Matrix = list[list[float]]
 """Row i holds the accuracy (%) on tasks 0..i after task i."""
@@ -192,7 +194,7 @@ def _check(result: Result) -> None:
 
 
 def numbers(values: object, length: int | None = None) -> bool:
-    """Whether this is a list of finite numbers, of that length where one is given.
+    """Whether this is a list of finite numbers that can be reckoned with, of that length where one is given.
 
     >>> numbers([1, 2.5]), numbers([1], 2), numbers([True]), numbers([math.nan]), numbers("12")
     (True, False, False, False, False)
@@ -200,7 +202,7 @@ def numbers(values: object, length: int | None = None) -> bool:
     return (
         isinstance(values, list)
         and length in (None, len(values))
-        and all(type(value) in (int, float) and abs(value) <= sys.float_info.max for value in values)
+        and all(type(value) in (int, float) and abs(value) <= MOST for value in values)
     )
 
 

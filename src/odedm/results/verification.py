@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.seal import FILE as SEAL
 from odedm.core.seal import check_files, read_json, read_seal
 from odedm.core.text import printable
 from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED, Columns, read_columns
@@ -29,6 +30,9 @@ class Check:
     name: str
     sound: bool | None
     detail: str
+
+
+UNSEALED = f"unsealed, there is no {SEAL}: nothing says whether its files are as they were written"
 
 
 class _Skipped(Exception):
@@ -63,6 +67,11 @@ def is_sound(checks: list[Check]) -> bool:
     return all(check.sound is not False for check in checks)
 
 
+def is_sealed(checks: list[Check]) -> bool:
+    """Whether a run's files could be compared with their checksums."""
+    return all(check.detail != UNSEALED for check in checks)
+
+
 def lines(checks: list[Check]) -> Iterator[str]:
     """One line for each check.
 
@@ -89,7 +98,7 @@ def _checked(name: str, look: Callable[..., str], *about: Any) -> Check:
 def _files(folder: Path) -> str:
     sealed = read_seal(folder)
     if sealed is None:
-        raise _Skipped("no checksums were written with this run")
+        raise _Skipped(UNSEALED)
     check_files(folder, sealed)
     missing = {FILE, MEMORY_FILE} - set(sealed)
     demand(not missing, f"the checksums leave out {', '.join(sorted(missing))}")

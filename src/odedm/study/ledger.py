@@ -17,7 +17,7 @@ from odedm.core.files import sweep_staging, writable_folder, write_text, writing
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer
 from odedm.results.folder import FILE, FinishedRun
-from odedm.results.result import Result
+from odedm.results.result import Result, numbers
 from odedm.study.identity import Code, key_of_result, made_by
 from odedm.study.study import Study, read
 
@@ -103,12 +103,11 @@ class Ledger(Observer):
 
     def failures(self) -> dict[str, str]:
         """The last sentence of every run that ever failed, by content hash."""
-        return {line["key"]: str(line.get("error")) for line in lines(self.folder / FAILURES) if "key" in line}
+        return {line["key"]: str(line.get("error")) for line in lines(self.folder / FAILURES)}
 
     def scores(self) -> dict[str, float]:
         """The score of every trial by its content hash."""
-        found = lines(self.folder / TRIALS)
-        return {line["key"]: float(line["score"]) for line in found if {"key", "score"} <= {*line}}
+        return {line["key"]: line["score"] for line in lines(self.folder / TRIALS) if numbers([line.get("score")])}
 
     def note(self, event: str, job: Job, **more: Any) -> None:
         """Add a line to the journal, on the disk before the call returns."""
@@ -156,10 +155,10 @@ class Ledger(Observer):
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines; a line that was cut short by a kill is passed over."""
+    """The lines about jobs in a file of JSON lines; one that a kill cut short, or someone changed, is passed over."""
     found: list[Any] = []
     with suppress(FileNotFoundError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, RecursionError):
                 found.append(json.loads(line))
-    return [plain for plain in found if isinstance(plain, dict)]
+    return [plain for plain in found if isinstance(plain, dict) and isinstance(plain.get("key"), str)]

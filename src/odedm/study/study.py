@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from odedm.core.configuration import Text, Whole
+from odedm.core.configuration import Text, Whole, refused
 from odedm.core.errors import UsageError, choose
 from odedm.study.dac_timing_plan import Runtime
 from odedm.study.grid import TABLES, Grid, axes, from_table, many, matches
@@ -20,6 +20,7 @@ from odedm.training.observation import Observation
 
 MOST_RUNS = 100_000
 MOST_BYTES = 1 << 20
+MOST_NAME = 100
 KEYS = ("name", "about", "seeds", "only", "select", "runtime", "grid", "evidence", "anytime")
 
 
@@ -43,8 +44,10 @@ class Study:
     runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.isprintable() or not self.name.strip():
-            raise UsageError(f"A study needs a name, one line of text; {self.name!r} was given.")
+        name = self.name if isinstance(self.name, str) and self.name.isprintable() else ""
+        if not name.strip() or len(name) > MOST_NAME or name.startswith(".") or {*name} & {*"/\\:"}:
+            legal = f"one line of up to {MOST_NAME} characters without / \\ and :, and with no dot in front"
+            raise refused("A study needs a name, which its folder gets, and that", legal, self.name)
         if not self.grids and self.runtime is None:
             raise UsageError(f"The study '{self.name}' has no grid, so there is nothing to run.")
         check_values("seeds", self.seeds, Whole())
@@ -114,8 +117,8 @@ def parse(text: str, name: str = "study", where: str = "the study") -> Study:
     """
     try:
         plain = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{where[:1].upper()}{where[1:]} is not TOML: {error}.") from None
+    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits
+        raise UsageError(f"{where[:1].upper()}{where[1:]} is not TOML: {str(error)[:200]}.") from None
     try:
         return _study(plain, name)
     except UsageError as error:

@@ -1,0 +1,125 @@
+"""Results from anyone: whatever they hold, commands end with a sentence, and no name in them is ever imported."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import odedm
+from jobs import DUAL, job_of, run_all
+from typer.testing import CliRunner
+
+from odedm import UsageError
+from odedm.checkpoint.manifest import working_folder
+from odedm.cli.app import app
+from odedm.core.plain_data import text_fingerprint
+from odedm.execute.planning import unfinished_runs
+from odedm.study.study import parse
+from odedm.training.experiment import Experiment
+
+VALUES: list[Any] = [None, True, 0, -1, 1.5, 1e308, -1e308, 1e-320, 10**400, 2**63, "", "x", "\x1b[31m[/]", "9" * 5000]
+VALUES += [[], [[]], [None], [1e308] * 3, [[1e308], [1e308, 1e308]], {}, {"a": 1}]
+FOREIGN = ["os:system", "trap:Trap", "trap", "odedm.cli.app:main", "../trap", "methods.er:ER"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
+    for seed in range(2):
+        run_all([job_of(DUAL.with_seed(seed), place / f"seed-{seed}")])
+    return place
+
+
+def places(plain: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value, in lists to the first two."""
+    yield above
+    for key in plain if isinstance(plain, dict) else range(min(len(plain), 2)) if isinstance(plain, list) else ():
+        yield from places(plain[key], (*above, key))
+
+
+def put(plain: Any, place: tuple[Any, ...], value: Any) -> Any:
+    if not place:
+        return value
+    plain = below = copy.deepcopy(plain)
+    for key in place[:-1]:
+        below = below[key]
+    below[place[-1]] = value
+    return plain
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "diff", "report"])
+def test_an_edited_result_ends_in_a_sentence(runs, tmp_path, command):
+    whole = json.loads((runs / "seed-0" / "result.json").read_text())
+    for name in ("seed-0", "seed-1"):
+        shutil.copytree(runs / name, tmp_path / "runs" / name)
+    words = {"diff": [tmp_path / "runs" / "seed-0", tmp_path / "runs" / "seed-1"]}
+    words["report"] = [tmp_path / "runs", "--csv", "--out", tmp_path / "report.html"]
+    rng, ways = random.Random(command), list(places(whole))
+    for _ in range(10 if command == "report" else 25):
+        place, value = rng.choice(ways), rng.choice(VALUES)
+        (tmp_path / "runs" / "seed-0" / "result.json").write_text(json.dumps(put(whole, place, value)))
+        given = [command, *map(str, words.get(command, [tmp_path / "runs" / "seed-0"]))]
+        done = CliRunner().invoke(app, given)
+        assert done.exception is None or isinstance(done.exception, SystemExit), (place, value, done.exception)
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch) -> Iterator[None]:
+    """A module that can be found, and must not be looked for."""
+    (tmp_path / "trap.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield
+    assert not {name for name in set(sys.modules) - before if name.partition(".")[0] not in ("odedm", "rich")}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.usefixtures("trap")
+class TestNamesThatAreNotRegistered:
+    def test_in_a_result(self, runs, tmp_path, name):
+        whole = json.loads((runs / "seed-0" / "result.json").read_text())
+        shutil.copytree(runs / "seed-0", tmp_path / "run")
+        for place in (("method",), ("net",), ("memory", "name"), ("memory", "distance"), ("memory", "short_policy")):
+            plain = put(whole, ("experiment", *place), name)
+            (tmp_path / "run" / "result.json").write_text(json.dumps(plain))
+            odedm("show", tmp_path / "run")  # a name is text to look at
+            said = odedm("run", "--from", tmp_path / "run", "--out", tmp_path / "again", code=2)
+            assert "Known: " in said or "must be one of" in said
+            with pytest.raises(UsageError):
+                Experiment.from_dict(plain["experiment"])
+
+    def test_in_a_checkpoint(self, runs, tmp_path, name):
+        plan = json.loads((runs / "seed-0" / "result.json").read_text())["experiment"]
+        folder = working_folder(tmp_path / "seed-0") / "checkpoints" / "step-00000001"
+        folder.mkdir(parents=True)
+        for place in (("method",), ("net",), ("memory", "name")):
+            configuration = put(plan, place, name)
+            entry = {"bytes": 1, "blake2b": ""}
+            plain = {
+                "schema": "odedm.checkpoint/3",
+                "position": {"task": 0, "step": 1, "rows": 1},
+                "configuration": configuration,
+                "configuration_hash": text_fingerprint(configuration),
+                "data_checksum": "",
+                "versions": {},
+                "observation": {},
+                "files": {"state.safetensors": entry, "state.json": entry},
+            }
+            (folder / "manifest.json").write_text(json.dumps({**plain, "seal": text_fingerprint(plain)}))
+            with pytest.raises(UsageError, match=r"Known: |must be one of"):
+                unfinished_runs([tmp_path])
+
+    def test_in_a_study(self, name):
+        for line in (f"method = {name!r}", f"memory = {name!r}", f"net = {name!r}", f"distance = {name!r}"):
+            with pytest.raises(UsageError, match="Known: "):
+                parse(line).experiments()
+        with pytest.raises(UsageError, match="Known: "):
+            parse(f"[options.{json.dumps(name)}]\nlr = 0.1").experiments()
