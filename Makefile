@@ -11,10 +11,12 @@ EXTRAS ?=
 PYTHONS := 3.11 3.12 3.13
 
 .DEFAULT_GOAL := help
+# signals of `make kill`
+KILLS ?= 300
 # minutes for each fuzzer of `make fuzz`
 MINUTES ?= 1
 
-.PHONY: help demo test check format lint types fuzz pytest reference matrix matrix-full clean
+.PHONY: help demo test check format lint types fuzz kill pytest reference matrix matrix-full clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,6 +28,9 @@ test: $(VENV)/.dev lint types ## Set up and run everything that must pass: lint,
 	$(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.dev format test ## Format the code, then run everything that must pass
+
+kill: $(VENV)/.dev ## Kill commands KILLS=300 times by random signals, and compare what they leave bit for bit
+	$(BIN)/python tools/kill.py --kills $(KILLS)
 
 fuzz: $(VENV)/.dev ## Feed hostile inputs to every reader, MINUTES=5 each; what is found stays in tests/fuzz/corpus
 	$(BIN)/python tests/fuzz/fuzzing.py $(MINUTES)

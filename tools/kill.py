@@ -2,8 +2,8 @@
 
 python tools/kill.py --kills 300 [--seed 0] [--only run lanes study import ray] [--out FOLDER]
 
-Signals are KILL, TERM, INT, HUP and STOP with KILL after it; they go to the command itself or to one of its workers. What
-was killed is started again with the same words until it ends by itself. Compared bit for bit are accuracies, memories,
+Signals are KILL, TERM, INT, HUP and STOP with KILL after it; they go to the command itself or to one of its workers.
+What was killed is started again with the same words until it ends by itself. Compared bit for bit are accuracies, memories,
 scores of trials and imported tensors; a command that fails without being killed, does not end, or leaves noise on its
 error stream counts as wrong.
 """
@@ -33,8 +33,8 @@ from golden import stored
 from kill_study import SMALL
 
 SIGNALS = ("KILL", "TERM", "INT", "HUP", "STOP")
-RUN = "run --method derpp --memory odedm --data blobs --batch 1 --device cpu --capacity 30".split()
-RUN += ["--checkpoint", "60 steps"]
+RUN = ["run", "--method", "derpp", "--memory", "odedm", "--data", "blobs", "--batch", "1", "--device", "cpu"]
+RUN += ["--capacity", "30", "--checkpoint", "60 steps"]
 NOISE = ("Traceback", "BrokenPipe", "Exception ignored", "Fatal Python error")
 LONGEST = 300.0
 """Seconds after which a command hangs."""
@@ -98,7 +98,7 @@ def pictures(place: Path) -> Path:
 
 
 def begin(words: list[str], out: Path) -> subprocess.Popen[bytes]:
-    """Start a command as a user would, with signals as in a terminal; what it says is added to a file."""
+    """Start a command as a user would; what it says is added to a file."""
     with (out.parent / f"{out.name}.log").open("ab") as said:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "odedm", *words],
@@ -107,7 +107,6 @@ def begin(words: list[str], out: Path) -> subprocess.Popen[bytes]:
             stderr=said,
             env={**os.environ, "ODEDM_DATA": str(out)},
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
 
@@ -182,6 +181,7 @@ def main() -> None:
     given = parser.parse_args()
     place = (given.out or Path(tempfile.mkdtemp(prefix="kill-"))).resolve()
     place.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would have its children ignore it
     known = scenarios(place)
     names = given.only or list(known)
     calm, seconds = {}, {}

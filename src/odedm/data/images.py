@@ -228,7 +228,7 @@ def sums(block: Array) -> Array:
 
 def serve(read: IO[bytes], write: IO[bytes]) -> None:
     """Answer jobs until there are no more: a line of JSON and the bytes it announces in, a line of JSON out."""
-    while line := read.readline():
+    while (line := read.readline()).endswith(b"\n"):  # one cut short is the last of a parent that was killed
         job = json.loads(line)
         images = [
             EncodedImage(row, name, Path(at) if isinstance(at, str) else read.read(at))
@@ -247,4 +247,7 @@ def serve(read: IO[bytes], write: IO[bytes]) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it closes our input
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        serve(sys.stdin.buffer, sys.stdout.buffer)
+    except BrokenPipeError:  # the parent was killed; an end as usual would try the pipe once more, and complain
+        os._exit(1)

@@ -48,6 +48,8 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, ended)
     for line in sys.stdin:
+        if not line.endswith("\n"):  # cut short: the parent was killed as it wrote
+            os._exit(1)
         if json.loads(line) == STOP:
             lanes.stop()
             lanes.join()
