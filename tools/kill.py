@@ -3,9 +3,9 @@
 python tools/kill.py --kills 300 [--seed 0] [--only run lanes study import ray] [--out FOLDER]
 
 Signals are KILL, TERM, INT, HUP and STOP with KILL after it; they go to the command itself or to one of its workers.
-What was killed is started again with the same words until it ends by itself. Compared bit for bit are accuracies, memories,
-scores of trials and imported tensors; a command that fails without being killed, does not end, or leaves noise on its
-error stream counts as wrong.
+What was killed is started again with the same words until it ends by itself. Compared bit for bit are accuracies,
+memories, scores of trials and imported tensors; a command that fails without being killed, does not end, or leaves
+noise on its error stream counts as wrong.
 """
 
 from __future__ import annotations
