@@ -4,7 +4,8 @@
 
 A stream of blobs, two classes a task, one row a step: 208 000 steps with the defaults, for a fifth of the rows is for
 tests. Resident memory is read every thousand steps. It may rise while the store fills and libraries are loaded; from a
-tenth of the run on it is looked at: what steps add must be nothing.
+tenth of the run on it is looked at: what steps add must be nothing. What task borders add is oneDNN's cache of kernels,
+one for each shape it has not met; ONEDNN_PRIMITIVE_CACHE_CAPACITY=0 turns it off.
 """
 
 from __future__ import annotations
