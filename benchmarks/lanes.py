@@ -24,9 +24,9 @@ import torch
 
 from odedm import ODEDM, Experiment, Native
 from odedm.execute.eta import TimeEstimate
+from odedm.execute.local_engine import Workers
 from odedm.execute.planning import below, plan_jobs
 from odedm.execute.scheduler import Scheduler
-from odedm.execute.workers import Workers
 from odedm.results.provenance import versions
 
 

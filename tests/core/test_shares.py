@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odedm.core.shares import hold_out
+from odedm.core.held_out_rows import hold_out
 
 
 @given(st.permutations(range(30)), st.integers(2, 30), st.floats(0.001, 0.999))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from odedm.core.errors import UsageError
-from odedm.core.shares import hold_out
+from odedm.core.held_out_rows import hold_out
 from odedm.data.archives import Tree, is_junk
 from odedm.data.contents import LabelledPictures, PictureList
 from odedm.data.images import picture_name

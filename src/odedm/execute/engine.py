@@ -92,9 +92,9 @@ class ThisProcess:
 
     lanes = 1
 
-    def __init__(self) -> None:
+    def __init__(self, data: Mapping[str, Dataset] | None = None) -> None:
         self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._lanes = Lanes(self._heard.put)
+        self._lanes = Lanes(self._heard.put, data)
 
     def fits(self, job: Job, *, alone: bool = False) -> bool:
         """Whether nothing is under way."""
@@ -129,8 +129,8 @@ def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Da
         return Cluster(lanes, address=placement.address, cpus=placement.cpus, gpus=placement.gpus)
     lanes = lanes_here(jobs, placement, data)
     if len(jobs) == 1:
-        return ThisProcess()
-    from odedm.execute.workers import Workers
+        return ThisProcess(data)
+    from odedm.execute.local_engine import Workers
 
     return Workers(lanes, slots=lanes if jobs[0].experiment.device == "cuda" else 1)
 

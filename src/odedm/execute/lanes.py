@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,15 @@ def numerics_of(job: Job) -> Numerics:
 
 
 class Lanes:
-    """Jobs under way in this process, each in a thread; what happens goes to `emit`, from any of them."""
+    """Jobs under way in this process, each in a thread; what happens goes to `emit`, from any of them.
 
-    def __init__(self, emit: Emit) -> None:
+    `data` are data sets that are open already, by name.
+    """
+
+    def __init__(self, emit: Emit, data: Mapping[str, Dataset] | None = None) -> None:
         self._emit = emit
         self._threads: dict[str, threading.Thread] = {}
-        self._data: dict[str, Dataset] = {}
+        self._data: dict[str, Dataset] = dict(data or {})
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._held = ExitStack()

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from odedm.core.configuration import Flag, Number, Text, Whole, checked, refused
 from odedm.core.errors import UsageError
+from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
-from odedm.core.shares import hold_out
 from odedm.core.text import distinct
 from odedm.stream.augment import Transform
 

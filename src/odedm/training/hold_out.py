@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odedm.core.configuration import Kind, Number, Whole, refused
 from odedm.core.errors import UsageError
-from odedm.core.shares import hold_out
+from odedm.core.held_out_rows import hold_out
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:

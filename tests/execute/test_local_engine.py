@@ -18,9 +18,9 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.execute.engine import Placement, ThisProcess, open_engine
 from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Lost, Progressed, Stored
+from odedm.execute.local_engine import Workers
 from odedm.execute.ray_engine import do_remotely
 from odedm.execute.scheduler import Scheduler, run_jobs
-from odedm.execute.workers import Workers
 from odedm.results.folder import EVIDENCE_FILE, FILE, find
 from odedm.results.result import Result
 from odedm.training.hold_out import Selection
@@ -161,7 +161,7 @@ def test_a_job_alone_has_a_process_of_its_own(tmp_path):
 
 
 def test_events_of_a_worker_that_dies_at_once_are_a_loss(tmp_path, monkeypatch):
-    monkeypatch.setattr("odedm.execute.workers.start_program", lambda *_: subprocess.Popen(
+    monkeypatch.setattr("odedm.execute.local_engine.start_program", lambda *_: subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.exit(3)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE))  # fmt: skip
     jobs = many(tmp_path, 2)
     summary = run_jobs(jobs, open_all(jobs), Placement(lanes=2))

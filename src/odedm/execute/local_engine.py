@@ -17,7 +17,7 @@ from pathlib import Path
 from odedm.core.processes import close_pipes, start_program
 from odedm.execute.job import Done, Event, Failed, Job, Lost, event_from_text
 from odedm.execute.lanes import GPU_BROKEN, Numerics, numerics_of
-from odedm.execute.worker import STOP
+from odedm.execute.worker_process import STOP
 
 PATIENCE = 120
 """Seconds that a worker has to store the state of its jobs when it is asked to stop."""
@@ -71,7 +71,7 @@ class Workers:
     def _new(self, slots: int) -> _Worker:
         handle, crash = tempfile.mkstemp(dir=self._place.name)
         os.close(handle)
-        worker = _Worker(start_program("odedm.execute.worker", crash), slots, Path(crash))
+        worker = _Worker(start_program("odedm.execute.worker_process", crash), slots, Path(crash))
         self._workers.append(worker)
         threading.Thread(target=self._read, args=(worker,), daemon=True).start()
         return worker
