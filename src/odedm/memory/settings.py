@@ -89,8 +89,8 @@ class Native:
         policy: another policy in its place, by its name in `odedm list policies`.
         policy_options: its options by name.
 
-    >>> Native(200).resolve(StreamShape(tasks=5, classes_per_task=2), native="herded")
-    Native(capacity=200, policy='herded')
+    >>> Native(200).resolve(StreamShape(tasks=5, classes_per_task=2), native="herded").policy
+    'herded'
     """
 
     capacity: int = described(**ROWS)
