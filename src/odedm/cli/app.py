@@ -14,6 +14,7 @@ from odedm.cli import console
 from odedm.cli.console import out, tell
 from odedm.cli.data_command import app as data_app
 from odedm.cli.generated_options import opt
+from odedm.cli.packed_command import app as results_app
 from odedm.cli.results_command import diff, report, show, verify
 from odedm.cli.run_command import demo, resume, run
 from odedm.cli.study_command import study
@@ -34,6 +35,7 @@ app = typer.Typer(
 for command in (demo, run, resume, report, show, verify, diff, study, tune):
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(results_app, name="results")
 
 LISTS: dict[str, dict[str, Any]] = {
     "methods": registry.METHODS,

@@ -18,8 +18,9 @@ from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
 from odedm.execute.engine import Placement, lanes_here
 from odedm.execute.eta import in_words, parse_time
+from odedm.study.gathering import read_all
 from odedm.study.identity import REUSE
-from odedm.study.ledger import Ledger
+from odedm.study.ledger import TRIALS, Ledger
 from odedm.study.paper_studies import READY, ready
 from odedm.study.session import Session, deadline
 from odedm.study.study import read
@@ -68,6 +69,9 @@ def study(
     budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
     retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
     reuse: Annotated[str, opt(f"Finished runs count if made by: {' | '.join(REUSE)}.", "How")] = "version",
+    have: Annotated[
+        list[Path] | None, opt("Packed results of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
+    ] = None,
     out_folder: Annotated[Path | None, opt("The study's folder.", "How", "--out", default="runs/NAME")] = None,
     events: Events = None,
     tensorboard: Logs = None,
@@ -78,6 +82,7 @@ def study(
     seconds = None if budget is None else parse_time(budget)
     default = plan.name if data is None else f"{plan.name}-{Path(data).name}"
     session = session_from(given, out_folder or Path("runs") / default, reuse=reuse)
+    session = dataclasses.replace(session, have=read_all(have or []))
     ledger = session.ledger
     planned = session.plan(plan, lenient=dry_run)
     if dry_run:
@@ -94,7 +99,7 @@ def study(
         trials = sum(job.is_trial for job in jobs)
         timings = 0 if status.timed is None else len(status.timed.missing())
         say(
-            f"Study '{plan.name}': {status.runs.total} runs, {len(status.runs.done)} done"
+            f"Study '{plan.name}': {status.runs.total} runs, {_done(status, session)} done"
             + (f", {len(status.failed)} failed before" if status.failed else "")
             + (f", {trials} trials to choose ρ by" if trials else "")
             + (f", {timings} timings of DAC" if timings else "")
@@ -134,7 +139,7 @@ def _say_plan(status: StudyStatus, session: Session) -> None:
     runs, jobs, times = status.runs, status.jobs(retry=True), status.times()
     tell(f"Study '{status.study.name}' in '{session.ledger.folder}': {status.study.about}")
     tell(f"Runs:          {runs.total}")
-    tell(f"Done:          {len(runs.done)}")
+    tell(f"Done:          {_done(status, session)}")
     tell(f"To do:         {len(runs.todo)}")
     if status.failed:
         tell(f"Failed before: {len(status.failed)} (of those to do; run again with --retry)")
@@ -159,6 +164,12 @@ def _say_plan(status: StudyStatus, session: Session) -> None:
         unknown = len(jobs) - len(known)
         rest = f", and {unknown} runs of a kind that was not measured yet" if unknown else ""
         tell(f"Time:          about {in_words(sum(known) / side)}, {side} side by side{rest}")
+
+
+def _done(status: StudyStatus, session: Session) -> str:
+    """How many runs are done, and how many of these are not here but packed."""
+    packed = sum(session.have.get(key) is run for key, run in status.runs.done.items())
+    return f"{len(status.runs.done)}" + (f" ({packed} of them packed)" if packed else "")
 
 
 def _timings(timed: Measured) -> str:
@@ -192,15 +203,16 @@ def _time(session: Session, timed: Measured, until: float | None) -> str:
 
 def _report(status: StudyStatus, folder: Path) -> None:
     """The table here, and the page and the tables in the study's folder."""
-    from odedm.report.load import find_timings, load
+    from odedm.report.load import find_timings, with_scores
     from odedm.report.summary import Table, summarise
     from odedm.report.tables import to_csv, to_latex, to_markdown
 
-    done = [run.folder for run in status.runs.done.values()]
+    done = list(status.runs.done.values())
     timed = find_timings([folder])
     if not done and not timed:
         return
-    table = summarise(load(done)) if done else Table(())
+    study = folder if (folder / TRIALS).is_file() else None
+    table = summarise(with_scores(done, study)) if done else Table(())
     for name, form in {"md": to_markdown, "csv": to_csv, "tex": to_latex}.items() if done else ():
         write_text(folder / f"table.{name}", form(table))
     tell_report(table, timed, folder / "report.html", most=MOST_SAID)

@@ -86,12 +86,12 @@ def read_json(path: Path, most: int, beyond: str) -> Any:
     """What a JSON file of anyone's holds, if it is a plain file of at most `most` bytes."""
     demand(check_file(path, most, beyond), f"{path.name} is empty")
     try:
-        return json.loads(path.read_text("utf-8"), parse_constant=_no_constant)
+        return json.loads(path.read_text("utf-8"), parse_constant=no_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise Unsound(f"{path.name} cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
 
 
-def _no_constant(word: str) -> Any:
+def no_constant(word: str) -> Any:
     """Refuse NaN and Infinity, which Python would read and others would not."""
     raise ValueError(f"{word} is no JSON")
 

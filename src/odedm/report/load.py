@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -13,11 +13,14 @@ from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.report.summary import Table, summarise
-from odedm.results.folder import FinishedRun, find
+from odedm.results.folder import FinishedRun, NoRuns, find
+from odedm.results.packed import is_packed
 from odedm.results.result import Result
 from odedm.study.dac_timing_plan import FILE as TIMINGS
 from odedm.study.dac_timing_plan import Measured
 from odedm.study.dac_timing_plan import load as load_timings
+from odedm.study.gathering import by_content, read_all
+from odedm.study.identity import key_of_result
 from odedm.study.ledger import TOML, TRIALS, Ledger, lines
 from odedm.study.study import read
 from odedm.study.trials import held_out_score
@@ -34,29 +37,41 @@ def gather(paths: Sequence[Path]) -> tuple[Table, list[Measured]]:
 
     A study that measures times alone has no run, and its table no row; without timings no run is an error.
     """
-    timed = find_timings(paths)
+    timed = find_timings([path for path in paths if not is_packed(path)])
     try:
-        folders = find(paths)
-    except UsageError:
+        runs = load(paths)
+    except NoRuns:
         if timed and all(path.exists() for path in paths):
             return Table(()), timed
         raise
-    return summarise(load(folders)), timed
+    return summarise(runs), timed
 
 
-def load(folders: Sequence[Path]) -> list[FinishedRun]:
-    """Every finished run at or below the folders; the same folder given twice counts once.
+def load(paths: Sequence[Path]) -> list[FinishedRun]:
+    """Every finished run at or below the folders and in the packed files.
 
-    Runs of a study come with what their configuration scored on held-out training rows, where its trials are there.
+    The same folder given twice counts once, and so does a run that is packed, too. Runs of a study come with what their
+    configuration scored on held-out training rows, where its trials are there.
     """
-    runs: dict[Path, FinishedRun] = {}
+    packed = [path for path in paths if is_packed(path)]
+    folders = [path for path in paths if not is_packed(path)]
+    places = {folder.resolve(): folder for folder in find(folders)} if folders else {}
+    runs = with_scores(map(FinishedRun.load, places.values()))
+    if not packed:
+        return runs
+    own = by_content([*runs, *read_all(packed).values()])
+    here = {key_of_result(run.result) for run in runs}
+    return [*runs, *(run for key, run in own.items() if key not in here)]
+
+
+def with_scores(runs: Iterable[FinishedRun], study: Path | None = None) -> list[FinishedRun]:
+    """The runs with what their configuration scored in the trials of the study, or of the one that each lies in."""
     scores = cache(_scores)  # a study's trials are read once
-    for folder in find(folders):
-        place = folder.resolve()
-        if place not in runs:
-            run, study = FinishedRun.load(folder), study_of(place, TRIALS)
-            runs[place] = run if study is None else replace(run, selection=scores(study)(run.result))
-    return list(runs.values())
+    found = []
+    for run in runs:
+        place = study or study_of(run.folder.resolve(), TRIALS)
+        found.append(run if place is None else replace(run, selection=scores(place)(run.result)))
+    return found
 
 
 def study_of(folder: Path, file: str) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Sequence
 
 from odedm.core.text import printable
 from odedm.report.model import Cell, Line, TableModel, model
@@ -26,6 +27,11 @@ SPECIAL = {
 def to_markdown(table: Table) -> str:
     """The table as GitHub Markdown: mean ± standard error over seeds, changes with interval and Holm's p."""
     head, *lines = _words(model(table), paper=True)
+    return markdown_rows(head, lines)
+
+
+def markdown_rows(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; the first word of each line is a name of anyone's."""
     rows = [head, ["---", *["---:"] * (len(head) - 1)], *([_plain_markdown(name), *rest] for name, *rest in lines)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

@@ -75,6 +75,10 @@ class FinishedRun:
         return self.classes[label] if 0 <= label < len(self.classes) else str(label)
 
 
+class NoRuns(UsageError):
+    """Where one looked there is no finished run."""
+
+
 def check_free(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that holds something already; with `overwrite` a finished run may be replaced, nothing else."""
     if folder.is_symlink():
@@ -128,13 +132,17 @@ def find(paths: Sequence[Path]) -> list[Path]:
         if path.name == FILE:
             found.add(path.parent)
             continue
+        if path.is_file():
+            raise UsageError(
+                f"'{path}' is a file, and this takes folders of runs. Packed results: `odedm report {path}`."
+            )
         for folder, below, files in os.walk(path):  # one may vanish meanwhile
             below[:] = [each for each in below if not each.startswith(".")]  # what is unfinished
             if FILE in files:
                 found.add(Path(folder))
     if not found:
         places = ", ".join(f"'{path}'" for path in paths)
-        raise UsageError(f"No finished run at or below {places}: no {FILE} there. Make one with `odedm run`.")
+        raise NoRuns(f"No finished run at or below {places}: no {FILE} there. Make one with `odedm run`.")
     return sorted(found)
 
 

@@ -39,7 +39,7 @@ class _Skipped(Exception):
     """Why something cannot be checked here."""
 
 
-def verify(folder: Path) -> list[Check]:
+def verify(folder: Path, *, data: bool = True) -> list[Check]:
     """Everything about a finished run that can be checked from its folder, and from the data where they are here."""
     checks = [_checked("files", _files, folder)]
     try:
@@ -47,10 +47,7 @@ def verify(folder: Path) -> list[Check]:
     except Unsound as fault:
         return [*checks, Check("result", False, str(fault))]
     checks.append(Check("result", True, f"{FILE} has a format that this version reads"))
-    looks = {"figures": _figures, "accuracies": _accuracies, "census": _census, "origin": _origin}
-    if result.anytime is not None:
-        looks["any time"] = _anytime
-    checks += [_checked(name, look, result) for name, look in looks.items()]
+    checks += verify_numbers(result)
     try:
         rows = _columns(folder)
     except Unsound as fault:
@@ -59,7 +56,15 @@ def verify(folder: Path) -> list[Check]:
     evidence = folder / EVIDENCE_FILE
     if evidence.exists() or evidence.is_symlink():
         checks.append(_checked("evidence", _evidence, result, evidence, rows))
-    return [*checks, _checked("data", _against_data, result, rows)]
+    return [*checks, _checked("data", _against_data, result, rows)] if data else checks
+
+
+def verify_numbers(result: Result) -> list[Check]:
+    """Everything that can be checked about a result by itself, without the files of its run."""
+    looks = {"figures": _figures, "accuracies": _accuracies, "census": _census, "origin": _origin}
+    if result.anytime is not None:
+        looks["any time"] = _anytime
+    return [_checked(name, look, result) for name, look in looks.items()]
 
 
 def is_sound(checks: list[Check]) -> bool:
@@ -70,6 +75,11 @@ def is_sound(checks: list[Check]) -> bool:
 def is_sealed(checks: list[Check]) -> bool:
     """Whether a run's files could be compared with their checksums."""
     return all(check.detail != UNSEALED for check in checks)
+
+
+def first_fault(checks: list[Check]) -> str | None:
+    """What is broken, in half a sentence; None where nothing is."""
+    return next((f"{check.name}: {check.detail}" for check in checks if check.sound is False), None)
 
 
 def lines(checks: list[Check]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -85,15 +85,20 @@ class Ledger(Observer):
                     found.setdefault(key_of_result(run.result), run)
         return found
 
-    def status(self, jobs: Sequence[Job], *, reuse: str, code: Code) -> LedgerStatus:
-        """Which of the runs are done; one that was made by other code than asked for is to be replaced."""
+    def status(
+        self, jobs: Sequence[Job], *, reuse: str, code: Code, have: Mapping[str, FinishedRun] | None = None
+    ) -> LedgerStatus:
+        """Which of the runs are done, here or packed elsewhere (`have`); one made by other code is to be replaced."""
         there = self.runs_done()
+        packed = {key: run for key, run in (have or {}).items() if made_by(run.result.provenance, reuse, code)}
         done: dict[str, FinishedRun] = {}
         todo: dict[str, Job] = {}
         for job in jobs:
             found = there.get(job.key)
             if found is not None and made_by(found.result.provenance, reuse, code):
                 done[job.key] = found
+            elif job.key in packed:
+                done[job.key] = packed[job.key]
             else:
                 folder = job.folder if found is None else found.folder
                 options = replace(job.options, overwrite=(folder / FILE).is_file())

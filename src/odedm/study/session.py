@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import discard_leftover
@@ -28,13 +28,17 @@ from odedm.training.experiment import Experiment
 
 @dataclass(frozen=True)
 class Session:
-    """Who runs a study: its ledger, where runs happen, and which finished runs count (`reuse`)."""
+    """Who runs a study: its ledger, where runs happen, and which finished runs count (`reuse`).
+
+    `have` are runs that were packed elsewhere, by content hash: they count, too.
+    """
 
     ledger: Ledger
     placement: Placement
     device: str = "auto"
     threads: int = 1
     reuse: str = "version"
+    have: Mapping[str, FinishedRun] = field(default_factory=dict)
 
     def plan(self, study: Study, *, lenient: bool = False) -> PlannedJobs:
         """The study's experiments as jobs."""
@@ -56,7 +60,7 @@ class Session:
                 f"--reuse commit needs code at a commit without changes, and here it is {here}. Commit first, or take "
                 "--reuse version."
             )
-        runs = self.ledger.status(planned.jobs, reuse=self.reuse, code=code)
+        runs = self.ledger.status(planned.jobs, reuse=self.reuse, code=code, have=self.have)
         trials = {} if study.select is None else trials_of(families(planned.jobs), study.select)
         scores = self.ledger.scores()
         wanted = {trial.key for own in trials.values() for trial in own if trial.key not in scores}

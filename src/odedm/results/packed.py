@@ -1,0 +1,127 @@
+"""Packed results: many runs in one file that travels, a line of JSON for each, compressed; from anyone, so checked."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.files import read_regular, writable_folder, write_bytes
+from odedm.core.plain_data import text_fingerprint
+from odedm.core.seal import no_constant
+from odedm.results.folder import FinishedRun, find
+from odedm.results.result import Result
+from odedm.results.verification import first_fault, verify, verify_numbers
+
+SUFFIX = ".jsonl.gz"
+MOST_FILE, MOST_LINE, MOST_TEXT, MOST_RUNS = 1 << 27, 1 << 22, 1 << 30, 200_000
+"""Bytes of a file, of a line and of all lines, and how many there are at most: far more than any ledger has."""
+
+
+def is_packed(path: Path) -> bool:
+    """Whether this is a file of packed results, by its name."""
+    return path.name.endswith(SUFFIX) and not path.is_dir()
+
+
+def check_runs(paths: Sequence[Path]) -> list[FinishedRun]:
+    """The finished runs at or below folders, if all are sound: packed, nobody can check their files any more."""
+    found = []
+    for folder in find(paths):
+        fault = first_fault(verify(folder, data=False))
+        if fault is not None:
+            raise UsageError(f"'{folder}' is broken and is not packed: {fault}. Leave it out, or run it again.")
+        found.append(FinishedRun.load(folder))
+    return found
+
+
+def read_packed(path: Path) -> list[FinishedRun]:
+    """Every run of a file, each with its place there for a folder: it has no files of its own."""
+    found = []
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            demand(number <= MOST_RUNS, f"the file has more than {MOST_RUNS} runs")
+            found.append(FinishedRun(Path(f"{path}:{number}"), _from_line(line)))
+        except UsageError as fault:
+            raise UsageError(
+                f"Line {number} of '{path}' is no packed result: {str(fault).rstrip('.')}. Pack its run anew."
+            ) from None
+    if not found:
+        raise UsageError(f"'{path}' holds no result. Make such a file with `odedm results pack`.")
+    return found
+
+
+def write_packed(path: Path, results: Iterable[Result]) -> None:
+    """Write results, whole or not at all; the same ones give the same bytes, whatever their order."""
+    content = io.BytesIO()
+    # Without a name and a time in its head the file depends on nothing but its lines.
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=content, mtime=0) as file:
+        file.write("".join(sorted(map(to_line, results))).encode())
+    writable_folder(path.parent)
+    write_bytes(path, content.getvalue())
+
+
+def check_target(path: Path, inputs: Sequence[Path] = ()) -> None:
+    """Refuse a file that is not named as one of packed results, or that is there already and no input."""
+    if not path.name.endswith(SUFFIX):
+        raise UsageError(f"Packed results are written to a file that ends in {SUFFIX}; '{path}' was given as --out.")
+    inside = path.exists() and any(each.exists() and each.samefile(path) for each in inputs)
+    if (path.exists() or path.is_symlink()) and not inside:
+        raise UsageError(
+            f"'{path}' is there already. Give another --out, or bring both together: "
+            f"`odedm results merge {path} OTHER{SUFFIX} --out {path}`."
+        )
+
+
+def to_line(result: Result) -> str:
+    """A result as a line: what it says in order of names, and a checksum of that."""
+    plain = result.to_dict()
+    line = {"result": plain, "seal": text_fingerprint(plain)}
+    return json.dumps(line, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a compressed file, one at a time, and never more of it than there may be."""
+    try:
+        packed = read_regular(path, MOST_FILE)
+    except OSError as error:
+        raise UsageError(f"Cannot read the packed results '{path}': {error.strerror or error}.") from None
+    read, number = 0, 0
+    with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+        while True:
+            number += 1
+            try:
+                line = file.readline(MOST_LINE + 1)
+            except (OSError, EOFError, zlib.error) as error:
+                raise UsageError(
+                    f"'{path}' is damaged or no gzip file at line {number} ({error}). Copy or pack it anew."
+                ) from None
+            if not line:
+                return
+            read += len(line)
+            if len(line) > MOST_LINE or read > MOST_TEXT:
+                raise UsageError(f"Line {number} of '{path}' goes on beyond what packed results may have.")
+            yield line
+
+
+def _from_line(line: bytes) -> Result:
+    """The result of a line, checked as one in a run's folder is."""
+    try:
+        plain: Any = json.loads(line, parse_constant=no_constant)
+    except (ValueError, RecursionError) as error:
+        raise Unsound(f"it is not JSON ({str(error)[:80]})") from None
+    fine = isinstance(plain, dict) and set(plain) == {"result", "seal"} and isinstance(plain["result"], dict)
+    demand(fine, "it is not an object of 'result' and 'seal'")
+    own = plain["result"]
+    demand(text_fingerprint(own) == plain["seal"], "it has changed since it was packed: its checksum is another")
+    result = Result.from_dict(own, "in this line")
+    unknown = set(own) - {each.name for each in fields(Result)}
+    demand(not unknown, f"it has entries that no result has: {', '.join(sorted(unknown))[:80]}")
+    fault = first_fault(verify_numbers(result))
+    demand(fault is None, fault or "")
+    return result

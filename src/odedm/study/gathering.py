@@ -1,0 +1,56 @@
+"""Brings finished runs together from folders and packed files: each once, and no two that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+
+from odedm.core.errors import UsageError
+from odedm.results.folder import FinishedRun
+from odedm.results.packed import read_packed, to_line
+from odedm.results.result import Result
+from odedm.study.identity import key_of_result
+
+
+def by_content(runs: Iterable[FinishedRun]) -> dict[str, FinishedRun]:
+    """The runs by content hash; of the same run twice one is kept, the same one whatever the order."""
+    found: dict[str, FinishedRun] = {}
+    for run in runs:
+        key = key_of_result(run.result)
+        other = found.setdefault(key, run)
+        if other is run:
+            continue
+        if not agree(other.result, run.result):
+            raise UsageError(
+                f"'{other.folder}' and '{run.folder}' are the same run (content hash {key}) with different results: "
+                f"ACC {other.result.acc_last:.6g} ({_origin(other.result)}) and {run.result.acc_last:.6g} "
+                f"({_origin(run.result)}). Only one can be right: leave one of the two out."
+            )
+        found[key] = min(other, run, key=_preference)
+    return found
+
+
+def read_all(paths: Sequence[Path]) -> dict[str, FinishedRun]:
+    """Every run of some packed files by content hash."""
+    return by_content(chain.from_iterable(map(read_packed, paths)))
+
+
+def agree(one: Result, other: Result) -> bool:
+    """Whether two results of one run say the same; how long it took, and who looked on, is no part of that."""
+    both = one.anytime, other.anytime
+    return (
+        (one.class_il, one.task_il, one.census, one.classes)
+        == (other.class_il, other.task_il, other.census, other.classes)
+    ) and (None in both or both[0] == both[1])
+
+
+def _preference(run: FinishedRun) -> tuple[bool, str, str]:
+    """The one that measured more, then the first that was finished."""
+    result = run.result
+    return result.anytime is None, str(result.provenance.get("finished")), to_line(result)
+
+
+def _origin(result: Result) -> str:
+    made = result.provenance
+    return f"commit {str(made.get('commit'))[:12]}, {made.get('device')}"

@@ -1,0 +1,209 @@
+"""Results that travel: packed into one file, brought together, counted by a study; files of anyone's are checked."""
+
+import gzip
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from commands import odedm
+
+from odedm import ODEDM, Reservoir, UsageError, train
+from odedm.core.plain_data import text_fingerprint
+from odedm.report.load import load
+from odedm.report.summary import summarise
+from odedm.report.tables import to_csv, to_markdown
+from odedm.results import packed
+from odedm.results.folder import FinishedRun
+from odedm.results.packed import read_packed, to_line, write_packed
+from odedm.results.result import Result, figures
+
+OLD = Path(__file__).parent / "first_format"
+ROOT = Path(__file__).parents[2]
+STUDY = 'name = "small"\ndata = "blobs"\nmethod = "er"\nmemory = ["plain", "odedm"]\ncapacity = 20\nseeds = 2\n'
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """Five runs of the first format, packed."""
+    odedm("results", "pack", OLD, "--out", tmp_path / "ledger.jsonl.gz")
+    return tmp_path / "ledger.jsonl.gz"
+
+
+def lines_of(path):
+    return gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+
+
+def rewrite(path, lines):
+    path.write_bytes(gzip.compress("".join(lines).encode()))
+    return path
+
+
+def changed(line, change):
+    """A line with a change and a seal that fits: by someone who knows how."""
+    result = json.loads(line)["result"]
+    change(result)
+    return json.dumps({"result": result, "seal": text_fingerprint(result)}) + "\n"
+
+
+def test_what_is_packed_comes_back_whole_and_the_bytes_depend_on_nothing_else(ledger, tmp_path):
+    own = sorted(to_line(FinishedRun.load(folder).result) for folder in OLD.iterdir())
+    assert [to_line(run.result) for run in read_packed(ledger)] == own
+    folders = sorted(OLD.iterdir(), reverse=True)
+    odedm("results", "pack", *folders, "--out", tmp_path / "elsewhere" / "other.jsonl.gz")
+    assert (tmp_path / "elsewhere" / "other.jsonl.gz").read_bytes() == ledger.read_bytes()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_line_of_the_first_format_is_read_as_this_version_would_have_written_it(ledger, tmp_path):
+    plain = json.loads((OLD / "er-native" / "result.json").read_text())
+    line = json.dumps({"result": plain, "seal": text_fingerprint(plain)})
+    (run,) = read_packed(rewrite(tmp_path / "old.jsonl.gz", [line]))
+    assert run.result == FinishedRun.load(OLD / "er-native").result
+
+
+def test_merging_counts_a_run_once_and_does_not_depend_on_the_order(ledger, tmp_path):
+    one, two = tmp_path / "one.jsonl.gz", tmp_path / "two.jsonl.gz"
+    odedm("results", "pack", OLD / "er-native", OLD / "er-odedm", "--out", one)
+    said = odedm("results", "merge", one, ledger, "--out", two)
+    assert "5 runs" in said
+    assert "2 that were there twice count once" in said
+    assert two.read_bytes() == ledger.read_bytes()
+    slower = [changed(line, lambda own: own["seconds"].update(train=99.0)) for line in lines_of(ledger)]
+    rewrite(tmp_path / "slower.jsonl.gz", slower)
+    both = []
+    for files in ([ledger, tmp_path / "slower.jsonl.gz"], [tmp_path / "slower.jsonl.gz", ledger]):
+        odedm("results", "merge", *files, "--out", tmp_path / f"both-{len(both)}.jsonl.gz")
+        both.append((tmp_path / f"both-{len(both)}.jsonl.gz").read_bytes())
+    assert both[0] == both[1], "how long it took is no contradiction"
+    odedm("results", "merge", one, ledger, "--out", one)
+    assert one.read_bytes() == ledger.read_bytes(), "a file may grow in its place"
+
+
+def test_two_results_of_one_run_that_differ_are_refused_with_both_named(ledger, tmp_path):
+    def better(own):
+        own["class_il"][-1][0] = 0.0
+        own |= figures(own["class_il"], own["task_il"])
+
+    other = tmp_path / "other.jsonl.gz"
+    rewrite(other, [changed(line, better) for line in lines_of(ledger)[:1]])
+    said = odedm("results", "merge", ledger, other, "--out", tmp_path / "both.jsonl.gz", code=2)
+    assert f"'{ledger}:1' and '{other}:1' are the same run" in said
+    assert "leave one of the two out" in said
+    assert not (tmp_path / "both.jsonl.gz").exists()
+    said = odedm("report", ledger, other, "--out", tmp_path / "page.html", code=2)
+    assert "are the same run" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda line: line[:40], "Line 2 of .* it is not JSON"),
+        (lambda line: "[" * 100_000, "Line 2 of .* it is not JSON"),
+        (lambda line: "[1]", "not an object of 'result' and 'seal'"),
+        (lambda line: line.replace('"seed":0', '"seed":7'), "changed since it was packed"),
+        (lambda line: line.replace('"acc_last":', '"acc_last":NaN,"x":'), "NaN is no JSON"),
+        (lambda line: changed(line, lambda own: own.update(acc_last=99.0)), "figures: acc_last is 99"),
+        (lambda line: changed(line, lambda own: own.update(schema="odedm.result/9")), "its schema is"),
+        (lambda line: changed(line, lambda own: own.update(more=1)), "entries that no result has: more"),
+        (lambda line: changed(line, lambda own: own.pop("census")), "lacks census"),
+        (lambda line: changed(line, lambda own: own["census"][0]["short"].__setitem__(0, 10**6)), "census: "),
+    ],
+)
+def test_a_wrong_line_is_named(ledger, change, said):
+    lines = lines_of(ledger)
+    rewrite(ledger, [lines[0], change(lines[1]).rstrip("\n") + "\n", *lines[2:]])
+    with pytest.raises(UsageError, match=said) as error:
+        read_packed(ledger)
+    assert f"Line 2 of '{ledger}'" in str(error.value)
+
+
+def test_a_file_that_is_none_is_a_sentence(ledger, tmp_path, monkeypatch):
+    whole = ledger.read_bytes()
+    for content, said in (
+        (whole[: len(whole) // 2], "is damaged or no gzip file"),
+        (b"hello", "is damaged or no gzip file"),
+        (whole[:-8] + bytes(8), "is damaged or no gzip file"),
+        (gzip.compress(b""), "holds no result"),
+        (b"", "holds no result"),
+    ):
+        (tmp_path / "other.jsonl.gz").write_bytes(content)
+        with pytest.raises(UsageError, match=said):
+            read_packed(tmp_path / "other.jsonl.gz")
+    with pytest.raises(UsageError, match="Cannot read"):
+        read_packed(tmp_path / "missing.jsonl.gz")
+    (tmp_path / "link.jsonl.gz").symlink_to(ledger)
+    with pytest.raises(UsageError, match="Cannot read"):
+        read_packed(tmp_path / "link.jsonl.gz")
+    bomb = tmp_path / "bomb.jsonl.gz"
+    bomb.write_bytes(gzip.compress(b"[" * (packed.MOST_LINE + 10)))
+    with pytest.raises(UsageError, match="goes on beyond"):
+        read_packed(bomb)
+    monkeypatch.setattr(packed, "MOST_RUNS", 3)
+    with pytest.raises(UsageError, match="more than 3 runs"):
+        read_packed(ledger)
+    monkeypatch.setattr(packed, "MOST_FILE", 100)
+    with pytest.raises(UsageError, match="more than 100 bytes"):
+        read_packed(ledger)
+
+
+def test_nothing_is_written_over_and_nothing_broken_is_packed(ledger, tmp_path):
+    before = ledger.read_bytes()
+    assert "is there already" in odedm("results", "pack", OLD / "er-native", "--out", ledger, code=2)
+    assert "ends in .jsonl.gz" in odedm("results", "pack", OLD, "--out", tmp_path / "ledger.json", code=2)
+    assert ledger.read_bytes() == before
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in (OLD / "er-native").iterdir():
+        (broken / file.name).write_bytes(file.read_bytes().replace(b"reservoir", b"reservoiR"))
+    (broken / "result.json").write_text((broken / "result.json").read_text() + " ")
+    said = odedm("results", "pack", broken, "--out", tmp_path / "new.jsonl.gz", code=2)
+    assert f"'{broken}' is broken and is not packed" in said
+    assert not (tmp_path / "new.jsonl.gz").exists()
+
+
+def test_packed_results_are_reported_alone_and_beside_the_folders_they_came_from(ledger, tmp_path):
+    folders, alone, beside = (to_markdown(summarise(load(paths))) for paths in ([OLD], [ledger], [OLD, ledger]))
+    assert folders == alone == beside
+    said = odedm("report", ledger, "--out", tmp_path / "page.html", "--markdown")
+    assert folders in said
+    assert "ledger.jsonl.gz:3" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_study_is_carried_on_from_machine_to_machine(tmp_path):
+    toml, file, out = tmp_path / "small.toml", tmp_path / "there.jsonl.gz", tmp_path / "here"
+    toml.write_text(STUDY, encoding="utf-8")
+    for memory in (Reservoir(20), ODEDM(20)):
+        train("blobs", method="er", memory=memory, device="cpu").save(tmp_path / "there" / memory.name)
+    odedm("results", "pack", tmp_path / "there", "--out", file)
+    words = ("study", toml, "--device", "cpu", "--out", out)
+    said = odedm(*words, "--have", file, "--dry-run")
+    assert "Done:          2 (2 of them packed)" in said
+    assert "To do:         2" in said
+    said = odedm(*words, "--have", file, "--seeds", 1)
+    assert "2 runs, 2 (2 of them packed) done" in said
+    assert list(out.glob("runs/*")) == [], "what is packed is not run again"
+    assert (out / "table.csv").read_text(encoding="utf-8") == to_csv(summarise(load([file])))
+    other = [changed(line, lambda own: own["provenance"].update(odedm="0.0.1")) for line in lines_of(file)]
+    said = odedm(*words, "--have", rewrite(tmp_path / "older.jsonl.gz", other), "--dry-run")
+    assert "Done:          0" in said, "by another version of the package, as for runs in the folder"
+
+
+def test_results_that_cannot_be_written_as_json_are_none(tmp_path):
+    run = FinishedRun.load(OLD / "er-native").result
+    broken = Result(**{**vars(run), "acc_last": float("nan")})
+    with pytest.raises(ValueError, match="JSON"):
+        write_packed(tmp_path / "x.jsonl.gz", [broken])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not (ROOT / "REPRODUCTION.md").is_file(), reason="only in a checkout")
+def test_the_tables_of_our_numbers_are_those_of_the_ledger():
+    """After a change to tables or to the ledger: python tools/ledger_tables.py."""
+    place = importlib.util.spec_from_file_location("ledger_tables", ROOT / "tools" / "ledger_tables.py")
+    tool = importlib.util.module_from_spec(place)
+    place.loader.exec_module(tool)
+    page = (ROOT / "REPRODUCTION.md").read_text(encoding="utf-8")
+    named = {name for _, words, _ in tool.PLACE.findall(page) for name in words.split()[2:]}
+    assert named == {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/results").glob("*.jsonl.gz")}
+    assert tool.renewed(page) == page
