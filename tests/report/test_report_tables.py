@@ -15,7 +15,8 @@ from odedm.core.errors import UsageError
 from odedm.report import tables, terminal
 from odedm.report.load import load
 from odedm.report.model import model
-from odedm.report.summary import ACC_LAST, METRICS, TOLD, Table, summarise, verdicts
+from odedm.report.summary import ACC_LAST, METRICS, TOLD, Table, summarise
+from odedm.report.verdicts import verdicts
 from odedm.report.wording import number
 from odedm.results.folder import FILE
 
@@ -59,8 +60,8 @@ def test_labels_name_only_what_differs(fabricate: Fabricate) -> None:
     assert [group.label for group in more.groups] == [
         "ER · reservoir · λ=500",
         "DER++ · reservoir · λ=200",
-        "DER++ · ODEDM · λ=200",
-        "DER++ · ODEDM · λ=500 · k=3",
+        "DER++ · ODEDM · λ=200 · k=3 · DAC 3×4",
+        "DER++ · ODEDM · λ=500 · k=3 · DAC 3×4",
         "DER++ · ODEDM · λ=500 · k=5 · DAC 3×4",
         "DER++ · ODEDM · λ=500 · k=5 · no DAC",
     ]
@@ -112,24 +113,30 @@ FIVE = [12.0, 13.0, 11.0, 12.5, 14.0]
         ),
         (
             [3.0, -2.0, 1.0, 0.5, -1.5],
-            "ODEDM changed DER++ by +0.2 points of ACC_5 [−1.9, 2.6] over 5 seeds (better in 3 of 5, p = 0.94): "
-            "not distinguishable from zero at this number of seeds.",
+            "ODEDM changed DER++ by +0.2 points of ACC_5 [−1.9, 2.6] over 5 seeds (better in 3 of 5, p = 0.94).",
         ),
         (
             [12.0, 13.0],
-            "ODEDM changed DER++ by +12.5 points of ACC_5 [12.0, 13.0] over 2 seeds (better in 2 of 2, p = 0.50): "
-            "too few seeds to tell a change from chance.",
+            "ODEDM changed DER++ by +12.5 points of ACC_5 [12.0, 13.0] over 2 seeds (better in 2 of 2, p = 0.50).",
         ),
-        ([8.0], "ODEDM changed DER++ by +8.0 points of ACC_5 on one seed, which cannot tell a change from chance."),
+        ([8.0], "ODEDM changed DER++ by +8.0 points of ACC_5 on one seed."),
     ],
 )
 def test_verdicts(fabricate: Fabricate, changes: list[float], sentence: str) -> None:
     folders = [fabricate(memory="reservoir", seed=seed, acc=40.0) for seed in range(len(changes))]
     folders += [fabricate(seed=seed, acc=40.0 + change) for seed, change in enumerate(changes)]
     said = verdicts(table_of(*folders))
+    said = [line.strip() for line in said if not line.endswith("(2 changes):")]
     assert said[0] == sentence
     assert "Task-IL" in said[1]
     assert len(said) == 2 + (len(changes) > 1)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_doubt_that_many_changes_share_is_said_once(fabricate: Fabricate, seeds: int) -> None:
+    said = "\n".join(verdicts(compared(fabricate, seeds=seeds, methods=4)))
+    assert said.count("changed") == 8
+    assert said.count("tell a change from chance") == 1
 
 
 def compared(fabricate: Fabricate, seeds: int, methods: int, better: float = 5.0) -> Table:
@@ -163,7 +170,8 @@ def test_a_change_that_only_many_comparisons_make_doubtful_is_said(fabricate: Fa
         for seed, change in enumerate(changes)
     ]
     said = verdicts(table_of(*folders))
-    assert said[0].endswith("(better in 7 of 8, Holm's p = 0.062): among 4 comparisons that may be chance.")
+    place = said.index("Among 4 comparisons that may be chance (4 changes):")
+    assert said[place + 1].endswith("(better in 7 of 8, Holm's p = 0.062).")
 
 
 def test_verdicts_end_with_what_these_seeds_can_show_at_best(fabricate: Fabricate) -> None:
@@ -191,7 +199,7 @@ def test_verdicts_name_the_variants(fabricate: Fabricate) -> None:
         fabricate(acc=70.0, knobs={"k": 5}),
         fabricate(memory="reservoir", capacity=99),
     )
-    assert verdicts(table)[2].startswith("ODEDM (k=5) changed DER++ (λ=20) by +20.0 points")
+    assert verdicts(table)[3].startswith("  ODEDM (k=5) changed DER++ (λ=20) by +20.0 points")
 
 
 def pair_of_groups(fabricate: Fabricate) -> Table:
@@ -264,6 +272,22 @@ def test_terminal_table_takes_one_line_per_group_where_it_fits(fabricate: Fabric
     assert "+11.0 [10.0, 12.0]" in printed(table, 120)
     assert len(printed(table, 120).splitlines()) == 3 + 2
     assert len(printed(table, 80).splitlines()) == 3 + 2 * 2
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_narrow_terminal_breaks_no_name_into_pieces(fabricate: Fabricate, width: int) -> None:
+    over = {"options": {"lr": 0.03, "beta": 0.5}, "setting": "imbalanced"}
+    other = {"options": {"lr": 0.1, "beta": 1.5}}
+    folders = [fabricate("refresh", "reservoir", seed=seed, over=each) for seed in (0, 1) for each in (over, other)]
+    folders += [fabricate("refresh", seed=seed, over=over, acc=55.0 + seed) for seed in (0, 1)]
+    folders += [fabricate("refresh", over=over, knobs={"k": 6, "dac": None})]
+    table = table_of(*folders)
+    lines = printed(table, width).splitlines()
+    assert max(map(len, lines)) <= width
+    for row in table.rows:
+        place = lines.index(row.group.label)
+        assert number(row.values["acc_last"].mean) in lines[place + 1]
+        assert ("±" in lines[place + 2]) == (len(row.group.runs) > 1)
 
 
 def test_hostile_names_stay_text(fabricate: Fabricate) -> None:

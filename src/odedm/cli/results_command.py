@@ -34,6 +34,10 @@ def report(
     markdown: Annotated[bool, opt("Print the table as Markdown.", None, "--markdown")] = False,
     csv: Annotated[bool, opt("Print the table as CSV.", None, "--csv")] = False,
     latex: Annotated[bool, opt("Print the table as LaTeX (booktabs).", None, "--latex")] = False,
+    baseline: Annotated[
+        str | None,
+        opt("Compare all with one group, by words of its label.", None, default="without ODEDM", metavar="NAME"),
+    ] = None,
     figures: Annotated[
         Path | None, opt("Write every figure as PNG and SVG, with its data as CSV.", metavar="FOLDER")
     ] = None,
@@ -47,7 +51,7 @@ def report(
         raise UsageError(f"'{out_file}' is a folder; --out takes the page's file name, e.g. report.html.")
     from odedm.report.load import gather
 
-    table, timed = gather(paths)
+    table, timed = gather(paths, baseline)
     tell_report(table, timed, out_file, forms[0] if forms else "rich")
     if figures is not None:
         from odedm.report.figures.all_figures import report_figures, save_figures

@@ -61,7 +61,8 @@ class Job:
         rho = getattr(plan.memory, "rho", None)
         share = "" if rho is None else f" ρ={rho:g}"
         what = "trial · " if self.is_trial else ""
-        return f"{what}{plan.method} · {plan.memory.name}{share} · λ={plan.memory.capacity} · seed {plan.seed}"
+        memory = getattr(plan.memory, "policy", None) or plan.memory.name
+        return f"{what}{plan.method} · {memory}{share} · λ={plan.memory.capacity} · seed {plan.seed}"
 
     def again(self) -> Job:
         """The same after a loss: it goes on from its own checkpoint."""

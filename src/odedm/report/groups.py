@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
-from odedm.core.registry import MEMORIES, METHODS, title
-from odedm.core.text import printable
+from odedm.core.registry import METHODS
+from odedm.report.labels import Settings, belongs_to_memory, group_names
 from odedm.report.wording import canonical
 from odedm.results.folder import FinishedRun
 from odedm.training.experiment import Experiment
@@ -28,25 +28,7 @@ DISTANCE = frozenset(
 FOLLOWS = {"memory.capacity": ("memory.capacity", "memory.k"), "memory.rho": ("memory.rho", "memory.k", "memory.dac")}
 """What may change along with the setting of a sweep: k follows λ and ρ, and in the paper DAC follows ρ."""
 
-NAMED = ("method", "memory.name", "memory.policy")
-"""What every name of a group starts with."""
-# Named in every group as soon as two groups differ in them; other settings only where they tell two groups apart.
-LOUD = ("data", "setting", "memory.capacity")
-OF_MEMORY = ("replay", "k", "rho", "dac", "distance", "space", "candidates", "rows_per_prototype", "mixup", "gamma")
-QUIET = ("tasks", "blur", "noise", *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
-SYMBOLS = {
-    "memory.capacity": "λ",
-    "memory.rho": "ρ",
-    "memory.rows_per_prototype": "rows",
-    "memory.gamma": "γ",
-    "options.alpha": "α",
-    "options.beta": "β",
-}
-BARE = frozenset({"data", "setting", "memory.distance", "memory.space", "net"})
-
 T = TypeVar("T")
-Settings = dict[str, Any]
-"""A configuration without the seed, flat: {"method": "der", "options.lr": 0.03, …}."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +90,8 @@ def group(runs: Sequence[FinishedRun]) -> list[Group]:
             )
     found.sort(key=lambda members: _place(_settings(members[0])))
     settings = [_settings(members[0]) for members in found]
-    named = zip(found, settings, telling(settings), strict=True)
-    return [Group(tuple(members), own, *_names(own, keys)) for members, own, keys in named]
+    named = zip(found, settings, group_names(settings), strict=True)
+    return [Group(tuple(members), own, *names) for members, own, names in named]
 
 
 def alike(groups: Sequence[Group], free: Callable[[str], bool]) -> list[list[Group]]:
@@ -163,91 +145,3 @@ def _place(settings: Settings) -> tuple[object, ...]:
     stream = settings["data"], str(settings.get("setting"))
     partners = known, method, settings["tasks"], capacity, options
     return (*stream, *partners, memory not in BASELINES, memory, *share, canonical(settings))
-
-
-def belongs_to_memory(key: str) -> bool:
-    """Whether a setting may differ between a run and its reservoir partner; not the capacity, they have the same room.
-
-    >>> [belongs_to_memory(key) for key in ("memory.k", "memory.capacity", "options.lr")]
-    [True, False, False]
-    """
-    return key.startswith("memory.") and key != "memory.capacity"
-
-
-def method_name(settings: Settings) -> str:
-    """The method as people write it.
-
-    >>> method_name({"method": "derpp"})
-    'DER++'
-    """
-    return printable(title(METHODS, settings["method"]), 24)
-
-
-def memory_name(settings: Settings) -> str:
-    """The memory as people write it: a policy by its own name.
-
-    >>> memory_name({"memory.name": "odedm"}), memory_name({"memory.name": "native", "memory.policy": "herded"})
-    ('ODEDM', 'herded')
-    """
-    name = settings["memory.name"]
-    policy = settings.get("memory.policy") if name == "native" else None
-    return printable(policy or title(MEMORIES, name), 24)
-
-
-def telling(groups: Sequence[Settings]) -> list[list[str]]:
-    """For each group the settings that its name needs beside method and memory: those that tell it from the others.
-
-    >>> small = {"method": "der", "memory.name": "reservoir", "memory.capacity": 100, "net": "mlp"}
-    >>> telling([small, small | {"memory.name": "odedm"}]), telling([small, small | {"memory.capacity": 200}])
-    ([[], []], [['memory.capacity'], ['memory.capacity']])
-    """
-    told = [[canonical(own.get(key)) for key in NAMED] for own in groups]
-    named: list[list[str]] = [[] for _ in groups]
-    rest = sorted({key for own in groups for key in own} - {*LOUD, *QUIET, *NAMED, "class names"})
-    for key in (*LOUD, *QUIET, *rest, "class names"):
-        values = [canonical(own.get(key)) for own in groups]
-        if len(set(values)) == 1:
-            continue
-        for place, own in enumerate(groups):
-            alike = {value for value, other in zip(values, told, strict=True) if other == told[place]}
-            if key in own and (len(alike) > 1 or (key in LOUD and own[key] is not None)):
-                named[place].append(key)
-        told = [[*known, value] for known, value in zip(told, values, strict=True)]
-    return named
-
-
-def _names(own: Settings, keys: Sequence[str]) -> tuple[str, str, str]:
-    """Family, member and label of a group whose name needs these settings.
-
-    >>> _names({"method": "der", "memory.name": "odedm", "memory.capacity": 100, "memory.k": 3},
-    ...        ["memory.capacity", "memory.k"])
-    ('DER · λ=100', 'ODEDM · k=3', 'DER · ODEDM · λ=100 · k=3')
-    """
-    phrases = {key: _phrase(key, own[key]) for key in keys}
-    family = [method_name(own), *(phrase for key, phrase in phrases.items() if not belongs_to_memory(key))]
-    member = [memory_name(own), *(phrase for key, phrase in phrases.items() if belongs_to_memory(key))]
-    return " · ".join(family), " · ".join(member), " · ".join([family[0], member[0], *phrases.values()])
-
-
-def _phrase(key: str, value: object) -> str:
-    """A setting in a label.
-
-    >>> _phrase("memory.capacity", 200), _phrase("memory.dac", [3, 4]), _phrase("memory.dac", None)
-    ('λ=200', 'DAC 3×4', 'no DAC')
-    >>> _phrase("memory.replay", "union"), _phrase("memory.mixup", True), _phrase("options.lr", 0.03)
-    ('union replay', 'mixup', 'lr=0.03')
-    """
-    name = key.rpartition(".")[2]
-    if key == "memory.dac":
-        text = "DAC " + "×".join(str(part) for part in value) if isinstance(value, list) and value else "no DAC"
-    elif key == "memory.replay":
-        text = f"{value} replay" if value else "no replay"
-    elif key == "class names":
-        text = f"{len(value)} classes" if isinstance(value, list) else "other classes"
-    elif isinstance(value, bool):
-        text = ("" if value else "no ") + name
-    elif key in BARE:
-        text = str(value)
-    else:
-        text = f"{SYMBOLS.get(key, name)}={value if isinstance(value, str) else canonical(value)}"
-    return printable(text, 32)

@@ -32,7 +32,7 @@ ABOVE = 3
 log = logging.getLogger(__name__)
 
 
-def gather(paths: Sequence[Path]) -> tuple[Table, list[Measured]]:
+def gather(paths: Sequence[Path], baseline: str | None = None) -> tuple[Table, list[Measured]]:
     """The runs at or below the paths as a table, and the timings there or in the study that a path belongs to.
 
     A study that measures times alone has no run, and its table no row; without timings no run is an error.
@@ -44,7 +44,7 @@ def gather(paths: Sequence[Path]) -> tuple[Table, list[Measured]]:
         if timed and all(path.exists() for path in paths):
             return Table(()), timed
         raise
-    return summarise(runs), timed
+    return summarise(runs, baseline), timed
 
 
 def load(paths: Sequence[Path]) -> list[FinishedRun]:

@@ -22,10 +22,12 @@ from odedm.report.figures.captions import captions
 from odedm.report.figures.matrices import colour_bar
 from odedm.report.figures.selection_ranks import story_source
 from odedm.report.figures.timings import runtime_sentences
-from odedm.report.groups import Group, method_name
+from odedm.report.groups import Group
+from odedm.report.labels import method_name
 from odedm.report.model import caveats, model
-from odedm.report.summary import METRICS, TOLD, Metric, Row, Table, doubt, gaps, verdict
+from odedm.report.summary import METRICS, TOLD, Table
 from odedm.report.tables import to_csv, to_latex, to_markdown
+from odedm.report.verdicts import Verdict, doubts, gaps, verdict
 from odedm.report.wording import between, number, probability
 from odedm.results.folder import FinishedRun
 from odedm.study.dac_timing_plan import Measured
@@ -58,7 +60,7 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
     page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
     script = here.joinpath("tables.js").read_text(encoding="utf-8")
     groups, runs = table.groups, [run for group in table.groups for run in group.runs]
-    lead, folded = _findings(table)
+    lead, folded, shared = _findings(table)
     several_seeds, places = len(runs) > len(groups), [_timed(each) for each in timed]
     machines = sorted({printable(run.result.provenance.get("device", "unknown")) for run in runs})
     return page.render(
@@ -70,7 +72,7 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
         lead=lead,
         folded=folded,
         gaps=gaps(table) if groups else [],
-        doubt=doubt(table),
+        doubt=[*shared, *doubts(table)],
         caveats=caveats(table),
         table=table,
         groups=groups,
@@ -81,6 +83,7 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
         drawn=DRAWN,
         colour_bar=colour_bar(),
         captions=captions(
+            against=table.against,
             several_seeds=several_seeds,
             shuffled=any(not group.one_order for group in groups),
             observed=any("observe" in run.result.seconds for run in runs),
@@ -95,18 +98,24 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
     )
 
 
-def _findings(table: Table) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """What was found, each with its tone: what stands at the top, and what is folded."""
-    final, task_il = ([_finding(table, row, metric) for row in table.compared] for metric in TOLD)
-    if len(final) + len(task_il) <= SHOWN:
-        return [found for pair in zip(final, task_il, strict=True) for found in pair], []
-    return final[:SHOWN], [*final[SHOWN:], *task_il]
+Findings = list[tuple[str, str]]
+"""Sentences with their tone: up, down or open."""
 
 
-def _finding(table: Table, row: Row, metric: Metric) -> tuple[str, str]:
-    pair = row.differences[metric.key]
-    tone = "open" if not pair.clear else "up" if pair.estimate.mean > 0 else "down"
-    return verdict(table, row, metric), tone
+def _findings(table: Table) -> tuple[Findings, Findings, list[str]]:
+    """What was found: what stands at the top, what is folded, and the one doubt about all that are marked as open."""
+    final, task_il = ([verdict(table, row, metric) for row in table.compared] for metric in TOLD)
+    doubts = {each.doubt for each in (*final, *task_il) if each.tone == "open"}
+    shared = len(doubts) == 1 and len(final) > 1
+
+    def told(found: Verdict) -> tuple[str, str]:
+        return f"{found.change}." if shared and found.tone == "open" else str(found), found.tone
+
+    said = [f"○ marks the others: {doubts.pop()}."] if shared else []
+    first, second = [told(each) for each in final], [told(each) for each in task_il]
+    if len(first) + len(second) <= SHOWN:
+        return [found for pair in zip(first, second, strict=True) for found in pair], [], said
+    return first[:SHOWN], [*first[SHOWN:], *second], said
 
 
 def _title(table: Table) -> str:

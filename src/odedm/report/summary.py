@@ -1,4 +1,4 @@
-"""What each group of runs measured, and what its memory changed against the same runs without ODEDM."""
+"""What each group of runs measured, and what changed against the same without ODEDM or against a group by name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
 from odedm.report.groups import BASELINES, Group, group
-from odedm.report.statistics import FEWEST, Estimate, Paired, estimate, holm, paired, smallest_p
-from odedm.report.wording import between, number, probability
+from odedm.report.statistics import Estimate, Paired, estimate, holm, paired
+from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
 
 
@@ -43,13 +43,13 @@ COMPARED = (ACC_LAST, ACC_MEAN, TASK_IL)
 """The metrics whose differences are taken: those the paper prints."""
 TOLD = (ACC_LAST, TASK_IL)
 """Of these, the ones that get a column and a sentence; the mean over tasks follows the final accuracy."""
-ALARM = 0.05
-"""The corrected p above which a change among many comparisons may well be chance."""
+PROBLEM = ("data", *STREAM, "class_order", "columns", "class names")
+"""Settings that make the problem: with another one a difference is no one's merit."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A group, its means by metric, and its differences to the partner without ODEDM where they share a seed.
+    """A group, its means by metric, and its differences to its partner where they share a seed.
 
     `corrected` has the p of each difference after Holm, over all differences of the table in the same metric.
     """
@@ -63,9 +63,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One row per group."""
+    """One row per group, and the group that all others are compared with, where one was named."""
 
     rows: tuple[Row, ...]
+    baseline: Group | None = None
 
     @property
     def groups(self) -> list[Group]:
@@ -83,6 +84,11 @@ class Table:
         return TOLD if self.compared else ()
 
     @property
+    def against(self) -> str:
+        """What changes are taken against, in words."""
+        return "the same runs without ODEDM" if self.baseline is None else self.baseline.label
+
+    @property
     def tested(self) -> int:
         """How many comparisons the correction of each metric is over."""
         return sum(ACC_LAST.key in row.corrected for row in self.rows)
@@ -93,15 +99,50 @@ class Table:
         return f"ACC_{tasks.pop()}" if metric is ACC_LAST and len(tasks) == 1 else metric.title
 
 
-def summarise(runs: Sequence[FinishedRun]) -> Table:
-    """One row per group, with differences to its partner without ODEDM over the seeds that both have."""
+def summarise(runs: Sequence[FinishedRun], baseline: str | None = None) -> Table:
+    """One row per group, with differences to its partner over the seeds that both have.
+
+    The partner is the same without ODEDM, or for every group the one that `baseline` names.
+    """
     if not runs:
         raise UsageError("There are no runs to report: give the folder of at least one finished run.")
     groups = group(runs)
-    baselines: dict[str, Group] = {}
+    if baseline is not None:
+        named = named_group(groups, baseline)
+        rows = [_row(each, None if each is named or other_problem(each, named) else named) for each in groups]
+        return Table(_corrected(rows), named)
+    plain: dict[str, Group] = {}
     for each in sorted((each for each in groups if each.plain), key=lambda each: BASELINES.index(each.memory)):
-        baselines.setdefault(each.same_but_memory, each)
-    return Table(_corrected([_row(each, baselines.get(each.same_but_memory)) for each in groups]))
+        plain.setdefault(each.same_but_memory, each)
+    rows = [_row(each, None if each.plain else plain.get(each.same_but_memory)) for each in groups]
+    return Table(_corrected(rows))
+
+
+def named_group(groups: Sequence[Group], name: str) -> Group:
+    """The group whose label has all words of a name; the dots between them may be left out."""
+    words = _words(name)
+    exact = [each for each in groups if _words(each.label) == words]
+    found = exact or [each for each in groups if words and set(words) <= set(_words(each.label))]
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(f"'{each.label}'" for each in (found or groups)[:12])
+    if found:
+        raise UsageError(f"--baseline '{name}' fits {len(found)} groups; name one by more of its words: {listed}.")
+    raise UsageError(f"No group of these runs is called '{name}', as --baseline says. There are: {listed}.")
+
+
+def _words(label: str) -> list[str]:
+    """The words of a label as one may type them.
+
+    >>> _words("DER++ · ODEDM · λ=200")
+    ['der++', 'odedm', 'λ=200']
+    """
+    return label.replace("·", " ").lower().split()
+
+
+def other_problem(one: Group, other: Group) -> list[str]:
+    """The settings by which two groups are not about the same problem, so that no difference says anything."""
+    return [key for key in PROBLEM if one.settings.get(key) != other.settings.get(key)]
 
 
 def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -117,80 +158,7 @@ def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 def _row(group: Group, baseline: Group | None) -> Row:
     values = {metric.key: estimate(metric.by_seed(group).values()) for metric in METRICS}
-    if baseline is None or group.plain:
+    if baseline is None:
         return Row(group, values, None, {})
     pairs = {metric.key: paired(metric.by_seed(group), metric.by_seed(baseline)) for metric in COMPARED}
     return Row(group, values, baseline, {key: pair for key, pair in pairs.items() if pair is not None})
-
-
-def verdicts(table: Table) -> list[str]:
-    """All there is to say under the table: a sentence for each comparison, what could not be compared, the doubt."""
-    told = [verdict(table, row, metric) for row in table.compared for metric in TOLD]
-    return [*told, *gaps(table), *doubt(table)]
-
-
-def verdict(table: Table, row: Row, metric: Metric) -> str:
-    """One sentence on what the memory changed; the row must have that difference."""
-    pair, group = row.differences[metric.key], row.group
-    what = f"points of ACC_{group.tasks}" if metric is ACC_LAST else "points of Task-IL accuracy"
-    mean, n = number(pair.estimate.mean, sign=True), pair.estimate.n
-    change = f"{_subject(group.member)} changed {_subject(group.family)} by {mean} {what}"
-    if pair.interval is None:
-        return f"{change} on one seed, which cannot tell a change from chance."
-    corrected = row.corrected[metric.key]
-    chance = probability(corrected, "Holm's p" if table.tested > 1 else "p")
-    change = f"{change} {between(pair.interval)} over {n} seeds (better in {pair.better} of {n}, {chance})"
-    if n < FEWEST:
-        return f"{change}: too few seeds to tell a change from chance."
-    if not pair.clear:
-        return f"{change}: not distinguishable from zero at this number of seeds."
-    if corrected > ALARM and smallest_p(n) < (pair.p or 0.0) <= ALARM:
-        return f"{change}: among {table.tested} comparisons that may be chance."
-    return f"{change}."
-
-
-def gaps(table: Table) -> list[str]:
-    """Why there are no differences where one would look for them."""
-    apart = [
-        f"{row.group.label} and {row.partner.label} have no seed in common, so they cannot be compared by seed."
-        for row in table.rows
-        if row.partner is not None and not row.differences
-    ]
-    if apart or table.compared:
-        return apart
-    return [
-        "Nothing to compare: no two groups differ by the memory alone. "
-        "Run the same experiment with the reservoir and with ODEDM, on the same seeds."
-    ]
-
-
-def doubt(table: Table) -> list[str]:
-    """What the fewest seeds of a comparison, above one, can show at best; nothing where they can show enough.
-
-    p counts choices of signs, so n seeds that all agree still give 2 / 2^n, and Holm multiplies that.
-    """
-    seeds = [row.differences[ACC_LAST.key].estimate.n for row in table.compared]
-    fewest = min((n for n in seeds if n > 1), default=None)
-    if fewest is None:
-        return []
-    said, least, most = [], smallest_p(fewest), max(seeds)
-    if least > ALARM:
-        said.append(
-            f"Where {fewest} seeds all agree, p is {probability(least, '')}, its smallest value at that number: "
-            f"chance alone does that {number(100 * least, 0)} times in 100. From 6 seeds on p can fall below {ALARM}."
-        )
-    floor = min(1.0, table.tested * smallest_p(most))
-    if floor > ALARM and table.tested > 1:
-        words = f"With {most} seeds and {table.tested} comparisons Holm's p cannot fall below {probability(floor, '')}"
-        said.append(f"{words}, however large the changes: the intervals say more.")
-    return said
-
-
-def _subject(label: str) -> str:
-    """A label inside a sentence.
-
-    >>> _subject("DER++ · λ=200 · k=3"), _subject("ODEDM")
-    ('DER++ (λ=200, k=3)', 'ODEDM')
-    """
-    name, *details = label.split(" · ")
-    return f"{name} ({', '.join(details)})" if details else name

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Iterable, Sequence
 
 from odedm.core.text import printable
+from odedm.report.groups import Group
 from odedm.report.model import Cell, Line, TableModel, model
 from odedm.report.summary import COMPARED, METRICS, NARROW, Metric, Table
 from odedm.report.wording import between, csv_text, measured, number, probability
@@ -96,7 +98,7 @@ def _plain_markdown(text: str) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """The table in full precision; an empty cell means that there is no such number."""
+    """The table in full precision, every setting a column; an empty cell means that there is no such number."""
     head = ["label", "kind", "data", "setting", "method", "memory", "capacity", "tasks", "seeds", "n"]
     for metric in METRICS:
         head += [metric.key, f"{metric.key}_error", f"{metric.key}_sd"]
@@ -104,13 +106,25 @@ def to_csv(table: Table) -> str:
         head += [f"{metric.key}_change{part}" for part in CHANGE_COLUMNS]
     for metric in COMPARED:
         head += [f"{metric.key}_paper{part}" for part in PAPER_COLUMNS]
-    return csv_text(head, map(_csv_cells, model(table).lines))
+    known = dict.fromkeys(key for group in table.groups for key in group.settings if key not in (*head, "class names"))
+    rows = [[*_csv_cells(line), *(_csv_setting(line.group, key) for key in known)] for line in model(table).lines]
+    return csv_text([*head, *known], rows)
+
+
+def _csv_setting(group: Group, key: str) -> object:
+    """A setting as one cell: text and numbers as they are, pairs and tables as JSON."""
+    value = group.settings.get(key)
+    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+        return json.dumps(value, ensure_ascii=False)
+    return value
 
 
 def _csv_cells(line: Line) -> list[object]:
     group, own = line.group, line.group.settings
-    names = ("data", "setting", "method", "memory.name", "memory.capacity")
-    cells: list[object] = [line.label, line.kind, *(printable(own[name]) if name in own else None for name in names)]
+    names = ("data", "setting", "method", "memory.capacity")
+    data, setting, method, capacity = (printable(own[name]) if name in own else None for name in names)
+    memory = printable(own.get("memory.policy") or own["memory.name"])
+    cells: list[object] = [line.label, line.kind, data, setting, method, memory, capacity]
     cells += [group.tasks, " ".join(str(seed) for seed in line.seeds), len(line.seeds)]
     for metric in METRICS:
         value = line.cells[metric.key].value
@@ -214,7 +228,9 @@ def _latex_change(cell: Cell) -> str:
 def _meaning(lines: TableModel) -> str:
     said = [r"Mean $\pm$ standard error over $n$ seeds, in per cent."]
     if lines.table.changes:
-        said.append(r"$\Delta$: change against the same runs without ODEDM, paired by seed, with its 95\,\% bootstrap")
+        said.append(
+            rf"$\Delta$: change against {escape(lines.table.against)}, paired by seed, with its 95\,\% bootstrap"
+        )
         said.append(r"interval; bold where that leaves zero out over at least five seeds.")
     if lines.printed:
         said.append("A star marks a gap to the paper outside the combined error.")

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from odedm.core.text import printable
+from odedm.report.labels import memory_name
 from odedm.report.model import Cell, TableModel, caveats, model
-from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table, verdicts
+from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table
 from odedm.report.tables import inside_word, to_csv, to_latex, to_markdown
+from odedm.report.verdicts import verdicts
 from odedm.report.wording import between, measured, number
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
 
 NAME = (14, 30)
 """The least and the most columns of a terminal that names of groups take."""
+MOST_LINES, HEAD_LINES = 2, 3
+"""Lines of a name beside its numbers, which take two; lines of a table's head with its rule."""
 MOST = 16
 """Prototypes that are printed, the nearest first; the figure's data have all."""
 
 
 def _say(out: Console, line: str, *, soft_wrap: bool = False) -> None:
     """A line as it is: names in it are no markup."""
-    out.print(line, markup=False, highlight=False, soft_wrap=soft_wrap)
+    indent = len(line) - len(line.lstrip())
+    text: RenderableType = Padding(Text(line.strip()), (0, 0, 0, indent)) if indent else line  # so wrapped lines align
+    out.print(text, markup=False, highlight=False, soft_wrap=soft_wrap)
 
 
 def print_table(table: Table, console: Console, form: str = "rich", *, most: int | None = None) -> None:
@@ -59,10 +67,37 @@ class ForTerminal:
             yield wide
         else:
             fits = console.measure(tightest, options=free).maximum <= options.max_width
-            yield _summary(self.model, beside=False, intervals=fits)
+            narrow = _summary(self.model, beside=False, intervals=fits)
+            room = options.max_width - console.measure(_without_names(narrow), options=free).maximum - 1
+            if max(map(len, _wrapped(self.model, console, min(room, NAME[1])))) > MOST_LINES:
+                yield from self._names_above(narrow, console, options)
+            else:
+                yield narrow
         if self.model.printed:
             yield ""
             yield _beside_paper(self.model)
+
+    def _names_above(self, table: RichTable, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table with every name on a line of its own, where a column for names would break them into pieces."""
+        lines = iter(console.render_lines(_without_names(table, options.max_width), options, pad=False))
+        for _ in range(HEAD_LINES):
+            yield from (*next(lines), Segment.line())
+        for line in self.model.lines:
+            yield Text(line.label, style="" if line.kind == "runs" else "italic")
+            for _ in range(1 + any(cell.value.error is not None for cell in line.cells.values())):
+                yield from (*next(lines), Segment.line())
+
+
+def _without_names(table: RichTable, width: int | None = None) -> RichTable:
+    """The same table less its first column, as wide as it is to be."""
+    view = RichTable(box=table.box, padding=table.padding, pad_edge=False, show_edge=False, width=width)
+    view.columns = [replace(column, _index=place) for place, column in enumerate(table.columns[1:])]
+    view.rows = list(table.rows)
+    return view
+
+
+def _wrapped(model: TableModel, console: Console, width: int) -> list[list[Text]]:
+    return [list(Text(line.label).wrap(console, max(width, NAME[0]))) for line in model.lines]
 
 
 def _new_table(*heads: str, name: int = NAME[1]) -> RichTable:
@@ -123,7 +158,8 @@ def _beside_paper(model: TableModel) -> RichTable:
 def print_run(result: Result, out: Console) -> None:
     """Configuration, accuracy matrices, the memory's contents and provenance of one run, for a terminal."""
     plan = result.experiment
-    method, memory, data = (printable(each) for each in (plan["method"], plan["memory"]["name"], plan["data"]))
+    memory = memory_name({"memory.name": plan["memory"]["name"], "memory.policy": plan["memory"].get("policy")})
+    method, data = printable(plan["method"]), printable(plan["data"])
     accuracy = f"ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, Task-IL {result.task_il_last:.2f} %"
     run = f"{method} with {memory} on {data}, seed {plan.get('seed')}"
     _say(out, f"{run}: {accuracy}, forgetting {result.forgetting:.2f}")

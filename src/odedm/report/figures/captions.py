@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 
 def captions(
-    *, several_seeds: bool, shuffled: bool, observed: bool, told: str, machines: int, timed: Sequence[str]
+    *, against: str, several_seeds: bool, shuffled: bool, observed: bool, told: str, machines: int, timed: Sequence[str]
 ) -> dict[str, str]:
     """The captions by the figures' names; some depend on what the runs are.
 
     Args:
+        against: what changes are taken against.
         several_seeds: whether lines are means with a spread.
         shuffled: whether seeds order the classes differently.
         observed: whether some of the time went into looking.
@@ -20,7 +21,7 @@ def captions(
     """
     return {
         "differences": (
-            "Change in final accuracy against the same run without ODEDM. Circles are single seeds, "
+            f"Change in final accuracy against {against}. Circles are single seeds, "
             "the diamond is their mean, the bar is the 95 % bootstrap interval. A bar that crosses "
             "zero leaves the sign of the change open."
         ),

@@ -12,7 +12,8 @@ from odedm.core.text import printable
 from odedm.report.figures import style
 from odedm.report.figures.curves import BASELINE_STROKE, STROKES, Curve, curve_panel, draw_curves, families
 from odedm.report.figures.style import Axes, Panel, draw_bar, finish, panel, row_frame, titled, write_beside, write_over
-from odedm.report.groups import Group, alike, belongs_to_memory, sweeps
+from odedm.report.groups import Group, alike, sweeps
+from odedm.report.labels import belongs_to_memory
 from odedm.report.statistics import Estimate, Paired, estimate
 from odedm.report.summary import ACC_LAST, Table
 from odedm.report.wording import measured, number
@@ -30,7 +31,9 @@ def difference_plot(table: Table) -> list[Panel]:
     alt = f"Paired differences in the final accuracy. {'; '.join(told)}"
     rows = [(label, seed, value) for label, pair in pairs.items() for seed, value in pair.by_seed.items()]
     columns = ["runs", "seed", "change_in_acc_last"]
-    return [panel("", row_frame(pairs, 50), alt, partial(_draw_differences, pairs=pairs), columns, rows)]
+    against = "with the memory minus without" if table.baseline is None else f"minus {printable(table.against, 40)}"
+    paint = partial(_draw_differences, pairs=pairs, axis=f"points of final accuracy, {against}")
+    return [panel("", row_frame(pairs, 50), alt, paint, columns, rows)]
 
 
 def ablation_bars(groups: Sequence[Group]) -> list[Panel]:
@@ -70,7 +73,7 @@ def _variant(group: Group) -> str:
     return printable(" · ".join(share if part == f"k={k}" else part for part in group.member.split(" · ")), 108)
 
 
-def _draw_differences(axes: Axes, *, pairs: dict[str, Paired]) -> None:
+def _draw_differences(axes: Axes, *, pairs: dict[str, Paired], axis: str) -> None:
     ends = [0.0]
     for place, (label, pair) in enumerate(pairs.items()):
         mean, seeds = pair.estimate.mean, list(pair.by_seed.values())
@@ -84,7 +87,7 @@ def _draw_differences(axes: Axes, *, pairs: dict[str, Paired]) -> None:
     axes.axvline(0.0, color=style.INK, linewidth=1.0, zorder=1.5)
     axes.set(xlim=(min(ends) - room, max(ends) + room), ylim=(len(pairs) - 0.5, -0.7), yticks=[])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:+g}".replace("-", "−") if value else "0")
-    finish(axes, grid="x", xlabel="points of final accuracy, with the memory minus without")
+    finish(axes, grid="x", xlabel=axis)
 
 
 def _draw_variants(axes: Axes, *, bars: Sequence[tuple[str, Group, Estimate]]) -> None:

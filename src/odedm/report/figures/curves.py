@@ -13,7 +13,8 @@ import numpy as np
 from odedm.core.text import printable
 from odedm.report.figures import style
 from odedm.report.figures.style import Axes, Frame, Paint, Panel, finish, panel, task_ticks, titled
-from odedm.report.groups import Group, alike, belongs_to_memory
+from odedm.report.groups import Group, alike
+from odedm.report.labels import belongs_to_memory
 from odedm.report.statistics import Estimate, estimate
 from odedm.report.wording import number
 

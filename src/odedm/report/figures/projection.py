@@ -12,7 +12,8 @@ import numpy as np
 from odedm.core.errors import UsageError
 from odedm.core.text import printable
 from odedm.report.figures.style import CARD, INK, PLAIN, SERIES, WIDTH, Array, Axes, Frame, Panel, panel
-from odedm.report.groups import Group, alike, belongs_to_memory, by_distance
+from odedm.report.groups import Group, alike, by_distance
+from odedm.report.labels import belongs_to_memory
 from odedm.report.saved_columns import first_evidence
 from odedm.report.wording import number
 from odedm.results.folder import FEATURES

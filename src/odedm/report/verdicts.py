@@ -1,0 +1,160 @@
+"""What is said under a table: each change in a sentence, what could not be compared and why, what to doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from odedm.core.plain_data import changed
+from odedm.report.groups import Group
+from odedm.report.labels import belongs_to_memory, setting_phrase
+from odedm.report.statistics import FEWEST, smallest_p
+from odedm.report.summary import ACC_LAST, TOLD, Metric, Row, Table, other_problem
+from odedm.report.wording import between, number, probability
+
+ALARM = 0.05
+"""The corrected p above which a change among many comparisons may well be chance."""
+MOST_NAMED = 4
+"""Settings that a sentence lists."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What changed, and why that may be nothing; an empty `doubt` means that the seeds can tell it from chance."""
+
+    change: str
+    doubt: str
+    tone: str
+    """What to mark it with: up, down or open."""
+
+    def __str__(self) -> str:
+        return f"{self.change}: {self.doubt}." if self.doubt else f"{self.change}."
+
+
+def verdicts(table: Table) -> list[str]:
+    """All there is to say under the table; a doubt that several changes share is said once, above them."""
+    found = [verdict(table, row, metric) for row in table.compared for metric in TOLD]
+    said = [str(each) for each in found if not _shared(each, found)]
+    for doubt in dict.fromkeys(each.doubt for each in found if _shared(each, found)):
+        own = [each.change for each in found if each.doubt == doubt]
+        said += [f"{doubt[:1].upper()}{doubt[1:]} ({len(own)} changes):", *(f"  {change}." for change in own)]
+    return [*said, *gaps(table), *doubts(table)]
+
+
+def _shared(one: Verdict, found: Sequence[Verdict]) -> bool:
+    return bool(one.doubt) and sum(each.doubt == one.doubt for each in found) > 1
+
+
+def verdict(table: Table, row: Row, metric: Metric) -> Verdict:
+    """One sentence on what changed; the row must have that difference."""
+    pair, group = row.differences[metric.key], row.group
+    what = f"points of ACC_{group.tasks}" if metric is ACC_LAST else "points of Task-IL accuracy"
+    mean, n = number(pair.estimate.mean, sign=True), pair.estimate.n
+    if table.baseline is None:
+        change = f"{_subject(group.member)} changed {_subject(group.family)} by {mean} {what}"
+    else:
+        change = f"{_subject(group.label)} against {_subject(table.baseline.label)}: {mean} {what}"
+    if pair.interval is None:
+        return Verdict(f"{change} on one seed", "one seed cannot tell a change from chance", "open")
+    corrected = row.corrected[metric.key]
+    chance = probability(corrected, "Holm's p" if table.tested > 1 else "p")
+    change = f"{change} {between(pair.interval)} over {n} seeds (better in {pair.better} of {n}, {chance})"
+    if n < FEWEST:
+        return Verdict(change, "too few seeds to tell a change from chance", "open")
+    if not pair.clear:
+        return Verdict(change, "not distinguishable from zero at this number of seeds", "open")
+    tone = "up" if pair.estimate.mean > 0 else "down"
+    if corrected > ALARM and smallest_p(n) < (pair.p or 0.0) <= ALARM:
+        return Verdict(change, f"among {table.tested} comparisons that may be chance", tone)
+    return Verdict(change, "", tone)
+
+
+def gaps(table: Table) -> list[str]:
+    """Why there are no differences where one would look for them, and what differs instead."""
+    apart = [
+        f"{row.group.label} and {row.partner.label} have no seed in common, so they cannot be compared by seed."
+        for row in table.rows
+        if row.partner is not None and not row.differences
+    ]
+    if table.baseline is not None:
+        others = [(row.group, other_problem(row.group, table.baseline)) for row in table.rows]
+        return apart + [
+            f"{group.label} is another problem than {table.baseline.label} (by {_listed(keys)}): not compared."
+            for group, keys in others
+            if keys
+        ]
+    if apart or table.compared:
+        return apart
+    if len(table.rows) == 1:
+        return ["Nothing to compare: there is one group alone. Run the same without or with ODEDM, on the same seeds."]
+    first, second = _nearest(table.groups)
+    return [
+        f"Nothing to compare: no two groups differ by the memory alone. {first.label} and {second.label}, the nearest, "
+        f"differ in {_differences(first, second)}. Compare them all the same with --baseline '{first.label}'."
+    ]
+
+
+def _nearest(groups: Sequence[Group]) -> tuple[Group, Group]:
+    """The two groups that differ in the fewest settings, a memory without ODEDM first."""
+    pairs = [(one, other) for place, one in enumerate(groups) for other in groups[place + 1 :]]
+    one, other = min(pairs, key=lambda pair: len(_apart(*pair)))
+    return (other, one) if other.plain and not one.plain else (one, other)
+
+
+def _apart(one: Group, other: Group) -> list[tuple[str, object, object]]:
+    """Settings that differ; where the memories are others, theirs come with them."""
+    same = one.memory == other.memory
+    found = [each for each in changed(one.settings, other.settings) if same or not belongs_to_memory(each[0])]
+    return found if same else [*found, ("memory.name", one.memory, other.memory)]
+
+
+def _differences(one: Group, other: Group) -> str:
+    """The settings that differ between two groups, with both values.
+
+    They have no partner in each other although the memories may differ: so it is the rest that matters.
+    """
+    words = [f"{key} ({_value(key, one)} and {_value(key, other)})" for key, _, _ in _apart(one, other)]
+    return _listed(words)
+
+
+def _value(key: str, group: Group) -> str:
+    if group.settings.get(key) is None:
+        return "none"
+    return setting_phrase(key, group.settings[key]).rpartition("=")[2]
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = f" and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
+    return ", ".join(words[:MOST_NAMED]) + more
+
+
+def doubts(table: Table) -> list[str]:
+    """What the fewest seeds of a comparison, above one, can show at best; nothing where they can show enough.
+
+    p counts choices of signs, so n seeds that all agree still give 2 / 2^n, and Holm multiplies that.
+    """
+    seeds = [row.differences[ACC_LAST.key].estimate.n for row in table.compared]
+    fewest = min((n for n in seeds if n > 1), default=None)
+    if fewest is None:
+        return []
+    said, least, most = [], smallest_p(fewest), max(seeds)
+    if least > ALARM:
+        said.append(
+            f"Where {fewest} seeds all agree, p is {probability(least, '')}, its smallest value at that number: "
+            f"chance alone does that {number(100 * least, 0)} times in 100. From 6 seeds on p can fall below {ALARM}."
+        )
+    floor = min(1.0, table.tested * smallest_p(most))
+    if floor > ALARM and table.tested > 1:
+        words = f"With {most} seeds and {table.tested} comparisons Holm's p cannot fall below {probability(floor, '')}"
+        said.append(f"{words}, however large the changes: the intervals say more.")
+    return said
+
+
+def _subject(label: str) -> str:
+    """A label inside a sentence.
+
+    >>> _subject("DER++ · λ=200 · k=3"), _subject("ODEDM")
+    ('DER++ (λ=200, k=3)', 'ODEDM')
+    """
+    name, *details = label.split(" · ")
+    return f"{name} ({', '.join(details)})" if details else name

@@ -1,0 +1,146 @@
+"""Labels that cannot mislead, and comparisons of anything with anything."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from commands import odedm
+from report_runs import Fabricate, groups_of, table_of
+from rich.console import Console
+
+from odedm import Experiment, Native, UsageError
+from odedm.execute.job import Job
+from odedm.report.load import load
+from odedm.report.model import model
+from odedm.report.page import render
+from odedm.report.summary import Table, summarise
+from odedm.report.tables import escape, to_csv, to_latex, to_markdown
+from odedm.report.terminal import print_table
+from odedm.report.verdicts import verdicts
+
+
+def beta(value: float) -> dict[str, object]:
+    return {"options": {"lr": 0.03, "beta": value}}
+
+
+def labels(*folders: Path) -> list[str]:
+    return [group.label for group in groups_of(*folders)]
+
+
+def test_what_differs_is_said_even_where_something_else_tells_the_rows_apart(fabricate: Fabricate) -> None:
+    assert labels(fabricate(memory="reservoir", over=beta(0.5)), fabricate(over=beta(1.5))) == [
+        "DER++ · reservoir · β=0.5",
+        "DER++ · ODEDM · β=1.5",
+    ]
+    one, other = {"k": 3, "gamma": 1.0}, {"k": 6, "gamma": 0.5}
+    assert labels(fabricate(root="b", knobs=one), fabricate(root="b", knobs=other)) == [
+        "DER++ · ODEDM · k=3 · γ=1.0",
+        "DER++ · ODEDM · k=6 · γ=0.5",
+    ]
+    assert labels(fabricate(root="c", over={"batch": 8}), fabricate(memory="reservoir", root="c")) == [
+        "DER++ · reservoir · batch=32",
+        "DER++ · ODEDM · batch=8",
+    ]
+
+
+def test_what_comes_with_a_method_a_memory_or_the_data_is_no_difference(fabricate: Fabricate) -> None:
+    assert labels(
+        fabricate("er", "reservoir", over={"options": {"lr": 0.1}}),
+        fabricate("derpp", "reservoir", over=beta(0.5)),
+        fabricate("icarl", "native", knobs={"policy": "herded"}, over={"options": {"lr": 0.2}}),
+    ) == ["ER · reservoir", "DER++ · reservoir", "iCaRL · herded"]
+    assert labels(fabricate(root="d"), fabricate(root="d", over={"data": "digits", "net": "mlp"})) == [
+        "DER++ · ODEDM · digits",
+        "DER++ · ODEDM · fashion-mini",
+    ]
+
+
+def test_no_two_labels_are_alike_however_long_the_values(fabricate: Fabricate) -> None:
+    found = labels(*(fabricate(over={"net_options": {"way": "x" * 60 + end}}) for end in "ab"))
+    assert len(set(found)) == 2
+
+
+def test_a_policy_of_ones_own_has_its_name_everywhere(fabricate: Fabricate) -> None:
+    folder = fabricate("er", "native", knobs={"policy": "mine"})
+    table = table_of(folder)
+    for text in (to_markdown(table), to_latex(table)):
+        assert "mine" in text
+        assert "native" not in text
+    assert next(csv.DictReader(io.StringIO(to_csv(table))))["memory"] == "mine"
+    assert "er with mine on" in odedm("show", folder)
+    plan = Experiment(Native(20, policy="task-quota"), method="er")
+    assert Job("key", plan, folder).title == "er · task-quota · λ=20 · seed 0"
+
+
+def test_every_form_has_the_same_labels_and_csv_every_setting(fabricate: Fabricate) -> None:
+    table = table_of(fabricate(memory="reservoir", over=beta(0.5)), fabricate(over=beta(1.5)))
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    print_table(table, console)
+    for line in model(table).lines:
+        assert line.label in console.file.getvalue()  # type: ignore[attr-defined]
+        assert line.label in to_markdown(table)
+        assert line.label in render(table)
+        assert escape(line.label) in to_latex(table)
+    plain, dual = csv.DictReader(io.StringIO(to_csv(table)))
+    assert (plain["label"], plain["options.beta"], dual["options.beta"]) == (table.groups[0].label, "0.5", "1.5")
+    assert [plain[f"memory.{name}"] for name in ("k", "dac", "mixup")] == ["", "", ""]
+    assert [dual[f"memory.{name}"] for name in ("k", "dac", "mixup")] == ["3", "[3, 4]", "false"]
+    assert (dual["batch"], dual["net"]) == ("32", "cnn")
+
+
+def two_rates(fabricate: Fabricate, seeds: int = 6) -> list[Path]:
+    """DER++ with two β on so many seeds, without ODEDM, and ER."""
+    found = [fabricate("er", "reservoir", seed=seed, acc=30.0, saved=None) for seed in range(seeds)]
+    for value, acc in ((0.5, 40.0), (1.5, 44.0)):
+        found += [
+            fabricate(memory="reservoir", over=beta(value), seed=seed, acc=acc, saved=None) for seed in range(seeds)
+        ]
+    return found
+
+
+def against(name: str, *folders: Path) -> Table:
+    return summarise(load(folders), name)
+
+
+def test_anything_is_compared_with_anything_by_seed(fabricate: Fabricate, tmp_path: Path) -> None:
+    table = against("DER++ · reservoir · β=0.5", *two_rates(fabricate))
+    assert {row.group.label: row.differences["acc_last"].estimate.mean for row in table.compared} == {
+        "ER · reservoir": -10.0,
+        "DER++ · reservoir · β=1.5": 4.0,
+    }
+    assert any(
+        said.startswith(
+            "DER++ (reservoir, β=1.5) against DER++ (reservoir, β=0.5): +4.0 points of ACC_5 [4.0, 4.0] over 6 seeds"
+        )
+        for said in verdicts(table)
+    )
+    page = render(table)
+    assert "minus DER++ · reservoir · β=0.5" in page
+    assert "with the memory minus" not in page
+    assert r"change against DER++ $\cdot$ reservoir $\cdot$ $\beta$=0.5" in to_latex(table)
+    said = odedm("report", tmp_path / "runs", "--baseline", "β=0.5", "--markdown", "--out", tmp_path / "x.html")
+    assert "+4.0 [4.0, 4.0]" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("reservoir", "fits 3 groups; name one by more of its words: 'ER"), ("GDumb", "No group .* There are: 'ER · res")],
+)
+def test_a_baseline_that_is_none_or_several_is_a_sentence(fabricate: Fabricate, name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        against(name, *two_rates(fabricate, 1))
+
+
+def test_another_problem_is_not_compared(fabricate: Fabricate) -> None:
+    table = against("standard", fabricate(), fabricate(acc=60.0, over={"setting": "imbalanced"}))
+    assert table.compared == []
+    assert "is another problem than DER++ · ODEDM · standard (by setting): not compared." in verdicts(table)[0]
+
+
+def test_where_nothing_can_be_paired_it_says_what_differs(fabricate: Fabricate) -> None:
+    (said,) = verdicts(table_of(fabricate(memory="reservoir", over=beta(0.5)), fabricate(over=beta(1.5))))
+    assert "differ in options.beta (0.5 and 1.5), memory.name (reservoir and odedm)" in said
+    assert "--baseline 'DER++ · reservoir · β=0.5'" in said
