@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from commands import odedm
 from report_runs import Fabricate, groups_of, table_of
 
 from odedm.core.errors import UsageError
@@ -305,15 +306,43 @@ def test_no_global_state_is_left_behind(fabricate: Fabricate, tmp_path: Path) ->
     assert dict(matplotlib.rcParams) == before
 
 
-def test_missing_matplotlib_names_the_extra(
+def test_without_matplotlib_there_is_a_page_without_figures_and_it_is_said_first(
     fabricate: Fabricate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = fabricate()
+    folders = [fabricate(), fabricate(memory="reservoir", acc=40.0)]
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"pip install 'odedm\[plot\]'"):
-        page.save_page(*gather([folder]), tmp_path / "report.html")
-    assert not (tmp_path / "report.html").exists()
-    assert to_markdown(table_of(folder))
+    said = odedm("report", *folders, "--out", tmp_path / "report.html")
+    assert said.index("pip install 'odedm[plot]'") < said.index("DER++ · ODEDM") < said.index("Report: ")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "This page has no figures" in text
+    assert "<svg" not in text
+    assert "DER++ · ODEDM" in text
+    said = odedm("report", *folders, "--figures", tmp_path / "figures", "--out", tmp_path / "other.html", code=2)
+    assert "Figures need matplotlib" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "report.html"}, "nothing else was written"
+
+
+@pytest.mark.parametrize("form", ["--csv", "--latex", "--markdown"])
+def test_only_what_was_asked_for_is_written(
+    fabricate: Fabricate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    fabricate()
+    monkeypatch.chdir(tmp_path)
+    said = odedm("report", "runs", form)
+    assert "ODEDM" in said
+    assert "Report:" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_a_page_is_written_over_a_page_and_nothing_else(fabricate: Fabricate, tmp_path: Path) -> None:
+    folder, mine = fabricate(saved=None), tmp_path / "mine.html"
+    mine.write_text("<p>my own</p>")
+    said = odedm("report", folder, "--out", mine, code=2)
+    assert "no report that odedm made" in said
+    assert mine.read_text() == "<p>my own</p>"
+    mine.unlink()
+    for _ in range(2):
+        odedm("report", folder, "--out", mine)
 
 
 def test_a_folder_is_not_a_file_to_write(fabricate: Fabricate, tmp_path: Path) -> None:

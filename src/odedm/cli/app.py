@@ -14,6 +14,7 @@ from odedm.cli import console
 from odedm.cli.console import out, tell
 from odedm.cli.data_command import app as data_app
 from odedm.cli.generated_options import opt
+from odedm.cli.help_page import CommandApp
 from odedm.cli.packed_command import app as results_app
 from odedm.cli.results_command import diff, report, show, verify
 from odedm.cli.run_command import demo, resume, run
@@ -25,12 +26,8 @@ from odedm.core.version import __version__
 from odedm.execute.engine import ENGINES
 from odedm.study.paper_studies import READY
 
-app = typer.Typer(
-    name="odedm",
-    help="Online continual learning with a bounded memory: rehearsal methods with and without ODEDM.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+app = CommandApp(
+    name="odedm", help="Online continual learning with a bounded memory: rehearsal methods with and without ODEDM."
 )
 for command in (demo, run, resume, report, show, verify, diff, study, tune):
     app.command()(command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, TaskID, TimeElapsedColumn
 
-from odedm.cli.console import bars, err
+from odedm.cli.console import bars, err, say
 from odedm.core.text import printable
 from odedm.execute.eta import in_words
 from odedm.execute.job import Job
@@ -50,6 +50,15 @@ class Best:
         own = self.scores[mark]
         seeds = f"{len(own)} seed{'s' if len(own) > 1 else ''}"
         return f"best so far {self.titles[mark]}: ACC {sum(own) / len(own):.1f} % ({seeds})"
+
+
+def say_if_pointless(jobs: Iterable[Job]) -> None:
+    """Say where ODEDM has nothing to do, for its numbers would look like a finding."""
+    if any(job.experiment.tasks == 1 and job.experiment.memory.name == "odedm" and not job.is_trial for job in jobs):
+        say(
+            "Note: with one task nothing is ever consolidated, so ODEDM has no long-term row (k = 0) and is its "
+            "short-term policy alone. Give --tasks 2 or more to try it."
+        )
 
 
 @contextmanager

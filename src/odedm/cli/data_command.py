@@ -16,6 +16,7 @@ from rich.text import Text
 from odedm.cli import console
 from odedm.cli.console import bars, err, out, tell, tell_json
 from odedm.cli.generated_options import AsJson, opt
+from odedm.cli.help_page import CommandApp
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import own_folder
 from odedm.core.registry import DATASETS
@@ -24,14 +25,7 @@ if TYPE_CHECKING:
     from odedm.data.cache import Manifest
     from odedm.data.image_workers import Watch
 
-app = typer.Typer(
-    name="data",
-    help="Data sets: get, import, check and show them.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
+app = CommandApp(name="data", help="Data sets: get, import, check and show them.", add_completion=False)
 
 
 Name = Annotated[str, typer.Argument(help="The data set's name.")]

@@ -10,17 +10,15 @@ import typer
 from odedm.cli import console
 from odedm.cli.console import out, say
 from odedm.cli.generated_options import opt
+from odedm.cli.help_page import CommandApp
 
 if TYPE_CHECKING:
     from odedm.results.folder import FinishedRun
 
-app = typer.Typer(
+app = CommandApp(
     name="results",
     help="Packed results: many runs in one file, to carry a study from machine to machine.",
-    no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
 )
 guarded = console.guarded("Nothing was changed.")
 

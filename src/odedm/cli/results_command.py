@@ -30,7 +30,10 @@ Run = Annotated[Path, typer.Argument(help="A run's folder.")]
 @guarded
 def report(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
-    out_file: Annotated[Path, opt("The page to write.", None, "--out")] = Path("report.html"),
+    out_file: Annotated[
+        Path | None,
+        opt("The page to write.", None, "--out", default="report.html; none with --markdown, --csv, --latex"),
+    ] = None,
     markdown: Annotated[bool, opt("Print the table as Markdown.", None, "--markdown")] = False,
     csv: Annotated[bool, opt("Print the table as CSV.", None, "--csv")] = False,
     latex: Annotated[bool, opt("Print the table as LaTeX (booktabs).", None, "--latex")] = False,
@@ -46,13 +49,19 @@ def report(
     forms = [name for name, wished in (("markdown", markdown), ("csv", csv), ("latex", latex)) if wished]
     if len(forms) > 1:
         raise UsageError(f"{' and '.join(f'--{name}' for name in forms)} exclude each other; give one.")
-    writable_folder(out_file.parent)
-    if out_file.is_dir():
-        raise UsageError(f"'{out_file}' is a folder; --out takes the page's file name, e.g. report.html.")
+    from odedm.report.figures.style import NEEDED, can_draw
     from odedm.report.load import gather
+    from odedm.report.page import check_page
 
+    page = out_file or (None if forms else Path("report.html"))
+    if figures is not None and not can_draw():
+        raise UsageError(NEEDED)
+    if page is not None:
+        writable_folder(page.parent)
+        check_page(page)
+        say_if_no_figures()
     table, timed = gather(paths, baseline)
-    tell_report(table, timed, out_file, forms[0] if forms else "rich")
+    tell_report(table, timed, page, forms[0] if forms else "rich")
     if figures is not None:
         from odedm.report.figures.all_figures import report_figures, save_figures
 
@@ -60,10 +69,18 @@ def report(
         say(f"Figures: {len(written)} files in {figures}")
 
 
+def say_if_no_figures() -> None:
+    """Say before any time is spent that pages will have no pictures, where matplotlib is missing."""
+    from odedm.report.figures.style import can_draw
+
+    if not can_draw():
+        say("Note: matplotlib is not installed, so the page will have no figures: pip install 'odedm[plot]'.")
+
+
 def tell_report(
-    table: Summary, timed: Sequence[Measured], page: Path, form: str = "rich", *, most: int | None = None
+    table: Summary, timed: Sequence[Measured], page: Path | None, form: str = "rich", *, most: int | None = None
 ) -> None:
-    """Print the table of runs, with up to `most` sentences about it, and what was timed; write the page."""
+    """Print the table of runs, with up to `most` sentences about it, and what was timed; write the page, if any."""
     from odedm.report.figures.timings import runtime_sentences
     from odedm.report.page import save_page
     from odedm.report.terminal import print_table
@@ -72,8 +89,9 @@ def tell_report(
         print_table(table, out, form, most=most)
     for sentence in runtime_sentences(timed) if form == "rich" else ():
         tell(sentence)
-    save_page(table, timed, page)
-    say(f"Report: {page}")
+    if page is not None:
+        save_page(table, timed, page)
+        say(f"Report: {page}")
 
 
 @guarded

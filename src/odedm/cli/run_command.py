@@ -11,7 +11,7 @@ import typer
 
 from odedm.checkpoint.schedule import Schedule
 from odedm.cli import console
-from odedm.cli.board import Listen, watched
+from odedm.cli.board import Listen, say_if_pointless, watched
 from odedm.cli.console import out, say, tell, tell_json
 from odedm.cli.data_command import import_if_path
 from odedm.cli.generated_options import Checkpoints, Events, Given, Logs, experiment_from, opt, with_settings
@@ -103,11 +103,14 @@ def demo(
     fresh: Annotated[bool, opt("Train again what is finished, from the start.", None, "--fresh")] = False,
 ) -> None:
     """DER and DER++ with and without ODEDM on embedded images: a table and a report in minutes."""
-    from odedm.cli.results_command import tell_report
+    from odedm.cli.results_command import say_if_no_figures, tell_report
     from odedm.recipes.demo import demo as recipe
     from odedm.report.load import gather
+    from odedm.report.page import check_page
 
     writable_folder(out_folder)
+    check_page(out_folder / "report.html")
+    say_if_no_figures()
     planned = plan_jobs(recipe(seeds), below(out_folder), options=RunOptions(overwrite=fresh, fresh=fresh))
     rows = planned.jobs[0].experiment.memory.capacity
     say(f"{len(planned.jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
@@ -127,6 +130,7 @@ def launch(
 
     That a folder is taken or closed is found out before the first minute is spent.
     """
+    say_if_pointless(planned.jobs)
     done = _finished(planned)
     todo = [job for job in planned.jobs if job.key not in done]
     for job in todo:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odedm.cli import console
-from odedm.cli.board import watched
+from odedm.cli.board import say_if_pointless, watched
 from odedm.cli.console import SOME_FAILED, err, say, tell
 from odedm.cli.generated_options import Events, Given, Logs, opt, with_settings
-from odedm.cli.results_command import tell_report
+from odedm.cli.results_command import say_if_no_figures, tell_report
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
 from odedm.execute.engine import Placement, lanes_here
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from odedm.study.session import StudyStatus
     from odedm.study.study import Study
 
+PAGE = "report.html"
 MOST_SAID = 8
 """Sentences under the table; a large study has hundreds, and the page holds them all."""
 PLACE = ("device", "threads")
@@ -77,6 +78,8 @@ def study(
     tensorboard: Logs = None,
 ) -> None:
     """Run many experiments, each once, and report on them. Stop it and start it again as you like."""
+    from odedm.report.page import check_page
+
     plan = chosen(what, data, seeds, only or [], select_on)
     choose("policy of --reuse", reuse, REUSE)
     seconds = None if budget is None else parse_time(budget)
@@ -88,7 +91,10 @@ def study(
     if dry_run:
         _say_plan(session.status(plan, planned), session)
         return
+    say_if_pointless(planned.jobs)
+    say_if_no_figures()
     ledger.check(plan)
+    check_page(ledger.folder / PAGE)
     session.status(plan, planned)  # what cannot be run is refused before anything is written
     writable_folder(ledger.folder)
     with ledger.held():
@@ -215,7 +221,7 @@ def _report(status: StudyStatus, folder: Path) -> None:
     table = summarise(with_scores(done, study)) if done else Table(())
     for name, form in {"md": to_markdown, "csv": to_csv, "tex": to_latex}.items() if done else ():
         write_text(folder / f"table.{name}", form(table))
-    tell_report(table, timed, folder / "report.html", most=MOST_SAID)
+    tell_report(table, timed, folder / PAGE, most=MOST_SAID)
 
 
 def _conclude(status: StudyStatus, summary: Summary, trouble: str, *, retry: bool) -> None:

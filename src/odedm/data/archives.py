@@ -24,6 +24,13 @@ DEPTH = 32
 UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
 JUNK = ("__macosx", "thumbs.db", "desktop.ini")
 
+READ = (
+    "Data are read from a folder of pictures (train/<class>/*, test/<class>/*), such a folder as tar, tar.gz or zip, "
+    "official CIFAR, Tiny-ImageNet and ImageNet-R archives, arrays x and y in one .npz or as x.npy and y.npy, and data "
+    "sets saved by Hugging Face. Turn a table of text into arrays: numpy.savez('mine.npz', x=rows, y=labels)."
+)
+"""What can be given as data, for whoever gave something else."""
+
 
 @dataclass(frozen=True)
 class ArchiveLimits:
@@ -303,5 +310,5 @@ def open_tree(path: Path, limits: ArchiveLimits | None = None) -> Tree:
     page = " It looks like a web page: the download went wrong." if start.lstrip()[:1] == b"<" else ""
     raise UsageError(
         f"'{path}' is not an archive this reads (tar, tar.gz, zip), whatever its name says: it starts with "
-        f"{start[:8]!r}.{page}"
+        f"{start[:8]!r}.{page} {READ}"
     )

@@ -175,6 +175,7 @@ def _border_bytes(plan: Experiment, data: Dataset, net: Footprint) -> int:
         return 0
     tasks = plan.tasks or data.tasks
     of_class = int(data.label.bincount(minlength=data.classes).max())
+    of_class = min(of_class, plan.limit or of_class)
     if isinstance(memory.candidates, int):
         of_class = min(of_class, memory.candidates)
     wide = data.image[0].numel() if memory.space == "pixels" else net.features

@@ -77,9 +77,11 @@ def plan_jobs(
 
 def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Job:
     """The job of a prepared run whose result goes to a folder."""
+    from odedm.stream.corruption import first_rows  # needs torch
+
     plan, checksum = run.experiment, run.data.checksum
-    key = content_key(plan.describe(), checksum)
-    return Job(key, plan, folder, options or RunOptions(), checksum=checksum, rows=len(run.data.label))
+    key, rows = content_key(plan.describe(), checksum), len(first_rows(run.data.label, plan.limit))
+    return Job(key, plan, folder, options or RunOptions(), checksum=checksum, rows=rows)
 
 
 def _prepared(plan: Experiment, data: Dataset, *, several: bool, elsewhere: bool) -> Prepared:

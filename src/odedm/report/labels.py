@@ -14,7 +14,7 @@ from odedm.report.wording import canonical
 Settings = dict[str, Any]
 """A configuration without the seed, flat: {"method": "der", "options.lr": 0.03, …}."""
 
-FIRST = ("data", "setting", "memory.capacity", "tasks", "blur", "noise")
+FIRST = ("data", "setting", "memory.capacity", "tasks", "limit", "blur", "noise")
 OF_MEMORY = ("replay", "k", "rho", "dac", "distance", "space", "candidates", "rows_per_prototype", "mixup", "gamma")
 ORDER = (*FIRST, *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
 """How settings follow each other in a name; the others come behind, by their names."""

@@ -170,13 +170,14 @@ def _cells(row: Row, kind: Kind = "runs") -> dict[str, Cell]:
 def beside(group: Group, metric: Metric, *, best: bool = False) -> Published | None:
     """The paper's number for a group's configuration, None where the paper has none or varies something else.
 
-    It gives none for mixup, without DAC, for blurred tasks and for wrong labels.
+    It gives none for mixup, without DAC, for a few rows a class, for blurred tasks and for wrong labels.
     """
     own = group.settings
     odedm, capacity = group.memory == "odedm", own.get("memory.capacity")
     dac, k, rho = own.get("memory.dac", ()), own.get("memory.k"), own.get("memory.rho")
     varied = odedm and (own.get("memory.mixup") or dac is None or not own.get("memory.k", 1))
-    if varied or own.get("blur") or own.get("noise") or metric not in COMPARED or not isinstance(capacity, int):
+    varied = varied or any(own.get(name) for name in ("limit", "blur", "noise"))
+    if varied or metric not in COMPARED or not isinstance(capacity, int):
         return None
     return published(
         metric.key,

@@ -21,6 +21,7 @@ from odedm.report.figures.all_figures import report_figures
 from odedm.report.figures.captions import captions
 from odedm.report.figures.matrices import colour_bar
 from odedm.report.figures.selection_ranks import story_source
+from odedm.report.figures.style import can_draw
 from odedm.report.figures.timings import runtime_sentences
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
@@ -34,14 +35,15 @@ from odedm.study.dac_timing_plan import Measured
 
 SHOWN = 6
 """How many comparisons stand at the top; the others are folded."""
+OURS, MOST_FOOT = b"<footer>Made by odedm", 1 << 16
+"""What the end of a page of ours has, and how many bytes that end has at most."""
 DRAWN = 32
 """How many groups have pictures of their own; with more a page becomes too heavy to send around."""
 
 
 def save_page(table: Table, timed: Sequence[Measured], out: Path) -> Path:
     """Write the report on runs and timings to the file `out`, whole or not at all."""
-    if out.is_dir():
-        raise UsageError(f"'{out}' is a folder. Give the file to write, e.g. {out / 'report.html'}.")
+    check_page(out)
     text = render(table, timed)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -49,6 +51,16 @@ def save_page(table: Table, timed: Sequence[Measured], out: Path) -> Path:
     except OSError as error:
         raise UsageError(f"Cannot write the report '{out}': {error.strerror or error}.") from error
     return out
+
+
+def check_page(out: Path) -> None:
+    """Refuse to write a page over anything but a page of ours."""
+    if out.is_dir():
+        raise UsageError(f"'{out}' is a folder; --out takes the page's file name, e.g. {out / 'report.html'}.")
+    if out.exists() and not (out.is_file() and OURS in out.read_bytes()[-MOST_FOOT:]):
+        raise UsageError(
+            f"'{out}' is there and is no report that odedm made: it is not written over. Give another --out."
+        )
 
 
 def render(table: Table, timed: Sequence[Measured] = ()) -> str:
@@ -61,6 +73,7 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
     script = here.joinpath("tables.js").read_text(encoding="utf-8")
     groups, runs = table.groups, [run for group in table.groups for run in group.runs]
     lead, folded, shared = _findings(table)
+    drawable = can_draw()
     several_seeds, places = len(runs) > len(groups), [_timed(each) for each in timed]
     machines = sorted({printable(run.result.provenance.get("device", "unknown")) for run in runs})
     return page.render(
@@ -79,9 +92,10 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
         model=model(table),
         metrics=METRICS,
         files={"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
-        figures=report_figures(table, DRAWN, timed),
+        figures=report_figures(table, DRAWN, timed) if drawable else {"differences": [], "runtime": []},
+        drawable=drawable,
         drawn=DRAWN,
-        colour_bar=colour_bar(),
+        colour_bar=colour_bar() if drawable else "",
         captions=captions(
             against=table.against,
             several_seeds=several_seeds,

@@ -19,7 +19,7 @@ FIGURES = {
     "forgetting": "forgetting",
     "backward_transfer": "backward transfer",
 }
-STREAM = ("tasks", "setting", "factor", "blur", "noise")
+STREAM = ("tasks", "setting", "factor", "limit", "blur", "noise")
 """What makes the stream: with another one the same task is another problem."""
 IDLE = ("seed", "threads", "device", "capture", "class_order")
 """Fields that are spoken of elsewhere, or change nothing that is measured."""

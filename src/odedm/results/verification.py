@@ -281,7 +281,9 @@ def _against_data(result: Result, rows: Columns) -> str:
     if plan["noise"]:
         true, label = true // _per_task(result), label // _per_task(result)
     demand(np.array_equal(true, label), "a row has a label that is not its class")
-    counts = np.bincount(arrival[data.test_label.numpy()] // _per_task(result), minlength=plan["tasks"])
+    tested = np.bincount(arrival[data.test_label.numpy()], minlength=len(names))
+    tested = tested if plan["limit"] is None else tested.clip(max=plan["limit"])
+    counts = tested.reshape(plan["tasks"], -1).sum(axis=1)
     for row in (*result.class_il, *result.task_il):
         for j, accuracy in enumerate(row):
             right = accuracy * counts[j] / 100

@@ -50,6 +50,17 @@ def keep(label: Tensor, setting: str, factor: float, classes: int) -> Tensor:
     return torch.ones_like(label, dtype=torch.bool)
 
 
+def first_rows(label: Tensor, limit: int | None) -> Tensor:
+    """The rows [m] that are left where each class has its first `limit` rows alone; all without a limit.
+
+    >>> first_rows(torch.tensor([0, 1, 0, 0, 1]), 1).tolist(), first_rows(torch.tensor([0, 1, 0]), None).tolist()
+    ([0, 1], [0, 1, 2])
+    """
+    if limit is None:
+        return torch.arange(len(label))
+    return (rank_within(label) < limit).nonzero().flatten()
+
+
 def blurred(label: Tensor, share: float, *, tasks: int, per_task: int, rng: torch.Generator) -> Tensor:
     """Task numbers [n]: where each row arrives, a share of every class in another task than its own, drawn uniformly.
 

@@ -12,7 +12,7 @@ from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
 from odedm.stream.augment import Transform
-from odedm.stream.corruption import blurred, check_shares, keep, mislabelled
+from odedm.stream.corruption import blurred, check_shares, first_rows, keep, mislabelled
 from odedm.stream.dataset import Dataset, check_split
 
 
@@ -54,18 +54,20 @@ def split(
     tasks: int | None = None,
     setting: str = "standard",
     factor: float = 10.0,
+    limit: int | None = None,
     blur: float = 0.0,
     noise: float = 0.0,
     class_order: str = "natural",
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Stream:
-    """Cut a data set into tasks of equally many classes; test rows stay as they are.
+    """Cut a data set into tasks of equally many classes; but for a limit, test rows stay as they are.
 
     Args:
         data: the data set.
         tasks: how many tasks, a divisor of the number of classes; the data set's own unless given.
         setting: which training rows take part, a name in `odedm list settings`; `factor` is the long tail's.
+        limit: so many training and test rows of each class, the first ones, before anything else; all unless given.
         blur: the share of every class that arrives in other tasks than its own, at least 0 and below 1.
         noise: the share of every class that has the label of another class of its task, at least 0 and below 1.
         class_order: "natural", by label, or "seed".
@@ -92,8 +94,9 @@ def split(
     per_task = data.classes // number
     order = arrival(data.classes, class_order, seed)
     rank = order.argsort()  # new label of each old one
-    kept = keep(data.label, setting, factor, data.classes).nonzero().flatten()
-    true, test_label = rank[data.label[kept]], rank[data.test_label]
+    kept, tested = first_rows(data.label, limit), first_rows(data.test_label, limit)
+    kept = kept[keep(data.label[kept], setting, factor, data.classes)]
+    true, test_label = rank[data.label[kept]], rank[data.test_label[tested]]
     task = blurred(true, blur, tasks=number, per_task=per_task, rng=generator(seed, "blurry borders"))
     label = mislabelled(true, noise, per_task=per_task, rng=generator(seed, "label noise"))
     shuffle = generator(seed, "order")
@@ -104,7 +107,7 @@ def split(
         own = own[torch.randperm(len(own), generator=shuffle)]
         held = (test_label // per_task == index).nonzero().flatten()
         parts.append(Task(index, number, classes, _rows(data.image, label[own], kept[own], index, device)))
-        tests.append(_rows(data.test_image, test_label[held], held, index, device))
+        tests.append(_rows(data.test_image, test_label[held], tested[held], index, device))
     names = tuple(data.class_names[each] for each in order.tolist())
     return Stream(tuple(parts), tuple(tests), names, data.transform.to(device))
 

@@ -41,7 +41,7 @@ class Experiment:
         memory: a `Reservoir`, `Native` or `ODEDM`.
         method: a name in `odedm list methods`; `options` are its hyper-parameters by name.
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
-        setting, factor, blur, noise, class_order: what happens to the stream's rows, and in which order classes come.
+        setting, factor, limit, blur, noise, class_order: which rows arrive, with which labels, in which order.
         net: a name in `odedm list nets`, or "auto"; `net_options` are its options by name.
         batch: stream rows per step. `draw`: replayed rows per draw, as many as `batch` unless given.
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
@@ -61,6 +61,14 @@ class Experiment:
     tasks: int | None = described(Whole(1), None, "Number of tasks.", default_words="the data set's own", **STREAM)
     setting: str = described(OneOf("setting", SETTINGS), "standard", "Which training rows arrive.", **STREAM)
     factor: float | None = described(Number(1), None, "Imbalance of 'long-tail'.", default_words="10", **STREAM)
+    limit: int | None = described(
+        Whole(1),
+        None,
+        "Only the first N training and test rows of each class, for a first try.",
+        default_words="all",
+        introduced=None,
+        **STREAM,
+    )
     blur: float = described(Number(0), 0.0, "Share of every class that arrives in other tasks.", **STREAM)
     noise: float = described(Number(0), 0.0, "Share of every class with a wrong label of its task.", **STREAM)
     class_order: str = described(

@@ -65,7 +65,7 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     import torch
 
     from odedm.core.rng import generator
-    from odedm.stream.corruption import keep
+    from odedm.stream.corruption import first_rows, keep
     from odedm.stream.dataset import Dataset
     from odedm.stream.tasks import arrival
 
@@ -76,7 +76,9 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
         )
     order = arrival(data.classes, plan.class_order, plan.seed)
     chosen = order[: select.tasks * (data.classes // tasks)]
-    taken = keep(data.label, plan.setting, plan.factor or 1.0, data.classes)
+    first = first_rows(data.label, plan.limit)
+    taken = torch.zeros_like(data.label, dtype=torch.bool)
+    taken[first] = keep(data.label[first], plan.setting, plan.factor or 1.0, data.classes)
     rng = generator(plan.seed, "held-out rows")
     train: list[tuple[int, int]] = []
     test: list[tuple[int, int]] = []

@@ -144,6 +144,7 @@ class Run:
             tasks=plan.tasks,
             setting=plan.setting,
             factor=plan.factor or 1.0,
+            limit=plan.limit,
             blur=plan.blur,
             noise=plan.noise,
             class_order=plan.class_order,

@@ -11,6 +11,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ NAMED |= {f"p{place}": colour for place, colour in enumerate(PHASES)}
 VARIABLES = {colour: f"--{name}" for name, colour in NAMED.items()}
 COLOUR_MAP = "cividis"
 TEXT, HEADING, LINE = 11.0, 24.0, 15.0
+NEEDED = "Figures need matplotlib, which is not installed: pip install 'odedm[plot]'."
 WIDTH = 360.0
 """Of most panels: letters of ten pixels on a phone. Wider panels scroll there rather than shrink further."""
 RC: Any = {
@@ -139,6 +141,11 @@ class Panel:
     drawing: Drawing | None = field(default=None, compare=False, repr=False)
 
 
+def can_draw() -> bool:
+    """Whether matplotlib is here; without it everything but pictures can be had."""
+    return find_spec("matplotlib") is not None
+
+
 def panel(
     title: str, frame: Frame, alt: str, paint: Paint, columns: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> Panel:
@@ -169,7 +176,7 @@ def _saved(width: float, height: float, paint: Callable[[Figure], None], size: f
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UsageError("Figures need matplotlib, which is not installed: pip install 'odedm[plot]'.") from error
+        raise UsageError(NEEDED) from error
     content = io.BytesIO()
     with matplotlib.rc_context({**RC, "font.size": size, "legend.fontsize": size}), warnings.catch_warnings():
         # The browser has the glyphs that the measuring font lacks.

@@ -1,0 +1,93 @@
+"""What somebody meets on the first day: a few rows of a class, one task, a table as data, help."""
+
+import pytest
+import typer
+from commands import odedm
+
+from odedm import ODEDM, Experiment, Reservoir, Run, blobs, split, train
+from odedm.cli.app import app
+from odedm.results.comparison import compare
+from odedm.results.folder import FinishedRun
+from odedm.results.verification import verify
+from odedm.training.experiment import content_key
+from odedm.training.hold_out import Selection, held_out
+
+FEW = 7
+
+
+def test_a_limit_takes_the_first_rows_of_each_class():
+    data = blobs()
+    stream = split(data, tasks=5, limit=FEW)
+    for task, test in zip(stream.tasks, stream.tests, strict=True):
+        for rows, own in ((task.rows, data.label), (test, data.test_label)):
+            assert rows["label"].bincount()[-2:].tolist() == [FEW, FEW]
+            for label in task.classes:
+                first = (own == label).nonzero().flatten()[:FEW]
+                assert rows["index"][rows["label"] == label].sort().values.tolist() == first.tolist()
+    half = split(data, tasks=5, limit=FEW, setting="imbalanced")
+    assert half.tasks[0].rows["label"].bincount().tolist() == [FEW // 2, FEW], "a setting goes by what is left"
+    larger = split(data, tasks=5, limit=10**6)
+    assert len(larger.tasks[0].rows["label"]) == len(split(data, tasks=5).tasks[0].rows["label"])
+
+
+def test_a_run_without_a_limit_is_the_run_it_was_before_there_was_one():
+    plan = Experiment(ODEDM(20, k=1), method="er", data="blobs").describe()
+    before = {name: value for name, value in plan.items() if name != "limit"}
+    assert content_key(plan) == content_key(before)
+    assert content_key({**plan, "limit": FEW}) != content_key(plan)
+    assert Experiment.from_dict(before).limit is None
+
+
+def test_a_limited_run_is_sound_and_another_problem(tmp_path):
+    odedm("run", "--data", "blobs", "--method", "er", "--limit", FEW, "--capacity", 20, "--out", tmp_path)
+    (folder,) = (path.parent for path in tmp_path.rglob("result.json"))
+    data = next(check for check in verify(folder) if check.name == "data")
+    assert data.sound is True, data.detail
+    few = FinishedRun.load(folder).result
+    whole = train("blobs", method="er", memory=ODEDM(20), device="cpu").result
+    assert "another stream (by limit)" in compare(few, whole).verdict()
+    assert "limit must be a whole number, 1 or more" in odedm("run", "--data", "blobs", "--limit", 0, code=2)
+
+
+def test_held_out_rows_are_of_the_limited_ones():
+    plan = Experiment(Reservoir(20), method="er", data="blobs", tasks=5, limit=FEW)
+    _, part = held_out(blobs(), plan, Selection(tasks=2))
+    assert len(part.label) + len(part.test_label) == 4 * FEW
+    assert Run(plan).stream.tasks[0].rows["label"].numel() == 2 * FEW
+
+
+def test_one_task_is_said_to_leave_odedm_nothing_to_do(tmp_path):
+    words = ("run", "--data", "blobs", "--method", "er", "--limit", FEW, "--capacity", 20, "--tasks", 1)
+    assert "with one task nothing is ever consolidated" in odedm(*words, "--out", tmp_path / "dual")
+    said = odedm(*words, "--memory", "reservoir", "--out", tmp_path / "plain")
+    assert "consolidated" not in said
+
+
+def test_data_that_are_not_read_are_told_what_is(tmp_path):
+    table = tmp_path / "mine.csv"
+    table.write_text("a,b,label\n1,2,0\n")
+    said = odedm("run", "--data", table, "--out", tmp_path / "runs", code=2)
+    for words in (
+        f"'{table}'",
+        "train/<class>/*",
+        "tar.gz or zip",
+        ".npz",
+        "numpy.savez('mine.npz', x=rows, y=labels)",
+    ):
+        assert words in said
+    assert not (tmp_path / "runs").exists()
+
+
+def every_command():
+    root = typer.main.get_command(app)
+    yield ()
+    for name, command in root.commands.items():
+        yield (name,)
+        yield from ((name, each) for each in getattr(command, "commands", ()))
+
+
+@pytest.mark.parametrize("words", [*every_command()], ids=" ".join)
+def test_help_shows_switches_without_a_type(words):
+    said = odedm(*words, "--help")
+    assert "bool" not in said.lower()
+    assert "--help" in said
