@@ -4,7 +4,7 @@ import pytest
 import typer
 from commands import odedm
 
-from odedm import ODEDM, Experiment, Reservoir, Run, blobs, split, train
+from odedm import ODEDM, Experiment, Reservoir, Run, UsageError, blobs, split, train
 from odedm.cli.app import app
 from odedm.results.comparison import compare
 from odedm.results.folder import FinishedRun
@@ -26,6 +26,8 @@ def test_a_limit_takes_the_first_rows_of_each_class():
                 assert rows["index"][rows["label"] == label].sort().values.tolist() == first.tolist()
     half = split(data, tasks=5, limit=FEW, setting="imbalanced")
     assert half.tasks[0].rows["label"].bincount().tolist() == [FEW // 2, FEW], "a setting goes by what is left"
+    with pytest.raises(UsageError, match="limit must be a whole number, 1 or more"):
+        split(data, limit=0)
     larger = split(data, tasks=5, limit=10**6)
     assert len(larger.tasks[0].rows["label"]) == len(split(data, tasks=5).tasks[0].rows["label"])
 

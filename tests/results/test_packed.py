@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,12 @@ def test_a_wrong_line_is_named(ledger, change, said):
     assert f"Line 2 of '{ledger}'" in str(error.value)
 
 
+def test_settings_beyond_all_numbers_are_reported_as_they_are(ledger):
+    lines = lines_of(ledger)
+    rewrite(ledger, [changed(lines[0], lambda own: own["experiment"]["memory"].update(capacity=10**400)), *lines[1:]])
+    assert "λ=1000" in to_markdown(summarise(load([ledger])))
+
+
 def test_a_file_that_is_none_is_a_sentence(ledger, tmp_path, monkeypatch):
     whole = ledger.read_bytes()
     for content, said in (
@@ -159,6 +166,10 @@ def test_nothing_is_written_over_and_nothing_broken_is_packed(ledger, tmp_path):
     (broken / "result.json").write_text((broken / "result.json").read_text() + " ")
     said = odedm("results", "pack", broken, "--out", tmp_path / "new.jsonl.gz", code=2)
     assert f"'{broken}' is broken and is not packed" in said
+    unsealed = tmp_path / "unsealed"
+    shutil.copytree(OLD / "er-native", unsealed, ignore=shutil.ignore_patterns("checksums.json"))
+    said = odedm("results", "pack", unsealed, "--out", tmp_path / "new.jsonl.gz", code=2)
+    assert f"'{unsealed}' is unsealed and is not packed" in said
     assert not (tmp_path / "new.jsonl.gz").exists()
 
 

@@ -15,6 +15,7 @@ from odedm.core.registry import METHODS
 from odedm.report.labels import Settings, belongs_to_memory, group_names
 from odedm.report.wording import canonical
 from odedm.results.folder import FinishedRun
+from odedm.results.result import numbers
 from odedm.training.experiment import Experiment
 
 BASELINES = ("native", "reservoir")
@@ -139,7 +140,7 @@ def _place(settings: Settings) -> tuple[object, ...]:
     """Where a group stands in the table."""
     method, memory = settings["method"], settings["memory.name"]
     sizes = [settings.get(f"memory.{name}") for name in ("capacity", "k", "rho")]
-    capacity, *share = (float(size) if isinstance(size, int | float) else math.inf for size in sizes)
+    capacity, *share = (float(size) if numbers([size]) else math.inf for size in sizes)
     known = list(METHODS).index(method) if method in METHODS else len(METHODS)
     options = canonical({key: value for key, value in settings.items() if key.startswith("options.")})
     stream = settings["data"], str(settings.get("setting"))

@@ -17,7 +17,7 @@ from odedm.core.plain_data import text_fingerprint
 from odedm.core.seal import no_constant
 from odedm.results.folder import FinishedRun, find
 from odedm.results.result import Result
-from odedm.results.verification import first_fault, verify, verify_numbers
+from odedm.results.verification import UNSEALED, first_fault, is_sealed, verify, verify_numbers
 
 SUFFIX = ".jsonl.gz"
 MOST_FILE, MOST_LINE, MOST_TEXT, MOST_RUNS = 1 << 27, 1 << 22, 1 << 30, 200_000
@@ -33,9 +33,12 @@ def check_runs(paths: Sequence[Path]) -> list[FinishedRun]:
     """The finished runs at or below folders, if all are sound: packed, nobody can check their files any more."""
     found = []
     for folder in find(paths):
-        fault = first_fault(verify(folder, data=False))
+        checks = verify(folder, data=False)
+        fault = first_fault(checks)
         if fault is not None:
             raise UsageError(f"'{folder}' is broken and is not packed: {fault}. Leave it out, or run it again.")
+        if not is_sealed(checks):
+            raise UsageError(f"'{folder}' is unsealed and is not packed: {UNSEALED}. Leave it out, or run it again.")
         found.append(FinishedRun.load(folder))
     return found
 

@@ -91,6 +91,7 @@ def split(
     number = data.tasks if tasks is None else tasks
     check_split(data.classes, number)
     check_shares(data.classes, number, blur=blur, noise=noise)
+    limit = None if limit is None else Whole(1).read("limit", limit)
     per_task = data.classes // number
     order = arrival(data.classes, class_order, seed)
     rank = order.argsort()  # new label of each old one
