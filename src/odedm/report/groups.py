@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError
@@ -139,7 +139,7 @@ def _settings(run: FinishedRun) -> Settings:
 def _place(settings: Settings) -> tuple[object, ...]:
     """Where a group stands in the table."""
     method, memory = settings["method"], settings["memory.name"]
-    sizes = [settings.get(f"memory.{name}") for name in ("capacity", "k", "rho")]
+    sizes: list[Any] = [settings.get(f"memory.{name}") for name in ("capacity", "k", "rho")]
     capacity, *share = (float(size) if numbers([size]) else math.inf for size in sizes)
     known = list(METHODS).index(method) if method in METHODS else len(METHODS)
     options = canonical({key: value for key, value in settings.items() if key.startswith("options.")})
