@@ -68,6 +68,24 @@ def test_shares_carry_the_papers_k_also_where_it_differs_from_the_formula() -> N
     assert {k for size, _, k in found if size == 200} == {1}
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "rho", "dac"),
+    [
+        ("table1", "cifar100", 0.5, (3, 2)),
+        ("table1", "tiny-imagenet", 0.75, (5, 3)),
+        ("task-il", "cifar100", 0.5, (3, 2)),
+        ("task-il", "tiny-imagenet", 0.75, (5, 3)),
+        ("imagenet-r", "imagenet-r", 0.75, (5, 3)),
+    ],
+)
+def test_one_prototype_of_200_rows_belongs_to_the_row_whose_share_it_is(
+    name: str, data: str, rho: float, dac: tuple[int, int]
+) -> None:
+    memories = [plan.memory for plan in ready(name, data).experiments() if plan.memory.capacity == 200]
+    found = {(memory.k, memory.rho, memory.dac) for memory in memories if isinstance(memory, ODEDM)}
+    assert found == {(1, rho, dac)}
+
+
 def test_the_sweep_and_the_distances_find_their_numbers() -> None:
     swept = [plan for plan in ready("dac-sweep").experiments() if plan.seed == 0]
     assert len(swept) == 1 + 27

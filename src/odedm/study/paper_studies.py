@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -106,13 +105,15 @@ def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
 
 
 def share_of(k: int, capacity: int, *, tasks: int, classes: int) -> float:
-    """The ρ that the paper's k stands for: the first of its three that rounds to k, else the nearest.
+    """The ρ that the paper's k stands for: the one of its three whose share k comes nearest to.
+
+    Several may round to the same k: one prototype of each class is 45 % of 200 rows on CIFAR-100, its row of 50 %, and
+    90 % on Tiny-ImageNet, its row of 75 %.
 
     >>> [share_of(k, 200, tasks=5, classes=10) for k in (6, 13, 19)]
     [0.25, 0.5, 0.75]
-    >>> share_of(42, 5120, tasks=10, classes=100), share_of(1, 200, tasks=10, classes=200)
-    (0.75, 0.5)
+    >>> [share_of(1, 200, tasks=10, classes=classes) for classes in (100, 200)]
+    [0.5, 0.75]
     """
     pinned = (tasks - 1) * (classes // tasks)
-    exact = [rho for rho in SHARES if math.floor(rho * capacity / pinned + 0.5) == k]
-    return exact[0] if exact else min(SHARES, key=lambda rho: abs(rho * capacity - k * pinned))
+    return min(SHARES, key=lambda rho: abs(rho * capacity - k * pinned))
