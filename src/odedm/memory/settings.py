@@ -25,6 +25,7 @@ from odedm.core.configuration import (
 )
 from odedm.core.errors import UsageError
 from odedm.core.registry import ANNOTATIONS, DISTANCES, GROUNDS, POLICIES, REPLAYS, SPACES
+from odedm.memory.paper_reading import paper_dac, paper_reading
 from odedm.memory.site import Site, StreamShape, check_policy_options
 
 if TYPE_CHECKING:
@@ -199,6 +200,18 @@ class ODEDM:
                 raise UsageError(f"{name} is for the {owner} distance, not for '{self.distance}'; leave it out.")
         if self.epsilon is not None and "sinkhorn" not in (self.distance, self.dac and self.dac_distance):
             raise UsageError("epsilon is for the sinkhorn distance between clusters of --dac, of which there are none.")
+
+    @classmethod
+    def paper(cls, capacity: int, rho: float = 0.25, **changes: Any) -> ODEDM:
+        """The memory as this library reads the paper, whatever the defaults are; `changes` are settings beside that.
+
+        DAC is the paper's for λ and ρ.
+
+        >>> ODEDM.paper(200, rho=0.5, k=13).dac, ODEDM.paper(200, gamma=0.5).gamma
+        ((3, 2), 0.5)
+        """
+        own: dict[str, Any] = {"dac": paper_dac(capacity, rho), "policy_options": {}, "k": None}
+        return cls(capacity, rho, **{**paper_reading(changes.get("distance", "sinkhorn")), **own, **changes})
 
     @property
     def keeps_stream_fields(self) -> bool:

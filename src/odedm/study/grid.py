@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
 
-from odedm.core.configuration import Kind, OneOf, Pair, default_of, settings_of
+from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown
 from odedm.core.registry import MEMORIES, METHODS
+from odedm.memory.paper_reading import paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, MemorySettings, Native
-from odedm.study.paper_numbers import DAC, plain
+from odedm.study.paper_numbers import plain
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import check_values
 
@@ -23,6 +24,7 @@ PLAIN = "plain"
 """A memory by this name is what the method has without ODEDM: its own policy."""
 PAPER = "paper"
 """A DAC by this name is the one that the paper has for a ρ and a λ."""
+NONE = "none"
 TABLES = ("options", "net_options")
 MOST = 1_000_000
 
@@ -37,10 +39,35 @@ class DacChoice(Pair):
         return PAPER if value == PAPER else super().read(name, value)
 
 
+@dataclass(frozen=True)
+class OrNone(Kind):
+    """A kind of values, or the word none, for what need not be there: TOML has no word of its own for it."""
+
+    kind: Kind
+
+    @property
+    def legal(self) -> str:
+        """In words."""
+        return f"{self.kind.legal}, or {NONE}"
+
+    def read(self, name: str, value: Any) -> Any:
+        """The value in its own type, or None."""
+        return None if value == NONE else self.kind.read(name, value)
+
+
+def _kind(setting: Setting) -> Kind:
+    return OrNone(setting.kind) if setting.optional else setting.kind
+
+
+def _given(setting: Setting) -> Callable[[Any], Any]:
+    """What a study's value stands for: none is None where nothing need be given."""
+    return lambda value: None if setting.optional and value == NONE else value
+
+
 def axes() -> dict[str, Kind]:
     """What a study can vary: the settings of an experiment and of its memory, as these describe themselves."""
-    run = {name: own.kind for name, own in settings_of(Experiment).items() if own.axis}
-    memory = {name: own.kind for kind in KINDS.values() for name, own in settings_of(kind).items() if own.axis}
+    run = {name: _kind(own) for name, own in settings_of(Experiment).items() if own.axis}
+    memory = {name: _kind(own) for kind in KINDS.values() for name, own in settings_of(kind).items() if own.axis}
     return {**run, "memory": OneOf("memory", MEMORIES, also=(PLAIN,)), **memory, "dac": DacChoice()}
 
 
@@ -85,7 +112,8 @@ class Grid:
 
     def _own(self, kind: Any) -> dict[str, Values]:
         """The axes that are settings of a kind."""
-        return {name: self.axes[name] for name in settings_of(kind) if name in self.axes}
+        known = {name: own for name, own in settings_of(kind).items() if name in self.axes}
+        return {name: tuple(map(_given(own), self.axes[name])) for name, own in known.items()}
 
     def _memories(self) -> Iterator[MemorySettings]:
         for name in self.axes.get("memory", ("odedm",)):
@@ -98,17 +126,6 @@ class Grid:
                     capacity = chosen.get("capacity", default_of(ODEDM, "capacity"))
                     chosen["dac"] = paper_dac(capacity, chosen.get("rho", None if "k" in chosen else DEFAULT_RHO))
                 yield kind(**chosen)
-
-
-def paper_dac(capacity: int, rho: float | None) -> tuple[int, int]:
-    """The paper's clusters and depth for a share and a capacity; for one it does not have, those of the nearest share.
-
-    >>> paper_dac(200, 0.25), paper_dac(5120, 0.25), paper_dac(200, 1.0)
-    ((3, 4), (5, 3), (5, 3))
-    """
-    if rho is None:
-        raise UsageError("dac = 'paper' goes by ρ: give rho beside it, also where k sets the size.")
-    return (5, 3) if capacity >= 5120 else DAC[min(DAC, key=lambda known: abs(known - rho))]
 
 
 def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,8 @@ from importlib.resources import files
 from itertools import product
 from typing import Literal
 
+from odedm.memory.paper_reading import DAC
+
 PaperMetric = Literal["acc_last", "acc_mean", "task_il_last"]
 Cell = tuple[str, str, str, str, str, str, str]
 """Table, data set, setting, λ, method, variant and metric of one printed number."""
@@ -16,8 +18,6 @@ Cell = tuple[str, str, str, str, str, str, str]
 ALIASES = {"refresh": "derpprefresh"}
 PRINTED_WITH = {"fdr": "task-quota", "icarl": "herded", "puridiver": "purity"}
 """The memory policy of the paper's rows without ODEDM, where it is not the reservoir."""
-DAC = {0.25: (3, 4), 0.5: (3, 2), 0.75: (5, 3)}
-"""(K, depth) by ρ in the paper's tables for λ of 200 and 500; (5, 3) for every ρ at 5120."""
 SWEPT = {(k, depth) for k in (3, 4, 5) for depth in (2, 3, 4)}
 TASKS = {"cifar10": 5, "cifar100": 10, "tinyimagenet": 10, "imagenetr": 10}
 EPOCHS = {1: "online-1-epoch", 50: "offline-50-epochs"}

@@ -10,12 +10,12 @@ from typing import Any
 from odedm.core.errors import UsageError, choose
 from odedm.study.grid import PLAIN, Grid, Values
 from odedm.study.paper_numbers import EPOCHS, TASKS, numbers
+from odedm.study.paper_protocol import PAPER_DATA, spelled_out
 from odedm.study.study import Study, parse
 from odedm.training.hold_out import Selection
 
 SHARES = (0.25, 0.5, 0.75)
 CLASSES = {"cifar10": 10, "cifar100": 100, "tinyimagenet": 200, "imagenetr": 200}
-PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
 CATALOGUE_NAMES = {"derpprefresh": "refresh"}
 
 
@@ -69,8 +69,9 @@ def ready(name: str, data: str | None = None) -> Study:
     if data is not None and not study.grids:
         raise UsageError(f"The study '{name}' times synthetic features, so it takes no --data; leave it out.")
     other = {} if data is None else {"data": (data,)}
-    grids = tuple(replace(grid, axes={**grid.axes, **other}) for grid in study.grids)
-    return replace(study, about=found.about, grids=grids)
+    grids = [replace(grid, axes={**grid.axes, **other}) for grid in study.grids]
+    whole = tuple(each for grid in grids for each in spelled_out(grid))
+    return replace(study, about=found.about, grids=whole)
 
 
 def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
@@ -91,7 +92,7 @@ def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
             f"The paper has no such table for '{data}'; it has one for {', '.join(known)}. "
             "Any data set can be had in `mini`, `ablation`, `distances`, `dac-sweep`, `forgetting`, or in a TOML file."
         )
-    grids = []
+    grids: list[Grid] = []
     for (setting, capacity, variant), names in methods.items():
         axes: dict[str, Any] = {"data": (data,), "setting": (setting,), "method": tuple(names), "capacity": (capacity,)}
         if variant == "none":
@@ -100,7 +101,7 @@ def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
             k = int(variant.removeprefix("odedm-"))
             rho = share_of(k, capacity, tasks=TASKS[plain], classes=CLASSES[plain])
             axes |= {"memory": ("odedm",), "rho": (rho,), "k": (k,), "dac": ("paper",)}
-        grids.append(Grid(axes, ready.options))
+        grids += spelled_out(Grid(axes, ready.options))
     return tuple(grids)
 
 
