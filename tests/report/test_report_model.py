@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -39,17 +40,59 @@ def held_out(folders: list[Path], score: float) -> list[Path]:
     return [scored(folder, score) for folder in folders]
 
 
-def test_gap_and_combined_error_by_hand() -> None:
-    cell = Cell(Estimate(40.0, 3.0, 5), paper=Published(45.5, 4.0, "runs", "table1"))
-    assert (cell.gap, cell.combined, cell.inside) == (-5.5, 5.0, False)
-    assert Cell(Estimate(41.0, 3.0, 5), paper=cell.paper).inside is True
-    assert Cell(Estimate(41.0, None, 1), paper=cell.paper).combined == 4.0
+PRINTED = Published(45.0, 3.0, "runs", "table1")
 
 
-def test_a_spread_over_tasks_is_no_error() -> None:
-    cell = Cell(Estimate(40.0, 3.0, 5), paper=Published(41.0, 20.0, "tasks", "table1"))
-    assert (cell.gap, cell.combined, cell.inside) == (-1.0, None, None)
-    assert Cell(Estimate(40.0, 3.0, 5)).inside is None
+@pytest.mark.parametrize(
+    ("ours", "verdict"), [(39.1, "reproduced"), (50.9, "reproduced"), (52, "better"), (38, "worse")]
+)
+def test_a_number_is_reproduced_where_chance_explains_the_gap(ours: float, verdict: str) -> None:
+    cell = Cell(Estimate(ours, 2.5, 5), paper=PRINTED)
+    assert cell.allowed == pytest.approx(2 * math.sqrt(2.5**2 + 3.0**2 / 3))
+    assert cell.gap == pytest.approx(ours - 45)
+    assert cell.verdict == verdict
+
+
+def test_what_cannot_be_compared_has_no_other_verdict() -> None:
+    over_tasks = Cell(Estimate(40.0, 3.0, 5), paper=Published(41.0, 20.0, "tasks", "table1"))
+    assert (over_tasks.gap, over_tasks.allowed, over_tasks.verdict) == (-1.0, None, "not comparable")
+    borrowed = Cell(Estimate(40.0, 3.0, 5), paper=Published(41.0, 1.0, "runs", "other_baselines"))
+    assert borrowed.verdict == "not comparable"
+    other = Cell(Estimate(45.0, 3.0, 5), paper=PRINTED, same_protocol=False)
+    assert (other.allowed, other.verdict) == (None, "not comparable")
+
+
+def test_without_errors_nothing_is_said() -> None:
+    assert Cell(Estimate(40.0, 3.0, 5)).verdict is None
+    assert Cell(Estimate(45.0, None, 1), paper=PRINTED).verdict is None
+    assert Cell(Estimate(45.0, 1.0, 5), paper=Published(41.0, None, "runs", "distance_ablation")).verdict is None
+
+
+PAPERS = {"net": "resnet18", "net_options": {"width": 64}, "batch": 32, "draw": 32}
+
+
+@pytest.mark.parametrize(
+    ("over", "same"),
+    [({}, True), ({"batch": 1}, False), ({"net": "cnn"}, False), ({"options": {"lr": 0.3, "beta": 1.5}}, False)],
+)
+def test_only_runs_that_are_what_the_paper_ran_have_a_verdict(
+    fabricate: Fabricate, over: dict[str, Any], *, same: bool
+) -> None:
+    options = {"options": {"lr": 0.3, "alpha": 0.1, "beta": 0.5}}
+    folders = [
+        fabricate(
+            "derpp",
+            "reservoir",
+            seed=seed,
+            acc=30.0 + seed,
+            capacity=200,
+            over={"data": "cifar10", **PAPERS, **options, **over},
+        )
+        for seed in range(2)
+    ]
+    (line,) = modelled(*folders).lines
+    assert line.cells["acc_last"].paper is not None
+    assert (line.cells["acc_last"].verdict == "not comparable") is not same
 
 
 def test_each_line_stands_beside_its_cell_of_the_paper(fabricate: Fabricate) -> None:
@@ -136,7 +179,7 @@ def test_markdown_and_csv_have_the_paper_and_the_choice(fabricate: Fabricate) ->
     table = table_of(*three_shares(fabricate))
     text = to_markdown(table)
     assert "Paper's ACC_5 | Gap" in text
-    assert "29.7 ± 4.2 | +10.3 (outside)" in text
+    assert "29.7 ± 4.2 | +10.3 (not comparable)" in text  # of another network
     last = list(csv.DictReader(io.StringIO(to_csv(table))))[-1]
     chosen = "DER++ · ODEDM · best of 3 ρ (ρ=0.5), chosen on the test set"
     assert (last["label"], last["kind"]) == (chosen, "test")

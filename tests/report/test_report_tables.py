@@ -233,7 +233,7 @@ def test_csv_can_be_read_back_in_full_precision(fabricate: Fabricate) -> None:
     assert float(read[1]["acc_last_change"]) == change.estimate.mean
     assert (float(read[1]["acc_last_change_low"]), float(read[1]["acc_last_change_high"])) == change.interval
     assert float(read[1]["acc_last_change_p"]) == float(read[1]["acc_last_change_holm"]) == 0.25
-    assert read[1]["acc_last_paper"] == read[1]["acc_last_paper_inside"] == ""
+    assert read[1]["acc_last_paper"] == read[1]["acc_last_paper_verdict"] == ""
     assert read[0]["acc_last_change"] == ""
 
 

@@ -74,12 +74,39 @@ def test_dac_and_distance_find_their_own_tables() -> None:
     assert published("acc_last", **asked, k=6, rho=0.25, dac=(3, 4), distance="l1") is None
 
 
-def test_the_spread_of_a_mean_over_tasks_with_odedm_is_not_over_runs() -> None:
-    with_odedm = published("acc_mean", **CIFAR, method="der", memory="odedm", k=6)
-    without = published("acc_mean", **CIFAR, method="der", memory="reservoir")
-    assert with_odedm is not None
-    assert without is not None
-    assert (with_odedm.spread, without.spread) == ("tasks", "runs")
+@pytest.mark.parametrize(
+    ("asked", "spread"),
+    [
+        ({"method": "der", "memory": "odedm", "k": 6}, "tasks"),
+        ({"method": "der", "memory": "reservoir"}, "runs"),
+        ({"method": "vrmcl", "memory": "reservoir"}, "tasks"),  # 56.57 ± 15.94
+        ({"method": "pocl", "memory": "reservoir"}, "tasks"),
+        ({"method": "puridiver", "memory": "native"}, "tasks"),
+        ({"method": "puridiver", "memory": "native", "fit": True}, "tasks"),
+    ],
+)
+def test_a_spread_over_tasks_is_not_taken_for_one_over_runs(asked: dict[str, Any], spread: str) -> None:
+    mean, last = (published(metric, **CIFAR, **asked) for metric in ("acc_mean", "acc_last"))
+    assert mean is not None
+    assert last is not None
+    assert (mean.spread, last.spread, mean.comparable) == (spread, "runs", spread == "runs")
+
+
+def test_every_mean_over_tasks_on_imagenet_r_has_a_spread_over_tasks() -> None:
+    found = [cell.spread for key, cell in numbers().items() if key[0] == "imagenet_r" and key[-1] == "acc_mean"]
+    assert set(found) == {"tasks"}
+
+
+def test_numbers_of_other_papers_are_no_runs_of_this_one() -> None:
+    found = published("acc_last", **CIFAR, method="er", memory="reservoir")
+    assert found is not None
+    assert (found.mean, found.comparable) == (20.9, False)
+
+
+def test_a_full_table_has_its_own_dac_alone() -> None:
+    asked = {**CIFAR, "method": "der", "memory": "odedm", "k": 6}
+    assert published("acc_last", **asked, dac=(3, 4)) == published("acc_last", **asked)
+    assert published("acc_last", **asked, dac=(4, 2), rho=0.25) is None
 
 
 def test_the_papers_best_is_the_largest_final_accuracy_of_its_shares() -> None:

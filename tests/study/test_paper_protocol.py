@@ -16,8 +16,9 @@ from odedm.memory import settings
 from odedm.stream.dataset import Dataset, standardise
 from odedm.study import paper_protocol
 from odedm.study.grid import OrNone, axes
+from odedm.study.paper_numbers import CLASSES
 from odedm.study.paper_protocol import constants, departures, spelled_out
-from odedm.study.paper_studies import CLASSES, READY, ready
+from odedm.study.paper_studies import READY, ready
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 

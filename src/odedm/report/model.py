@@ -10,7 +10,9 @@ from odedm.report.groups import Group, sweeps
 from odedm.report.statistics import Estimate, Paired
 from odedm.report.summary import ACC_LAST, COMPARED, METRICS, Metric, Row, Table
 from odedm.study.paper_numbers import Published, published
+from odedm.study.paper_protocol import departures
 
+Verdict = Literal["reproduced", "better", "worse", "not comparable"]
 Kind = Literal["runs", "test", "held-out"]
 """What a line of the table is: runs, or a choice among them by the test set or by held-out training rows."""
 
@@ -27,6 +29,8 @@ class Cell:
     corrected: float | None = None
     paper: Published | None = None
     tested: bool = True
+    same_protocol: bool = True
+    """Whether the runs are what the paper ran, as far as it says."""
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -44,17 +48,25 @@ class Cell:
         return None if self.paper is None else self.value.mean - self.paper.mean
 
     @property
-    def combined(self) -> float | None:
-        """Both errors together: √(our standard error² + the paper's ±²); None where the paper's ± is not over runs."""
-        if self.paper is None or self.paper.error is None or self.paper.spread != "runs":
+    def allowed(self) -> float | None:
+        """The largest gap that chance explains: 2·√(our standard error² + the paper's sd²/3), for it has three runs.
+
+        None where there is no verdict: without a ± of the paper's over runs, and with a single seed of ours.
+        """
+        if self.paper is None or self.paper.error is None or self.value.error is None or not self.same_protocol:
             return None
-        return math.hypot(self.value.error or 0.0, self.paper.error)
+        return 2 * math.hypot(self.value.error, self.paper.error / math.sqrt(3)) if self.paper.comparable else None
 
     @property
-    def inside(self) -> bool | None:
-        """Whether the gap lies inside the combined error; None where there is none."""
-        gap, combined = self.gap, self.combined
-        return None if gap is None or combined is None else abs(gap) <= combined
+    def verdict(self) -> Verdict | None:
+        """What our number says of the paper's; None where it has none, or where errors are missing."""
+        if self.paper is None or self.gap is None:
+            return None
+        if not self.same_protocol or not self.paper.comparable:
+            return "not comparable"
+        if self.allowed is None:
+            return None
+        return "reproduced" if abs(self.gap) <= self.allowed else "better" if self.gap > 0 else "worse"
 
 
 @dataclass(frozen=True)
@@ -159,11 +171,12 @@ def _share(group: Group) -> str:
 def _cells(row: Row, kind: Kind = "runs") -> dict[str, Cell]:
     """A chosen line repeats its runs, so it adds no test of its own, and stands beside the paper's best alone."""
     best, cells = kind == "test", {}
+    same = not departures(row.group.settings)
     for metric in METRICS:
         change = row.differences.get(metric.key)
         corrected = None if best else row.corrected.get(metric.key)
         paper = None if kind == "held-out" else beside(row.group, metric, best=best)
-        cells[metric.key] = Cell(row.values[metric.key], change, corrected, paper, tested=not best)
+        cells[metric.key] = Cell(row.values[metric.key], change, corrected, paper, tested=not best, same_protocol=same)
     return cells
 
 

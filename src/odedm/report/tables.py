@@ -13,7 +13,7 @@ from odedm.report.summary import COMPARED, METRICS, NARROW, Metric, Table
 from odedm.report.wording import between, csv_text, measured, number, probability
 
 CHANGE_COLUMNS = ("", "_error", "_low", "_high", "_p", "_holm", "_n", "_better")
-PAPER_COLUMNS = ("", "_error", "_gap", "_combined_error", "_inside")
+PAPER_COLUMNS = ("", "_error", "_gap", "_allowed", "_verdict")
 TEXT = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
 MATHS = {"λ": "lambda", "ρ": "rho", "α": "alpha", "β": "beta", "γ": "gamma", "×": "times", "·": "cdot"}
 SPECIAL = {
@@ -60,7 +60,7 @@ def _words(lines: TableModel, *, paper: bool) -> list[list[str]]:
         words += [_change(line.cells[metric.key]) for metric in table.changes]
         for metric in printed:
             cell = line.cells[metric.key]
-            words += _paper(cell, "" if cell.inside is None else f" ({inside_word(cell)})")
+            words += _paper(cell, f" ({cell.verdict})" if cell.verdict else "")
         found.append(words)
     return found
 
@@ -81,11 +81,6 @@ def _paper(cell: Cell, mark: str) -> list[str]:
     if cell.paper is None or cell.gap is None:
         return ["", ""]
     return [measured(cell.paper), number(cell.gap, sign=True) + mark]
-
-
-def inside_word(cell: Cell) -> str:
-    """Whether the gap to the paper lies inside the combined error, in a word."""
-    return {True: "inside", False: "outside", None: "–"}[cell.inside]
 
 
 def _plain_markdown(text: str) -> str:
@@ -134,7 +129,7 @@ def _csv_cells(line: Line) -> list[object]:
     for metric in COMPARED:
         cell = line.cells[metric.key]
         paper = [cell.paper.mean, cell.paper.error] if cell.paper else [None, None]
-        cells += [*paper, cell.gap, cell.combined, None if cell.inside is None else int(cell.inside)]
+        cells += [*paper, cell.gap, cell.allowed, cell.verdict]
     return cells
 
 
@@ -213,7 +208,7 @@ def _latex_row(lines: TableModel, line: Line) -> str:
     cells += [_latex_change(line.cells[metric.key]) for metric in lines.table.changes]
     for metric in lines.printed:
         cell = line.cells[metric.key]
-        cells += map(_maths, _paper(cell, "^{*}" if cell.inside is False else ""))
+        cells += map(_maths, _paper(cell, "^{*}" if cell.verdict in ("better", "worse") else ""))
     return " & ".join(cells) + r" \\"
 
 
@@ -233,7 +228,7 @@ def _meaning(lines: TableModel) -> str:
         )
         said.append(r"interval; bold where that leaves zero out over at least five seeds.")
     if lines.printed:
-        said.append("A star marks a gap to the paper outside the combined error.")
+        said.append("A star marks a gap to the paper larger than chance explains.")
     if any(line.kind == "test" for line in lines.lines):
         said.append(r"A best $\rho$ chosen on the test set is too good by construction.")
     return " ".join(said)

@@ -17,7 +17,7 @@ from odedm.core.text import printable
 from odedm.report.labels import memory_name
 from odedm.report.model import Cell, TableModel, caveats, model
 from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table
-from odedm.report.tables import inside_word, to_csv, to_latex, to_markdown
+from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.verdicts import verdicts
 from odedm.report.wording import between, measured, number
 from odedm.results.folder import FinishedRun
@@ -145,13 +145,13 @@ def _change(cell: Cell, *, beside: bool, intervals: bool) -> Text:
 
 def _beside_paper(model: TableModel) -> RichTable:
     """Ours beside the paper's, a row for each number that the paper has."""
-    view = _new_table("Beside the paper", "", "ours", "paper", "gap", "inside")
+    view = _new_table("Beside the paper", "", "ours", "paper", "gap", "verdict")
     for line in model.lines:
         for metric in model.printed:
             cell = line.cells[metric.key]
             if cell.paper is not None and cell.gap is not None:
                 words = [line.label, model.table.title(metric), measured(cell.value), measured(cell.paper)]
-                view.add_row(*map(Text, [*words, number(cell.gap, sign=True), inside_word(cell)]))
+                view.add_row(*map(Text, [*words, number(cell.gap, sign=True), cell.verdict or "–"]))
     return view
 
 

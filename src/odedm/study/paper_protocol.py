@@ -6,7 +6,7 @@ release has for that data set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -154,25 +154,29 @@ def departures(settings: Mapping[str, Any]) -> list[str]:
     """In which settings a run's flat configuration is not what the paper ran; learning rates are not reported there.
 
     A setting that an older result lacks was not there to be changed.
+
+    >>> departures({"data": "cifar10", "method": "derpp", "memory.name": "odedm", "batch": 1, "memory.gamma": 0.0})
+    ['batch', 'memory.gamma']
     """
-    return [name for name, value in _expected(settings) if name in settings and settings[name] != value]
+    return [name for name, value in _expected(settings).items() if name in settings and settings[name] != value]
 
 
-def _expected(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the paper's run has, of the settings in which ours can depart from it."""
     data = next((name for name in PAPER_DATA if plain(name) == plain(str(settings.get("data")))), "")
-    net, net_options = NETS.get(data, RESNET)
-    yield from {
-        **STREAM,
-        "setting": settings.get("setting"),
-        "factor": None,
-        "precision": settings.get("precision"),
-    }.items()
-    yield "net", net
-    yield from ((f"net_options.{name}", value) for name, value in net_options.items())
     method, capacity = str(settings.get("method")), settings.get("memory.capacity")
+    net, net_options = NETS.get(data, RESNET)
+    found = {name: value for name, value in STREAM.items() if name not in ("setting", "factor", "precision")}
+    found |= {"net": net, **{f"net_options.{name}": value for name, value in net_options.items()}}
     own = constants(method, data, capacity if isinstance(capacity, int) else 0)
-    yield from ((f"options.{name}", value) for name, value in own.items() if name not in ("lr", "fit"))
+    idle = {"lr", "fit"}  # the one is not reported, the other has a table of its own
+    if method == "puridiver" and not settings.get("options.fit"):
+        idle |= {"fit_epochs", "warmup"}
+    found |= {f"options.{name}": value for name, value in own.items() if name not in idle}
     if settings.get("memory.name") == "odedm":
         reading = paper_reading(str(settings.get("memory.distance", "sinkhorn")))
-        reading.pop("short_policy")  # by its own name in a result
-        yield from ((f"memory.{name}", value) for name, value in reading.items())
+        reading.pop("short_policy")  # a result has it by the policy's own name
+        if settings.get("memory.epsilon") is None:
+            reading.pop("epsilon")  # not filled in where rows are chosen by another distance
+        found |= {f"memory.{name}": value for name, value in reading.items()}
+    return found

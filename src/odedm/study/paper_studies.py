@@ -9,13 +9,11 @@ from typing import Any
 
 from odedm.core.errors import UsageError, choose
 from odedm.study.grid import PLAIN, Grid, Values
-from odedm.study.paper_numbers import EPOCHS, TASKS, numbers
+from odedm.study.paper_numbers import EPOCHS, numbers, share_of
 from odedm.study.paper_protocol import PAPER_DATA, spelled_out
 from odedm.study.study import Study, parse
 from odedm.training.hold_out import Selection
 
-SHARES = (0.25, 0.5, 0.75)
-CLASSES = {"cifar10": 10, "cifar100": 100, "tinyimagenet": 200, "imagenetr": 200}
 CATALOGUE_NAMES = {"derpprefresh": "refresh"}
 
 
@@ -99,22 +97,7 @@ def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
             axes["memory"] = (PLAIN,)
         else:
             k = int(variant.removeprefix("odedm-"))
-            rho = share_of(k, capacity, tasks=TASKS[plain], classes=CLASSES[plain])
+            rho = share_of(k, capacity, plain)
             axes |= {"memory": ("odedm",), "rho": (rho,), "k": (k,), "dac": ("paper",)}
         grids += spelled_out(Grid(axes, ready.options))
     return tuple(grids)
-
-
-def share_of(k: int, capacity: int, *, tasks: int, classes: int) -> float:
-    """The ρ that the paper's k stands for: the one of its three whose share k comes nearest to.
-
-    Several may round to the same k: one prototype of each class is 45 % of 200 rows on CIFAR-100, its row of 50 %, and
-    90 % on Tiny-ImageNet, its row of 75 %.
-
-    >>> [share_of(k, 200, tasks=5, classes=10) for k in (6, 13, 19)]
-    [0.25, 0.5, 0.75]
-    >>> [share_of(1, 200, tasks=10, classes=classes) for classes in (100, 200)]
-    [0.5, 0.75]
-    """
-    pinned = (tasks - 1) * (classes // tasks)
-    return min(SHARES, key=lambda rho: abs(rho * capacity - k * pinned))
