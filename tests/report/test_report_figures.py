@@ -18,14 +18,16 @@ from safetensors.torch import save
 from odedm.core.errors import UsageError
 from odedm.report import page
 from odedm.report.figures.all_figures import report_figures, save_figures
+from odedm.report.figures.class_density import class_density, density_of
 from odedm.report.figures.comparisons import ablation_bars, accuracy_over_capacity, accuracy_over_share
 from odedm.report.figures.curves import BASELINE_STROKE, STROKES, anytime_curves, families, forgetting_curves
 from odedm.report.figures.memory_contents import memory_density
-from odedm.report.figures.projection import direction, memory_pca, memory_projection, project
+from odedm.report.figures.projection import direction, least_squares, memory_pca, memory_projection, project
 from odedm.report.figures.selection_ranks import sample_stories, sample_story, story, story_of_row, story_source
 from odedm.report.figures.stored_images import pictures_by_distance, task_pictures
 from odedm.report.figures.style import Panel
 from odedm.report.figures.timings import dac_runtime, runtime_sentences, seconds_by_phase
+from odedm.report.figures.training_time import training_time
 from odedm.report.load import load
 from odedm.report.summary import Table
 from odedm.results.folder import EVIDENCE_FILE
@@ -83,6 +85,47 @@ def test_every_figure_has_pictures_and_data(fabricate: Fabricate) -> None:
             rows = list(csv.reader(io.StringIO(panel.data)))
             assert len(rows) > 1, name
             assert {len(row) for row in rows} == {len(rows[0])}, name
+
+
+def test_the_line_of_least_squares_is_not_the_main_direction() -> None:
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(400, 2)) * np.array([3.0, 2.5])
+    seen = project(data, data @ np.array([[0.8, 0.6], [-0.6, 0.8]]))
+    assert least_squares(seen.data)[1] == pytest.approx(0.0, abs=1e-9)  # the components of the data go apart
+    assert seen.least_squares_cosine > seen.cosine + 0.05
+    slope = np.polyfit(*seen.memory.T, 1)[0]
+    assert least_squares(seen.memory)[1] / least_squares(seen.memory)[0] == pytest.approx(slope)
+
+
+def test_a_density_over_the_classes_has_area_one_and_shows_a_lack() -> None:
+    x, y = density_of(np.array([8.0, 8.0, 0.0, 8.0]))
+    assert np.trapezoid(y, x) == pytest.approx(1.0, abs=0.01)
+    assert y[np.argmin(abs(x - 3))] < 0.5 * y[np.argmin(abs(x - 1))]
+
+
+def test_the_paper_has_a_density_and_a_training_time_of_its_own(fabricate: Fabricate) -> None:
+    knobs = [{"rho": rho, "k": int(12 * rho), "dac": dac} for rho in (0.25, 0.5) for dac in (None, [3, 4])]
+    folders = [fabricate(memory="reservoir"), *(fabricate(knobs=own) for own in knobs)]
+    (density,) = class_density(groups_of(*folders))
+    assert len({row["runs"] for row in read(density)}) == 5
+    (seconds,) = training_time(groups_of(*folders))
+    assert [(row["runs"], row["k"]) for row in read(seconds)] == [
+        ("DER++ · with DAC", "3.0"),
+        ("DER++ · with DAC", "6.0"),
+        ("DER++ · without DAC", "3.0"),
+        ("DER++ · without DAC", "6.0"),
+    ]
+    assert training_time(groups_of(*folders[:2])) == []
+
+
+def test_sweeps_with_dac_and_without_are_two(fabricate: Fabricate) -> None:
+    pairs = {0.25: [3, 4], 0.5: [3, 2], 0.75: [5, 3], 1.0: [5, 3]}
+    folders = [
+        fabricate(knobs={"rho": rho, "k": int(12 * rho), "dac": dac}) for rho in pairs for dac in (None, pairs[rho])
+    ]
+    (panel,) = accuracy_over_share(groups_of(fabricate(memory="reservoir"), *folders))
+    lines = [row["runs"] for row in read(panel)]
+    assert sorted(lines.count(name) for name in set(lines)) == [1, 4, 4]
 
 
 def test_figures_become_files_that_need_no_page(fabricate: Fabricate, tmp_path: Path) -> None:
@@ -233,7 +276,8 @@ def test_pca_tells_a_memory_along_the_data_from_one_across() -> None:
     panels = [memory_pca(name, data, memory) for name, memory in (("sinkhorn", data[:40]), ("l2", across[:40]))]
     assert [panel.title.split(":")[0] for panel in panels] == ["sinkhorn", "l2"]
     kinds = [row["what"] for row in read(panels[0])]
-    assert (kinds.count("data"), kinds.count("memory"), kinds[-2:]) == (500, 40, ["data_line", "memory_line"])
+    assert (kinds.count("data"), kinds.count("memory"), kinds[-4:-2]) == (500, 40, ["data_line", "memory_line"])
+    assert kinds[-2:] == ["data_least_squares", "memory_least_squares"]
 
 
 def test_direction_is_the_line_nearest_to_the_points() -> None:

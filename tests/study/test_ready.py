@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odedm import ODEDM, Experiment
@@ -99,17 +101,36 @@ def test_the_sweep_and_the_distances_find_their_numbers() -> None:
     }
 
 
-def test_the_ablation_has_its_five_bars() -> None:
-    plans = [plan for plan in ready("ablation").experiments() if plan.seed == 0]
-    traits = (("rho", None), ("dac", 0), ("mixup", 0))
-    bars = {(plan.memory.name, *(getattr(plan.memory, name, none) for name, none in traits)) for plan in plans}
-    assert bars == {
-        ("native", None, 0, 0),
-        ("odedm", 0.25, None, False),
-        ("odedm", 0.25, (3, 4), False),
-        ("odedm", 0.25, (3, 4), True),
-        ("odedm", 1.0, (5, 3), False),
-    }
+SHARES = {0.25, 0.5, 0.75}
+
+
+def memories(name: str) -> list[Any]:
+    plans = [plan for plan in ready(name).experiments() if plan.seed == 0]
+    assert {(plan.data, plan.method, plan.setting) for plan in plans} == {("cifar10", "refresh", "standard")}
+    return [plan.memory for plan in plans]
+
+
+def test_the_ablation_goes_over_rho_and_its_mixup_has_no_dac() -> None:
+    found = [memory for memory in memories("ablation") if isinstance(memory, ODEDM)]
+    assert len(memories("ablation")) == 1 + len(found) == 13
+    assert {memory.rho for memory in found} == {*SHARES, 1.0}
+    assert {(memory.mixup, memory.dac is None) for memory in found} == {(False, False), (False, True), (True, True)}
+
+
+def test_the_curves_are_of_three_capacities() -> None:
+    found = memories("forgetting")
+    assert {memory.capacity for memory in found} == {200, 500, 5120}
+    assert {memory.rho for memory in found if isinstance(memory, ODEDM)} == SHARES
+    assert len(found) == 12
+
+
+def test_the_study_of_distances_keeps_what_its_figures_show() -> None:
+    assert ready("distances").observation.evidence
+    assert ready("distances", "digits").observation.evidence
+
+
+def test_the_density_has_the_memory_with_and_without() -> None:
+    assert [memory.name for memory in memories("density")] == ["native", "odedm"]
 
 
 def test_mini_has_every_kind_of_evidence() -> None:

@@ -13,9 +13,10 @@ import pytest
 import torch
 from commands import odedm
 
+from odedm import ODEDM
 from odedm.core.errors import UsageError
 from odedm.study import dac_timing as stopwatch
-from odedm.study.dac_timing import features, measure, time_one
+from odedm.study.dac_timing import drawn, features, measure, points_of, time_one
 from odedm.study.dac_timing_plan import FILE, Measured, Runtime, Timing, TimingCell, expected, load
 from odedm.study.paper_studies import READY, ready
 from odedm.study.study import Study, parse
@@ -300,12 +301,24 @@ def test_a_choice_that_fails_is_a_sentence_and_the_rest_is_reported(
 
 def test_ready_studies_time_a_class_of_the_papers_size_and_a_small_one() -> None:
     paper = ready("dac-runtime")
-    assert paper.experiments() == []
     assert paper.runtime is not None
-    assert max(paper.runtime.rows) == 5000
+    assert (max(paper.runtime.rows), max(paper.runtime.k), paper.runtime.data) == (5000, 480, "cifar10")
     assert set(paper.runtime.dac) == {(3, 4), (3, 2), (5, 3)}
+    memories = [plan.memory for plan in paper.experiments() if isinstance(plan.memory, ODEDM)]
+    assert {memory.dac is None for memory in memories} == {True, False}, "whole runs, with and without"
     assert parse(paper.to_toml()) == paper
     assert ready("mini").runtime is not None
-    with pytest.raises(UsageError, match="takes no --data"):
-        ready("dac-runtime", "cifar10")
     assert all(ready(name).runtime is None for name in READY if name not in ("mini", "dac-runtime"))
+
+
+def test_true_features_are_those_of_a_class_by_a_network_that_has_learned() -> None:
+    plan = Runtime(rows=(10, 20), k=(2,), dimension=(64,), repeats=1, data="blobs")
+    points = points_of(plan, "cpu", 1)
+    assert points is not None
+    assert points.shape[0] >= 20
+    one, other = (drawn(TimingCell("l2", 64, None, 10, 2), points, seed, torch.device("cpu")) for seed in (1, 2))
+    assert one.shape == (10, points.shape[1])
+    assert not torch.equal(one, other)
+    assert 0 < time_one(TimingCell("l2", 64, None, 10, 2), one, seed=0) < 60
+    with pytest.raises(UsageError, match="has .* rows of .* features, but .runtime. asks for up to 9999 rows"):
+        points_of(replace(plan, rows=(9999,)), "cpu", 1)

@@ -23,7 +23,7 @@ from odedm.results.comparison import compare
 from odedm.results.folder import EVIDENCE_FILE, FILE
 from odedm.results.result import Result
 from odedm.results.verification import verify
-from odedm.training.evidence import PER_CLASS, undisturbed
+from odedm.training.evidence import rows_per_class, undisturbed
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
 BOTH = Observation(evidence=True, anytime=3)
@@ -291,7 +291,7 @@ def test_evidence_is_sealed_and_sound(looked):
     assert {"any time", "evidence"} <= set(checks)
     columns = load_file(looked / EVIDENCE_FILE)
     assert len(columns["feature.memory"]) == 20
-    assert len(columns["feature.data"]) == min(10 * PER_CLASS, 480), "48 rows a class"
+    assert len(columns["feature.data"]) == min(10 * rows_per_class(10), 480), "48 rows a class"
     assert (columns["choice.kept"] >= 0).sum() == 8
     assert Result.load(looked / FILE).anytime == Result.load(looked / FILE).to_dict()["anytime"]
 

@@ -103,10 +103,12 @@ def alike(groups: Sequence[Group], free: Callable[[str], bool]) -> list[list[Gro
 def sweeps(groups: Sequence[Group], setting: str, value: Callable[[Group], object]) -> list[list[Group]]:
     """The groups that differ in a setting alone, and in what follows it; `value` is that of a group in it.
 
-    Where several have one value, what follows is a sweep of its own, and only k may go along.
+    With DAC and without it are two. Where several have one value, what follows is a sweep of its own, and only k may
+    go along.
     """
     found: list[list[Group]] = []
-    for own in alike(groups, lambda key: key in FOLLOWS[setting]):
+    sides = [[each for each in groups if (each.settings.get("memory.dac") is None) is none] for none in (True, False)]
+    for own in [each for side in sides for each in alike(side, lambda key: key in FOLLOWS[setting])]:
         apart = len({value(each) for each in own}) == len(own)
         found += [own] if apart else alike(own, lambda key: key in (setting, "memory.k"))
     return found

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,11 +16,15 @@ from odedm.core.errors import UsageError
 from odedm.core.rng import derive, generator
 from odedm.core.rows import Probe, Rows
 from odedm.core.timer import Timer
-from odedm.memory.settings import ODEDM, consolidator
+from odedm.data.opening import open_data
+from odedm.memory.settings import ODEDM, Reservoir, consolidator
 from odedm.results.provenance import provenance
 from odedm.study.dac_timing_plan import Measured, Runtime, Timing, TimingCell, expected
+from odedm.training.experiment import Experiment
+from odedm.training.loop import Run
 from odedm.training.numerics import process_numerics, settle
 from odedm.training.preparation import resolve_device
+from odedm.training.probe import LearnerProbe
 
 BLOBS = 16
 """Clusters of the synthetic class."""
@@ -87,7 +91,8 @@ def measure(
     `until` is on the monotonic timer; `tell` is told how many are left and what comes next.
     """
     place = resolve_device(device)
-    here = {**provenance(place, ""), "threads": threads, "features": "synthetic"}
+    source = f"the first class of '{before.plan.data}'" if before.plan.data else "synthetic"
+    here = {**provenance(place, ""), "threads": threads, "features": source}
     del here["data_checksum"]
     same = all(before.provenance.get(name) == here[name] for name in PLACE)  # seconds of two machines make no curve
     found = replace(before, timings=before.timings if same else (), provenance=here)
@@ -95,12 +100,15 @@ def measure(
     warm: set[object] = set()
     saved = time.monotonic()
     try:
+        points = points_of(found.plan, device, threads) if todo else None
         with process_numerics(threads):
             for number, (cell, repeat) in enumerate(todo):
                 if _late(cell, found.timings, until):
                     continue
                 tell(len(todo) - number, cell)
-                took = _timed(cell, found.plan.seed, repeat, place, warm)
+                took = _timed(
+                    cell, drawn(cell, points, derive(found.plan.seed, f"repeat {repeat}"), place), repeat, warm
+                )
                 found = replace(found, timings=(*found.timings, Timing(cell, repeat, took)))
                 if time.monotonic() - saved > EVERY:
                     found.save(folder)
@@ -111,9 +119,49 @@ def measure(
     return found
 
 
-def _timed(cell: TimingCell, seed: int, repeat: int, device: torch.device, warm: set[object]) -> float:
+def points_of(plan: Runtime, device: str, threads: int) -> Tensor | None:
+    """The features of all rows of the data's first class, by a network that has learned the first task; None without.
+
+    Sizes that the class or the network does not have are refused.
+    """
+    if not plan.data:
+        return None
+    data = open_data(plan.data)
+    classes = data.classes // data.tasks
+    first, tested = data.label < classes, data.test_label < classes
+    task = replace(
+        data,
+        image=data.image[first],
+        label=data.label[first],
+        test_image=data.test_image[tested],
+        test_label=data.test_label[tested],
+        class_names=data.class_names[:classes],
+        tasks=1,
+        known_checksum=None,
+    )
+    own: dict[str, Any] = {"seed": plan.seed, "device": device, "threads": threads}
+    learned = Run(
+        Experiment(Reservoir(200), method="derpp", options={"lr": 0.03}, data=data.name, **own), task
+    ).finish()
+    image = task.image[task.label == 0].to(next(learned.method.net.parameters()).device)
+    found = LearnerProbe(learned.method, task.transform).embed(image)
+    if max(plan.rows) > len(found) or set(plan.dimension) != {found.shape[1]}:
+        raise UsageError(
+            f"The first class of '{plan.data}' has {len(found)} rows of {found.shape[1]} features, but [runtime] asks "
+            f"for up to {max(plan.rows)} rows of {', '.join(map(str, plan.dimension))}. Change rows or dimension there."
+        )
+    return found
+
+
+def drawn(cell: TimingCell, points: Tensor | None, seed: int, device: torch.device) -> Tensor:
+    """The rows of one measurement: of the class's features so many, by the seed, or synthetic ones."""
+    if points is None:
+        return features(cell.n, cell.dimension, seed=seed, device=device)
+    return points[torch.randperm(len(points), generator=generator(seed, "drawn features"))[: cell.n].to(points.device)]
+
+
+def _timed(cell: TimingCell, points: Tensor, repeat: int, warm: set[object]) -> float:
     """One measurement; the first of a kind is made twice, since it pays for what is loaded and compiled."""
-    points = features(cell.n, cell.dimension, seed=derive(seed, f"repeat {repeat}"), device=device)
     try:
         if cell[:3] not in warm:
             warm.add(cell[:3])

@@ -1,6 +1,7 @@
 """Which choices of prototypes are timed with and without divide-and-conquer, and the file that keeps the times.
 
-The features are synthetic, from a seeded generator: what is asked is how seconds grow with rows and prototypes.
+The features are those of a data set's first class by a network that has learned its first task, or synthetic ones
+from a seeded generator: what is asked is how seconds grow with rows and prototypes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odedm.core.configuration import Kind, OneOf, Pair, Whole
+from odedm.core.configuration import Kind, OneOf, Pair, Text, Whole
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
@@ -60,7 +61,8 @@ class Runtime:
     """Which choices are timed, as data.
 
     `rows` are those of one class, each timed at the largest `k`; each `k` is timed at the largest number of rows. Every
-    one of them is timed without DAC and with each setting of it, `repeats` times on features drawn anew from `seed`.
+    one of them is timed without DAC and with each setting of it, `repeats` times on features drawn anew from `seed`: of
+    `data`, or synthetic where none is named.
 
     >>> plan = Runtime(rows=(100, 200), k=(3, 6), repeats=1)
     >>> [(cell.n, cell.k, cell.dac) for cell, _ in plan.timings()][:4]
@@ -74,6 +76,7 @@ class Runtime:
     dimension: tuple[int, ...] = (128,)
     repeats: int = 3
     seed: int = 0
+    data: str = ""
 
     def __post_init__(self) -> None:
         for name, kind in LISTS.items():
@@ -90,6 +93,7 @@ class Runtime:
             raise UsageError("'runtime.dac' is [clusters, depth] or a list of such; runs without DAC are always timed.")
         Whole(1).read("'runtime.repeats'", self.repeats)
         Whole(0).read("'runtime.seed'", self.seed)
+        Text().read("'runtime.data'", self.data)
         if self.repeats * len(self.cells()) > MOST_TIMINGS:
             raise UsageError(f"[runtime] stands for more than {MOST_TIMINGS} timings; cut its lists.")
 
@@ -127,7 +131,7 @@ class Measured:
     def save(self, folder: Path) -> None:
         """Write the file, whole or not at all."""
         plain = {
-            "about": "Seconds to reduce, centre and select, for one class of synthetic features; one process, alone.",
+            "about": "Seconds to reduce, centre and select, for the features of one class; one process, alone.",
             "plan": asdict(self.plan),
             "timings": [
                 {**each.cell._asdict(), "repeat": each.repeat, "seconds": each.seconds} for each in self.timings

@@ -39,8 +39,8 @@ READY = {
         select=Selection(),
     ),
     "dac-sweep": Ready("Clusters and depth of divide-and-conquer for each ρ."),
-    "dac-runtime": Ready("Seconds to choose, with and without DAC."),
-    "ablation": Ready("Plain, mixup, without DAC, with DAC, and ρ = 100 %."),
+    "dac-runtime": Ready("Seconds to choose and of whole runs, with and without DAC."),
+    "ablation": Ready("Over ρ: with DAC, without it, and mixup; and plain."),
     "distances": Ready("Sinkhorn, L2, L1 and MMD."),
     "fitting": Ready(
         "PuriDivER with its fit to the memory.", ("puridiver_fitting",), options={"puridiver": {"fit": (True,)}}
@@ -48,7 +48,8 @@ READY = {
     "imagenet-r": Ready(
         "ImageNet-R with a vision transformer.", ("imagenet_r",), data="imagenet-r", select=Selection()
     ),
-    "forgetting": Ready("Forgetting-rate curves of eight methods, with and without ODEDM."),
+    "forgetting": Ready("Forgetting-rate curves at each λ, with and without ODEDM."),
+    "density": Ready("What the memory holds of each class, with and without ODEDM."),
     "task-il": Ready("The Task-IL tables; the same runs as table1, looked at otherwise.", ("task_il",), "task_il_last"),
     "mini": Ready("Every kind of evidence, small, on the embedded images, in minutes."),
 }
@@ -64,12 +65,13 @@ def ready(name: str, data: str | None = None) -> Study:
     if found.tables:
         return Study(name, printed(found, data or found.data), about=found.about, select=found.select)
     study = parse(files(__package__).joinpath("ready", f"{name}.toml").read_text(encoding="utf-8"), name)
-    if data is not None and not study.grids:
-        raise UsageError(f"The study '{name}' times synthetic features, so it takes no --data; leave it out.")
     other = {} if data is None else {"data": (data,)}
     grids = [replace(grid, axes={**grid.axes, **other}) for grid in study.grids]
     whole = tuple(each for grid in grids for each in spelled_out(grid))
-    return replace(study, about=found.about, grids=whole)
+    runtime = study.runtime
+    if data is not None and runtime is not None and runtime.data:
+        runtime = replace(runtime, data=data)
+    return replace(study, about=found.about, grids=whole, runtime=runtime)
 
 
 def printed(ready: Ready, data: str) -> tuple[Grid, ...]:

@@ -15,8 +15,18 @@ from odedm.results.folder import CHOICE, FEATURES
 from odedm.training.cuda_graph import generators_of
 from odedm.training.probe import LearnerProbe
 
-PER_CLASS = 100
-"""Training rows of each class whose features are saved."""
+PER_CLASS, FEW, IN_ALL = 1000, 100, 10_000
+"""Training rows of each class whose features are saved: as many as the paper draws, but where there are many classes no
+more than some thousands in all, and 100 a class even then."""
+
+
+def rows_per_class(classes: int) -> int:
+    """How many rows of each class have their features saved.
+
+    >>> [rows_per_class(classes) for classes in (2, 10, 20, 200)]
+    [1000, 1000, 500, 100]
+    """
+    return max(FEW, min(PER_CLASS, IN_ALL // classes))
 
 
 class Choices:
@@ -48,8 +58,9 @@ class Choices:
         return {name: torch.cat(each) for name, each in zip(CHOICE, (index, label, kept, wide), strict=True)}
 
 
-def features(probe: LearnerProbe, tasks: Sequence[Task], stored: Rows, per_class: int = PER_CLASS) -> Rows:
+def features(probe: LearnerProbe, tasks: Sequence[Task], stored: Rows) -> Rows:
     """Features by the network as it is: of the first rows of every class, and of the stored rows in their order."""
+    per_class = rows_per_class(sum(len(task.classes) for task in tasks))
     first = [
         probe.embed(task.rows["image"][(task.rows["label"] == each).nonzero().flatten()[:per_class]])
         for task in tasks

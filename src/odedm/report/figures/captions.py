@@ -69,7 +69,8 @@ def captions(
         "projection": (
             "Features of the memory's rows (triangles) among those of the data (dots), in the plane "
             "where the data spread most, with the line through each cloud along which it spreads "
-            "most and the cosine between the two lines. A cosine of 1 means that the memory lies "
+            "most, beside it, dotted, the line of least squares, and the cosines between the two. A "
+            "cosine of 1 means that the memory lies "
             "along the data. From the first seed that saved its features. Each run has a network of "
             "its own, and so a plane of its own: compare the lines within a panel, and the cosines "
             "between panels, but not the directions."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,6 +37,11 @@ class Projected:
     def cosine(self) -> float:
         """Between the directions of the two."""
         return float(abs(direction(self.data) @ direction(self.memory)))
+
+    @property
+    def least_squares_cosine(self) -> float:
+        """Between the two lines that predict the second component from the first with the least squares."""
+        return float(abs(least_squares(self.data) @ least_squares(self.memory)))
 
 
 def memory_projection(groups: Sequence[Group]) -> list[Panel]:
@@ -74,8 +79,8 @@ def memory_pca(name: str, data: Array, memory: Array) -> Panel:
 
     `data` [n, d] are features of the rows that could have been kept, the same number per class; `memory` [m, d] are
     features of the rows that were, all from one network. The plane is the data's first two principal components. The
-    lines go through each cloud's middle along its own first principal direction there; a cosine of 1 means that the
-    memory lies along the data.
+    lines go through each cloud's middle along its own first principal direction there, and beside it, dotted, along
+    the line of least squares; a cosine of 1 means that the memory lies along the data.
     """
     seen = project(data, memory)
     cosine = number(seen.cosine, 3)
@@ -84,9 +89,10 @@ def memory_pca(name: str, data: Array, memory: Array) -> Panel:
     clouds = {"data": seen.data, "memory": seen.memory}
     rows = [(kind, *point) for kind, points in clouds.items() for point in points.tolist()]
     rows += [(f"{kind}_line", *direction(points).tolist()) for kind, points in clouds.items()]
-    title = f"{printable(name, 100)}: cosine {cosine}"
+    rows += [(f"{kind}_least_squares", *least_squares(points).tolist()) for kind, points in clouds.items()]
+    title = f"{printable(name, 100)}: cosine {cosine}, of least squares {number(seen.least_squares_cosine, 3)}"
     columns = ["what", "first_component", "second_component"]
-    return panel(title, Frame(WIDTH, 330, top=40, left=58), alt, partial(_draw, seen=seen), columns, rows)
+    return panel(title, Frame(WIDTH, 346, top=56, left=58), alt, partial(_draw, seen=seen), columns, rows)
 
 
 def project(data: Array, memory: Array) -> Projected:
@@ -114,6 +120,19 @@ def direction(points: Array) -> Array:
     return main
 
 
+def least_squares(points: Array) -> Array:
+    """The unit vector along the line that predicts the second component of points [n, 2] from the first.
+
+    Of the data in their own principal plane it is the first axis: there the components go apart from each other.
+
+    >>> least_squares(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])).round(3).tolist()
+    [0.707, 0.707]
+    """
+    x, y = (points - points.mean(axis=0)).T
+    line: Array = np.array([x @ x, x @ y]) if x.any() else np.array([0.0, 1.0])
+    return line / np.linalg.norm(line)
+
+
 def _matrix(name: str, points: Array) -> Array:
     points = np.asarray(points, dtype=np.float64)
     if points.ndim != 2 or len(points) < 2 or points.shape[1] < 2 or not np.isfinite(points).all():
@@ -129,19 +148,22 @@ def _draw(axes: Axes, *, seen: Projected) -> None:
     dots = seen.data[::every]
     axes.plot(*dots.T, ".", ms=5.0 if len(dots) <= FEW else 3.0, color=PLAIN, alpha=0.55, mew=0, rasterized=True)
     axes.plot([], [], ".", ms=7, color=PLAIN, mew=0, label="data")
-    _draw_line(axes, seen.data, INK, "-", "line of the data")
+    _draw_line(axes, seen.data, INK, "-", "its main direction")
+    _draw_line(axes, seen.data, INK, (0, (1, 1.5)), "its least squares", least_squares)
     marks: dict[str, Any] = {"mfc": "none", "mec": SERIES[1], "mew": 1.3, "ms": 5.5}
     axes.plot(*seen.memory.T, "^", **marks, label="memory", rasterized=len(seen.memory) > DOTS)
-    _draw_line(axes, seen.memory, SERIES[1], (0, (5, 1.5)), "line of the memory")
+    _draw_line(axes, seen.memory, SERIES[1], (0, (5, 1.5)), "its main direction")
+    _draw_line(axes, seen.memory, SERIES[1], (0, (1, 1.5)), "its least squares", least_squares)
     _fit(axes, np.concatenate([dots, seen.memory]))
     ground = {"facecolor": CARD, "edgecolor": "none", "pad": 2.0}
     words = f"cosine {number(seen.cosine, 3)}"
     axes.text(0.98, 0.02, words, ha="right", va="bottom", transform=axes.transAxes, bbox=ground, zorder=6)
     axes.set(xlabel="first component", ylabel="second component")
     handles, names = axes.get_legend_handles_labels()
-    order = [0, 2, 1, 3]  # two rows: the data and their line, the memory and its line
-    keys = [handles[i] for i in order], [names[i] for i in order]
-    axes.legend(*keys, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, columnspacing=1.0, handlelength=2.2)
+    # the data and their lines in the first column, the memory and its lines in the second
+    axes.legend(
+        handles, names, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, columnspacing=1.0, handlelength=2.2
+    )
 
 
 def _fit(axes: Axes, points: Array) -> None:
@@ -153,8 +175,10 @@ def _fit(axes: Axes, points: Array) -> None:
     axes.set_ylim(middle[1] - tall, middle[1] + tall)
 
 
-def _draw_line(axes: Axes, points: Array, colour: str, dashes: Any, name: str) -> None:
-    middle, line = points.mean(axis=0), direction(points)
+def _draw_line(
+    axes: Axes, points: Array, colour: str, dashes: Any, name: str, along: Callable[[Array], Array] = direction
+) -> None:
+    middle, line = points.mean(axis=0), along(points)
     reach = float(np.abs((points - middle) @ line).max())
     ends = middle + np.outer([-reach, reach], line)
     axes.plot(*ends.T, color=colour, linestyle=dashes, lw=2.4, label=name, zorder=4)
