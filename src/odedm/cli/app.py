@@ -16,6 +16,7 @@ from odedm.cli.data_command import app as data_app
 from odedm.cli.generated_options import opt
 from odedm.cli.help_page import CommandApp
 from odedm.cli.packed_command import app as results_app
+from odedm.cli.paper_command import paper
 from odedm.cli.results_command import diff, report, show, verify
 from odedm.cli.run_command import demo, resume, run
 from odedm.cli.study_command import study
@@ -29,7 +30,7 @@ from odedm.study.paper_studies import READY
 app = CommandApp(
     name="odedm", help="Online continual learning with a bounded memory: rehearsal methods with and without ODEDM."
 )
-for command in (demo, run, resume, report, show, verify, diff, study, tune):
+for command in (demo, run, resume, report, show, verify, diff, study, paper, tune):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(results_app, name="results")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,17 +78,37 @@ def study(
     tensorboard: Logs = None,
 ) -> None:
     """Run many experiments, each once, and report on them. Stop it and start it again as you like."""
+    plan = chosen(what, data, seeds, only or [], select_on)
+    default = plan.name if data is None else f"{plan.name}-{Path(data).name}"
+    session = session_from(given, out_folder or Path("runs") / default, reuse=checked_reuse(reuse))
+    session = dataclasses.replace(session, have=read_all(have or []))
+    conduct = Conduct(dry_run, None if budget is None else parse_time(budget), retry, (events, tensorboard))
+    carry_out(plan, session, conduct, report_study)
+
+
+def checked_reuse(reuse: str) -> str:
+    """A policy of --reuse, or an error that lists them."""
+    choose("policy of --reuse", reuse, REUSE)
+    return reuse
+
+
+@dataclasses.dataclass(frozen=True)
+class Conduct:
+    """How a study is carried out: only told of, within how many seconds, failures anew, and followed by whom."""
+
+    dry_run: bool
+    seconds: float | None
+    retry: bool
+    follow: tuple[Path | None, Path | None]
+
+
+def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[[StudyStatus, Path], None]) -> None:
+    """Do what of a study is not done, and report on it; or say what would be done."""
     from odedm.report.page import check_page
 
-    plan = chosen(what, data, seeds, only or [], select_on)
-    choose("policy of --reuse", reuse, REUSE)
-    seconds = None if budget is None else parse_time(budget)
-    default = plan.name if data is None else f"{plan.name}-{Path(data).name}"
-    session = session_from(given, out_folder or Path("runs") / default, reuse=reuse)
-    session = dataclasses.replace(session, have=read_all(have or []))
     ledger = session.ledger
-    planned = session.plan(plan, lenient=dry_run)
-    if dry_run:
+    planned = session.plan(plan, lenient=conduct.dry_run)
+    if conduct.dry_run:
         _say_plan(session.status(plan, planned), session)
         return
     say_if_pointless(planned.jobs)
@@ -101,7 +121,7 @@ def study(
         ledger.settle(plan)
         status = session.status(plan, planned)  # nobody else can finish a run from here on
         status.tidy()
-        jobs = status.jobs(retry=retry)
+        jobs = status.jobs(retry=conduct.retry)
         trials = sum(job.is_trial for job in jobs)
         timings = 0 if status.timed is None else len(status.timed.missing())
         say(
@@ -111,16 +131,16 @@ def study(
             + (f", {timings} timings of DAC" if timings else "")
             + f". Folder: {ledger.folder}"
         )
-        until, done = deadline(seconds), status.done()
-        with watched(len(done) + len(jobs), len(done), (events, tensorboard)) as (board, observers):
+        until, done = deadline(conduct.seconds), status.done()
+        with watched(len(done) + len(jobs), len(done), conduct.follow) as (board, observers):
             for job, run in done:
                 board.best.add(job, run.result)
             summary = session.run(jobs, planned, observers, status.times(), until=until)
         # by itself: nothing else runs any more
         trouble = _time(session, status.timed, until) if status.timed and timings else ""
         status = session.status(plan, planned)
-        _report(status, ledger.folder)
-    _conclude(status, summary, trouble, retry=retry)
+        report(status, ledger.folder)
+    _conclude(status, summary, trouble, retry=conduct.retry)
 
 
 def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], select_on: int | None) -> Study:
@@ -207,7 +227,7 @@ def _time(session: Session, timed: Measured, until: float | None) -> str:
     return ""
 
 
-def _report(status: StudyStatus, folder: Path) -> None:
+def report_study(status: StudyStatus, folder: Path) -> None:
     """The table here, and the page and the tables in the study's folder."""
     from odedm.report.load import find_timings, with_scores
     from odedm.report.summary import Table, summarise

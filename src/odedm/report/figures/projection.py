@@ -130,7 +130,8 @@ def least_squares(points: Array) -> Array:
     """
     x, y = (points - points.mean(axis=0)).T
     line: Array = np.array([x @ x, x @ y]) if x.any() else np.array([0.0, 1.0])
-    return line / np.linalg.norm(line)
+    unit: Array = line / np.linalg.norm(line)
+    return unit
 
 
 def _matrix(name: str, points: Array) -> Array:

@@ -1,0 +1,143 @@
+"""`odedm paper`: the paper's tables and figures by name, what stands of them, and making one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from odedm.cli import console
+from odedm.cli.console import out, say, tell
+from odedm.cli.generated_options import Events, Given, Logs, opt, with_settings
+from odedm.cli.study_command import PLACE, Conduct, carry_out, checked_reuse, session_from
+from odedm.core.errors import UsageError, choose
+from odedm.core.files import writable_folder, write_text
+from odedm.execute.engine import Placement
+from odedm.execute.eta import in_words, parse_time
+from odedm.study.gathering import read_all
+from odedm.study.ledger import Ledger
+from odedm.study.paper_catalogue import FOLDER, ITEMS, PaperItem, progress, same_run, study_of
+from odedm.training.experiment import Experiment
+
+if TYPE_CHECKING:
+    from odedm.results.folder import FinishedRun
+    from odedm.study.session import StudyStatus
+
+guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
+
+
+@guarded
+@with_settings(Placement, (Experiment, PLACE))
+def paper(
+    given: Given,
+    what: Annotated[
+        str | None, typer.Argument(metavar="NAME", help=f"{' | '.join(ITEMS)}.", show_default="list them all")
+    ] = None,
+    data: Annotated[str | None, opt("One of the table's data sets alone.", "What", default="all of them")] = None,
+    only: Annotated[list[str] | None, opt("Only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")] = None,
+    seeds: Annotated[int | None, opt("How many.", "What", default="5", min=1, max=10000)] = None,
+    dry_run: Annotated[bool, opt("Say what would be run, and how long it takes.", "How", "--dry-run")] = False,
+    budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
+    retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
+    reuse: Annotated[str, opt("Finished runs count if made by: any | version | commit.", "How")] = "version",
+    have: Annotated[
+        list[Path] | None, opt("Packed results of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
+    ] = None,
+    out_folder: Annotated[Path, opt("Where all of the paper's runs are.", "How", "--out")] = Path("runs") / FOLDER,
+    events: Events = None,
+    tensorboard: Logs = None,
+) -> None:
+    """Make a table or figure of the paper again, our numbers beside; or list all of them and what stands."""
+    if what is None:
+        if data or only or seeds or budget:
+            raise UsageError("--data, --only, --seeds and --budget are for one table or figure; name it before them.")
+        _list(Ledger(out_folder), read_all(have or []))
+        return
+    item = choose("table or figure of the paper", what, ITEMS)
+    if not item.study:
+        tell(f"{item.title}: {item.without}.")
+        return
+    plan = study_of(what, data)
+    if seeds is not None:
+        plan = plan.with_seeds(seeds)
+    plan = dataclasses.replace(plan, only=(*plan.only, *(only or ())))
+    session = session_from(given, out_folder, reuse=checked_reuse(reuse))
+    session = dataclasses.replace(session, have=read_all(have or []))
+    conduct = Conduct(dry_run, None if budget is None else parse_time(budget), retry, (events, tensorboard))
+    carry_out(plan, session, conduct, partial(_report, what, (data,) if data else ITEMS[what].data))
+
+
+def _list(ledger: Ledger, have: Mapping[str, FinishedRun]) -> None:
+    """Every table and figure with its runs, what is done, the time that the rest takes, and what was found."""
+    finished = {same_run(run.result.experiment): run for run in {**have, **ledger.runs_done()}.values()}
+    view = Table("", "what", "runs", "done", "time left", "our finding", title_justify="left")
+    for name, item in ITEMS.items():
+        words = _words(name, item, finished) if item.study else ["–", "–", "–", item.without]
+        view.add_row(Text(name, style="bold"), *map(Text, [item.title, *words]))
+    out.print(view)
+    tell(f"Runs are in '{ledger.folder}'. Make one of these: odedm paper NAME; what it would run: --dry-run.")
+
+
+def _words(name: str, item: PaperItem, finished: Mapping[str, FinishedRun]) -> list[str]:
+    found = progress(name, finished)
+    time_left = "unknown" if found.seconds is None else in_words(found.seconds) if found.left else "none"
+    missing = [each for each in item.data if not _is_here(each)]
+    said = _finding(item, found.done)
+    if missing and found.left:
+        said += f"; no data here: {', '.join(missing)}"
+    return [str(found.runs), str(len(found.done)), time_left, said]
+
+
+def _is_here(data: str) -> bool:
+    from odedm.data.opening import open_data
+
+    try:
+        open_data(data)
+    except UsageError:
+        return False
+    return True
+
+
+def _finding(item: PaperItem, done: Sequence[FinishedRun]) -> str:
+    from odedm.report.paper_tables import accuracies, beside, finding
+
+    return finding(beside(item.tables, item.data, done)) if item.tables else accuracies(done)
+
+
+def _report(name: str, data: Sequence[str], status: StudyStatus, folder: Path) -> None:
+    """The table as printed with our numbers, or the figure, here and in a folder of its own."""
+    from odedm.report.load import find_timings
+    from odedm.report.paper_tables import LEGEND, beside, finding, to_csv, to_latex, to_rich
+
+    item, done = ITEMS[name], list(status.runs.done.values())
+    place = writable_folder(folder / name)
+    if item.tables:
+        cells = beside(item.tables, data, done)
+        rows = {(cell.block, cell.row) for cell in cells if cell.ours is not None}
+        for view in to_rich([cell for cell in cells if (cell.block, cell.row) in rows] or cells):
+            out.print(view)
+        tell(f"{finding(cells)[:1].upper()}{finding(cells)[1:]} ({LEGEND}).")
+        write_text(place / f"{name}.csv", to_csv(cells))
+        write_text(place / f"{name}.tex", to_latex(cells))
+        say(f"The table: {place / name}.csv and .tex")
+        return
+    from odedm.report.figures.all_figures import save_figures
+    from odedm.report.figures.paper_figures import paper_figures
+    from odedm.report.summary import Table as Summary
+    from odedm.report.summary import summarise
+
+    table = summarise(done) if done else Summary(())
+    panels = paper_figures(item.figures, table, find_timings([folder]))
+    written = save_figures(panels, place)
+    tell(f"{item.title}: {_finding(item, done)}.")
+    for path in written:
+        if path.suffix == ".png":
+            say(f"The figure: {path}")
+    if not written:
+        say("There is nothing to draw yet.")
