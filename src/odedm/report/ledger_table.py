@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odedm.report.model import Cell, model
 from odedm.report.summary import TOLD, Table
-from odedm.report.tables import inside_word, markdown_rows
+from odedm.report.tables import markdown_rows
 from odedm.report.wording import between, measured, number
 
 
@@ -28,5 +28,5 @@ def _words(cell: Cell) -> list[str]:
     spread = "" if cell.interval is None else f" {between(cell.interval)}"
     if cell.paper is None or cell.gap is None:
         return [measured(cell.value), change + spread, "", ""]
-    mark = "" if cell.inside is None else f" ({inside_word(cell)})"
+    mark = f" ({cell.verdict})" if cell.verdict else ""
     return [measured(cell.value), change + spread, measured(cell.paper), number(cell.gap, sign=True) + mark]
