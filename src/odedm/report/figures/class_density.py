@@ -64,7 +64,7 @@ def class_density(groups: Sequence[Group]) -> list[Panel]:
         ranges = [f"{line.name}: from {number(line.y.min(), 3)} to {number(line.y.max(), 3)}" for line in lines]
         alt = f"{titled('Density of the final memory over the classes', title)}. {'; '.join(ranges)}"
         rows = [(line.label, *point) for line in lines for point in zip(x.tolist(), line.y.tolist(), strict=True)]
-        frame = Frame(style.WIDTH, 210, top=10).with_key(len(lines) + 1)
+        frame = Frame(style.WIDTH, 210, top=10, left=62).with_key(len(lines) + 1)
         paint = partial(_draw, x=x, lines=lines, classes=classes, arrived=members[0].one_order)
         panels.append(panel(title, frame, alt, paint, ["runs", "class", "density"], rows))
     return panels
