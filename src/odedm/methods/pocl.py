@@ -39,6 +39,7 @@ class POCL(Method):
     exacting: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
 
+    lr: float = 0.1
     inner_rate: float = 0.03
     inner_clamp: float = 2.0
     slot_clamp: float = 10.0
