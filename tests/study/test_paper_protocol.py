@@ -153,6 +153,7 @@ def test_what_departs_from_the_paper_is_named() -> None:
     usual = {"data": "cifar10", "method": "derpp", "memory.name": "odedm", "memory.capacity": 200, "batch": 32}
     assert departures(usual) == []
     assert departures({**usual, "options.lr": 0.3, "net": "resnet18"}) == []
+    assert departures({**usual, "limit": 20, "factor": None}) == ["limit"]
     assert departures({**usual, "batch": 1, "memory.gamma": 0.0}) == ["batch", "memory.gamma"]
     assert departures({**usual, "memory.replay": "union", "options.beta": 1.5, "net": "cnn"}) == [
         "net",

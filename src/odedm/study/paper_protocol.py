@@ -19,6 +19,7 @@ PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
 STREAM = {
     "setting": "standard",
     "factor": "none",
+    "limit": "none",
     "blur": 0.0,
     "noise": 0.0,
     "class_order": "natural",
@@ -166,7 +167,8 @@ def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
     data = next((name for name in PAPER_DATA if plain(name) == plain(str(settings.get("data")))), "")
     method, capacity = str(settings.get("method")), settings.get("memory.capacity")
     net, net_options = NETS.get(data, RESNET)
-    found = {name: value for name, value in STREAM.items() if name not in ("setting", "factor", "precision")}
+    free = ("setting", "precision")
+    found = {name: None if value == "none" else value for name, value in STREAM.items() if name not in free}
     found |= {"net": net, **{f"net_options.{name}": value for name, value in net_options.items()}}
     own = constants(method, data, capacity if isinstance(capacity, int) else 0)
     idle = {"lr", "fit"}  # the one is not reported, the other has a table of its own
