@@ -86,7 +86,9 @@ def _list(ledger: Ledger, have: Mapping[str, FinishedRun]) -> None:
 
 def _words(name: str, item: PaperItem, finished: Mapping[str, FinishedRun]) -> list[str]:
     found = progress(name, finished)
-    time_left = "unknown" if found.seconds is None else in_words(found.seconds) if found.left else "none"
+    parts = [in_words(found.seconds)] if found.left > found.unknown else []
+    parts += [f"unknown for {found.unknown} runs" if parts else "unknown"] if found.unknown else []
+    time_left = ", ".join(parts) or "none"
     missing = [each for each in item.data if not _is_here(each)]
     said = _finding(item, found.done)
     if missing and found.left:

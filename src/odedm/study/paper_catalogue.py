@@ -116,11 +116,15 @@ def _paces() -> set[str]:
 
 @dataclass(frozen=True)
 class PaperProgress:
-    """How much of a table or figure is done, by runs, and the seconds that the rest takes; None where unknown."""
+    """How much of a table or figure is done, by runs, and the seconds that the rest takes, but for `unknown` runs.
+
+    Unknown is the time of a method that was not measured on that data yet.
+    """
 
     runs: int
     done: Sequence[FinishedRun]
-    seconds: float | None
+    seconds: float
+    unknown: int
 
     @property
     def left(self) -> int:
@@ -138,10 +142,13 @@ def progress(name: str, finished: Mapping[str, FinishedRun]) -> PaperProgress:
         plan = run.result.experiment
         device = str(plan.get("device", device))
         times.learn(plan, _rows(plan), run.seconds)
-    left = [plan for mark, plan in marks.items() if mark not in done] if finished else []
-    known = [times.expect(_job(replace(plan, device=device))) for plan in left]
-    whole = None if None in known or not finished else sum(each for each in known if each is not None)
-    return PaperProgress(len(marks), list(done.values()), whole)
+    left = [plan for mark, plan in marks.items() if mark not in done]
+    # another method may take fifty times as long, and larger pictures four times: their times say nothing here
+    measured = {(run.result.experiment.get("method"), run.result.experiment.get("data")) for run in finished.values()}
+    alike = [plan for plan in left if (plan.method, plan.data) in measured]
+    told = [times.expect(_job(replace(plan, device=device))) for plan in alike]
+    known = [each for each in told if each is not None]
+    return PaperProgress(len(marks), list(done.values()), sum(known), len(left) - len(known))
 
 
 @cache
