@@ -20,9 +20,10 @@ MMD = "mmd-centroid" if hasattr(odedm.ODEDM, "dac_distance") else "mmd"
 FOREIGN = {"fdr": "herded", "icarl": "purity", "puridiver": "task-quota"}
 """A memory policy that is not the method's own; `herded` for the others."""
 METHODS = ("er", "der", "derpp", "refresh", "fdr", "icarl", "puridiver", "vrmcl", "pocl")
-READINGS = ("auxiliary", "union", "both")
-
 Case = dict[str, Any]
+BEFORE: dict[str, Case] = {"pocl": {"options": {"lr": 0.03}}}
+"""Defaults that were others in the version that is compared with."""
+READINGS = ("auxiliary", "union", "both")
 
 
 def odedm_memory(capacity: int, **own: Any) -> Any:
@@ -45,8 +46,10 @@ def full_cases() -> dict[str, Case]:
         for setting in ("standard", "imbalanced"):
             for name, memory in memories.items():
                 own = {"data": "blobs", "method": method, "memory": memory, "setting": setting, "batch": 8}
+                own |= BEFORE.get(method, {})
                 cases[f"{method}, {name}, {setting}"] = own
         images = {"data": "shapes", "method": method, "batch": 16, "class_order": "seed", "seed": 3}
+        images |= BEFORE.get(method, {})
         cases[f"{method}, images, plain"] = {**images, "memory": odedm.Native(20)}
         cases[f"{method}, images, odedm"] = {**images, "memory": odedm_memory(20, rho=0.5)}
     variants: dict[str, Any] = {
