@@ -111,3 +111,12 @@ def test_what_is_no_plan_is_a_usage_error():
                 Run(Experiment(Reservoir(5), data="blobs"), value)
         only_usage_errors(Experiment.from_dict, plain=value)
         only_usage_errors(odedm.Result.from_dict, plain=value)
+
+
+def test_paths_are_text_or_paths(tmp_path):
+    outcome = odedm.train("blobs", memory=odedm.Reservoir(10), method="er", device="cpu")
+    outcome.save(str(tmp_path / "run"))
+    assert odedm.Result.load(str(tmp_path / "run" / "result.json")) == outcome.result
+    for call in (outcome.save, odedm.Result.load):
+        with pytest.raises(odedm.UsageError, match="A path must be text or a Path; int was given"):
+            call(3)

@@ -174,3 +174,10 @@ def test_interrupting_says_so(flowers, monkeypatch):
     done = call("import", flowers, "--as", "flowers")
     assert done.exit_code == 130
     assert "Interrupted" in said(done)
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_what_is_built_in_was_not_imported(command):
+    done = call(command, "blobs")
+    assert done.exit_code == 2
+    assert "is built in" in done.output

@@ -122,13 +122,6 @@ def test_fresh_starts_anew(stopped, straight):
     assert [work.name for work in works(stopped)] == [".seed-0.work"]
 
 
-def test_other_threads_are_another_arithmetic(stopped):
-    done = call("run", *TINY, "--threads", 2, "--out", stopped)
-    assert done.exit_code == 2
-    assert "another configuration: threads=1 there, 2 here" in plain(done.stderr)
-    assert len(works(stopped)) == 2
-
-
 def test_looking_at_an_unfinished_run_says_how_to_go_on(stopped):
     done = call("show", works(stopped)[0].with_name("seed-0"))
     assert done.exit_code == 2
@@ -242,3 +235,31 @@ def test_killed_processes_end_as_if_unharmed(tmp_path):
     summary = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0, done.stdout + done.stderr
     assert (summary["kills"], summary["survived"], summary["rows_lost"], summary["wrong"]) == (6, 6, 0, 0)
+
+
+def test_one_experiment_that_was_begun_in_two_folders_is_finished_in_both(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        with interrupted(monkeypatch, 30):
+            assert call("run", *TINY, "--checkpoint", "5 steps", "--out", tmp_path / name).exit_code == 130
+    done = call("resume", tmp_path / "one", tmp_path / "two", "--json")
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout[: done.stdout.rindex("]") + 1])) == 2
+    assert len(list(tmp_path.glob("*/*/seed-0/result.json"))) == 2
+
+
+def test_an_unfinished_run_goes_on_with_as_many_threads_as_it_began(tmp_path, monkeypatch):
+    with interrupted(monkeypatch, 30):
+        call("run", *TINY, "--checkpoint", "5 steps", "--out", tmp_path)
+    done = call("run", *TINY, "--threads", 2, "--json", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)[0]["experiment"]["threads"] == 1
+    again = call("run", *TINY, "--threads", 2, "--out", tmp_path)
+    assert again.exit_code == 0, again.output
+    assert "finished already" in plain(again.output)
+
+
+def test_fresh_starts_what_is_unfinished_anew_and_leaves_what_is_done(tmp_path):
+    assert call("run", *TINY, "--out", tmp_path).exit_code == 0
+    done = call("run", *TINY, "--seeds", 2, "--fresh", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert len(list(tmp_path.glob("*/seed-*/result.json"))) == 2

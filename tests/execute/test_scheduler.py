@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -57,6 +58,16 @@ def test_a_full_disk_stops_everything_and_nobody_is_to_blame(jobs):
     assert len(engine.started) == 2
 
 
+def test_a_worker_that_dies_after_its_result_was_written_has_done_its_job(jobs):
+    engine, notes = Puppet(), Notes()
+    engine.losing[jobs[0].key] = [Lost(jobs[0].key, "its process was ended by the signal SIGKILL")]
+    write_run(jobs[0])
+    summary = run(engine, jobs[:1], notes)
+    assert (summary.done, summary.failed) == (1, {})
+    assert notes.keys("finished") == [jobs[0].key]
+    assert len(engine.started) == 1
+
+
 def test_a_job_whose_worker_dies_is_tried_three_times_and_the_others_go_on(jobs):
     engine, notes = Puppet(), Notes()
     engine.losing[jobs[0].key] = [Lost(jobs[0].key, "its process was ended by the signal SIGKILL")] * 3
@@ -92,8 +103,8 @@ def test_a_checkpoint_between_two_losses_gives_three_tries_again(jobs):
 
     storing = Storing()
     storing.losing = {key: [Lost(key, "gone")] * 7}
-    assert run(storing, jobs).done == 4
     assert key in run(engine, jobs).failed
+    assert run(storing, jobs).done == 4
 
 
 def test_crashes_of_a_shared_process_cost_no_try_but_two_of_them_make_a_job_run_alone(jobs):
@@ -101,6 +112,7 @@ def test_crashes_of_a_shared_process_cost_no_try_but_two_of_them_make_a_job_run_
     engine.losing[key] = [Lost(key, "crash", True)] * 2 + [Lost(key, "crash")] * 2
     assert run(engine, jobs, notes).done == 4
     assert engine.alone == [key] * 3, "alone from the second crash on, and only then its tries count"
+    shutil.rmtree(jobs[0].folder)
     engine.losing[key] = [Lost(key, "crash", True)] * 2 + [Lost(key, "crash")] * 3
     assert "In 3 tries crash" in run(engine, jobs).failed[key]
 

@@ -101,7 +101,7 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         ("name = '..'", "no dot in front"),
         (r"name = 'C:\\x'", "without /"),
         (f"name = '{'x' * 101}'", "up to 100 characters"),
-        (f"capacity = {'9' * 5000}", "is not TOML: Exceeds the limit"),
+        (f"capacity = {'9' * 5000}", "is not: Exceeds the limit"),
         (f"seeds = {'9' * 400}", "'seeds' is how many"),
         ("capacity = 9223372036854775808", "'capacity' must be a whole number"),
         ("tasks = 0", "'tasks' must be a whole number, 1 or more"),
@@ -111,7 +111,7 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         ("[select]\ntask = 2", "did you mean 'tasks'"),
         ("[select]\nshare = 1.0", "between 0 and 1"),
         ("[select]\nseeds = [0]", "others than the study's"),
-        ("method = ", "is not TOML"),
+        ("method = ", "A study is written in TOML"),
     ],
 )
 def test_a_wrong_word_is_named(text: str, said: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -87,11 +87,18 @@ def resume(
 ) -> None:
     """Go on with runs that were stopped or killed, from their last checkpoints."""
     placement, options = Placement(**given), RunOptions(Schedule.parse(checkpoint))
-    runs = unfinished_runs(paths)
-    folders = iter(runs)
-    planned = plan_jobs(list(runs.values()), lambda _: next(folders), placement, options)
-    launch(planned, placement, (events, tensorboard), quiet=as_json)
-    _show(planned.jobs, as_json=as_json)
+    runs, jobs = unfinished_runs(paths), []
+    while runs:  # one experiment that was begun in two folders is two runs, and one job has one key: the next time
+        planned = plan_jobs(list(runs.values()), _one_after_the_other(runs), placement, options)
+        launch(planned, placement, (events, tensorboard), quiet=as_json)
+        jobs += planned.jobs
+        runs = {folder: plan for folder, plan in runs.items() if folder not in {job.folder for job in jobs}}
+    _show(jobs, as_json=as_json)
+
+
+def _one_after_the_other(folders: Iterable[Path]) -> Callable[[Experiment], Path]:
+    each = iter(folders)
+    return lambda _: next(each)
 
 
 @guarded
@@ -163,7 +170,7 @@ def _finished(planned: PlannedJobs) -> dict[str, tuple[Job, Result]]:
     """Results that are there already, by the key of their job; what their processes left is cleared up."""
     found = {}
     for job in planned.jobs:
-        result = None if job.options.fresh or job.options.overwrite else finished(job)
+        result = None if job.options.overwrite else finished(job)
         if result is not None:
             found[job.key] = (job, result)
             discard_leftover(job.folder)

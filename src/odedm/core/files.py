@@ -27,6 +27,13 @@ def own_folder(path: str | Path = "~") -> Path:
         ) from error
 
 
+def as_path(given: str | Path) -> Path:
+    """A path as it was given, in Python too; what is none is a sentence."""
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError(f"A path must be text or a Path; {type(given).__name__} was given.")
+    return Path(given)
+
+
 def read_regular(path: Path, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes; a link is not followed."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))

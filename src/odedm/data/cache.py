@@ -168,5 +168,7 @@ def find(name: str) -> Manifest:
             f"The data set '{name}' is not here yet. Get it with `odedm data get {name}`, or import what you have with "
             f"`odedm data import PATH --as {name}`."
         )
+    if name in DATASETS:
+        raise UsageError(f"The data set '{name}' is built in: nothing was imported that could be looked at.")
     error = unknown("data set", name, dict.fromkeys([*DATASETS, *PUBLISHED, *cached()]))
     raise UsageError(f"{error} A folder of pictures or an archive can be given by its path.")

@@ -66,6 +66,8 @@ def find_or_import(
 ) -> Manifest:
     """The manifest of a data set that is then certain to be here: looked up by name, or imported from a path."""
     name, path = str(name_or_path), own_folder(name_or_path)
+    if not name.strip():
+        raise UsageError("The data set's name is empty. Give one of `odedm data list`, or a path.")
     if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and os.path.exists(path):
         return import_path(path, size=size, seed=seed, watch=watch)
     manifest = cache.find(name)

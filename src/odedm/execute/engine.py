@@ -61,16 +61,16 @@ class Placement:
     lanes: int | None = described(Whole(1), None, "Runs side by side.", default_words="chosen automatically")
     engine: str = described(OneOf("engine", ENGINES), "local", "This machine, or Ray.")
     address: str | None = described(Text(), None, "A running Ray cluster, e.g. auto.", default_words="start one here")
-    cpus: float = described(Number(0), 1.0, "CPUs that one run takes (ray).")
+    cpus: float | None = described(Number(0), None, "CPUs that one run takes (ray).", default_words="1")
     gpus: float = described(Number(0), 0.0, "Part of a GPU that one run takes, e.g. 0.125 (ray).")
 
     PANEL: ClassVar[str] = "Where"
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if not self.elsewhere and (self.address is not None or self.gpus):
-            raise UsageError("--address and --gpus are for --engine ray; leave them out, or add it.")
-        if self.elsewhere and not self.cpus and not self.gpus:
+        if not self.elsewhere and (self.address is not None or self.gpus or self.cpus is not None):
+            raise UsageError("--address, --cpus and --gpus are for --engine ray; leave them out, or add it.")
+        if self.elsewhere and self.cpus == 0 and not self.gpus:
             raise UsageError("--cpus and --gpus are what one run takes; with --engine ray they cannot both be 0.")
 
     @property
@@ -126,7 +126,8 @@ def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Da
         from odedm.execute.ray_engine import Cluster
 
         lanes = None if placement.lanes is None else min(placement.lanes, len(jobs))
-        return Cluster(lanes, address=placement.address, cpus=placement.cpus, gpus=placement.gpus)
+        cpus = 1.0 if placement.cpus is None else placement.cpus
+        return Cluster(lanes, address=placement.address, cpus=cpus, gpus=placement.gpus)
     lanes = lanes_here(jobs, placement, data)
     if len(jobs) == 1:
         return ThisProcess(data)

@@ -54,7 +54,7 @@ class Lanes:
                 self._held.enter_context(process_numerics(threads, "fp32" if exact else "tf32"))
             thread = threading.Thread(target=self._lane, args=(job,), name=f"lane {job.key}", daemon=True)
             self._threads[job.key] = thread
-        thread.start()
+            thread.start()
 
     def _lane(self, job: Job) -> None:
         try:
@@ -89,7 +89,9 @@ class Lanes:
 
     def join(self, seconds: float | None = None) -> bool:
         """Wait for the lanes that are under way; whether all are over."""
-        for thread in list(self._threads.values()):
+        with self._lock:  # so that none is listed that has not begun
+            under_way = list(self._threads.values())
+        for thread in under_way:
             thread.join(seconds)
         return not self._threads
 

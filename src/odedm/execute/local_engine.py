@@ -77,9 +77,11 @@ class Workers:
         return worker
 
     def _read(self, worker: _Worker) -> None:
-        with suppress(OSError, ValueError):
+        try:
             for line in worker.process.stdout or ():
                 self._heard.put((worker, event_from_text(line)))
+        except Exception:  # what is no event: there is no talking with this worker any more
+            worker.process.kill()
         worker.process.wait()
         self._heard.put((worker, None))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +72,7 @@ def plan_jobs(
             job = job_of(run, place(run.experiment), options)
         else:
             job = Job(content_key(own.describe()), own, place(own), options)
-        found.setdefault(job.key, job)
+        found.setdefault(job.key, _as_begun(job))
     return PlannedJobs(list(found.values()), data, missing)
 
 
@@ -82,6 +83,17 @@ def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Jo
     plan, checksum = run.experiment, run.data.checksum
     key, rows = content_key(plan.describe(), checksum), len(first_rows(run.data.label, plan.limit))
     return Job(key, plan, folder, options or RunOptions(), checksum=checksum, rows=rows)
+
+
+def _as_begun(job: Job) -> Job:
+    """The job with as many threads as its unfinished run began with: others would add up in another order."""
+    work = working_folder(job.folder)
+    if job.options.fresh or not work.is_dir():
+        return job
+    with suppress(UsageError):
+        threads = inspect(work)["configuration"].get("threads")
+        return replace(job, experiment=replace(job.experiment, threads=threads))
+    return job
 
 
 def _prepared(plan: Experiment, data: Dataset, *, several: bool, elsewhere: bool) -> Prepared:
@@ -111,7 +123,9 @@ def finished(job: Job) -> Result | None:
         plans = job.experiment, Experiment.from_dict(result.experiment)  # which fills in settings that are new
     except UsageError as error:
         raise UsageError(f"{error} {advice}") from error
-    now, then = (replace(plan, capture=True).describe() for plan in plans)  # which changes no number
+    now, then = (
+        replace(plan, capture=True, threads=1).describe() for plan in plans
+    )  # they are no part of a run's identity
     other, made_on = differences(now, then), result.provenance.get("data_checksum")
     if made_on != job.checksum:
         other.append((f"data of the checksum {str(made_on)[:64]}", str(job.checksum)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odedm.checkpoint.stop import stop_on_signal
 from odedm.core.errors import DiskFull, UsageError
+from odedm.execute.attempt import discard_leftover
 from odedm.execute.engine import Engine, Placement, open_engine
 from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, Said, Stored
@@ -141,6 +142,10 @@ class Scheduler:
             self._end(job, event, summary)
 
     def _lose(self, job: Job, event: Lost, waiting: dict[str, Job], summary: Summary) -> None:
+        if not job.is_trial and not job.options.overwrite and (job.folder / FILE).is_file():
+            discard_leftover(job.folder)  # its process died after the result was written, before it could say so
+            self._end(job, Done(job.key), summary)
+            return
         counter, most = (self._crashes, math.inf) if event.together else (self._tries, TRIES)
         counter[job.key] += 1
         if counter[job.key] >= most:

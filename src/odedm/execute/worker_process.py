@@ -43,8 +43,15 @@ def main() -> None:
 
     def ended(*_: object) -> None:
         """Asked to end by the system: the lanes store their state, and the parent starts them again elsewhere."""
+
+        def end() -> None:
+            try:
+                lanes.join()
+            finally:
+                os._exit(ENDED)
+
         lanes.stop()
-        threading.Thread(target=lambda: (lanes.join(), os._exit(ENDED)), daemon=True).start()
+        threading.Thread(target=end, daemon=True).start()
 
     signal.signal(signal.SIGTERM, ended)
     for line in sys.stdin:

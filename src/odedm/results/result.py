@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.files import as_path
 from odedm.results.older_formats import upgraded
 
 SCHEMA = "odedm.result/2"
@@ -150,10 +151,10 @@ class Result:
         return found
 
     @classmethod
-    def load(cls, path: Path) -> Result:
+    def load(cls, path: str | Path) -> Result:
         """Read a `result.json`, or say what is wrong with it."""
         try:
-            plain = json.loads(path.read_text(encoding="utf-8"))
+            plain = json.loads(as_path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"Cannot read the result '{path}': {error}.") from None
         return cls.from_dict(plain, str(path))

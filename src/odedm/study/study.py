@@ -118,7 +118,7 @@ def parse(text: str, name: str = "study", where: str = "the study") -> Study:
     try:
         plain = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits
-        raise UsageError(f"{where[:1].upper()}{where[1:]} is not TOML: {str(error)[:200]}.") from None
+        raise UsageError(f"A study is written in TOML, and {where} is not: {str(error)[:200]}.") from None
     try:
         return _study(plain, name)
     except UsageError as error:

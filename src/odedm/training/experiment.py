@@ -46,7 +46,8 @@ class Experiment:
         batch: stream rows per step. `draw`: replayed rows per draw, as many as `batch` unless given.
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
         seed: from which everything random follows.
-        device, threads, capture: where and how fast; they change no number on the same device.
+        device, threads, capture: where and how fast; no part of what a run is. Another device or number of threads adds
+            up in another order, so last digits may differ.
         precision: "fp32", "tf32" or "bf16"; "auto" takes float32 on a CPU and bfloat16 on a GPU, TF32 there for methods
             that derive twice.
 

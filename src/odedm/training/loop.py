@@ -17,6 +17,7 @@ from odedm.checkpoint.stop import Stopped
 from odedm.core.configuration import default_of
 from odedm.core.device import enough_memory
 from odedm.core.errors import UsageError, unknown
+from odedm.core.files import as_path
 from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
@@ -68,9 +69,9 @@ class Outcome:
     data: Dataset
     evidence: Rows | None = None
 
-    def save(self, folder: Path, *, overwrite: bool = False) -> Path:
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the run's folder: result, final memory and evidence, whole or not at all."""
-        return save_run(folder, self.result, self.memory.rows(), self.evidence, overwrite=overwrite)
+        return save_run(as_path(folder), self.result, self.memory.rows(), self.evidence, overwrite=overwrite)
 
     def predict(self, x: Any) -> np.ndarray[Any, Any]:
         """The class number, in order of arrival, of each raw row of x, given as for `from_arrays`."""
