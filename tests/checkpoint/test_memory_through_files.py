@@ -20,7 +20,7 @@ from odedm.consolidate.distance import L2
 from odedm.core.registry import POLICIES
 from odedm.core.rows import Field, Part, Task
 from odedm.core.timer import Timer
-from odedm.memory.dual import Candidates, DualMemory
+from odedm.memory.dual import Candidates, TaskDualMemory
 
 FIELDS = (
     Field("image", (8,), torch.uint8),
@@ -64,7 +64,7 @@ class Bench:
             candidates = Candidates(3, PER_TASK, FIELDS[:4], rng=torch.Generator().manual_seed(8)) if bounded else None
             chooser = Consolidator(1, distance=L2(), dac=None)
             own = torch.Generator().manual_seed(9)
-            memory = DualMemory(memory, chooser, rng=own, timer=Timer(), candidates=candidates)
+            memory = TaskDualMemory(memory, chooser, rng=own, timer=Timer(), candidates=candidates)
         self.roots = {"memory": memory, "rng": rng, "place": {"task": 0, "row": 0, "begun": False}}
         self.seen = []
 

@@ -5,7 +5,7 @@ from odedm import Field, Part, Task, UsageError
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
 from odedm.core.timer import Timer
-from odedm.memory.dual import Candidates, DualMemory
+from odedm.memory.dual import Candidates, TaskDualMemory
 from odedm.memory.reservoir import ReservoirMemory
 
 RAW = [Field("image", (2,)), Field("label", dtype=torch.int64), Field("task", dtype=torch.int64)]
@@ -38,7 +38,7 @@ def dual(capacity=30, k=2, candidates=None, **options):
     consolidator = Consolidator(k, distance=L2(), dac=None, **options)
     spare = candidates.capacity if candidates else 0
     rng = torch.Generator().manual_seed(1)
-    return DualMemory(
+    return TaskDualMemory(
         ReservoirMemory(capacity - spare, FIELDS), consolidator, rng=rng, timer=Timer(), candidates=candidates
     )
 

@@ -23,7 +23,7 @@ class Host(Memory, Protocol):
         ...
 
 
-class DualMemory:
+class TaskDualMemory:
     """ODEDM: when a task ends its prototypes are pinned into the host, which shrinks by as many rows.
 
     Without a consolidator nothing is ever pinned: the host alone, by the same code path.

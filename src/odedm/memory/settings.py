@@ -233,7 +233,7 @@ class ODEDM:
 
     def build(self, site: Site) -> Memory:
         """The live memory."""
-        from odedm.memory.dual import Candidates, DualMemory
+        from odedm.memory.dual import Candidates, TaskDualMemory
 
         candidates = None
         if isinstance(self.candidates, int):
@@ -244,7 +244,7 @@ class ODEDM:
         policy = "reservoir" if self.short_policy == "native" else self.short_policy
         host = site.policy(policy, room, self.policy_options)
         rng = site.cpu_rng("consolidation")
-        return DualMemory(host, consolidator(self), rng=rng, timer=site.timer, candidates=candidates)
+        return TaskDualMemory(host, consolidator(self), rng=rng, timer=site.timer, candidates=candidates)
 
 
 MemorySettings = Reservoir | Native | ODEDM

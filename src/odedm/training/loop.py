@@ -24,7 +24,7 @@ from odedm.core.rows import Field, Rows, Task
 from odedm.core.timer import Timer
 from odedm.data.opening import open_data
 from odedm.memory.base import Memory
-from odedm.memory.dual import DualMemory
+from odedm.memory.dual import TaskDualMemory
 from odedm.memory.site import Site, StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import build
@@ -159,7 +159,7 @@ class Run:
         self.method: Method = kind(net=network, draw=draw, rng=self.rng, **plan.options)
         self.probe = LearnerProbe(self.method, self.stream.transform)
         self.memory = plan.memory.build(self._site())
-        if self.observation.evidence and isinstance(self.memory, DualMemory):
+        if self.observation.evidence and isinstance(self.memory, TaskDualMemory):
             self.memory.on_selection = self.choices  # and so a part of every checkpoint
         self.replay = MemoryReplay(
             self.memory,
