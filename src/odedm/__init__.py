@@ -10,6 +10,7 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from odedm import memory  # a light folder that can be called; later imports would put it here anyway
 from odedm.core.version import __version__
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from odedm.core.rows import Field, Part, Rows, Task
     from odedm.core.store import Store
     from odedm.data.opening import open_data
+    from odedm.memory.live import DualMemory
     from odedm.memory.settings import ODEDM, Native, Reservoir
     from odedm.report.notebook import Results
     from odedm.results.result import Result
@@ -39,6 +41,7 @@ _HOMES = {
     "Rows": "core.rows",
     "Store": "core.store",
     "Task": "core.rows",
+    "DualMemory": "memory.live",
     "ODEDM": "memory.settings",
     "Experiment": "training.experiment",
     "Native": "memory.settings",
@@ -60,6 +63,7 @@ _HOMES = {
 __all__ = [
     "ODEDM",
     "Dataset",
+    "DualMemory",
     "Experiment",
     "Field",
     "Native",
@@ -78,6 +82,7 @@ __all__ = [
     "__version__",
     "blobs",
     "from_arrays",
+    "memory",
     "open_data",
     "prototypes_per_class",
     "select",

@@ -97,6 +97,38 @@ class KeyedMemory(ABC):
         self._long += amount
         self._short = min(self._short, self.short_capacity)
 
+    def resize(self, capacity: int) -> None:
+        """Another number of rows in all: pinned rows stay, and of the others as many as fit, those of the largest keys.
+
+        What a smaller reservoir keeps is a uniform sample still. A larger one fills up with the rows that come next,
+        and is uniform again when it has seen so many that a reservoir of this size would have dropped the lost ones.
+        """
+        if capacity < self._long:
+            raise UsageError(
+                f"A memory with {self._long} pinned rows cannot shrink to {capacity}. Release classes first, or give "
+                f"a capacity of {self._long} or more."
+            )
+        self._rebuild(capacity, self._belongs(Part.ALL))
+
+    def unpin(self, gone: Tensor) -> None:
+        """Forget the pinned rows whose slots [capacity] are marked; their room goes back to the short-term part."""
+        self._rebuild(self.capacity, self._belongs(Part.ALL) & ~(gone & self._belongs(Part.LONG)))
+
+    def _rebuild(self, capacity: int, keep: Tensor) -> None:
+        """A new store with the marked rows [old capacity], or with the largest keys of them where not all fit."""
+        old, fields = self.store, [Field(name, tuple(c.shape[1:]), c.dtype) for name, c in self.store.columns.items()]
+        amount = min(capacity, int(keep.sum()))
+        slot = old.key.where(keep, EMPTY).topk(amount).indices.sort().values
+        self.capacity, self.store = capacity, Store(capacity, fields, old.key.device)
+        home = torch.arange(amount, device=slot.device)
+        self.store.write(home, old.read(slot))
+        self.store.key[home] = old.key[slot]
+        pinned = self._belongs(Part.LONG)
+        self._long = int(pinned.sum())
+        self._short = amount - self._long
+        order = self.store.columns["order"]  # of pinned rows it is their rank, and the next one's is their number
+        order.copy_(order.where(pinned, LATER).argsort().argsort().where(pinned, order))
+
     def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
         """min(n, size) distinct rows of a part, uniformly at random."""
         noise = torch.rand(self.capacity, generator=rng, device=self.store.key.device)

@@ -1,0 +1,373 @@
+"""The live memory, for a training loop of one's own: add rows, draw rows, keep prototypes of what is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from odedm.core.configuration import LARGEST, Whole, settings_of
+from odedm.core.errors import UsageError, shown, unknown
+from odedm.core.rows import Part, Rows, Task, count
+from odedm.core.timer import Timer
+from odedm.memory import live_state
+from odedm.memory.collected import Collected, among, joined
+from odedm.memory.given_rows import RowFormat
+from odedm.memory.keyed import BorderMemory, KeyedMemory
+from odedm.memory.live_parts import (
+    Annotate,
+    Embed,
+    LoopProbe,
+    assemble,
+    check_pins,
+    class_list,
+    generators,
+    pins,
+    prototypes_each,
+    settle,
+)
+from odedm.memory.settings import ODEDM, MemorySettings, consolidator
+
+OF_METHODS = ("replay", "gamma", "annotate")
+"""Settings of ODEDM that say how a method meets the memory, which is a loop's own matter."""
+
+
+class DualMemory:
+    """The live memory for a loop of your own: a short-term sample of the stream, and prototypes that stay for good.
+
+    Rows are vectors or images with whole numbers as labels, numpy's or torch's, and come back as they were given.
+    Columns beyond these are whatever the first `add` has. `odedm.memory(…)` makes one of a configuration.
+
+    Args:
+        capacity: rows in all (λ), short-term and long-term together.
+        rho: at most this share of them is long-term, shared equally by the classes consolidated so far; when a class
+            joins, the others lose their last prototypes. 0.25 unless k is given.
+        k: prototypes of each class, in the place of rho; what does not fit is refused. 0 keeps a plain reservoir.
+        seed: the same seed and the same calls give the same memory.
+        device: where the rows are kept; draws come from there.
+        settings: the others of `odedm.ODEDM`: distance, dac, space, candidates, rows_per_prototype, mixup,
+            short_policy … With candidates=N prototypes are chosen among N rows of each class that count inside λ;
+            else among all rows since the last call, a second store beyond λ until then.
+
+    >>> import numpy as np
+    >>> memory = DualMemory(capacity=20, k=2, space="pixels", seed=0)
+    >>> memory.add(np.random.default_rng(0).random((60, 8)), np.arange(60) % 3)
+    >>> memory.end_task()
+    >>> memory
+    <DualMemory of 20 rows, k=2: 14 short-term, 6 long-term>
+    >>> memory.sample(4, part="long")["images"].shape
+    (4, 8)
+    """
+
+    def __init__(
+        self,
+        capacity: int = 100,
+        *,
+        rho: float | None = None,
+        k: int | None = None,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        **settings: Any,
+    ) -> None:
+        known = [name for name in settings_of(ODEDM) if name not in OF_METHODS]
+        for name in settings:
+            if name not in known:
+                raise unknown("setting of a live memory", name, [*known, "seed", "device"])
+        self._begin(ODEDM(capacity, rho=rho, k=k, **settings), seed, device)
+
+    @classmethod
+    def of(cls, configuration: Any, *, seed: int = 0, device: torch.device | str = "cpu") -> DualMemory:
+        """The live memory of a configuration: what `odedm.memory` calls."""
+        memory = cls.__new__(cls)
+        memory._begin(configuration, seed, device)
+        return memory
+
+    def _begin(self, configuration: Any, seed: int, device: torch.device | str) -> None:
+        self.settings: MemorySettings = settle(configuration)
+        self.seed = Whole().read("seed", seed)
+        try:
+            self.device = torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise UsageError(f"device must be one that torch has, such as cpu; {shown(device)} was given.") from error
+        self.tasks = 0
+        """How many tasks have ended."""
+        self._rngs = generators(self.seed, self.device)
+        self._parts: tuple[RowFormat, KeyedMemory, Collected | None] | None = None
+
+    @property
+    def capacity(self) -> int:
+        """Rows in all (λ)."""
+        return self.settings.capacity
+
+    def __len__(self) -> int:
+        return self.size()
+
+    def __repr__(self) -> str:
+        own, share = self.settings, ""
+        if isinstance(own, ODEDM):
+            share = f", k={own.k}" if own.k is not None else f", rho={own.rho:g}"
+        held = f"{self.size('short')} short-term, {self.size('long')} long-term"
+        return f"<DualMemory of {own.capacity} rows{share}: {held}>"
+
+    def size(self, part: str | Part = "all") -> int:
+        """How many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
+        part = _part(part)
+        return self._parts[1].size(part) if self._parts else 0
+
+    def add(self, images: Any, labels: Any, **columns: Any) -> None:
+        """See rows of the stream, each once: a batch after the update it led to, say.
+
+        Args:
+            images: vectors [n, d] or images [n, …] of any type, finite.
+            labels: their classes [n], whole numbers.
+            columns: what else belongs to a row (logits, times, weights …), [n, …] each; the same at every call.
+
+        >>> memory = DualMemory(5)
+        >>> memory.add(torch.zeros(8, 2), torch.arange(8), logits=torch.zeros(8, 3))
+        >>> sorted(memory.rows())
+        ['images', 'labels', 'logits', 'prototype']
+        """
+        if self._parts is None:
+            form, rows = RowFormat.of(images, labels, columns)
+            host, collected = assemble(self.settings, form, self.device, self._rngs, self.capacity)
+        else:
+            form, host, collected = self._parts
+            rows = form.read(images, labels, columns)
+        rows = {name: column.to(self.device) for name, column in rows.items()}
+        if isinstance(host, BorderMemory):
+            rows["task"] = torch.full_like(rows["label"], self.tasks)
+        if collected is not None:
+            self._make_room(host, collected, rows)
+        host.add(rows, LoopProbe(form, None, None), rng=self._rngs["memory"])
+        if collected is not None:
+            collected.see(rows)
+        self._parts = form, host, collected
+
+    def _make_room(self, host: KeyedMemory, collected: Collected, rows: Rows) -> None:
+        """Take room for the candidates of classes that are new among them."""
+        if not collected.reserved([0]):
+            return  # nothing is ever taken
+        joining = class_list(rows["label"].unique())
+        reserved = collected.reserved(joining)
+        if reserved + host.size(Part.LONG) > self.capacity:
+            raise UsageError(
+                f"The candidates of {len({*collected.classes(), *joining})} classes need {reserved} rows, and of "
+                f"{self.capacity} rows {host.size(Part.LONG)} are long-term. Consolidate the classes that are over, "
+                "lower candidates, or raise the capacity by resize; nothing was added."
+            )
+        if reserved != collected.reserved():
+            host.resize(self.capacity - reserved)
+
+    def sample(self, n: int, part: str | Part = "all") -> dict[str, Any]:
+        """Draw rows uniformly at random, none of them twice.
+
+        Args:
+            n: how many; fewer where the part holds fewer, so look at the size before a mean is taken of nothing.
+            part: "all", "short" or "long".
+
+        Returns:
+            images, labels, the columns, and prototype: which prototype of its class a row stands for, −1 in the
+            short-term part. Tensors where tensors were added, arrays where arrays were.
+
+        >>> memory = DualMemory(5)
+        >>> memory.add(torch.zeros(8, 2), torch.arange(8))
+        >>> memory.sample(3)["images"].shape
+        torch.Size([3, 2])
+        """
+        form, host, _ = self._known()
+        return form.give(host.sample(Whole(0).read("n", n), part=_part(part), rng=self._rngs["draw"]))
+
+    def rows(self, part: str | Part = "all") -> dict[str, Any]:
+        """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
+        form, host, _ = self._known()
+        return form.give(host.rows(_part(part)))
+
+    def end_task(
+        self, classes: Iterable[int] | None = None, *, embed: Embed | None = None, annotate: Annotate | None = None
+    ) -> None:
+        """A task is over and another follows: keep prototypes of its classes for good.
+
+        A class that has prototypes already is chosen anew, among them and its rows since. What is refused changes
+        nothing.
+
+        Args:
+            classes: the labels to consolidate; unless given, those that came since the last call.
+            embed: from raw images, of the kind that was added, to features [n, d]; a module is put into evaluation
+                mode meanwhile. Not needed with space="pixels" and by memories that pin nothing.
+            annotate: from images to a table of columns, to take the place of what prototypes had in the stream (their
+                logits by the network of now, say).
+        """
+        form, host, collected = self._known()
+        border = isinstance(host, BorderMemory)
+        rows = collected.rows() if collected else {}
+        seen = collected.classes() if collected else []
+        self._pin(seen if classes is None else class_list(classes), LoopProbe(form, embed, annotate))
+        if border and count(rows):
+            task = Task(self.tasks, self.tasks + 2, tuple(seen), rows)
+            host.end_task(task, LoopProbe(form, embed, annotate), rng=self._rngs["memory borders"])
+        if collected:
+            collected.forget(seen)
+            self._fit()
+        self.tasks += 1
+
+    def consolidate(
+        self, classes: Iterable[int] | int, *, embed: Embed | None = None, annotate: Annotate | None = None
+    ) -> None:
+        """Keep prototypes of some classes for good, as `end_task` does, while what was collected of others stays.
+
+        Args:
+            classes: the labels.
+            embed: from images to features.
+            annotate: from images to new values of columns.
+        """
+        form, host, _ = self._known()
+        if isinstance(host, BorderMemory):
+            raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
+        self._pin(class_list(classes), LoopProbe(form, embed, annotate))
+
+    def _pin(self, classes: list[int], probe: LoopProbe) -> None:
+        """Choose prototypes of these classes and pin them in the place of old ones; others give way to the quota."""
+        _, host, collected = self._known()
+        if not (isinstance(self.settings, ODEDM) and pins(self.settings) and collected and classes):
+            return
+        pinned = host.rows(Part.LONG)
+        pool = joined(collected.rows(), pinned, classes)
+        others = pinned["label"][~among(pinned["label"], classes)]
+        room = self.capacity - collected.reserved(leaving=classes)
+        each = prototypes_each(self.settings, len(classes) + len(others.unique()), room)
+        if self.settings.k is not None:
+            most = each * self.settings.rows_per_prototype
+            wanted = sum(min(most, int((pool["label"] == label).sum())) for label in classes)
+            check_pins(self.settings, wanted, len(others), room)
+        chosen = self._chosen(pool, classes, each, probe)
+        collected.forget(classes)
+        self._unpin(among(host.store.columns["label"], classes) | (host.store.columns["prototype"] >= each))
+        self._fit()
+        host.pin(chosen)
+
+    def _chosen(self, pool: Rows, classes: list[int], each: int, probe: LoopProbe) -> Rows:
+        """The prototypes with all columns; where a network cannot be asked, nothing was drawn."""
+        assert isinstance(self.settings, ODEDM)
+        choose, rng = consolidator(replace(self.settings, k=each)), self._rngs["consolidation"]
+        assert choose is not None
+        before = rng.get_state()
+        try:
+            chosen = choose(pool, classes, replace(probe, annotation=None), rng=rng, timer=Timer())
+            return chosen | probe.annotate(chosen)
+        except BaseException:
+            rng.set_state(before)
+            raise
+
+    def _unpin(self, gone: torch.Tensor) -> int:
+        _, host, _ = self._known()
+        before = host.size(Part.LONG)
+        host.unpin(gone)
+        return before - host.size(Part.LONG)
+
+    def _fit(self) -> None:
+        """Give the host all that candidates leave."""
+        _, host, collected = self._known()
+        room = self.capacity - (collected.reserved() if collected else 0)
+        if host.capacity != room:
+            host.resize(room)
+
+    def release(self, labels: Iterable[int] | int) -> int:
+        """Forget the prototypes of some classes; their room goes back to the short-term part.
+
+        Args:
+            labels: the classes.
+
+        Returns:
+            How many rows that were.
+        """
+        classes = class_list(labels)
+        return self._unpin(among(self._parts[1].store.columns["label"], classes)) if self._parts else 0
+
+    def resize(self, capacity: int) -> None:
+        """Give the memory another number of rows: short-term rows go at random, prototypes only as rho says.
+
+        Args:
+            capacity: rows in all (λ). One that cannot hold what is pinned by k is refused.
+        """
+        settings = replace(self.settings, capacity=Whole(0).read("capacity", capacity))
+        if self._parts:
+            _, host, collected = self._parts
+            room = settings.capacity - (collected.reserved() if collected else 0)
+            rank = host.rows(Part.LONG)["prototype"]
+            each = LARGEST
+            if isinstance(settings, ODEDM) and settings.k is None and len(rank):
+                each = prototypes_each(settings, len(host.rows(Part.LONG)["label"].unique()), room)
+            left = int((rank < each).sum())
+            if left > room:
+                raise UsageError(
+                    f"{capacity} rows cannot hold the {left} long-term rows and what candidates take. Release classes "
+                    "first, or give a larger capacity."
+                )
+            self._unpin(host.store.columns["prototype"] >= each)
+        self.settings = settings
+        if self._parts:
+            self._fit()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything as tensors and plain values, safe for `torch.save` and `torch.load(…, weights_only=True)`."""
+        return live_state.capture(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the memory was of which this is the state: bit for bit on the same kind of device.
+
+        Args:
+            state: from `state_dict` of a memory with the same settings; the capacity may differ.
+        """
+        live_state.restore(self, state)
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to one safetensors file, whole or not at all.
+
+        Args:
+            path: where to; a file that is there is replaced.
+
+        Returns:
+            The path.
+        """
+        return live_state.write(self.state_dict(), Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> DualMemory:
+        """The memory that was saved; a file of anyone's can be read without harm.
+
+        Args:
+            path: of the file.
+            device: where the rows are to be kept.
+
+        Returns:
+            A memory that goes on as the saved one would have.
+        """
+        state = live_state.read(Path(path))
+        memory = cls.of(live_state.settings_in(state), seed=state["seed"], device=device)
+        memory.load_state_dict(state)
+        return memory
+
+    def _known(self) -> tuple[RowFormat, KeyedMemory, Collected | None]:
+        if self._parts is None:
+            raise UsageError("Nothing was added to this memory yet: call add(images, labels) first.")
+        return self._parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"state": self.state_dict(), "device": str(self.device)}
+
+    def __setstate__(self, stored: dict[str, Any]) -> None:
+        state = stored["state"]
+        self._begin(live_state.settings_in(state), state["seed"], stored["device"])
+        self.load_state_dict(state)
+
+
+def _part(part: str | Part) -> Part:
+    names = [each.value for each in Part]
+    if isinstance(part, Part):
+        return part
+    if part not in names:
+        raise unknown("part of a memory", str(part), names)
+    return Part(part)

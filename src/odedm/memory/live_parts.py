@@ -1,0 +1,212 @@
+"""What a live memory is made of: settings, a host, what collects rows, its budget, and how it asks the loop."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from odedm.core.errors import UsageError, shown
+from odedm.core.registry import POLICIES
+from odedm.core.rng import generator
+from odedm.core.rows import Rows, count
+from odedm.memory.collected import AllRows, BoundedRows, Collected
+from odedm.memory.given_rows import TASK, RowFormat, tensor_of
+from odedm.memory.keyed import BorderMemory, KeyedMemory
+from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
+from odedm.memory.site import check_policy_options
+
+Embed = Callable[[Any], Any]
+Annotate = Callable[[Any], Mapping[str, Any]]
+Generators = dict[str, torch.Generator]
+
+NEEDS_A_METHOD = ("purity", "herded")
+"""Policies that ask more of a learner than a loop of one's own can be asked for."""
+PURPOSES = {"memory": True, "draw": True, "candidates": True, "memory borders": False, "consolidation": False}
+"""What is drawn, and whether on the memory's device."""
+CHUNK = 512
+"""Images that are embedded at once."""
+
+
+def settle(configuration: Any) -> MemorySettings:
+    """The settings of a live memory with their defaults filled in, or a sentence on what it cannot do."""
+    found = ODEDM(configuration) if isinstance(configuration, int) else configuration
+    if not isinstance(found, Reservoir | Native | ODEDM):
+        raise UsageError(f"A memory is made of ODEDM(…), Reservoir(…) or Native(…); {shown(configuration)} was given.")
+    policy = policy_name(found)
+    if policy in NEEDS_A_METHOD:
+        known = ", ".join(name for name in POLICIES if name not in NEEDS_A_METHOD)
+        raise UsageError(
+            f"The policy '{policy}' needs a method's scores, which a memory alone has not. Use {known}; or odedm.train."
+        )
+    check_policy_options(policy, {} if isinstance(found, Reservoir) else found.policy_options)
+    if not isinstance(found, ODEDM):
+        return found
+    if found.k is None and found.rho is None:
+        found = replace(found, rho=DEFAULT_RHO)
+    consolidator(replace(found, k=found.k or 1))  # refuses what cannot be chosen by, before anything is added
+    bounded, least = found.candidates, (found.k or 1) * found.rows_per_prototype
+    if isinstance(bounded, int) and pins(found):
+        if issubclass(POLICIES[policy].load(), BorderMemory):
+            raise UsageError(f"The policy '{policy}' reads all rows of a task; leave candidates at 'task'.")
+        if bounded < least:
+            raise UsageError(
+                f"{bounded} candidates per class cannot give {least} prototypes; give candidates={least} or more."
+            )
+        share = 0 if found.k is not None else long_term_rows(found)
+        if share + bounded > found.capacity:
+            raise UsageError(
+                f"{bounded} candidates of a class and {share} long-term rows need more than the {found.capacity} rows "
+                "of the memory. Lower candidates or rho, or raise the capacity."
+            )
+    return found
+
+
+def policy_name(settings: MemorySettings) -> str:
+    """How short-term rows are chosen; a loop of one's own has no method, hence no other native policy."""
+    if isinstance(settings, ODEDM):
+        return "reservoir" if settings.short_policy == "native" else settings.short_policy
+    return "reservoir" if isinstance(settings, Reservoir) else settings.policy or "reservoir"
+
+
+def pins(settings: MemorySettings) -> bool:
+    """Whether anything is ever kept for good."""
+    if not isinstance(settings, ODEDM) or not settings.capacity:
+        return False
+    return bool(settings.rho if settings.k is None else settings.k)
+
+
+def long_term_rows(settings: ODEDM) -> int:
+    """The most rows that rho lets be pinned: ρλ, a hair more where floats fell short of a whole number."""
+    return math.floor((settings.rho or 0.0) * settings.capacity + 1e-9)
+
+
+def prototypes_each(settings: ODEDM, classes: int, room: int) -> int:
+    """How many prototypes each of so many pinned classes may have: k, or an equal share of ρλ and of the room.
+
+    >>> prototypes_each(ODEDM(200, rho=0.25), 4, room=200), prototypes_each(ODEDM(200, k=6), 4, room=200)
+    (12, 6)
+    """
+    if settings.k is not None:
+        return settings.k
+    rows, per = min(long_term_rows(settings), room), settings.rows_per_prototype
+    if rows < classes * per:
+        raise UsageError(
+            f"rho={settings.rho:g} of {settings.capacity} rows leaves {rows} long-term rows, too few for {classes} "
+            f"classes with {per} row(s) each. Raise the capacity by resize, or let classes go by release."
+        )
+    return rows // (classes * per)
+
+
+def check_pins(settings: ODEDM, wanted: int, pinned: int, room: int) -> None:
+    """Refuse pins beyond the room."""
+    if pinned + wanted > room:
+        raise UsageError(
+            f"{wanted} rows cannot be pinned: {pinned} are pinned already, and of {settings.capacity} rows {room} can "
+            "be. Raise the capacity by resize, let classes go by release, or lower k."
+        )
+
+
+def generators(seed: int, device: torch.device) -> Generators:
+    """One for each purpose."""
+    return {name: generator(seed, name, device if there else "cpu") for name, there in PURPOSES.items()}
+
+
+def assemble(
+    settings: MemorySettings, form: RowFormat, device: torch.device, rngs: Generators, capacity: int
+) -> tuple[KeyedMemory, Collected | None]:
+    """An empty host of so many rows of this format, and what collects rows to choose from where any are chosen."""
+    kind = POLICIES[policy_name(settings)].load()
+    border = issubclass(kind, BorderMemory)
+    fields = (*form.fields, TASK) if border else form.fields
+    options = {} if isinstance(settings, Reservoir) else settings.policy_options
+    host: KeyedMemory = kind(capacity, fields, device, **options)
+    if isinstance(settings, ODEDM) and pins(settings) and isinstance(settings.candidates, int):
+        return host, BoundedRows(settings.candidates, fields, device, rng=rngs["candidates"])
+    return host, AllRows(fields, device) if border or pins(settings) else None
+
+
+@dataclass(frozen=True)
+class LoopProbe:
+    """What a memory may ask of a loop: features, and new values of columns, by the functions that were given."""
+
+    form: RowFormat
+    embedding: Embed | None
+    annotation: Annotate | None
+
+    def embed(self, image: Tensor) -> Tensor:
+        """Features [n, d], some images at a time and without gradients; a module is in evaluation mode meanwhile."""
+        if self.embedding is None:
+            raise UsageError(
+                "Prototypes are chosen by the network's features: give embed=, a function from images to features "
+                "[n, d]; or build the memory with space='pixels'."
+            )
+        parts = []
+        with torch.no_grad(), _evaluating(self.embedding):
+            for part in image.split(CHUNK):
+                tensors = isinstance(self.embedding, nn.Module) or not self.form.numpy
+                given = self.embedding(part if tensors else self.form.like_given(part))
+                points = given.detach() if isinstance(given, Tensor) else tensor_of("features", given)
+                if points.dim() < 2 or len(points) != len(part):
+                    raise UsageError(
+                        f"embed must give features [n, d]; of {len(part)} images it gave {list(points.shape)}."
+                    )
+                parts.append(points)
+        return torch.cat(parts)
+
+    def annotate(self, rows: Rows) -> Rows:
+        """New values of users' columns for rows that are to be kept."""
+        if self.annotation is None or not count(rows):
+            return {}
+        with torch.no_grad(), _evaluating(self.annotation):
+            given = self.annotation(self.form.like_given(rows["image"]))
+        home = rows["image"].device
+        return {f"own.{name}": self.form.column(name, each, count(rows)).to(home) for name, each in given.items()}
+
+    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Not known here."""
+        raise NotImplementedError
+
+    def class_weights(self) -> Tensor:
+        """Not known here."""
+        raise NotImplementedError
+
+    def training_loss(self) -> Tensor:
+        """Not known here."""
+        raise NotImplementedError
+
+
+@contextmanager
+def _evaluating(function: Any) -> Iterator[None]:
+    """A block in which a module is in evaluation mode; of any other function nothing is known."""
+    modes = {each: each.training for each in function.modules()} if isinstance(function, nn.Module) else {}
+    try:
+        for module in modes:
+            module.training = False
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def class_list(classes: Any) -> list[int]:
+    """Labels as a user names them, one or many, each once.
+
+    >>> class_list(3), class_list((1, 2, 1)), class_list(torch.tensor([4]))
+    ([3], [1, 2], [4])
+    """
+    values = classes.tolist() if isinstance(classes, Tensor | np.ndarray) else classes
+    values = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    try:
+        if any(isinstance(each, bool) for each in values):
+            raise TypeError
+        return list(dict.fromkeys(operator.index(each) for each in values))
+    except TypeError:
+        raise UsageError(f"Classes are named by their labels, whole numbers; {shown(classes)} was given.") from None

@@ -1,0 +1,225 @@
+"""A live memory as tensors and plain values, and as one file; what comes back is believed only after a look at it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from odedm.core.configuration import LARGEST
+from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.files import write_bytes
+from odedm.core.plain_data import differences
+from odedm.core.rng import derive
+from odedm.core.rows import Field
+from odedm.core.seal import check_file
+from odedm.core.store import Store
+from odedm.memory.collected import AllRows, BoundedRows, Collected
+from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, RowFormat, public
+from odedm.memory.keyed import KeyedMemory
+from odedm.memory.live_parts import PURPOSES, Generators, assemble, generators
+from odedm.memory.settings import MemorySettings, memory_from_plain, memory_to_plain
+
+if TYPE_CHECKING:
+    from odedm.memory.live import DualMemory
+
+SCHEMA = "odedm.memory/1"
+PLAIN = ("schema", "memory", "seed", "device", "tasks", "format", "seen", "candidates")
+
+
+def capture(memory: DualMemory) -> dict[str, Any]:
+    """The whole state: plain values, and copies of all tensors on the CPU."""
+    tensors = {f"generator.{name}": rng.get_state() for name, rng in memory._rngs.items()}
+    state: dict[str, Any] = {
+        "schema": SCHEMA,
+        "memory": memory_to_plain(memory.settings),
+        "seed": memory.seed,
+        "device": memory.device.type,
+        "tasks": memory.tasks,
+        "format": None,
+        "seen": 0,
+        "candidates": None,
+    }
+    if memory._parts:
+        form, host, collected = memory._parts
+        fields = [[field.name, list(field.shape), str(field.dtype).removeprefix("torch.")] for field in form.fields]
+        state |= {"format": {"numpy": form.numpy, "fields": fields}, "seen": int(host.arrived)}
+        tensors |= _stored("host", host.store)
+        if isinstance(collected, AllRows):
+            tensors |= {f"collected.{name}": column for name, column in collected.rows().items()}
+        elif isinstance(collected, BoundedRows):
+            own = collected.compartments
+            state["candidates"] = [[label, int(each.arrived)] for label, each in own.items()]
+            for place, each in enumerate(own.values()):
+                tensors |= _stored(f"candidates.{place}", each.store)
+    return state | {"tensors": {name: each.detach().cpu().clone() for name, each in tensors.items()}}
+
+
+def _stored(name: str, store: Store) -> dict[str, Tensor]:
+    return {f"{name}.{each}": column for each, column in {**store.columns, "key": store.key}.items()}
+
+
+def settings_in(state: Mapping[str, Any]) -> MemorySettings:
+    """The configuration of the memory that a state is of."""
+    if not isinstance(state, Mapping) or state.get("schema") != SCHEMA or not isinstance(state.get("tensors"), Mapping):
+        found = str(state.get("schema"))[:60] if isinstance(state, Mapping) else type(state).__name__
+        raise UsageError(f"This is no state of a memory in the format '{SCHEMA}'; '{found}' was found.")
+    return memory_from_plain(state.get("memory"))
+
+
+def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
+    """Put a state into a memory of the same settings; one that does not fit is refused and changes nothing."""
+    settings = settings_in(state)
+    mine = memory_to_plain(replace(memory.settings, capacity=settings.capacity))
+    other = differences(mine, memory_to_plain(settings))
+    if other:
+        there, here = other[0]
+        raise UsageError(
+            f"The state is of a memory with other settings: {there} there, {here} here. "
+            "Build the memory as that one was built."
+        )
+    try:
+        demand(all(name in state for name in PLAIN), f"it lacks one of {', '.join(PLAIN)}")
+        seed, tasks = _number(state["seed"], "seed"), _number(state["tasks"], "number of tasks")
+        rngs = _generators(seed, _number(state["seen"], "number of rows seen"), memory.device, state)
+        parts = None
+        if state["format"] is not None:
+            form = _format(state["format"])
+            host, collected = assemble(settings, form, memory.device, rngs, 0)
+            _restore_parts(host, collected, settings.capacity, state)
+            parts = form, host, collected
+    except Unsound as error:
+        raise UsageError(f"The state of a memory cannot be used: {error}.") from error
+    memory.settings, memory.seed, memory.tasks = settings, seed, tasks
+    memory._rngs, memory._parts = rngs, parts
+
+
+def _number(value: Any, name: str) -> int:
+    demand(type(value) is int and 0 <= value <= LARGEST, f"its {name} is no whole number")
+    number: int = value
+    return number
+
+
+def _generators(seed: int, seen: int, device: torch.device, state: Mapping[str, Any]) -> Generators:
+    """Generators that go on where they were; on another kind of device new ones, but not those of the start again."""
+    same = state["device"] == device.type
+    rngs = generators(seed if same else derive(seed, f"on {device.type} after {seen}"), device)
+    for name, rng in rngs.items():
+        stored = state["tensors"].get(f"generator.{name}")
+        demand(isinstance(stored, Tensor), f"the generator '{name}' is missing")
+        if same or not PURPOSES[name]:
+            try:
+                rng.set_state(stored)
+            except (RuntimeError, TypeError) as error:
+                raise Unsound(f"the generator '{name}' has no such state") from error
+    return rngs
+
+
+def _format(plain: Any) -> RowFormat:
+    """The columns of rows, as anyone may have written them."""
+    demand(isinstance(plain, Mapping) and isinstance(plain.get("numpy"), bool), "its columns are not described")
+    listed = plain.get("fields")
+    demand(isinstance(listed, list) and len(listed) >= 2, "its columns are not listed")
+    fields = []
+    for each in listed:
+        sound = isinstance(each, list) and len(each) == 3 and isinstance(each[0], str) and isinstance(each[1], list)
+        demand(sound and each[2] in TYPES, "a column is not named with its shape and type")
+        name, shape, dtype = each
+        demand(all(type(side) is int and 0 <= side <= LARGEST for side in shape), f"the shape of '{name}' is none")
+        fields.append(Field(name, tuple(shape), TYPES[dtype]))
+    names = [field.name for field in fields]
+    demand(
+        names[0] == "image" and fields[1] == LABEL and fields[0].shape, "images and labels are not its first columns"
+    )
+    own = [name for name in names[2:] if name.startswith(OWN) and public(name) not in TAKEN]
+    demand(own == names[2:] and len(set(own)) == len(own), "its columns have names that they cannot have")
+    return RowFormat(tuple(fields), plain["numpy"])
+
+
+def _restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int, state: Mapping[str, Any]) -> None:
+    tensors = dict(state["tensors"])
+    if isinstance(collected, BoundedRows):
+        listed = state["candidates"]
+        pairs = isinstance(listed, list) and all(isinstance(each, list) and len(each) == 2 for each in listed)
+        demand(pairs and all(type(label) is int for label, _ in listed), "its candidates are not listed by class")
+        demand(len(dict(listed)) == len(listed), "a class of its candidates is there twice")
+        demand(collected.per_class * len(listed) <= capacity, "its candidates do not fit into the capacity")
+        for place, (label, seen) in enumerate(listed):
+            each = collected.open(label)
+            _restore_store(each, collected.per_class, tensors, f"candidates.{place}", _number(seen, "rows of a class"))
+            demand(bool((each.rows()["label"] == label).all()), "candidates are of another class than they should be")
+            demand(not each._long, "a candidate is pinned")
+    room = capacity - (collected.reserved() if collected else 0)
+    _restore_store(host, room, tensors, "host", state["seen"])
+    if isinstance(collected, AllRows):
+        here = collected.rows()
+        found = {name: tensors.get(f"collected.{name}") for name in here}
+        amount = len(found["label"]) if isinstance(found["label"], Tensor) and found["label"].dim() else 0
+        for name, column in here.items():
+            _check(found[name], (amount, *column.shape[1:]), column.dtype, f"collected.{name}")
+        collected.see({name: tensors[f"collected.{name}"].to(column.device) for name, column in here.items()})
+
+
+def _restore_store(memory: KeyedMemory, capacity: int, tensors: Mapping[str, Any], name: str, seen: int) -> None:
+    """The rows of one store; their shapes are checked before as much memory is taken."""
+    for each, column in {**memory.store.columns, "key": memory.store.key}.items():
+        _check(tensors.get(f"{name}.{each}"), (capacity, *column.shape[1:]), column.dtype, f"{name}.{each}")
+    key = tensors[f"{name}.key"]
+    short, long = (key >= 0) & (key < 1), key == math.inf
+    demand(bool((short | long | (key == -math.inf)).all()), f"{name} has keys that are none")
+    rank, order = tensors[f"{name}.prototype"], tensors[f"{name}.order"]
+    demand(bool((rank[long] >= 0).all() and (rank[short] == -1).all()), f"{name} has prototypes that are none")
+    amount = int(long.sum())
+    demand(order[long].sort().values.equal(torch.arange(amount)), f"the prototypes of {name} are in no order")
+    demand(bool(((order[short] >= 0) & (order[short] < max(seen, 1))).all()), f"{name} has rows of no time")
+    memory.resize(capacity)
+    for each, column in memory.store.columns.items():
+        column.copy_(tensors[f"{name}.{each}"])
+    memory.store.key.copy_(key)
+    memory.arrived.fill_(seen)
+    memory._short, memory._long = int(short.sum()), amount
+
+
+def _check(found: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str) -> None:
+    demand(isinstance(found, Tensor) and found.is_cpu, f"'{name}' is missing")
+    same = tuple(found.shape) == shape and found.dtype == dtype and found.layout == torch.strided
+    demand(same, f"'{name}' is {found.dtype} {list(found.shape)} where {dtype} {list(shape)} is needed")
+    if found.is_floating_point() and not name.endswith(".key"):
+        demand(bool(found.isfinite().all()), f"'{name}' holds a NaN or an infinity")
+
+
+def write(state: Mapping[str, Any], path: Path) -> Path:
+    """One file in safetensors' format; the plain values are in its head."""
+    plain = json.dumps({name: state[name] for name in PLAIN}, allow_nan=False)
+    tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
+    try:
+        write_bytes(path, save(tensors, {"odedm": plain}))
+    except OSError as error:
+        raise UsageError(f"Cannot write the memory to '{path}': {error.strerror or error}.") from error
+    return path
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The state in a file of anyone's; the tensors are plain numbers, whatever else it is."""
+    try:
+        check_file(path)
+        with safe_open(path, "pt") as file:
+            plain = json.loads((file.metadata() or {})["odedm"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        demand(isinstance(plain, dict) and set(plain) == set(PLAIN), "its head is not that of a memory")
+    except Unsound as error:
+        raise UsageError(f"'{path}' is no saved memory: {error}.") from error
+    except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:
+        raise UsageError(
+            f"'{path}' is no saved memory, or not whole ({type(error).__name__}: {str(error)[:120]}). "
+            "Give a file that DualMemory.save has written."
+        ) from error
+    return {**plain, "tensors": tensors}
