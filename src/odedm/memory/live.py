@@ -9,27 +9,15 @@ from typing import Any
 
 import torch
 
-from odedm.core.configuration import LARGEST, Whole, settings_of
+from odedm.core.configuration import Whole, settings_of
 from odedm.core.errors import UsageError, shown, unknown
-from odedm.core.rows import Part, Rows, Task, count
-from odedm.core.timer import Timer
+from odedm.core.rows import Part
 from odedm.memory import live_state
-from odedm.memory.collected import Collected, among, joined
+from odedm.memory.collected import among
 from odedm.memory.given_rows import RowFormat
-from odedm.memory.keyed import BorderMemory, KeyedMemory
-from odedm.memory.live_parts import (
-    Annotate,
-    Embed,
-    LoopProbe,
-    assemble,
-    check_pins,
-    class_list,
-    generators,
-    pins,
-    prototypes_each,
-    settle,
-)
-from odedm.memory.settings import ODEDM, MemorySettings, consolidator
+from odedm.memory.live_host import LiveHost
+from odedm.memory.live_parts import Annotate, Embed, LoopProbe, class_list, generators, settle
+from odedm.memory.settings import ODEDM, MemorySettings
 
 OF_METHODS = ("replay", "gamma", "annotate")
 """Settings of ODEDM that say how a method meets the memory, which is a loop's own matter."""
@@ -95,7 +83,7 @@ class DualMemory:
         self.tasks = 0
         """How many tasks have ended."""
         self._rngs = generators(self.seed, self.device)
-        self._parts: tuple[RowFormat, KeyedMemory, Collected | None] | None = None
+        self._live: LiveHost | None = None
 
     @property
     def capacity(self) -> int:
@@ -115,7 +103,7 @@ class DualMemory:
     def size(self, part: str | Part = "all") -> int:
         """How many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
         part = _part(part)
-        return self._parts[1].size(part) if self._parts else 0
+        return self._live.host.size(part) if self._live else 0
 
     def add(self, images: Any, labels: Any, **columns: Any) -> None:
         """See rows of the stream, each once: a batch after the update it led to, say.
@@ -130,36 +118,13 @@ class DualMemory:
         >>> sorted(memory.rows())
         ['images', 'labels', 'logits', 'prototype']
         """
-        if self._parts is None:
+        if self._live is None:
             form, rows = RowFormat.of(images, labels, columns)
-            host, collected = assemble(self.settings, form, self.device, self._rngs, self.capacity)
+            live = LiveHost.build(self.settings, form, self.device, self._rngs)
         else:
-            form, host, collected = self._parts
-            rows = form.read(images, labels, columns)
-        rows = {name: column.to(self.device) for name, column in rows.items()}
-        if isinstance(host, BorderMemory):
-            rows["task"] = torch.full_like(rows["label"], self.tasks)
-        if collected is not None:
-            self._make_room(host, collected, rows)
-        host.add(rows, LoopProbe(form, None, None), rng=self._rngs["memory"])
-        if collected is not None:
-            collected.see(rows)
-        self._parts = form, host, collected
-
-    def _make_room(self, host: KeyedMemory, collected: Collected, rows: Rows) -> None:
-        """Take room for the candidates of classes that are new among them."""
-        if not collected.reserved([0]):
-            return  # nothing is ever taken
-        joining = class_list(rows["label"].unique())
-        reserved = collected.reserved(joining)
-        if reserved + host.size(Part.LONG) > self.capacity:
-            raise UsageError(
-                f"The candidates of {len({*collected.classes(), *joining})} classes need {reserved} rows, and of "
-                f"{self.capacity} rows {host.size(Part.LONG)} are long-term. Consolidate the classes that are over, "
-                "lower candidates, or raise the capacity by resize; nothing was added."
-            )
-        if reserved != collected.reserved():
-            host.resize(self.capacity - reserved)
+            live, rows = self._live, self._live.form.read(images, labels, columns)
+        live.add({name: column.to(self.device) for name, column in rows.items()}, self.tasks)
+        self._live = live
 
     def sample(self, n: int, part: str | Part = "all") -> dict[str, Any]:
         """Draw rows uniformly at random, none of them twice.
@@ -177,13 +142,13 @@ class DualMemory:
         >>> memory.sample(3)["images"].shape
         torch.Size([3, 2])
         """
-        form, host, _ = self._known()
-        return form.give(host.sample(Whole(0).read("n", n), part=_part(part), rng=self._rngs["draw"]))
+        live = self._known()
+        return live.form.give(live.host.sample(Whole(0).read("n", n), part=_part(part), rng=self._rngs["draw"]))
 
     def rows(self, part: str | Part = "all") -> dict[str, Any]:
         """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
-        form, host, _ = self._known()
-        return form.give(host.rows(_part(part)))
+        live = self._known()
+        return live.form.give(live.host.rows(_part(part)))
 
     def end_task(
         self, classes: Iterable[int] | None = None, *, embed: Embed | None = None, annotate: Annotate | None = None
@@ -200,17 +165,9 @@ class DualMemory:
             annotate: from images to a table of columns, to take the place of what prototypes had in the stream (their
                 logits by the network of now, say).
         """
-        form, host, collected = self._known()
-        border = isinstance(host, BorderMemory)
-        rows = collected.rows() if collected else {}
-        seen = collected.classes() if collected else []
-        self._pin(seen if classes is None else class_list(classes), LoopProbe(form, embed, annotate))
-        if border and count(rows):
-            task = Task(self.tasks, self.tasks + 2, tuple(seen), rows)
-            host.end_task(task, LoopProbe(form, embed, annotate), rng=self._rngs["memory borders"])
-        if collected:
-            collected.forget(seen)
-            self._fit()
+        live = self._known()
+        labels = None if classes is None else class_list(classes)
+        live.end_task(labels, self.tasks, LoopProbe(live.form, embed, annotate))
         self.tasks += 1
 
     def consolidate(
@@ -223,56 +180,10 @@ class DualMemory:
             embed: from images to features.
             annotate: from images to new values of columns.
         """
-        form, host, _ = self._known()
-        if isinstance(host, BorderMemory):
+        live = self._known()
+        if live.border:
             raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
-        self._pin(class_list(classes), LoopProbe(form, embed, annotate))
-
-    def _pin(self, classes: list[int], probe: LoopProbe) -> None:
-        """Choose prototypes of these classes and pin them in the place of old ones; others give way to the quota."""
-        _, host, collected = self._known()
-        if not (isinstance(self.settings, ODEDM) and pins(self.settings) and collected and classes):
-            return
-        pinned = host.rows(Part.LONG)
-        pool = joined(collected.rows(), pinned, classes)
-        others = pinned["label"][~among(pinned["label"], classes)]
-        room = self.capacity - collected.reserved(leaving=classes)
-        each = prototypes_each(self.settings, len(classes) + len(others.unique()), room)
-        if self.settings.k is not None:
-            most = each * self.settings.rows_per_prototype
-            wanted = sum(min(most, int((pool["label"] == label).sum())) for label in classes)
-            check_pins(self.settings, wanted, len(others), room)
-        chosen = self._chosen(pool, classes, each, probe)
-        collected.forget(classes)
-        self._unpin(among(host.store.columns["label"], classes) | (host.store.columns["prototype"] >= each))
-        self._fit()
-        host.pin(chosen)
-
-    def _chosen(self, pool: Rows, classes: list[int], each: int, probe: LoopProbe) -> Rows:
-        """The prototypes with all columns; where a network cannot be asked, nothing was drawn."""
-        assert isinstance(self.settings, ODEDM)
-        choose, rng = consolidator(replace(self.settings, k=each)), self._rngs["consolidation"]
-        assert choose is not None
-        before = rng.get_state()
-        try:
-            chosen = choose(pool, classes, replace(probe, annotation=None), rng=rng, timer=Timer())
-            return chosen | probe.annotate(chosen)
-        except BaseException:
-            rng.set_state(before)
-            raise
-
-    def _unpin(self, gone: torch.Tensor) -> int:
-        _, host, _ = self._known()
-        before = host.size(Part.LONG)
-        host.unpin(gone)
-        return before - host.size(Part.LONG)
-
-    def _fit(self) -> None:
-        """Give the host all that candidates leave."""
-        _, host, collected = self._known()
-        room = self.capacity - (collected.reserved() if collected else 0)
-        if host.capacity != room:
-            host.resize(room)
+        live.pin(class_list(classes), LoopProbe(live.form, embed, annotate))
 
     def release(self, labels: Iterable[int] | int) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.
@@ -284,7 +195,7 @@ class DualMemory:
             How many rows that were.
         """
         classes = class_list(labels)
-        return self._unpin(among(self._parts[1].store.columns["label"], classes)) if self._parts else 0
+        return self._live.unpin(among(self._live.host.store.columns["label"], classes)) if self._live else 0
 
     def resize(self, capacity: int) -> None:
         """Give the memory another number of rows: short-term rows go at random, prototypes only as rho says.
@@ -293,26 +204,12 @@ class DualMemory:
             capacity: rows in all (λ). One that cannot hold what is pinned by k is refused.
         """
         settings = replace(self.settings, capacity=Whole(0).read("capacity", capacity))
-        if self._parts:
-            _, host, collected = self._parts
-            room = settings.capacity - (collected.reserved() if collected else 0)
-            rank = host.rows(Part.LONG)["prototype"]
-            each = LARGEST
-            if isinstance(settings, ODEDM) and settings.k is None and len(rank):
-                each = prototypes_each(settings, len(host.rows(Part.LONG)["label"].unique()), room)
-            left = int((rank < each).sum())
-            if left > room:
-                raise UsageError(
-                    f"{capacity} rows cannot hold the {left} long-term rows and what candidates take. Release classes "
-                    "first, or give a larger capacity."
-                )
-            self._unpin(host.store.columns["prototype"] >= each)
+        if self._live:
+            self._live.resize(settings)
         self.settings = settings
-        if self._parts:
-            self._fit()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything as tensors and plain values, safe for `torch.save` and `torch.load(…, weights_only=True)`."""
+        """Everything as tensors and plain values, safe for `torch.save` and for reading with weights_only."""
         return live_state.capture(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -350,10 +247,10 @@ class DualMemory:
         memory.load_state_dict(state)
         return memory
 
-    def _known(self) -> tuple[RowFormat, KeyedMemory, Collected | None]:
-        if self._parts is None:
+    def _known(self) -> LiveHost:
+        if self._live is None:
             raise UsageError("Nothing was added to this memory yet: call add(images, labels) first.")
-        return self._parts
+        return self._live
 
     def __getstate__(self) -> dict[str, Any]:
         return {"state": self.state_dict(), "device": str(self.device)}

@@ -1,4 +1,4 @@
-"""What a live memory is made of: settings, a host, what collects rows, its budget, and how it asks the loop."""
+"""What a live memory is told: its settings, how many prototypes they allow, and how it asks a loop for features."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from odedm.core.errors import UsageError, shown
 from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, count
-from odedm.memory.collected import AllRows, BoundedRows, Collected
-from odedm.memory.given_rows import TASK, RowFormat, tensor_of
-from odedm.memory.keyed import BorderMemory, KeyedMemory
+from odedm.memory.given_rows import OWN, RowFormat, tensor_of
+from odedm.memory.keyed import BorderMemory
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
 from odedm.memory.site import check_policy_options
 
@@ -105,11 +104,11 @@ def prototypes_each(settings: ODEDM, classes: int, room: int) -> int:
     return rows // (classes * per)
 
 
-def check_pins(settings: ODEDM, wanted: int, pinned: int, room: int) -> None:
+def check_pins(capacity: int, wanted: int, pinned: int, room: int) -> None:
     """Refuse pins beyond the room."""
     if pinned + wanted > room:
         raise UsageError(
-            f"{wanted} rows cannot be pinned: {pinned} are pinned already, and of {settings.capacity} rows {room} can "
+            f"{wanted} rows cannot be pinned: {pinned} are pinned already, and of {capacity} rows {room} can "
             "be. Raise the capacity by resize, let classes go by release, or lower k."
         )
 
@@ -117,20 +116,6 @@ def check_pins(settings: ODEDM, wanted: int, pinned: int, room: int) -> None:
 def generators(seed: int, device: torch.device) -> Generators:
     """One for each purpose."""
     return {name: generator(seed, name, device if there else "cpu") for name, there in PURPOSES.items()}
-
-
-def assemble(
-    settings: MemorySettings, form: RowFormat, device: torch.device, rngs: Generators, capacity: int
-) -> tuple[KeyedMemory, Collected | None]:
-    """An empty host of so many rows of this format, and what collects rows to choose from where any are chosen."""
-    kind = POLICIES[policy_name(settings)].load()
-    border = issubclass(kind, BorderMemory)
-    fields = (*form.fields, TASK) if border else form.fields
-    options = {} if isinstance(settings, Reservoir) else settings.policy_options
-    host: KeyedMemory = kind(capacity, fields, device, **options)
-    if isinstance(settings, ODEDM) and pins(settings) and isinstance(settings.candidates, int):
-        return host, BoundedRows(settings.candidates, fields, device, rng=rngs["candidates"])
-    return host, AllRows(fields, device) if border or pins(settings) else None
 
 
 @dataclass(frozen=True)
@@ -168,7 +153,7 @@ class LoopProbe:
         with torch.no_grad(), _evaluating(self.annotation):
             given = self.annotation(self.form.like_given(rows["image"]))
         home = rows["image"].device
-        return {f"own.{name}": self.form.column(name, each, count(rows)).to(home) for name, each in given.items()}
+        return {OWN + name: self.form.column(name, each, count(rows)).to(home) for name, each in given.items()}
 
     def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Not known here."""

@@ -25,7 +25,8 @@ from odedm.core.store import Store
 from odedm.memory.collected import AllRows, BoundedRows, Collected
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, RowFormat, public
 from odedm.memory.keyed import KeyedMemory
-from odedm.memory.live_parts import PURPOSES, Generators, assemble, generators
+from odedm.memory.live_host import LiveHost
+from odedm.memory.live_parts import PURPOSES, Generators, generators
 from odedm.memory.settings import MemorySettings, memory_from_plain, memory_to_plain
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def capture(memory: DualMemory) -> dict[str, Any]:
         "seen": 0,
         "candidates": None,
     }
-    if memory._parts:
-        form, host, collected = memory._parts
+    if memory._live:
+        form, host, collected = memory._live.form, memory._live.host, memory._live.collected
         fields = [[field.name, list(field.shape), str(field.dtype).removeprefix("torch.")] for field in form.fields]
         state |= {"format": {"numpy": form.numpy, "fields": fields}, "seen": int(host.arrived)}
         tensors |= _stored("host", host.store)
@@ -90,16 +91,15 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
         demand(all(name in state for name in PLAIN), f"it lacks one of {', '.join(PLAIN)}")
         seed, tasks = _number(state["seed"], "seed"), _number(state["tasks"], "number of tasks")
         rngs = _generators(seed, _number(state["seen"], "number of rows seen"), memory.device, state)
-        parts = None
+        live = None
         if state["format"] is not None:
             form = _format(state["format"])
-            host, collected = assemble(settings, form, memory.device, rngs, 0)
-            _restore_parts(host, collected, settings.capacity, state)
-            parts = form, host, collected
+            live = LiveHost.build(settings, form, memory.device, rngs, 0)
+            _restore_parts(live.host, live.collected, settings.capacity, state)
     except Unsound as error:
         raise UsageError(f"The state of a memory cannot be used: {error}.") from error
     memory.settings, memory.seed, memory.tasks = settings, seed, tasks
-    memory._rngs, memory._parts = rngs, parts
+    memory._rngs, memory._live = rngs, live
 
 
 def _number(value: Any, name: str) -> int:
