@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-CODE := src tests benchmarks tools
+CODE := src tests benchmarks tools examples
 # further extras for the tests, each after a comma, e.g. EXTRAS=,ray,tensorboard; what is missing is skipped
 EXTRAS ?=
 # the versions that `make matrix` looks for

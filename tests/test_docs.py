@@ -134,10 +134,10 @@ def is_module(name):
 @every_page
 def test_paths_exist(page):
     text = page.read_text()
-    named = re.findall(r"(?<![\w/.-])(?:src|tests|tools|benchmarks|docs)/[\w./-]*[\w/](?![\w<])", text)
+    named = re.findall(r"(?<![\w/.-])(?:src|tests|tools|benchmarks|examples|docs)/[\w./-]*[\w/](?![\w<])", text)
     for path in named:
         assert (ROOT / path).exists(), f"{page.name}: {path}"
-    here = [path.relative_to(ROOT).as_posix() for folder in ("src", "tests", "tools", "benchmarks")
+    here = [path.relative_to(ROOT).as_posix() for folder in ("src", "tests", "tools", "benchmarks", "examples")
             for path in (ROOT / folder).rglob("*.py")]  # fmt: skip
     for path in re.findall(r"(?<![\w/<>.-])[\w/]+\.py\b", " ".join(spans(text))):
         assert any(f"/{each}".endswith(f"/{path}") for each in here), f"{page.name}: {path}"
@@ -190,6 +190,7 @@ def test_targets_of_make_exist(page):
 
 CLASSES_OF_DATA = {"Reservoir", "Native", "ODEDM", "Dataset", "Stream", "Result", "Experiment"}
 FUNCTIONS = {"from_arrays", "open_data", "blobs", "shapes", "split", "select", "prototypes_per_class", "train"}
+FUNCTIONS |= {"memory"}
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES_OF_DATA | FUNCTIONS))
@@ -204,6 +205,15 @@ def test_what_users_call_says_what_it_takes_and_shows_an_example(name):
     known = set() if name != "train" else {*settings_of(Experiment), "memory"} - {"data"}
     own = text.split("Args:\n")[1]
     assert [each for each in taken if each not in known and not re.search(rf"\b{each}\b", own)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in vars(odedm.DualMemory) if name[0] != "_"])
+def test_the_live_memory_says_what_each_call_takes(name):
+    thing = getattr(odedm.DualMemory, name)
+    text = inspect.getdoc(thing)
+    taken = set(inspect.signature(thing).parameters) - {"self"} if callable(thing) else set()
+    missing = [each for each in taken if not re.search(rf"\b{each}\b", text)]
+    assert missing == [] or name == "of"
 
 
 @pytest.mark.parametrize("name", sorted({*odedm.__all__} - {"__version__", "Rows"}))

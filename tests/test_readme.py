@@ -8,13 +8,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("page", ["README.md"])
-def test_python_in_the_readme_runs(page, capsys):
+@pytest.mark.parametrize("page", ["README.md", "docs/memory-alone.md"])
+def test_python_in_the_pages_runs(page, capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks
     for block in blocks:
         exec(compile(block, page, "exec"), {})
-    assert "ODEDM" in capsys.readouterr().out
+    said = {"README.md": "ODEDM", "docs/memory-alone.md": "24 long-term"}
+    assert said[page] in capsys.readouterr().out
 
 
 def test_links_and_pictures_exist():

@@ -111,7 +111,9 @@ class BoundedRows:
 
     def rows(self) -> Rows:
         """Every candidate, class by class."""
-        parts = [each.rows() for each in self.compartments.values()] or [ReservoirMemory(0, self._fields).rows()]
+        parts = [each.rows() for each in self.compartments.values()] or [
+            ReservoirMemory(0, self._fields, self._device).rows()
+        ]
         return {field.name: torch.cat([part[field.name] for part in parts]) for field in self._fields}
 
     def forget(self, classes: Sequence[int]) -> None:
