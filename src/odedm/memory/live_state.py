@@ -159,12 +159,16 @@ def _restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int
             demand(not each._long, "a candidate is pinned")
     room = capacity - (collected.reserved() if collected else 0)
     _restore_store(host, room, tensors, "host", state["seen"])
+    task = host.rows()["task"] if "task" in host.store.columns else torch.zeros(0)
+    demand(bool(((task >= 0) & (task < state["tasks"])).all()), "its rows are of tasks that have not ended")
     if isinstance(collected, AllRows):
         here = collected.rows()
         found = {name: tensors.get(f"collected.{name}") for name in here}
         amount = len(found["label"]) if isinstance(found["label"], Tensor) and found["label"].dim() else 0
         for name, column in here.items():
             _check(found[name], (amount, *column.shape[1:]), column.dtype, f"collected.{name}")
+        task = tensors.get("collected.task", torch.zeros(0))
+        demand(bool((task == state["tasks"]).all()) or "task" not in here, "it has collected rows of another task")
         collected.see({name: tensors[f"collected.{name}"].to(column.device) for name, column in here.items()})
 
 
