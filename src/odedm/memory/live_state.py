@@ -131,7 +131,7 @@ def _format(plain: Any) -> RowFormat:
     fields = []
     for each in listed:
         sound = isinstance(each, list) and len(each) == 3 and isinstance(each[0], str) and isinstance(each[1], list)
-        demand(sound and each[2] in TYPES, "a column is not named with its shape and type")
+        demand(sound and isinstance(each[2], str) and each[2] in TYPES, "a column is not named with its shape and type")
         name, shape, dtype = each
         demand(all(type(side) is int and 0 <= side <= LARGEST for side in shape), f"the shape of '{name}' is none")
         fields.append(Field(name, tuple(shape), TYPES[dtype]))
@@ -149,7 +149,10 @@ def _restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int
     if isinstance(collected, BoundedRows):
         listed = state["candidates"]
         pairs = isinstance(listed, list) and all(isinstance(each, list) and len(each) == 2 for each in listed)
-        demand(pairs and all(type(label) is int for label, _ in listed), "its candidates are not listed by class")
+        demand(
+            pairs and all(type(label) is int and abs(label) <= LARGEST for label, _ in listed),
+            "its candidates are not listed by class",
+        )
         demand(len(dict(listed)) == len(listed), "a class of its candidates is there twice")
         demand(collected.per_class * len(listed) <= capacity, "its candidates do not fit into the capacity")
         for place, (label, seen) in enumerate(listed):
