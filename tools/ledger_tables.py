@@ -22,7 +22,7 @@ def renewed(page: str) -> str:
 
     def print_again(found: re.Match[str]) -> str:
         margin, words = found[1], found[2].split()
-        said = subprocess.run([sys.executable, "-m", "odedm", *words], cwd=ROOT, capture_output=True, check=True)
+        said = subprocess.run([sys.executable, "-P", "-m", "odedm", *words], cwd=ROOT, capture_output=True, check=True)
         rows = "".join(f"{margin}{line}\n" for line in said.stdout.decode().splitlines())
         return f"{margin}<!-- odedm {found[2]} -->\n{rows}{margin}<!-- end of table -->\n"
 

@@ -161,8 +161,9 @@ def test_an_existing_run_is_kept_unless_told_otherwise(tmp_path):
     assert again.stdout == first.stdout, "its result is shown"
     assert path.stat().st_mtime_ns == before, "and was not made again"
     fresh = call(*words, "--fresh")
-    assert fresh.exit_code == 2
-    assert "holds a run already" in plain(fresh.stderr), "a result is replaced by --overwrite alone"
+    assert fresh.exit_code == 0
+    assert "is finished already" in plain(fresh.stderr), "a result is replaced by --overwrite alone"
+    assert path.stat().st_mtime_ns == before
     assert call(*words, "--overwrite").exit_code == 0
     assert path.stat().st_mtime_ns > before
     assert call(*words, "--seed", 1).exit_code == 0, "another seed is another run"

@@ -35,11 +35,12 @@ QUIET = settings(deadline=None, database=None, phases=[Phase.generate], suppress
 
 @dataclass(frozen=True)
 class Fuzzer:
-    """Bytes as a strategy makes them, and what reads them from a file of the given name."""
+    """Bytes as a strategy makes them, what reads them from a file of the given name, how many of them a test tries."""
 
     inputs: st.SearchStrategy[bytes]
     read: Callable[[Path], object]
     file: str = "input"
+    share: int = 60
 
 
 class Finding(BaseException):

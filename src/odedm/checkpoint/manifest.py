@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from odedm.core.errors import Unsound, UsageError, demand
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import DEEPEST, text_fingerprint, too_deep
 from odedm.core.seal import read_json, sound
 
 T = TypeVar("T")
@@ -86,6 +86,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     plain = read_json(folder / MANIFEST, MOST_MANIFEST, "more than any manifest")
     if not isinstance(plain, dict):
         raise Unsound(f"{MANIFEST} is a {type(plain).__name__}, not an object")
+    demand(not too_deep(plain), f"{MANIFEST} is not sound: more than {DEEPEST} levels of it lie in each other")
     schema, seal = plain.get("schema"), plain.pop("seal", None)
     other = f"its format is {str(schema)[:60]!r}, and this version reads '{SCHEMA}'{_who_can(plain)}"
     demand(schema == SCHEMA, other)

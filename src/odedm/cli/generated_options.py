@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, Whole, default_of, settings_of
+from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, Whole, default_of, refused, settings_of
 from odedm.core.errors import UsageError, choose
 from odedm.core.registry import MEMORIES
 from odedm.memory.settings import KINDS, MemorySettings
@@ -157,6 +157,8 @@ def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Ex
     if before is None:
         return Experiment(memory_from(given), **own)
     for table, (owner, _) in TABLES.items():
+        if not isinstance(before.get(table, {}), Mapping):
+            raise refused(f"'{table}' of a stored experiment", NamedValues.legal, before[table])
         kept = {} if own.get(owner, before.get(owner)) != before.get(owner) else before.get(table, {})
         own[table] = {**kept, **own.get(table, {})}  # not those of another method or net
     return replace(Experiment.from_dict({**before, **own}), memory=memory_from(given, before["memory"]))

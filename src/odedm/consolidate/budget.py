@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from odedm.core.configuration import Number, Whole, checked
+from odedm.core.configuration import LARGEST, Number, Whole, checked
 from odedm.core.errors import UsageError
 
 
@@ -38,7 +38,7 @@ def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int,
     k = math.floor(rho * capacity / slots + 0.5 + 1e-9)
     if k < 1:
         least_rho = math.ceil(0.5 * slots / capacity * 1e4) / 1e4 if capacity > 0 else math.inf
-        least_capacity = math.ceil(0.5 * slots / rho - 1e-9)
+        least_capacity = math.ceil(min(0.5 * slots / rho, LARGEST) - 1e-9)
         larger = f"rho of at least {least_rho:g}, or a " if least_rho <= 1 else ""
         raise UsageError(
             f"rho={rho:g} of {capacity} rows, shared by {tasks - 1} consolidated tasks of {classes} classes with "

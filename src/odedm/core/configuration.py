@@ -253,18 +253,19 @@ def described(kind: Kind, default: Any, help: str, **more: Any) -> Any:
     return dataclasses.field(default=default, metadata={"setting": own})
 
 
-def settings_of(kind: Any) -> dict[str, Setting]:
+def _settings_of(kind: Any) -> dict[str, Setting]:
     """The settings of a data class by name, in its order; one without a panel stands under the class's `PANEL`."""
     found = {each.name: each.metadata["setting"] for each in dataclasses.fields(kind) if "setting" in each.metadata}
-    return {
-        name: own if own.panel else dataclasses.replace(own, panel=getattr(kind, "PANEL", ""))
-        for name, own in found.items()
-    }
+    panel = getattr(kind, "PANEL", "")
+    return {name: own if own.panel else dataclasses.replace(own, panel=panel) for name, own in found.items()}
+
+
+settings_of: Callable[[Any], dict[str, Setting]] = functools.cache(_settings_of)  # large studies ask for every run
 
 
 def check_settings(plan: Any) -> None:
     """Put every setting of a data class into its own type, or refuse it; for `__post_init__`."""
-    for name, own in settings_of(plan).items():
+    for name, own in settings_of(type(plan)).items():
         value = getattr(plan, name)
         if value is not None or not own.optional:
             object.__setattr__(plan, name, own.kind.read(name, value))
@@ -312,7 +313,7 @@ def to_plain(plan: Any) -> dict[str, Any]:
     >>> to_plain(Plan())
     {'dac': [3, 4]}
     """
-    values = {name: getattr(plan, name) for name in settings_of(plan)}
+    values = {name: getattr(plan, name) for name in settings_of(type(plan))}
     found: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return found
 

@@ -10,6 +10,20 @@ from typing import Any
 ABSENT = object()
 """What stands for a value that is not there."""
 
+DEEPEST = 32
+"""Levels of lists and objects in each other that no file of ours has; some hundreds more are too many for Python."""
+
+
+def too_deep(plain: object, most: int = DEEPEST) -> bool:
+    """Whether lists and objects lie in each other beyond so many levels.
+
+    >>> too_deep([[1]]), too_deep({"a": [[1]]}, 2)
+    (False, True)
+    """
+    if not isinstance(plain, dict | list):
+        return False
+    return most == 0 or any(too_deep(each, most - 1) for each in (plain.values() if isinstance(plain, dict) else plain))
+
 
 def text_fingerprint(plain: Any, size: int = 16) -> str:
     """The digest of plain data in so many bytes, whatever the order of its names.

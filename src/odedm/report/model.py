@@ -9,6 +9,7 @@ from typing import Literal
 from odedm.report.groups import Group, sweeps
 from odedm.report.statistics import Estimate, Paired
 from odedm.report.summary import ACC_LAST, COMPARED, METRICS, Metric, Row, Table
+from odedm.results.result import numbers
 from odedm.study.paper_numbers import Published, published
 from odedm.study.paper_protocol import departures
 
@@ -165,7 +166,7 @@ def caveats(table: Table) -> list[str]:
 
 def _share(group: Group) -> str:
     rho = group.settings.get("memory.rho")
-    return f"k={group.settings.get('memory.k')}" if rho is None else f"ρ={rho:g}"
+    return f"ρ={rho:g}" if isinstance(rho, int | float) else f"k={group.settings.get('memory.k')}"
 
 
 def _cells(row: Row, kind: Kind = "runs") -> dict[str, Cell]:
@@ -202,7 +203,7 @@ def beside(group: Group, metric: Metric, *, best: bool = False) -> Published | N
         tasks=group.tasks,
         k=k if isinstance(k, int) else None,
         rho=rho if isinstance(rho, int | float) else None,
-        dac=(int(dac[0]), int(dac[1])) if isinstance(dac, list) and len(dac) == 2 else None,
+        dac=(int(dac[0]), int(dac[1])) if numbers(dac, 2) else None,
         distance=str(own.get("memory.distance", "sinkhorn")),
         best=best,
         fit=own.get("options.fit") is True,

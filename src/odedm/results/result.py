@@ -10,6 +10,7 @@ from typing import Any
 
 from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.files import as_path
+from odedm.core.plain_data import DEEPEST, too_deep
 from odedm.results.older_formats import upgraded
 
 SCHEMA = "odedm.result/2"
@@ -134,6 +135,8 @@ class Result:
     @classmethod
     def from_dict(cls, plain: object, where: str = "a result") -> Result:
         """A result from plain data of anyone's, of this format or an older one; or what is wrong with it."""
+        if too_deep(plain):
+            raise UsageError(f"'{where}' is not a result: more than {DEEPEST} levels of it lie in each other.")
         if isinstance(plain, dict):
             plain = upgraded(plain, where)
         given = plain.get("schema") if isinstance(plain, dict) else type(plain).__name__

@@ -96,12 +96,13 @@ def lines(checks: list[Check]) -> Iterator[str]:
 def _checked(name: str, look: Callable[..., str], *about: Any) -> Check:
     """What a look at parts of a run found; one that stumbles found something that is not made as it should be."""
     try:
-        return Check(name, True, look(*about))
+        with np.errstate(all="raise"):
+            return Check(name, True, look(*about))
     except Unsound as fault:
         return Check(name, False, str(fault))
     except _Skipped as reason:
         return Check(name, None, str(reason))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         return Check(name, False, f"the result is not made as it should be ({type(error).__name__}: {str(error)[:80]})")
 
 

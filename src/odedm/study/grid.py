@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
 
 from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, settings_of
-from odedm.core.errors import UsageError, choose, unknown
+from odedm.core.errors import UsageError, choose, shown, unknown
 from odedm.core.registry import MEMORIES, METHODS
 from odedm.memory.paper_reading import paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, MemorySettings, Native
@@ -199,6 +199,6 @@ def from_table(kind: Callable[..., T], name: str, plain: object) -> T:
     """
     known = {each.name: each.default for each in fields(cast(Any, kind))}
     if not isinstance(plain, dict):
-        raise UsageError(f"'{name}' must be a table: [{name}] with {', '.join(known)}; {plain!r} was given.")
+        raise UsageError(f"'{name}' must be a table: [{name}] with {', '.join(known)}; {shown(plain)} was given.")
     lists = {key for key in plain if isinstance(choose(f"key of [{name}]", str(key), known), tuple)}
     return kind(**{key: many(value, pair=key == "dac") if key in lists else value for key, value in plain.items()})

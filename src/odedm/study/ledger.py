@@ -14,6 +14,7 @@ from typing import Any
 from odedm.checkpoint.lock import hold
 from odedm.core.errors import UsageError
 from odedm.core.files import sweep_staging, writable_folder, write_text, writing
+from odedm.core.plain_data import too_deep
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer
 from odedm.results.folder import FILE, FinishedRun
@@ -166,4 +167,5 @@ def lines(path: Path) -> list[dict[str, Any]]:
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, RecursionError):
                 found.append(json.loads(line))
-    return [plain for plain in found if isinstance(plain, dict) and isinstance(plain.get("key"), str)]
+    sound = (plain for plain in found if isinstance(plain, dict) and not too_deep(plain))
+    return [plain for plain in sound if isinstance(plain.get("key"), str)]

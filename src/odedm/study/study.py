@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.configuration import Text, Whole, refused
-from odedm.core.errors import UsageError, choose
+from odedm.core.errors import UsageError, choose, shown
 from odedm.study.dac_timing_plan import Runtime
 from odedm.study.grid import TABLES, Grid, axes, from_table, many, matches
 from odedm.training.experiment import Experiment
@@ -156,7 +156,7 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
     options, net_options = (both.pop(name, {}) for name in TABLES)
     for name, value in zip(TABLES, (options, net_options), strict=True):
         if not isinstance(value, dict):
-            raise UsageError(f"'{name}' must be a table; {value!r} was given.")
+            raise UsageError(f"'{name}' must be a table; {shown(value)} was given.")
     for method, own in options.items():
         if not isinstance(own, dict):
             raise UsageError(f"Hyper-parameters belong to a method: write [options.derpp], not options.{method}.")
@@ -172,7 +172,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
     if isinstance(value, list):
         return tuple(value)
     if type(value) is not int or not 1 <= value <= MOST_RUNS:
-        raise UsageError(f"'seeds' is how many, 1 or more, or a list of them; {value!r} was given.")
+        raise UsageError(f"'seeds' is how many, 1 or more, or a list of them; {shown(value)} was given.")
     return tuple(range(value))
 
 

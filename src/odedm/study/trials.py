@@ -30,12 +30,14 @@ def trials_of(jobs: Sequence[Job], select: Selection) -> dict[str, list[Job]]:
     """For each configuration (by `configuration`) the trials that score it, one for each seed of the selection."""
     found: dict[str, list[Job]] = {}
     for job in jobs:
+        if configuration(job) in found:
+            continue
         trials = []
         for seed in select.seeds:
             plan = job.experiment.with_seed(seed)
             key = trial_key(content_key(plan.describe(), job.checksum), select)
             trials.append(replace(job, key=key, experiment=plan, options=RunOptions(), select=select))
-        found.setdefault(configuration(job), trials)
+        found[configuration(job)] = trials
     return found
 
 

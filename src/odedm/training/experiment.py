@@ -148,8 +148,9 @@ def content_key(plain: Mapping[str, Any], checksum: object = None) -> str:
     method = METHODS.get(str(plain.get("method")))
     before = {} if method is None else method.introduced
     own = identity(Experiment, plain)
-    if isinstance(memory, Mapping) and memory.get("name") in KINDS:
-        own["memory"] = identity(KINDS[memory["name"]], memory)
+    kind = KINDS.get(str(memory.get("name"))) if isinstance(memory, Mapping) else None
+    if isinstance(memory, Mapping) and kind is not None:
+        own["memory"] = identity(kind, memory)
     if isinstance(plain.get("options"), Mapping):
         own["options"] = {
             name: value for name, value in plain["options"].items() if name not in before or before[name] != value

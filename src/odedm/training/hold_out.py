@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import Kind, Number, Whole, refused
+from odedm.core.configuration import LARGEST, Kind, Number, Whole, is_scalar, refused
 from odedm.core.errors import UsageError
 from odedm.core.held_out_rows import hold_out
 from odedm.training.experiment import Experiment
@@ -51,6 +51,9 @@ def check_values(name: str, values: Sequence[Any], kind: Kind | None = None) -> 
     for value in values:
         if kind is not None:
             kind.read(f"'{name}'", value)
+        elif not is_scalar(value) or (isinstance(value, int) and abs(value) > LARGEST):
+            legal = f"a number, whole ones up to {LARGEST}, or a word, true or false, or a list of these"
+            raise refused(f"'{name}'", legal, value)
         if repr(value) in seen:
             raise UsageError(f"'{name}' has {value!r} twice; give it once.")
         seen.add(repr(value))

@@ -1,0 +1,231 @@
+"""Hostile files of studies, results and checkpoints: all that commands read back."""
+
+import io
+import json
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from fuzzing import Fuzzer, mutated
+from hypothesis import strategies as st
+from odd_text import altered_json, altered_toml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from driver import Driver
+
+from odedm import ODEDM, Experiment, UsageError, blobs
+from odedm.checkpoint.manifest import MANIFEST, TENSORS, TREE, Meta, Position, inspect, working_folder
+from odedm.checkpoint.read_checkpoint import load_latest, restore
+from odedm.checkpoint.write_checkpoint import save
+from odedm.cli.console import PlainConsole
+from odedm.cli.generated_options import experiment_from
+from odedm.core.plain_data import text_fingerprint
+from odedm.core.seal import listing, seal
+from odedm.execute.engine import Placement
+from odedm.execute.planning import unfinished_runs
+from odedm.report.load import gather
+from odedm.report.page import save_page
+from odedm.report.terminal import print_run, print_table
+from odedm.results.comparison import compare
+from odedm.results.result import Result
+from odedm.results.verification import verify
+from odedm.study.dac_timing_plan import FILE as TIMINGS
+from odedm.study.dac_timing_plan import Measured, Runtime, Timing
+from odedm.study.identity import key_of_result
+from odedm.study.ledger import FAILURES, TOML, TRIALS, Ledger
+from odedm.study.session import Session
+from odedm.study.study import parse, read
+
+OLD = Path(__file__).parents[1] / "results" / "first_format"
+PLANS = {name: Result.load(OLD / name / "result.json").to_dict() for name in ("er-odedm", "er-native", "derpp-odedm")}
+RESULTS = [*PLANS.values(), json.loads((OLD / "icarl-odedm" / "result.json").read_text())]
+RESULTS.append({**PLANS["er-odedm"], "anytime": [[100, 50.0], [200, 69.16666666666666]]})
+
+STUDIES = [
+    """name = "mine"
+about = "What it is for"
+seeds = 2
+evidence = false
+anytime = 0
+only = ["method=er,derpp"]
+[select]
+tasks = 2
+share = 0.2
+seeds = [1000, 1001]
+[[grid]]
+method = ["er", "derpp"]
+memory = ["plain", "odedm"]
+data = "blobs"
+capacity = [20, 40]
+rho = [0.25, 0.5]
+dac = "paper"
+[grid.options.derpp]
+lr = [0.1, 0.3]
+[grid.net_options]
+width = 16
+""",
+    """data = "blobs"
+method = "er"
+memory = "odedm"
+capacity = 20
+k = 1
+distance = "l2"
+space = "features"
+candidates = "task"
+setting = "standard"
+batch = 16
+noise = 0.0
+seeds = [0, 3]
+[runtime]
+rows = [20, 40]
+k = [2, 4]
+dac = [[3, 4]]
+distance = ["l2"]
+dimension = [8]
+repeats = 1
+seed = 0
+""",
+]
+CHOICE = "data = 'blobs'\nmethod = 'er'\ncapacity = 20\nrho = [0.25, 0.5]\nseeds = 1\n[select]\nseeds = 1000"
+
+
+def read_study(path):
+    """What a dry run does, and the file that a run would write."""
+    study = read(path)
+    again = parse(study.to_toml())
+    assert repr(again) == repr(study), "the file it would write is another study"
+    session = Session(Ledger(path.parent / "study"), Placement())
+    session.status(study, session.plan(study, lenient=True))
+
+
+def read_result(path):
+    """What `verify`, `diff`, `show`, `run --from` and a study do with it, and the table of a report."""
+    shutil.copy(OLD / "er-odedm" / "memory.safetensors", path.parent)
+    seal(path.parent)
+    assert verify(path.parent)
+    result = Result.load(path)
+    screen = PlainConsole(file=io.StringIO(), width=100)
+    found = compare(result, Result.from_dict(PLANS["er-odedm"]))
+    for write in (found.to_dict, found.verdict, result.to_dict):
+        write()
+    print_run(result, screen)
+    print_table(gather([path.parent, OLD / "fdr-native"])[0], screen)
+    key_of_result(result)
+    experiment_from({}, result.experiment)
+
+
+def read_report(path):
+    """The page of a report on it and a sound run."""
+    save_page(*gather([path.parent, OLD / "fdr-native"]), path.parent / "report.html")
+
+
+def read_ledger(path):
+    """Lines of trials and failures in the folder of a study with a finished run."""
+    folder = path.parent
+    shutil.copy(path, folder / FAILURES)
+    shutil.copytree(OLD / "er-odedm", folder / "runs" / "a" / "seed-0")
+    gather([folder])  # trials without their study are read otherwise
+    (folder / TOML).write_text(CHOICE)
+    study, session = read(folder / TOML), Session(Ledger(folder), Placement())
+    session.status(study, session.plan(study, lenient=True))
+    gather([folder])
+
+
+def read_timings(path):
+    """The timings of a study, on the page of its report."""
+    (path.parent / TOML).write_text(STUDIES[1])
+    study, session = read(path.parent / TOML), Session(Ledger(path.parent), Placement())
+    session.status(study, session.plan(study, lenient=True))
+    save_page(*gather([path.parent]), path.parent / "report.html")
+
+
+def _trial(key, score, plan):
+    return {"time": "2026-01-01", "key": key, "score": score, "error": "it failed", "experiment": plan}
+
+
+TRIAL_LINES = [_trial(f"{i}", 50.0 + i, plan["experiment"]) for i, plan in enumerate(PLANS.values())]
+RUNTIME = Runtime(rows=(20, 40), k=(2, 4), distance=("l2",), dimension=(8,), repeats=1)
+
+
+def _timings() -> dict:
+    with tempfile.TemporaryDirectory() as place:
+        own = {"odedm": "0.1.0", "device": "cpu", "torch": "2"}
+        Measured(RUNTIME, tuple(Timing(*each, 0.5) for each in RUNTIME.timings()), own).save(Path(place))
+        return json.loads((Path(place) / TIMINGS).read_text())
+
+
+FILES = (MANIFEST, TREE, TENSORS)
+PLAN = Experiment(ODEDM(10, rho=0.5), data="blobs", batch=16, device="cpu")
+META = Meta(PLAN.describe(), "c0ffee", {"torch": "2"})
+KEPT, RESEALED = b"kept ", b"sealed again "
+
+
+def fresh():
+    return Driver(PLAN.memory, blobs(), batch=16)
+
+
+@cache
+def a_checkpoint() -> dict[str, bytes]:
+    """The files of a checkpoint of a run that was stopped in its second task."""
+    driver = fresh()
+    driver.go(5)
+    with tempfile.TemporaryDirectory() as place:
+        folder = save(Path(place), driver.capture(), META, Position(1, 5, 80))
+        return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def checkpoints(name) -> st.SearchStrategy[bytes]:
+    """A checkpoint of which one file was changed, with the others' sums as they were or made to fit."""
+
+    def of_file():
+        content = a_checkpoint()[name]
+        changed = mutated(content)
+        if name != TENSORS:
+            changed = altered_json(json.loads(content))
+        return st.builds(lambda way, new: way + name.encode() + b"\n" + new, st.sampled_from([KEPT, RESEALED]), changed)
+
+    return st.deferred(of_file)
+
+
+def read_checkpoint(path):
+    """What a resume does: the run's plan, the newest sound checkpoint, and its state put into a new run."""
+    head, _, content = path.read_bytes().partition(b"\n")
+    name, run = head.split()[-1].decode(), path.parent / "run"
+    folder = working_folder(run) / "checkpoints" / "step-00000005"
+    folder.mkdir(parents=True)
+    for each, own in (a_checkpoint() | {name: content}).items():
+        (folder / each).write_bytes(own)
+    if head.startswith(RESEALED):
+        sealed_again(folder, relist=name != MANIFEST)
+    for look in (inspect, lambda work: unfinished_runs([run])):
+        with suppress(UsageError):
+            look(working_folder(run))
+    found = load_latest(working_folder(run), META)
+    if head.startswith(KEPT) and name != MANIFEST:
+        assert content == a_checkpoint()[name], "a changed file was believed"
+    driver = fresh()
+    restore(driver.roots, found, driver.outside)
+
+
+def sealed_again(folder, *, relist):
+    """Seal a manifest as whoever changed the checkpoint on purpose would."""
+    with suppress(ValueError, AttributeError, TypeError, LookupError, RecursionError):  # too broken to be sealed
+        plain = json.loads((folder / MANIFEST).read_bytes())
+        plain.pop("seal", None)
+        if relist:
+            plain["files"] = listing(folder, (TENSORS, TREE))
+        plain["configuration_hash"] = text_fingerprint(plain["configuration"])
+        (folder / MANIFEST).write_text(json.dumps({**plain, "seal": text_fingerprint(plain)}))
+
+
+FUZZERS = {
+    "studies": Fuzzer(altered_toml(*STUDIES), read_study, "mine.toml", share=30),
+    "results": Fuzzer(altered_json(*RESULTS), read_result, "result.json", share=20),
+    "reports": Fuzzer(altered_json(*RESULTS), read_report, "result.json", share=2),
+    "ledgers": Fuzzer(st.lists(altered_json(*TRIAL_LINES), max_size=4).map(b"\n".join), read_ledger, TRIALS, share=12),
+    "timings": Fuzzer(altered_json(_timings()), read_timings, TIMINGS, share=6),
+    "checkpoints": Fuzzer(st.one_of(*(checkpoints(name) for name in FILES)), read_checkpoint, share=20),
+}
