@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
 
 ENGINES = {
-    "local": "Processes of this machine; on its GPU several lanes in one of them.",
+    "local": "Processes of this machine, which share its GPU.",
     "ray": "Ray: tasks on one machine or many.",
 }
 GPU_LANES = 8
@@ -133,7 +133,7 @@ def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Da
         return ThisProcess(data)
     from odedm.execute.local_engine import Workers
 
-    return Workers(lanes, slots=lanes if jobs[0].experiment.device == "cuda" else 1)
+    return Workers(lanes)
 
 
 def lanes_here(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> int:
