@@ -3,7 +3,7 @@
 python tools/ledger_tables.py [REPRODUCTION.md]
 
 In the page a table stands between two comments, the first of which is the command that prints it:
-<!-- odedm results table docs/results/NAME.jsonl.gz --> and <!-- end of table -->.
+<!-- odedm results table docs/results/NAME.jsonl.gz --> or <!-- odedm paper --markdown … --> and <!-- end of table -->.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACE = re.compile(r"( *)<!-- odedm (results table [\w./ -]+?) -->\n(.*?) *<!-- end of table -->\n", re.S)
+PLACE = re.compile(r"( *)<!-- odedm ((?:results table|paper) [\w./ -]+?) -->\n(.*?) *<!-- end of table -->\n", re.S)
 
 
 def renewed(page: str) -> str:

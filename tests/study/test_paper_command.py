@@ -17,8 +17,10 @@ from odedm.core.errors import UsageError
 from odedm.data import opening
 from odedm.execute import scheduler
 from odedm.execute.engine import ThisProcess
+from odedm.report.paper_overview import to_markdown
 from odedm.report.paper_tables import beside, finding, to_latex, variant_title
 from odedm.results.folder import FinishedRun
+from odedm.results.packed import read_packed
 from odedm.results.result import Result
 from odedm.stream.dataset import Dataset, standardise
 from odedm.study import paper_catalogue, paper_protocol
@@ -113,8 +115,8 @@ def test_a_table_is_made_as_it_is_printed_and_counted_as_done(
     listed = odedm_list(monkeypatch, "full-cifar10", "full-cifar100", "figure3c")
     lines = {line.split("│")[1].strip(): line for line in listed.splitlines() if line.startswith("│")}
     assert lines["full-cifar10"].split("│")[3:5] == [" 920  ", " 4    "]
-    assert "1 not comparable" in lines["full-cifar10"]
-    assert "no data" in lines["full-cifar100"]
+    assert "1 ~ of 276" in lines["full-cifar10"]
+    assert "No data here: cifar100." in listed
     assert "unknown" in lines["full-cifar100"].split("│")[5]
     assert lines["figure3c"].split("│")[5].strip() == "unknown", "another method's seconds say nothing of its own"
     assert " s, unknown for" in lines["full-cifar10"].split("│")[5], "DER was timed, others were not"
@@ -150,8 +152,18 @@ def test_nothing_run_and_no_data_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     said = odedm_list(monkeypatch, "imagenet-r", "figure1", "other-baselines", out=tmp_path / "paper")
     assert "docs/system.svg" in said
     line = next(each for each in said.splitlines() if "imagenet-r" in each)
-    assert "nothing run yet; no data here:" in line
-    assert "unknown" in line
+    assert "nothing run yet" in line
+    assert "90 runs unmeasured" in line
+    assert "No data here: imagenet-r." in said
+
+
+def test_the_overview_names_every_item_and_the_cells_that_are_worse() -> None:
+    ledger = ROOT / "docs" / "results" / "table1.jsonl.gz"
+    finished = {same_run(run.result.experiment): run for run in read_packed(ledger)}
+    standing, worse, times = to_markdown(finished).split("\n\n")
+    assert [line.split(" | ")[0].strip("| ") for line in standing.splitlines()[2:]] == list(ITEMS)
+    assert all(line.rstrip(" |").rpartition(" ")[2].startswith("−") for line in worse.splitlines()[2:])
+    assert "| cifar100 | PuriDivER |" in times
 
 
 def measure(experiment: dict[str, Any], matrix: list[list[float]]) -> Result:

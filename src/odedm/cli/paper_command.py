@@ -50,6 +50,7 @@ def paper(
         list[Path] | None, opt("Packed results of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
     ] = None,
     out_folder: Annotated[Path, opt("Where all of the paper's runs are.", "How", "--out")] = Path("runs") / FOLDER,
+    markdown: Annotated[bool, opt("Print what stands as Markdown, with the cells that are worse.", "How")] = False,
     events: Events = None,
     tensorboard: Logs = None,
 ) -> None:
@@ -57,8 +58,18 @@ def paper(
     if what is None:
         if data or only or seeds or budget:
             raise UsageError("--data, --only, --seeds and --budget are for one table or figure; name it before them.")
-        _list(Ledger(out_folder), read_all(have or []))
+        ledger = Ledger(out_folder)
+        runs = {**read_all(have or []), **ledger.runs_done()}.values()
+        finished = {same_run(run.result.experiment): run for run in runs}
+        if markdown:
+            from odedm.report.paper_overview import to_markdown
+
+            out.file.write(to_markdown(finished))
+            return
+        _list(ledger, finished)
         return
+    if markdown:
+        raise UsageError("--markdown is for the list of all tables and figures; leave the name out.")
     item = choose("table or figure of the paper", what, ITEMS)
     if not item.study:
         tell(f"{item.title}: {item.without}.")
@@ -73,27 +84,25 @@ def paper(
     carry_out(plan, session, conduct, partial(_report, what, (data,) if data else ITEMS[what].data))
 
 
-def _list(ledger: Ledger, have: Mapping[str, FinishedRun]) -> None:
+def _list(ledger: Ledger, finished: Mapping[str, FinishedRun]) -> None:
     """Every table and figure with its runs, what is done, the time that the rest takes, and what was found."""
-    finished = {same_run(run.result.experiment): run for run in {**have, **ledger.runs_done()}.values()}
-    view = Table("", "what", "runs", "done", "time left", "our finding", title_justify="left")
+    view = Table("", "what", "runs", "done", "run time left", "our finding", title_justify="left")
+    missing: list[str] = []
     for name, item in ITEMS.items():
-        words = _words(name, item, finished) if item.study else ["–", "–", "–", item.without]
-        view.add_row(Text(name, style="bold"), *map(Text, [item.title, *words]))
+        if not item.study:
+            view.add_row(Text(name, style="bold"), *map(Text, [item.title, "–", "–", "–", item.without]))
+            continue
+        found = progress(name, finished)
+        parts = [in_words(found.seconds)] if found.left > found.unknown else []
+        parts += [f"{found.unknown} runs unmeasured"] if found.unknown else []
+        words = [item.title, str(found.runs), str(len(found.done)), " + ".join(parts) or "none"]
+        view.add_row(Text(name, style="bold"), *map(Text, [*words, _finding(item, found.done)]))
+        missing += [each for each in item.data if found.left and each not in missing and not _is_here(each)]
     out.print(view)
+    tell("= reproduced, + better, − worse, ~ not comparable, ? too few seeds. Run time is that of one lane.")
+    if missing:
+        tell(f"No data here: {', '.join(missing)}. What is to be done with each: odedm data list.")
     tell(f"Runs are in '{ledger.folder}'. Make one of these: odedm paper NAME; what it would run: --dry-run.")
-
-
-def _words(name: str, item: PaperItem, finished: Mapping[str, FinishedRun]) -> list[str]:
-    found = progress(name, finished)
-    parts = [in_words(found.seconds)] if found.left > found.unknown else []
-    parts += [f"unknown for {found.unknown} runs" if parts else "unknown"] if found.unknown else []
-    time_left = ", ".join(parts) or "none"
-    missing = [each for each in item.data if not _is_here(each)]
-    said = _finding(item, found.done)
-    if missing and found.left:
-        said += f"; no data here: {', '.join(missing)}"
-    return [str(found.runs), str(len(found.done)), time_left, said]
 
 
 def _is_here(data: str) -> bool:
@@ -107,9 +116,9 @@ def _is_here(data: str) -> bool:
 
 
 def _finding(item: PaperItem, done: Sequence[FinishedRun]) -> str:
-    from odedm.report.paper_tables import accuracies, beside, finding
+    from odedm.report.paper_tables import accuracies, beside, marks
 
-    return finding(beside(item.tables, item.data, done)) if item.tables else accuracies(done)
+    return marks(beside(item.tables, item.data, done)) if item.tables else accuracies(done)
 
 
 def _report(name: str, data: Sequence[str], status: StudyStatus, folder: Path) -> None:

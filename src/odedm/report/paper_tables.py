@@ -131,14 +131,25 @@ def _best(start: Start, rate: str, ours: Mapping[Key, list[FinishedRun]]) -> lis
     return max(tried, key=lambda runs: estimate(run.result.acc_last for run in runs).mean, default=[])
 
 
+TOO_FEW = "too few seeds"
+
+
+def counted(cells: Sequence[Beside]) -> dict[str, int]:
+    """How many printed numbers have which verdict, of those that were run; only verdicts that were given."""
+    found = Counter(str(cell.ours.verdict or TOO_FEW) for cell in cells if cell.ours is not None)
+    return {word: found[word] for word in (*filter(None, MARKS), TOO_FEW) if found[word]}
+
+
 def finding(cells: Sequence[Beside]) -> str:
     """What became of the printed numbers, in a line."""
-    run = [cell for cell in cells if cell.ours is not None]
-    if not run:
-        return "nothing run yet"
-    counted = Counter(str(cell.ours.verdict or "too few seeds") for cell in run if cell.ours is not None)
-    words = [*map(str, (name for name in MARKS if name)), "too few seeds"]
-    return ", ".join(f"{counted[word]} {word}" for word in words if counted[word]) + f" of {len(cells)} printed"
+    words = ", ".join(f"{number} {word}" for word, number in counted(cells).items())
+    return f"{words} of {len(cells)} printed" if words else "nothing run yet"
+
+
+def marks(cells: Sequence[Beside]) -> str:
+    """The same in signs, for a narrow column."""
+    words = ", ".join(f"{number} {MARKS.get(word, '?')}" for word, number in counted(cells).items())
+    return f"{words} of {len(cells)}" if words else "nothing run yet"
 
 
 def accuracies(runs: Sequence[FinishedRun]) -> str:
@@ -174,7 +185,7 @@ def to_rich(cells: Sequence[Beside]) -> list[RichTable]:
         view = RichTable("", "", *(f"λ={size}" for size in sizes), title=heading, title_justify="left")
         for (method, memory), row in _rows(own).items():
             words = ["\n".join(_words(row[size])) if size in row else "" for size in sizes]
-            view.add_row(*map(Text, [_method(method), memory, *words]))
+            view.add_row(*map(Text, [method_title(method), memory, *words]))
         views.append(view)
     return views
 
@@ -189,7 +200,7 @@ def to_latex(cells: Sequence[Beside]) -> str:
         for (method, memory), row in _rows(own).items():
             words = [" / ".join(_words(row[size])) if size in row else "" for size in sizes]
             shown = [escape(word).replace("±", r"$\pm$").replace("−", "$-$") for word in words]
-            lines.append(" & ".join([escape(_method(method)), escape(memory), *shown]) + r" \\")
+            lines.append(" & ".join([escape(method_title(method)), escape(memory), *shown]) + r" \\")
         heading = escape(f"{METRIC_TITLES.get(metric, metric)}, {data}, {setting}")
         found.append("\n".join([f"% {heading}", *lines, r"\bottomrule", r"\end{tabular}"]))
     return "\n\n".join([f"% {LEGEND}", *found]) + "\n"
@@ -236,6 +247,7 @@ def _words(cell: Beside) -> list[str]:
     return [measured(cell.paper), ours]
 
 
-def _method(name: str) -> str:
+def method_title(name: str) -> str:
+    """The title of a method by the name that the printed numbers have for it."""
     known = next((each for each in METHODS if plain(each) == name), name)
     return title(METHODS, known)
