@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -45,3 +46,16 @@ def interrupted(monkeypatch, steps: int) -> Iterator[None]:
             yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def alive_in_group(number: int) -> list[Path]:
+    """Processes of a group that are more than an entry waiting for its parent to look."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(own) == number and state != "Z":
+            found.append(stat)
+    return found

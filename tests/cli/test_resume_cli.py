@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import interrupted
+from commands import alive_in_group, interrupted
 from typer.testing import CliRunner
 
 from odedm.checkpoint.manifest import listed
@@ -54,19 +54,6 @@ def wait_for(look, seconds=90):
 
 def works(out):
     return sorted(out.glob("*/.seed-*.work"))
-
-
-def group(number):
-    """Processes of a group that are more than an entry waiting for its parent to look."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(own) == number and state != "Z":
-            found.append(stat)
-    return found
 
 
 @pytest.fixture
@@ -196,7 +183,7 @@ def test_a_polite_end_by_the_system_stores_the_state(lanes, tmp_path):
     assert len(works(tmp_path)) == lanes
     assert all(listed(work) for work in works(tmp_path))
     assert not list(tmp_path.glob("*/.seed-*.work/lock"))
-    wait_for(lambda: not group(process.pid))
+    wait_for(lambda: not alive_in_group(process.pid))
 
 
 @linux
@@ -206,7 +193,7 @@ def test_workers_end_with_a_killed_parent_and_let_go(tmp_path):
     wait_for(lambda: sum(bool(listed(work)) for work in works(tmp_path)) == 2)
     process.kill()
     process.communicate(timeout=60)
-    wait_for(lambda: not group(process.pid), 10)
+    wait_for(lambda: not alive_in_group(process.pid), 10)
     again = begin(*words)
     wait_for(lambda: "Going on after step" in (again.stderr.readline() or "Going on after step"))
     again.terminate()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import alive_in_group
 from jobs import Notes, again, job_of, open_all, run_all, same
 
 from odedm import ODEDM, Experiment
@@ -204,22 +205,9 @@ def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
     assert all(re.fullmatch(r"\.seed-\d+\.work", name) for name in left), "states of runs under way, nothing half-made"
     assert len(left) <= int(lanes)
     assert not list(out.rglob("lock"))
-    while _alive(process.pid) and time.monotonic() < deadline:
+    while alive_in_group(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _alive(process.pid)
-
-
-def _alive(group):
-    """Processes of the group that are more than an entry waiting for its parent to look."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(own) == group and state != "Z":
-            found.append(stat)
-    return found
+    assert not alive_in_group(process.pid)
 
 
 def test_losses_and_checkpoints_cross_the_pipe():
