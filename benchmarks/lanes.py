@@ -1,10 +1,8 @@
-"""What lanes as threads of one process do in a minute, and lanes as processes: the same runs, in turns.
+"""What lanes do in a minute, with and without CUDA's multi-process service: the same runs, in turns.
 
-python benchmarks/lanes.py --data cifar10 --lanes 8 [--mps] [--rounds 1] [--out docs/results/lanes.json]
+python benchmarks/lanes.py --data cifar10 --lanes 8 [--rounds 1] [--out docs/results/lanes.json]
 
-On a GPU lanes are threads, since they share its memory and its libraries; a crash takes them all to their checkpoints.
-Processes would be worth having if they reached nine tenths of that. With --mps CUDA's multi-process service is started
-for them where it can be, so that their kernels run side by side.
+Lanes are processes; on a GPU that service lets their kernels run side by side. It is started where it can be.
 """
 
 from __future__ import annotations
@@ -50,11 +48,11 @@ def service(*, wanted: bool) -> Iterator[bool]:
                 os.environ.pop(name)
 
 
-def seconds(plans: list[Experiment], lanes: int, slots: int) -> tuple[float, int]:
-    """How long runs take in so many lanes, `slots` of them in one process; and how many failed."""
+def seconds(plans: list[Experiment], lanes: int) -> tuple[float, int]:
+    """How long runs take in so many lanes; and how many failed."""
     with tempfile.TemporaryDirectory() as place:
         jobs = plan_jobs(plans, below(Path(place))).jobs
-        engine, begun = Workers(lanes, slots), time.perf_counter()
+        engine, begun = Workers(lanes), time.perf_counter()
         try:
             summary = Scheduler(engine, [], TimeEstimate()).run(jobs)
             return time.perf_counter() - begun, len(summary.failed)
@@ -71,7 +69,6 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--mps", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() and given.device != "cpu" else "cpu")
@@ -83,12 +80,12 @@ def main() -> None:
     ]
     rows = []
     for turn in range(given.rounds):
-        for name, slots, mps in [("threads", given.lanes, False), ("processes", 1, False), ("processes, MPS", 1, True)]:
+        for name, mps in [("processes", False), ("processes, MPS", True)]:
             with service(wanted=mps) as serving:
-                if mps and not (given.mps and serving):
-                    print(f"{name}: not measured" + (", it did not start" if given.mps else ""), flush=True)
+                if mps and not serving:
+                    print(f"{name}: not measured, it did not start", flush=True)
                     continue
-                took, failed = seconds(plans, given.lanes, slots)
+                took, failed = seconds(plans, given.lanes)
             rows.append({"lanes as": name, "round": turn, "runs": len(plans), "seconds": took, "failed": failed})
             print(f"{name}: {len(plans)} runs in {took:.1f} s, {failed} failed", flush=True)
     if given.out:

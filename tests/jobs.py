@@ -79,17 +79,15 @@ class Puppet:
         self.losing: dict[str, list[Lost]] = {}
         self.before: dict[str, list[Event]] = {}
         self.started: list[Job] = []
-        self.alone: list[str] = []
         self.under_way: list[Job] = []
         self.most = 0
         self.closed = False
 
-    def fits(self, job: Job, *, alone: bool = False) -> bool:
+    def has_room(self) -> bool:
         return len(self.under_way) < self.lanes
 
-    def start(self, job: Job, *, alone: bool = False) -> None:
+    def start(self, job: Job) -> None:
         self.started.append(job)
-        self.alone += [job.key] if alone else []
         self.under_way.append(job)
         self.most = max(self.most, len(self.under_way))
 

@@ -50,11 +50,11 @@ def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
     assert [Result.load(folder / FILE) for folder in find([tmp_path / "many"])] == beside
 
 
-def test_one_process_and_several_and_another_machine_measure_the_same(tmp_path):
+def test_one_worker_and_several_and_another_machine_measure_the_same(tmp_path):
     jobs = many(tmp_path, 2)
     trial = replace(jobs[1], key="trial", select=Selection(seeds=(77,)))
     found = []
-    for name, engine in {"several": Workers(2), "one": Workers(2, slots=2)}.items():
+    for name, engine in {"several": Workers(2), "one": Workers(1)}.items():
         own = [again(job, tmp_path / name / job.folder.name) for job in jobs]
         try:
             summary = Scheduler(engine, [], TimeEstimate()).run([*own, trial])
@@ -77,7 +77,7 @@ def test_one_job_needs_no_worker_and_several_do(tmp_path):
     for lanes in (1, 2):
         engine = open_engine(jobs, Placement(lanes=lanes), data)
         assert isinstance(engine, Workers)
-        assert (engine.lanes, engine.slots) == (lanes, 1)
+        assert engine.lanes == lanes
         engine.close()
 
 
@@ -113,25 +113,13 @@ def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(tmp_path, number):
     results = run_all(jobs, killer, lanes=2)
     lost = [words for words in killer.lines if words[0] == "lost"]
     assert len(lost) == 2
-    word = "exit code 143" if number == signal.SIGTERM else number.name
+    # of a crash its fault handler says where it was
+    words_for = {signal.SIGTERM: "exit code 143", signal.SIGSEGV: "SIGSEGV (Segmentation fault"}
+    word = words_for.get(number, number.name)
     assert all(word in words[2] for words in lost)
     assert sum("Going on after step" in line for line in killer.said_lines()) == 2
     for seed, result in enumerate(results):
         assert same(result, *run_all([job_of(plan(seed, batch=4), tmp_path / "alone" / str(seed))]))
-
-
-def test_a_crash_of_a_shared_process_sends_all_its_jobs_back(tmp_path):
-    jobs = many(tmp_path, 3, batch=4)
-    killer, engine = Killer(1, signal.SIGSEGV), Workers(3, slots=3)
-    try:
-        summary = Scheduler(engine, [killer], TimeEstimate()).run(jobs)
-    finally:
-        engine.close()
-    assert summary.failed == {}
-    lost = [words for words in killer.lines if words[0] == "lost"]
-    assert 2 <= len(lost) <= 3
-    assert all("SIGSEGV (Segmentation fault" in words[2] for words in lost), "its fault handler says where it was"
-    assert len(summary.results) == 3
 
 
 def test_an_engine_that_is_left_stores_what_is_under_way(tmp_path):
@@ -144,21 +132,6 @@ def test_an_engine_that_is_left_stores_what_is_under_way(tmp_path):
         assert not job.folder.exists()
         work = job.folder.with_name(f".{job.folder.name}.work")
         assert list(work.glob("checkpoints/step-*"))
-
-
-def test_a_job_alone_has_a_process_of_its_own(tmp_path):
-    jobs, engine = many(tmp_path, 2, batch=2), Workers(4, slots=3)
-    processes = {}
-    try:
-        engine.start(jobs[0])
-        engine.start(jobs[1], alone=True)
-        while len(processes) < 2:
-            for event in engine.events(1.0):
-                if isinstance(event, Progressed):
-                    processes[event.key] = event.process
-    finally:
-        engine.close()
-    assert len(set(processes.values())) == 2
 
 
 def test_events_of_a_worker_that_dies_at_once_are_a_loss(tmp_path, monkeypatch):
@@ -213,5 +186,5 @@ def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
 def test_losses_and_checkpoints_cross_the_pipe():
     from odedm.execute.job import event_from_text, event_to_text
 
-    for event in (Lost("a", "b", True), Stored("c"), Progressed("d", 1, 2, 3)):
+    for event in (Lost("a", "b"), Stored("c"), Progressed("d", 1, 2, 3)):
         assert event_from_text(event_to_text(event)) == event

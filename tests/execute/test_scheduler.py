@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -105,16 +104,6 @@ def test_a_checkpoint_between_two_losses_gives_three_tries_again(jobs):
     storing.losing = {key: [Lost(key, "gone")] * 7}
     assert key in run(engine, jobs).failed
     assert run(storing, jobs).done == 4
-
-
-def test_crashes_of_a_shared_process_cost_no_try_but_two_of_them_make_a_job_run_alone(jobs):
-    engine, notes, key = Puppet(), Notes(), jobs[0].key
-    engine.losing[key] = [Lost(key, "crash", True)] * 2 + [Lost(key, "crash")] * 2
-    assert run(engine, jobs, notes).done == 4
-    assert engine.alone == [key] * 3, "alone from the second crash on, and only then its tries count"
-    shutil.rmtree(jobs[0].folder)
-    engine.losing[key] = [Lost(key, "crash", True)] * 2 + [Lost(key, "crash")] * 3
-    assert "In 3 tries crash" in run(engine, jobs).failed[key]
 
 
 def test_a_run_on_other_data_is_a_failure(jobs):

@@ -12,7 +12,7 @@ from odedm.core.configuration import Number, OneOf, Text, Whole, check_settings,
 from odedm.core.errors import UsageError
 from odedm.core.processes import cores
 from odedm.execute.job import Event, Job
-from odedm.execute.lanes import Lanes
+from odedm.execute.lane import Lane
 
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
@@ -30,11 +30,11 @@ class Engine(Protocol):
 
     lanes: int
 
-    def fits(self, job: Job, *, alone: bool = False) -> bool:
-        """Whether this job can start now; `alone`: with no other in its process."""
+    def has_room(self) -> bool:
+        """Whether a job can start now."""
         ...
 
-    def start(self, job: Job, *, alone: bool = False) -> None:
+    def start(self, job: Job) -> None:
         """Begin a job."""
         ...
 
@@ -94,17 +94,15 @@ class ThisProcess:
 
     def __init__(self, data: Mapping[str, Dataset] | None = None) -> None:
         self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._lanes = Lanes(self._heard.put, data)
+        self._lane = Lane(self._heard.put, data)
 
-    def fits(self, job: Job, *, alone: bool = False) -> bool:
+    def has_room(self) -> bool:
         """Whether nothing is under way."""
-        del job, alone
-        return self._lanes.join(0)
+        return self._lane.join(0)
 
-    def start(self, job: Job, *, alone: bool = False) -> None:
+    def start(self, job: Job) -> None:
         """Begin in a thread."""
-        del alone
-        self._lanes.start(job)
+        self._lane.start(job)
 
     def events(self, timeout: float) -> Iterator[Event]:
         """What the lane reports."""
@@ -116,8 +114,8 @@ class ThisProcess:
 
     def close(self) -> None:
         """Let the lane store its state."""
-        self._lanes.stop()
-        self._lanes.join()
+        self._lane.stop()
+        self._lane.join()
 
 
 def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> Engine:

@@ -146,11 +146,10 @@ class Failed(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The worker of a job died, and how; `together`: others were in its process, and any of them may be to blame."""
+    """The worker of a job died, and how."""
 
     key: str
     error: str
-    together: bool = False
 
 
 class Said(NamedTuple):

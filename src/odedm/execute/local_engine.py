@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from odedm.core.processes import close_pipes, start_program
 from odedm.execute.job import Done, Event, Failed, Job, Lost, event_from_text
-from odedm.execute.lanes import GPU_BROKEN, Numerics, numerics_of
+from odedm.execute.lane import GPU_BROKEN
 from odedm.execute.worker_process import STOP
 
 PATIENCE = 120
@@ -27,14 +27,10 @@ KILLED_FOR_MEMORY = Path("/sys/fs/cgroup/memory.events")
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
-    slots: int
     crash: Path
     """The file in which the worker says where it was when it crashed."""
-    numerics: Numerics | None = None
-    jobs: set[str] = field(default_factory=set)
-
-    def has_room(self, job: Job) -> bool:
-        return len(self.jobs) < self.slots and (not self.jobs or self.numerics == numerics_of(job))
+    job: str | None = None
+    """The key of what it does."""
 
     def send(self, line: str) -> None:
         with suppress(OSError):  # one that died in the meantime is found dead by its reader
@@ -44,34 +40,29 @@ class _Worker:
 
 
 class Workers:
-    """`lanes` jobs at a time, in processes with `slots` of them each: one on a CPU, all of them on a GPU."""
+    """Jobs in processes of their own, `lanes` at a time; a worker that is done takes the next."""
 
-    def __init__(self, lanes: int, slots: int = 1) -> None:
-        self.lanes, self.slots = lanes, slots
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
         self._workers: list[_Worker] = []
         self._heard: queue.SimpleQueue[tuple[_Worker, Event | None]] = queue.SimpleQueue()
         self._place = tempfile.TemporaryDirectory(prefix="odedm-workers-")
         self._killed = _killed_for_memory()
 
-    def fits(self, job: Job, *, alone: bool = False) -> bool:
-        """Whether the job can start now; `alone`: in a process of its own."""
-        if sum(len(worker.jobs) for worker in self._workers) >= self.lanes:
-            return False
-        shared = [worker for worker in self._workers if worker.slots == self.slots]
-        return alone or len(shared) * self.slots < self.lanes or any(each.has_room(job) for each in shared)
+    def has_room(self) -> bool:
+        """Whether fewer jobs are under way than there are lanes."""
+        return sum(worker.job is not None for worker in self._workers) < self.lanes
 
-    def start(self, job: Job, *, alone: bool = False) -> None:
-        """Give the job to a worker with room for it, or to a new one."""
-        able = [] if alone else [each for each in self._workers if each.slots == self.slots and each.has_room(job)]
-        worker = able[0] if able else self._new(1 if alone else self.slots)
-        worker.jobs.add(job.key)
-        worker.numerics = numerics_of(job)
+    def start(self, job: Job) -> None:
+        """Give the job to a worker that has none, or to a new one."""
+        worker = next((each for each in self._workers if each.job is None), None) or self._new()
+        worker.job = job.key
         worker.send(job.to_text())
 
-    def _new(self, slots: int) -> _Worker:
+    def _new(self) -> _Worker:
         handle, crash = tempfile.mkstemp(dir=self._place.name)
         os.close(handle)
-        worker = _Worker(start_program("odedm.execute.worker_process", crash), slots, Path(crash))
+        worker = _Worker(start_program("odedm.execute.worker_process", crash), Path(crash))
         self._workers.append(worker)
         threading.Thread(target=self._read, args=(worker,), daemon=True).start()
         return worker
@@ -94,20 +85,17 @@ class Workers:
                     yield from self._buried(worker)
                 else:
                     if isinstance(event, Done | Failed):
-                        worker.jobs.discard(event.key)
+                        worker.job = None
                     yield event
-                    if worker.slots < self.slots and not worker.jobs:
-                        worker.send(f'"{STOP}"')  # it was for one job alone
                 worker, event = self._heard.get_nowait()
 
     def _buried(self, worker: _Worker) -> Iterator[Event]:
         if worker in self._workers:
             self._workers.remove(worker)
         close_pipes(worker.process)
-        lost, why = sorted(worker.jobs), self._death(worker)
-        worker.jobs.clear()
-        for key in lost:
-            yield Lost(key, why, together=len(lost) > 1)
+        why = self._death(worker)
+        if worker.job is not None:
+            yield Lost(worker.job, why)
 
     def _death(self, worker: _Worker) -> str:
         """How a worker died, in words."""

@@ -98,14 +98,12 @@ class Cluster:
             )
         return room
 
-    def fits(self, job: Job, *, alone: bool = False) -> bool:
-        """Whether fewer tasks are under way than there are lanes; each is alone in its process."""
-        del job, alone
+    def has_room(self) -> bool:
+        """Whether fewer tasks are under way than there are lanes."""
         return len(self._running) < self.lanes
 
-    def start(self, job: Job, *, alone: bool = False) -> None:
+    def start(self, job: Job) -> None:
         """Hand the job to Ray, as plain data."""
-        del alone
         self._running[self._task.remote(job.to_text(), self._actor, os.getcwd())] = job
 
     def events(self, timeout: float) -> Iterator[Event]:

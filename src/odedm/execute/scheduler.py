@@ -27,8 +27,6 @@ PAUSE = 2.0
 """Seconds between two looks at the time that is left: a study may have thousands of runs."""
 TRIES = 3
 """How often a job whose worker dies is tried from the same checkpoint."""
-CRASHES = 2
-"""How often a job may be in a process that dies with others in it before it runs alone."""
 
 
 @dataclass
@@ -57,10 +55,9 @@ class _Running:
 class Scheduler:
     """Brings jobs to their end on an engine, and tells observers of every step before it goes on.
 
-    A job whose worker dies goes on from its last checkpoint, three times from the same one. Where others were in the
-    same process nobody knows whose fault it was: then no try is counted, but a job that was in two such crashes runs
-    alone from then on. `check` says why a run that came back is not one that was asked for, if so; `until` is on the
-    clock `now`: what is not expected to end before is not started.
+    A job whose worker dies goes on from its last checkpoint, three times from the same one. `check` says why a
+    run that came back is not one that was asked for, if so; `until` is on the clock `now`: what is not expected to end
+    before is not started.
     """
 
     def __init__(
@@ -79,7 +76,6 @@ class Scheduler:
         self._left: float | None = None
         self._running: dict[str, _Running] = {}
         self._tries: Counter[str] = Counter()
-        self._crashes: Counter[str] = Counter()
 
     def run(self, jobs: Sequence[Job]) -> Summary:
         """Do all of it, as far as the time allows; at SIGINT or SIGTERM what is under way is stored."""
@@ -96,16 +92,15 @@ class Scheduler:
 
     def _start(self, waiting: dict[str, Job], summary: Summary) -> None:
         for key, job in list(waiting.items()):
-            alone = self._crashes[key] >= CRASHES
             if self._late(job):
                 summary.left.append(waiting.pop(key))
-            elif self.engine.fits(job, alone=alone):
+            elif self.engine.has_room():
                 del waiting[key]
                 self._running[key] = _Running(job, self._now())
                 for each in self.observers:
                     each.started(job)
-                self.engine.start(job, alone=alone)
-            elif len(self._running) >= self.engine.lanes:
+                self.engine.start(job)
+            else:
                 return
 
     def _late(self, job: Job) -> bool:
@@ -146,9 +141,8 @@ class Scheduler:
             discard_leftover(job.folder)  # its process died after the result was written, before it could say so
             self._end(job, Done(job.key), summary)
             return
-        counter, most = (self._crashes, math.inf) if event.together else (self._tries, TRIES)
-        counter[job.key] += 1
-        if counter[job.key] >= most:
+        self._tries[job.key] += 1
+        if self._tries[job.key] >= TRIES:
             self._fail(job, f"In {TRIES} tries {event.error}. The last checkpoint, if any, is kept.", summary)
             return
         for each in self.observers:

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 
 from odedm.execute.job import Event, Job, event_to_text
-from odedm.execute.lanes import Lanes
+from odedm.execute.lane import Lane
 
 STOP = "stop"
 ENDED = 128 + signal.SIGTERM
@@ -39,18 +39,18 @@ def main() -> None:
             except OSError:  # nobody listens any more
                 os._exit(1)
 
-    lanes = Lanes(emit)
+    lane = Lane(emit)
 
     def ended(*_: object) -> None:
-        """Asked to end by the system: the lanes store their state, and the parent starts them again elsewhere."""
+        """Asked to end by the system: the lane stores its state, and the parent starts its job again elsewhere."""
 
         def end() -> None:
             try:
-                lanes.join()
+                lane.join()
             finally:
                 os._exit(ENDED)
 
-        lanes.stop()
+        lane.stop()
         threading.Thread(target=end, daemon=True).start()
 
     signal.signal(signal.SIGTERM, ended)
@@ -58,10 +58,10 @@ def main() -> None:
         if not line.endswith("\n"):  # cut short: the parent was killed as it wrote
             os._exit(1)
         if json.loads(line) == STOP:
-            lanes.stop()
-            lanes.join()
+            lane.stop()
+            lane.join()
             break
-        lanes.start(Job.from_text(line))
+        lane.start(Job.from_text(line))
     else:  # a parent that was killed: a lane would hold its run's lock for ever, so it ends as if killed itself
         os._exit(1)
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Lanes of one process give the numbers that runs give alone, and one that fails ends itself alone."""
+"""A lane does one job after the other; one that fails ends itself alone, one that is stopped is stored."""
 
 import threading
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from jobs import SMALL, job_of, run_all, same
 from odedm import ODEDM, Experiment, Run
 from odedm.data import opening
 from odedm.execute.job import Done, Failed, Progressed, Said
-from odedm.execute.lanes import Lanes
+from odedm.execute.lane import Lane
 from odedm.results.folder import FILE
 from odedm.results.result import Result
 from odedm.training import numerics
@@ -20,20 +20,13 @@ def plan(seed, memory=None, **options):
     return Experiment(memory or ODEDM(30, k=2), data="blobs", batch=16, seed=seed, device="cpu", **options)
 
 
-def done_in_lanes(jobs, at_once=2):
-    """Every event of jobs, so many at a time in one process."""
-    events, room = [], threading.Semaphore(at_once)
-
-    def emit(event):
-        events.append(event)
-        if isinstance(event, Done | Failed):
-            room.release()
-
-    lanes = Lanes(emit)
+def done(jobs):
+    """Every event of jobs, one after the other in this process."""
+    events = []
+    lane = Lane(events.append)
     for job in jobs:
-        room.acquire()
-        lanes.start(job)
-    assert lanes.join(60)
+        lane.start(job)
+        assert lane.join(60)
     return events
 
 
@@ -41,43 +34,31 @@ def results_of(jobs):
     return [Result.load(job.folder / FILE) for job in jobs]
 
 
-def test_lanes_give_the_numbers_runs_give_alone(tmp_path):
-    jobs = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(4)]
-    events = done_in_lanes(jobs, 3)
-    assert {event.key for event in events if isinstance(event, Done)} == {job.key for job in jobs}
-    assert {event.key for event in events if isinstance(event, Progressed)} == {job.key for job in jobs}
-    for seed, result in enumerate(results_of(jobs)):
-        assert same(result, *run_all([job_of(plan(seed), tmp_path / "alone" / str(seed))]))
-
-
 def test_one_that_fails_does_not_end_the_others(tmp_path):
     wild = job_of(plan(0, options={"lr": 1e30}), tmp_path / "a")
     others = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(2)]
-    events = done_in_lanes([wild, *others])
+    events = done([wild, *others])
     assert "diverged" in next(event.error for event in events if isinstance(event, Failed))
     assert [result.experiment["seed"] for result in results_of(others)] == [0, 1]
 
 
-def test_lanes_that_are_asked_to_stop_store_their_state(tmp_path):
-    jobs = [job_of(plan(seed, method="pocl"), tmp_path / "runs" / str(seed)) for seed in range(2)]
+def test_one_that_is_asked_to_stop_stores_its_state(tmp_path):
+    job = job_of(plan(0, method="pocl"), tmp_path / "runs" / "0")
     begun, over = threading.Event(), []
-    lanes = Lanes(lambda event: begun.set() if isinstance(event, Progressed) else over.append(event))
-    for job in jobs:
-        lanes.start(job)
+    lane = Lane(lambda event: begun.set() if isinstance(event, Progressed) else over.append(event))
+    lane.start(job)
     assert begun.wait(60)
-    lanes.stop()
-    assert lanes.join(60)
+    lane.stop()
+    assert lane.join(60)
     assert not [event for event in over if isinstance(event, Done | Failed)]
-    left = sorted(path.name for path in (tmp_path / "runs").iterdir())
-    assert left
-    assert set(left) <= {".0.work", ".1.work"}
-    said = [event.line for event in done_in_lanes(jobs) if isinstance(event, Said)]
-    assert sum("Going on after step" in line for line in said) == len(left)
-    for job, result in zip(jobs, results_of(jobs), strict=True):
-        assert same(result, *run_all([job_of(job.experiment, tmp_path / "alone" / job.folder.name)]))
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [".0.work"]
+    said = [event.line for event in done([job]) if isinstance(event, Said)]
+    assert any("Going on after step" in line for line in said)
+    (result,) = results_of([job])
+    assert same(result, *run_all([job_of(job.experiment, tmp_path / "alone")]))
 
 
-def test_what_a_process_computes_with_is_held_while_lanes_run(tmp_path, monkeypatch):
+def test_what_a_process_computes_with_is_held_while_a_job_runs(tmp_path, monkeypatch):
     held = []
 
     @contextmanager
@@ -87,13 +68,13 @@ def test_what_a_process_computes_with_is_held_while_lanes_run(tmp_path, monkeypa
         held.append("put back")
 
     monkeypatch.setattr(numerics, "process_numerics", watched)
-    done_in_lanes([job_of(SMALL.with_seed(seed), tmp_path / str(seed)) for seed in range(2)])
+    done([job_of(SMALL.with_seed(seed), tmp_path / str(seed)) for seed in range(2)])
     ours = [each for each in held if each == (1, "fp32")]
     assert len(ours) >= 1
     assert held[-1] == "put back"
 
 
-def test_a_lane_without_memory_says_so_and_the_others_go_on(tmp_path, monkeypatch):
+def test_one_without_memory_says_so_and_the_others_go_on(tmp_path, monkeypatch):
     finish = Run.finish
 
     def hungry(self, *words):
@@ -103,18 +84,18 @@ def test_a_lane_without_memory_says_so_and_the_others_go_on(tmp_path, monkeypatc
 
     monkeypatch.setattr(Run, "finish", hungry)
     jobs = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(3)]
-    events = done_in_lanes(jobs)
+    events = done(jobs)
     (failed,) = [event for event in events if isinstance(event, Failed)]
     assert "no memory left for this run: CUDA out of memory. Tried to allocate 2 GiB. Run fewer" in failed.error
     assert sum(isinstance(event, Done) for event in events) == 2
 
 
-def test_lanes_share_one_copy_of_the_data(tmp_path, monkeypatch):
+def test_jobs_share_one_copy_of_the_data(tmp_path, monkeypatch):
     jobs = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(3)]
     loads = []
     load = opening.open_data
     monkeypatch.setattr(opening, "open_data", lambda name: loads.append(name) or load(name))
-    done_in_lanes(jobs)
+    done(jobs)
     assert loads == ["blobs"]
 
 
@@ -126,8 +107,8 @@ def test_an_error_that_leaves_no_gpu_ends_the_process(tmp_path, monkeypatch, err
         raise RuntimeError(error)
 
     monkeypatch.setattr(Run, "finish", broken)
-    monkeypatch.setattr("odedm.execute.lanes.os._exit", exits.append)
-    lanes = Lanes(told.append)
-    lanes.start(job_of(SMALL, tmp_path / "run"))
-    assert lanes.join(60)
+    monkeypatch.setattr("odedm.execute.lane.os._exit", exits.append)
+    lane = Lane(told.append)
+    lane.start(job_of(SMALL, tmp_path / "run"))
+    assert lane.join(60)
     assert exits == ([70] if "CUDA error" in error else [])
