@@ -206,3 +206,14 @@ def test_rows_are_named_by_their_share_at_every_capacity() -> None:
     assert [variant_title(f"odedm-{k}", "cifar100", size) for k, size in ((1, 200), (3, 500), (28, 5120))] == (
         ["ODEDM 50 %"] * 3
     )
+
+
+def test_what_others_ran_on_a_gpu_is_shown_here_without_running(tmp_path: Path) -> None:
+    """Neither data nor GPU is needed: the ledger is enough."""
+    ledger = ROOT / "docs" / "results" / "table1.jsonl.gz"
+    how = ["--no-run", "--have", ledger, "--out", tmp_path / "paper"]
+    said = odedm("paper", "table1", "--data", "cifar100", *how)
+    assert "of 184 printed" in said
+    assert not list((tmp_path / "paper").rglob("result.json"))
+    assert "37.7 ± 2.3 without" in odedm("paper", "figure3c", *how)
+    assert (tmp_path / "paper" / "figure3c" / "class_density.png").is_file()

@@ -43,6 +43,7 @@ def paper(
     only: Annotated[list[str] | None, opt("Only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")] = None,
     seeds: Annotated[int | None, opt("How many.", "What", default="5", min=1, max=10000)] = None,
     dry_run: Annotated[bool, opt("Say what would be run, and how long it takes.", "How", "--dry-run")] = False,
+    no_run: Annotated[bool, opt("Show what is done on any device, and start nothing.", "How", "--no-run")] = False,
     budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
     retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
     reuse: Annotated[str, opt("Finished runs count if made by: any | version | commit.", "How")] = "version",
@@ -58,21 +59,24 @@ def paper(
     if what is None:
         if data or only or seeds or budget:
             raise UsageError("--data, --only, --seeds and --budget are for one table or figure; name it before them.")
-        ledger = Ledger(out_folder)
-        runs = {**read_all(have or []), **ledger.runs_done()}.values()
-        finished = {same_run(run.result.experiment): run for run in runs}
+        finished = _finished(out_folder, have)
         if markdown:
             from odedm.report.paper_overview import to_markdown
 
             out.file.write(to_markdown(finished))
             return
-        _list(ledger, finished)
+        _list(out_folder, finished)
         return
     if markdown:
         raise UsageError("--markdown is for the list of all tables and figures; leave the name out.")
     item = choose("table or figure of the paper", what, ITEMS)
     if not item.study:
         tell(f"{item.title}: {item.without}.")
+        return
+    on = (data,) if data else item.data
+    if no_run:
+        done = progress(what, _finished(out_folder, have)).done
+        _report(what, on, [run for run in done if run.result.experiment["data"] in on], out_folder)
         return
     plan = study_of(what, data)
     if seeds is not None:
@@ -81,10 +85,16 @@ def paper(
     session = session_from(given, out_folder, reuse=checked_reuse(reuse))
     session = dataclasses.replace(session, have=read_all(have or []))
     conduct = Conduct(dry_run, None if budget is None else parse_time(budget), retry, (events, tensorboard))
-    carry_out(plan, session, conduct, partial(_report, what, (data,) if data else ITEMS[what].data))
+    carry_out(plan, session, conduct, partial(_report_status, what, on))
 
 
-def _list(ledger: Ledger, finished: Mapping[str, FinishedRun]) -> None:
+def _finished(folder: Path, have: Sequence[Path] | None) -> dict[str, FinishedRun]:
+    """All runs of the paper's that are here, whatever device made them."""
+    runs = {**read_all(have or []), **Ledger(folder).runs_done()}.values()
+    return {same_run(run.result.experiment): run for run in runs}
+
+
+def _list(folder: Path, finished: Mapping[str, FinishedRun]) -> None:
     """Every table and figure with its runs, what is done, the time that the rest takes, and what was found."""
     view = Table("", "what", "runs", "done", "run time left", "our finding", title_justify="left")
     missing: list[str] = []
@@ -102,7 +112,7 @@ def _list(ledger: Ledger, finished: Mapping[str, FinishedRun]) -> None:
     tell("= reproduced, + better, − worse, ~ not comparable, ? too few seeds. Run time is that of one lane.")
     if missing:
         tell(f"No data here: {', '.join(missing)}. What is to be done with each: odedm data list.")
-    tell(f"Runs are in '{ledger.folder}'. Make one of these: odedm paper NAME; what it would run: --dry-run.")
+    tell(f"Runs are in '{folder}'. Make one of these: odedm paper NAME; what it would run: --dry-run.")
 
 
 def _is_here(data: str) -> bool:
@@ -121,12 +131,16 @@ def _finding(item: PaperItem, done: Sequence[FinishedRun]) -> str:
     return marks(beside(item.tables, item.data, done)) if item.tables else accuracies(done)
 
 
-def _report(name: str, data: Sequence[str], status: StudyStatus, folder: Path) -> None:
+def _report_status(name: str, data: Sequence[str], status: StudyStatus, folder: Path) -> None:
+    _report(name, data, list(status.runs.done.values()), folder)
+
+
+def _report(name: str, data: Sequence[str], done: Sequence[FinishedRun], folder: Path) -> None:
     """The table as printed with our numbers, or the figure, here and in a folder of its own."""
     from odedm.report.load import find_timings
     from odedm.report.paper_tables import LEGEND, beside, finding, to_csv, to_latex, to_rich
 
-    item, done = ITEMS[name], list(status.runs.done.values())
+    item = ITEMS[name]
     place = writable_folder(folder / name)
     if item.tables:
         cells = beside(item.tables, data, done)
