@@ -3,8 +3,8 @@
     python benchmarks/learner.py [--data fashion-mini] [--device cpu] [--method er] [--capacity 200] [--rho 0.25]
                                  [--seeds 5] [--streams sharp,blurry,gradual,recurring] [--out FILE.json] [--table]
 
-Four streams of the same rows, one pass each. `sharp`: tasks one after the other. `blurry`: 30 % of every class arrive in
-other tasks, as by `odedm run --blur 0.3`. `gradual`: each row comes earlier or later by a normal number, half a task
+Four streams of the same rows, one pass each. `sharp`: tasks one after the other. `blurry`: 30 % of every class arrive
+in other tasks, as by `odedm run --blur 0.3`. `gradual`: each row comes earlier or later by a normal number, half a task
 wide, so classes fade in and out. `recurring`: every task comes in three visits. A run with borders is told where tasks
 end and may look at all rows of a task again to choose prototypes; the learner has its λ rows alone. `by hand` calls
 `consolidate` at the true borders, but the last. All learners use the transform of the data set, as the run does.
@@ -37,9 +37,8 @@ def visits(stream: Stream, kind: str, seed: int) -> list[Rows]:
     tasks: list[Task] = list(stream.tasks)
     rows = [{name: task.rows[name] for name in PARTS} for task in tasks]
     if kind == "recurring":
-        cut = [[dict(zip(PARTS, pair, strict=True)) for pair in zip(*(each[name].tensor_split(VISITS) for name in PARTS),
-               strict=True)] for each in rows]  # fmt: skip
-        return [each[visit] for visit in range(VISITS) for each in cut]
+        cut = [list(zip(*(each[name].tensor_split(VISITS) for name in PARTS), strict=True)) for each in rows]
+        return [dict(zip(PARTS, each[visit], strict=True)) for visit in range(VISITS) for each in cut]
     if kind != "gradual":
         return rows
     whole = {name: torch.cat([each[name] for each in rows]) for name in PARTS}
@@ -84,13 +83,14 @@ def ways(data: Dataset, kind: str, plan: Any) -> Iterator[tuple[str, Any]]:
     if kind in ("sharp", "blurry"):
         yield "borders: run, ODEDM", lambda seed: with_borders(data, kind, dual, seed, plan)
         yield "borders: run, reservoir", lambda seed: with_borders(data, kind, plain, seed, plan)
-    for name, memory in (("", dual), (f", candidates={plan.candidates}", bounded)):
+    k = odedm.prototypes_per_class(plan.rho, plan.capacity, tasks=data.tasks, classes=data.classes // data.tasks)
+    memories = {"": dual, f", k={k}": ODEDM(plan.capacity, k=k), f", candidates={plan.candidates}": bounded}
+    for name, memory in memories.items():
         if kind != "gradual":
             yield f"learner, by hand{name}", learner(memory=memory, hand=True)
-        for rows in (task // 10, task // 3):
+        for rows in (task // 10,) if name else (task // 10, task // 3):
             yield f"learner, patience={rows}{name}", learner(memory=memory, patience=rows)
-        for rows in (task // 3,) if name else (task // 3, task * 5 // 6):
-            yield f"learner, every={rows}{name}", learner(memory=memory, every=rows)
+    yield f"learner, every={task // 3}", learner(memory=dual, every=task // 3)
     yield "learner, reservoir", learner(memory=plain)
 
 
@@ -98,14 +98,14 @@ def measure(plan: Any) -> dict[str, Any]:
     """Every way on every stream with every seed."""
     data = odedm.open_data(plan.data)
     found: dict[str, dict[str, list[float]]] = {}
-    started = time.process_time()
+    started, of = time.process_time(), commit()
     for kind in plan.streams.split(","):
         for name, run in ways(data, kind, plan):
             found.setdefault(kind, {})[name] = [run(seed) for seed in range(plan.seeds)]
             print(f"{kind:10}{name:44}{statistics.mean(found[kind][name]):6.1f}", flush=True)
     device = torch.cuda.get_device_name() if plan.device == "cuda" else processor()
     about = {name: value for name, value in vars(plan).items() if name not in ("out", "table")}
-    made = {"commit": commit(), "torch": str(torch.__version__), "device": device}
+    made = {"commit": of, "torch": str(torch.__version__), "device": device}
     return {"settings": about, "made": made, "cpu_seconds": round(time.process_time() - started), "accuracy": found}
 
 
