@@ -49,14 +49,13 @@ def digest(learner):
     return learner_state._fingerprint(json.dumps(state["head"]), state["tensors"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("when", [1, 9])
+@pytest.mark.parametrize(("kind", "when"), [*((kind, 9) for kind in KINDS), ("share", 1)])
 def test_a_loaded_learner_goes_on_bit_for_bit(kind, when, tmp_path):
     learner = run(make(kind), 0, when)
     other = Learner.load(learner.save(tmp_path / "learner.safetensors"))
     assert digest(other) == digest(learner)
     assert list(other.events) == list(learner.events)
-    assert digest(run(other, when, 20)) == digest(run(learner, when, 20))
+    assert digest(run(other, when, 18)) == digest(run(learner, when, 18))
 
 
 def test_so_it_does_in_another_process(tmp_path):
@@ -127,7 +126,10 @@ def set_tensor(name, change):
 
 
 HOSTILE = {
-    "another version": (set_head(schema="odedm.learner/9"), r"'odedm.learner/9' and this version.*reads 'odedm.learner"),
+    "another version": (
+        set_head(schema="odedm.learner/9"),
+        r"'odedm.learner/9' and this version.*reads 'odedm.learner",
+    ),
     "a method that is none": (set_parameter(method="os.system"), "Unknown method"),
     "a method that needs borders": (set_parameter(method="icarl"), "must be told where tasks begin"),
     "a net that is none": (set_parameter(net="nothing"), "Unknown net"),
@@ -169,7 +171,7 @@ def test_a_file_that_has_changed_or_is_not_whole_is_a_sentence(tmp_path):
         path.write_bytes(whole[:size])
         with pytest.raises(UsageError, match=r"no (saved learner|learner that can be loaded)"):
             Learner.load(path)
-    for place in rng.integers(0, len(whole), 40):
+    for place in rng.integers(0, len(whole), 25):
         changed = bytearray(whole)
         changed[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(bytes(changed))

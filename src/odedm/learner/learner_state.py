@@ -149,7 +149,7 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
         demand(len(events) <= LARGEST and isinstance(head["warned"], bool), "its events are none")
     except Unsound as error:
         raise UsageError(f"The saved learner cannot be used: {error}.") from error
-    except (KeyError, TypeError, IndexError, StateError, RuntimeError, OverflowError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, StateError, RuntimeError, OverflowError) as error:
         raise UsageError(f"The saved learner cannot be used: {shown(str(error), 200)}.") from error
     learner._parts, learner._form, learner._labels, learner._rows = parts, form, labels, rows
     learner._seen_at, learner._news, learner._warned = seen_at, news, head["warned"]
