@@ -7,8 +7,8 @@ Four streams of the same rows, one pass each. `sharp`: tasks one after the other
 in other tasks, as by `odedm run --blur 0.3`. `gradual`: each row comes earlier or later by a normal number, half a task
 wide, so classes fade in and out. `recurring`: every task comes in three visits. A run with borders is told where tasks
 end and may look at all rows of a task again to choose prototypes; the learner has its λ rows alone. `by hand` calls
-`consolidate` at the true borders, but the last. All learners use the transform of the data set, as the run does.
-Accuracy is that on all test rows when the stream is over. `--table` prints the table of a finished file.
+`consolidate` at the true borders, but the last. All learners scale rows by the constants of the data set, as the run
+does. Accuracy is that on all test rows when the stream is over. `--table` prints the table of a finished file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def without(data: Dataset, kind: str, seed: int, plan: Any, *, hand: bool = Fals
     stream = odedm.split(data, blur=BLUR if kind == "blurry" else 0.0, seed=seed)
     learner = Learner(
         plan.method, **{"patience": None, "batch": plan.batch, "device": plan.device, "seed": seed, **settings},
-        transform=data.transform,
+        scaling=data.transform,
     )  # fmt: skip
     parts = visits(stream, kind, seed)
     for number, part in enumerate(parts, start=1):

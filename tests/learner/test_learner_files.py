@@ -30,7 +30,7 @@ KINDS = {
     "share": {"method": "derpp", "memory": ODEDM(40, rho=0.5), "patience": 30, "options": {"momentum": 0.9}},
     "candidates": {"method": "der", "memory": ODEDM(60, k=3, candidates=6), "every": 50},
     "stream logits": {"method": "derpp", "memory": ODEDM(60, k=3, candidates=6, annotate="stream"), "patience": 20},
-    "reservoir": {"method": "er", "memory": Reservoir(30), "transform": None},
+    "reservoir": {"method": "er", "memory": Reservoir(30), "scaling": None},
 }
 
 

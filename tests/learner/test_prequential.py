@@ -93,7 +93,12 @@ def test_any_estimator_can_be_tested_and_nothing_at_all():
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [(3, "stream must be an iterable"), ([(1, 2, 3)], "Batch 0 of the stream is no pair"), ([5], "is no pair")],
+    [
+        (3, "stream must be an iterable"),
+        ([(1, 2, 3)], "Batch 0 of the stream is no pair"),
+        ([5], "is no pair"),
+        ([(5, 5)], "is no pair"),
+    ],
 )
 def test_a_stream_that_is_none_is_a_sentence(given, words):
     with pytest.raises(UsageError, match=words):

@@ -30,8 +30,7 @@ class Answering(Estimator):
     threads: int
 
     def _begin(self) -> None:
-        self.events: deque[LearnerEvent] = deque(maxlen=KEPT_EVENTS)
-        """What happened to the memory, the last hundred events: classes consolidated, refused, without rows …"""
+        self._events: deque[LearnerEvent] = deque(maxlen=KEPT_EVENTS)
         self._parts: OnlineParts | None = None
         self._form: RowForm | None = None
         self._labels = LabelNames()
@@ -50,7 +49,8 @@ class Answering(Estimator):
         Returns:
             Labels [n], of the type that was given.
         """
-        return np.asarray(self.classes_[self._scores(x).argmax(1).cpu().numpy()])
+        numbers = self._scores(x).argmax(1).cpu().numpy()
+        return np.asarray(np.array(self._labels.names)[numbers])
 
     def predict_proba(self, x: Any) -> np.ndarray[Any, Any]:
         """How likely each class is for each row.
@@ -61,7 +61,7 @@ class Answering(Estimator):
         Returns:
             Probabilities [n, C] in the order of `classes_`; 0 of classes that were announced and never came.
         """
-        return self._scores(x).double().softmax(1).cpu().numpy()
+        return self._scores(x).double().softmax(1).cpu().numpy()[:, self._labels.order()]
 
     def score(self, x: Any, y: Any) -> float:
         """The share of rows whose label is predicted.
@@ -97,7 +97,7 @@ class Answering(Estimator):
         """
         parts = self._ready()
         found = parts.memory.host.rows(_part(part))
-        names = self.classes_[found["label"].cpu().numpy()] if len(found["label"]) else self.classes_[:0]
+        names = np.array(self._labels.names)[found["label"].cpu().numpy()]
         return {"x": found["image"].cpu().numpy(), "y": names} | {
             name: found[name].cpu().numpy() for name in ("prototype", "index")
         }
@@ -108,9 +108,14 @@ class Answering(Estimator):
 
     @property
     def classes_(self) -> np.ndarray[Any, Any]:
-        """The labels so far, by arrival: a column of `predict_proba` keeps its meaning when others join."""
+        """The labels so far, sorted: the columns of `predict_proba`. Those of classes that join stand among them."""
         self._ready()
-        return np.array(self._labels.names)
+        return np.array(self._labels.names)[self._labels.order()]
+
+    @property
+    def events(self) -> tuple[LearnerEvent, ...]:
+        """The last hundred things that happened to the memory: classes pinned, refused, without rows and so on."""
+        return tuple(self._events)
 
     @property
     def n_features_in_(self) -> int:

@@ -51,10 +51,16 @@ class LearnerEvent:
 def settle_memory(given: Any, native: str) -> tuple[MemorySettings, str]:
     """A memory's settings with defaults filled in and its short-term policy, or a sentence on what cannot be kept.
 
-    >>> settle_memory(200, native="reservoir")[0].rho
-    0.25
+    A number of rows stands for an ODEDM with a twentieth as many candidates of each class: in a long stream few rows of
+    a class that joins late are among a uniform sample of everything.
+
+    >>> found, _ = settle_memory(200, native="reservoir")
+    >>> found.rho, found.candidates
+    (0.25, 10)
     """
-    found = ODEDM(given) if isinstance(given, int) and not isinstance(given, bool) else given
+    found = given
+    if isinstance(given, int) and not isinstance(given, bool):
+        found = ODEDM(given, candidates=given // 20 if given >= 20 else "task")
     if not isinstance(found, Reservoir | Native | ODEDM):
         raise UsageError(
             f"memory must be a number of rows, or an ODEDM, Reservoir or Native, e.g. ODEDM(200, rho=0.25); "

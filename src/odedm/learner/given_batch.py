@@ -91,8 +91,11 @@ def _array(x: Any) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | None]:
         names = tuple(labels) if all(isinstance(each, str) for each in labels) else None
         array = np.asarray(x.to_numpy())
         return (array if array.dtype.kind in "buif" else _by_column(x, labels)), names
+    if hasattr(x, "toarray"):
+        raise UsageError("x is a sparse matrix; sparse rows are not supported. Give x.toarray().")
     try:
-        return np.asarray(x), None
+        array = np.asarray(x)
+        return (array.astype(np.float64) if array.dtype == object else array), None
     except Exception as error:  # lists of lists, and objects of anyone's
         raise UsageError(f"x is not an array: {shown(str(error), 200)}.") from None
 
@@ -134,7 +137,7 @@ def read_labels(y: Any, rows: int) -> tuple[str, list[Any]]:
     >>> read_labels(np.array(["cat", "dog"]), 2)
     ('text', ['cat', 'dog'])
     """
-    if isinstance(y, Tensor | np.ndarray) or hasattr(y, "to_numpy"):
+    if isinstance(y, Tensor) or hasattr(y, "__array__"):
         given = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
         if given.ndim != 1:
             raise UsageError(f"y must be one label for each row, [n]; its shape is {list(given.shape)}.")
@@ -198,6 +201,10 @@ class LabelNames:
             self._places[each] = len(self.names)
             self.names.append(each)
         self.kind = kind
+
+    def order(self) -> list[int]:
+        """The numbers of the classes by their sorted labels."""
+        return sorted(range(len(self.names)), key=self.names.__getitem__)
 
     def number(self, label: Any) -> int:
         """The place of a label; -1 where it never came."""

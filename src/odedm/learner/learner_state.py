@@ -59,8 +59,8 @@ def capture(learner: Learner) -> dict[str, Any]:
     for place, each in enumerate(compartments.values()):
         tensors |= stored(f"candidates.{place}", each.store)
     tensors |= {"seen_at": learner._seen_at, "news": learner._news}
-    if isinstance(learner.transform, Transform):
-        tensors |= {"constants.shift": learner.transform.shift, "constants.scale": learner.transform.scale}
+    if isinstance(learner.scaling, Transform):
+        tensors |= {"constants.shift": learner.scaling.shift, "constants.scale": learner.scaling.scale}
     head = {
         "schema": SCHEMA,
         "versions": {"odedm": __version__, "torch": str(torch.__version__)},
@@ -71,7 +71,7 @@ def capture(learner: Learner) -> dict[str, Any]:
         "outputs": parts.classes,
         "rows": learner._rows,
         "warned": learner._warned,
-        "events": [[each.row, each.what, list(each.labels)] for each in learner.events],
+        "events": [[each.row, each.what, list(each.labels)] for each in learner._events],
         "seen": int(memory.host.arrived),
         "candidates": [[label, int(each.arrived)] for label, each in compartments.items()],
         "drawn": drawn.plain,
@@ -86,8 +86,8 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     plain: dict[str, Any] = {name: given[name] for name in PLAIN}
     plain |= {name: given[name] if isinstance(given[name], str) else None for name in OBJECTS}
     plain["trigger"] = given["trigger"] is not None
-    own = learner.transform
-    plain["transform"] = [own.pad, own.flip] if isinstance(own, Transform) else own
+    own = learner.scaling
+    plain["scaling"] = [own.pad, own.flip] if isinstance(own, Transform) else own
     return plain | {"memory": memory_to_plain(learner._parts.plan.memory)}
 
 
@@ -110,16 +110,14 @@ def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         if name not in needed and given.get(name) is not None:
             raise UsageError(f"The file names its {name} ('{shown(plain[name])}'); leave {name} out.")
     try:
-        demand(set(plain) == {*PLAIN, *OBJECTS, "transform", "memory"}, "its parameters are not those of a learner")
-        transform = plain["transform"]
-        if isinstance(transform, list):
-            demand(
-                len(transform) == 2 and type(transform[0]) is int and 0 <= transform[0] <= 1000, "its views are none"
-            )
+        demand(set(plain) == {*PLAIN, *OBJECTS, "scaling", "memory"}, "its parameters are not those of a learner")
+        scaling = plain["scaling"]
+        if isinstance(scaling, list):
+            demand(len(scaling) == 2 and type(scaling[0]) is int and 0 <= scaling[0] <= 1000, "its views are none")
             shift, scale = (state["tensors"].get(f"constants.{name}") for name in ("shift", "scale"))
             sound = all(isinstance(each, Tensor) and each.is_floating_point() for each in (shift, scale))
             demand(sound and bool(torch.isfinite(shift).all() & torch.isfinite(scale).all()), "its constants are none")
-            plain["transform"] = Transform(shift, scale, transform[0], bool(transform[1]))
+            plain["scaling"] = Transform(shift, scale, scaling[0], bool(scaling[1]))
         plain["memory"] = memory_from_plain(plain["memory"])
     except Unsound as error:
         raise UsageError(f"This is no saved learner: {error}.") from error
@@ -153,7 +151,7 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
         raise UsageError(f"The saved learner cannot be used: {shown(str(error), 200)}.") from error
     learner._parts, learner._form, learner._labels, learner._rows = parts, form, labels, rows
     learner._seen_at, learner._news, learner._warned = seen_at, news, head["warned"]
-    learner.events.extend(events)
+    learner._events.extend(events)
 
 
 def _number(value: Any, name: str) -> int:

@@ -31,13 +31,13 @@ class Learner(Answering):
 
     Args:
         method: a name in `odedm list methods` of one that needs no borders (er, der, derpp, fdr …), or a Method class.
-        memory: an `ODEDM`, `Reservoir` or `Native`; a number is the capacity of an ODEDM. With rho, at most ρλ rows are
-            long-term, shared equally by the classes consolidated so far; with k each class has k, until there is no
-            room for more classes. Prototypes are chosen among short-term rows, or with candidates=N among N rows of
-            each class that is not yet consolidated; all of it inside λ.
+        memory: an `ODEDM`, `Reservoir` or `Native`; a number n is ODEDM(n, candidates=n // 20). With rho, at most ρλ
+            rows are long-term, shared equally by the classes consolidated so far; with k each class has k, until there
+            is no room for more classes. Prototypes are chosen among short-term rows, or with candidates=N among N rows
+            of each class that is not yet consolidated; all of it inside λ.
         net: a name in `odedm list nets`, "auto", or a `Net` of your own, of which a copy is trained.
         options, net_options: hyper-parameters of the method and options of the net by name.
-        transform: how rows become inputs: "auto" by the means and deviations of all rows so far, None as they are
+        scaling: how rows become inputs: "auto" by the means and deviations of all rows so far, None as they are
             (bytes of images divided by 255), or the `transform` of an odedm data set.
         patience: consolidate a class that was not seen for so many rows; None never for that.
         every: consolidate all classes with new rows after every so many rows; None never for that.
@@ -65,7 +65,7 @@ class Learner(Answering):
         net: Any = "auto",
         options: Any = None,
         net_options: Any = None,
-        transform: Any = "auto",
+        scaling: Any = "auto",
         patience: int | None = 500,
         every: int | None = None,
         trigger: Callable[[Learner], Any] | None = None,
@@ -77,7 +77,7 @@ class Learner(Answering):
         precision: str = "auto",
     ) -> None:
         self.method, self.memory, self.net, self.options, self.net_options = method, memory, net, options, net_options
-        self.transform, self.patience, self.every, self.trigger = transform, patience, every, trigger
+        self.scaling, self.patience, self.every, self.trigger = scaling, patience, every, trigger
         self.batch, self.draw, self.seed, self.device, self.threads = batch, draw, seed, device, threads
         self.precision = precision
         self._check_pace()
@@ -170,11 +170,9 @@ class Learner(Answering):
             return _numbers(fresh)
         if self.trigger is not None:
             said = self.trigger(self)
-            if isinstance(said, bool | np.bool_) or said is None:
-                if said:
-                    return _numbers(fresh)
-            else:
-                return self._known(said)
+            due = _numbers(fresh & bool(said)) if isinstance(said, bool | np.bool_ | None) else self._known(said)
+            if due:
+                return due
         if self.patience:
             return _numbers(fresh & (self._rows - self._seen_at >= self.patience))
         return []
@@ -203,17 +201,17 @@ class Learner(Answering):
             self._warned = True
             names = [self._labels.names[each] for each in outcome.refused]
             warnings.warn(
-                f"There is no long-term room for {shown(names[0])}: the prototypes of "
-                f"{len(self._parts.memory.pinned())} classes take all that {self._parts.memory.settings} gives. Such "
-                "classes are learned and stay in the short-term part; raise the capacity, lower k, or release classes. "
-                "Said once; see events.",
-                stacklevel=3,
+                f"There is no long-term room for {shown(names[0])}: of {self._parts.memory.settings.capacity} rows, "
+                f"prototypes of {len(self._parts.memory.pinned())} classes take all that may be long-term. Such classes "
+                "are learned and stay in the short-term part; raise the capacity, lower k or raise rho, or release "
+                "classes. Said once; see events.",
+                stacklevel=4,
             )
         return [self._labels.names[each] for each in outcome.pinned]
 
     def _note(self, what: str, classes: list[int]) -> None:
         if classes:
-            self.events.append(LearnerEvent(self._rows, what, tuple(self._labels.names[each] for each in classes)))
+            self._events.append(LearnerEvent(self._rows, what, tuple(self._labels.names[each] for each in classes)))
 
     def release(self, labels: Iterable[Any]) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.

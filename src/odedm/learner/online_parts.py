@@ -43,7 +43,7 @@ class Plan:
     policy: str
     net: Any
     net_options: Mapping[str, Any]
-    transform: Any
+    scaling: Any
     draw: int
     seed: int
     device: torch.device
@@ -66,11 +66,11 @@ class Plan:
         word = name if isinstance(name, str) else kind.__name__
         options = configure(word, kind, dict(_table("options", given["options"])))
         memory, policy = settle_memory(given["memory"], kind.native)
-        transform = given["transform"]
-        if not isinstance(transform, Transform | None) and not (isinstance(transform, str) and transform == "auto"):
+        scaling = given["scaling"]
+        if not isinstance(scaling, Transform | None) and not (isinstance(scaling, str) and scaling == "auto"):
             raise UsageError(
-                "transform must be 'auto', None or a Transform such as a data set's `transform`; "
-                f"{shown(transform)} was given."
+                "scaling must be 'auto', None or a Transform such as a data set's `transform`; "
+                f"{shown(scaling)} was given."
             )
         device = resolve_device(OneOf("device", DEVICES).read("device", given["device"]))
         precision = OneOf("precision", PRECISIONS, also=("auto",)).read("precision", given["precision"])
@@ -81,7 +81,7 @@ class Plan:
             policy,
             given["net"],
             _table("net_options", given["net_options"]),
-            transform,
+            scaling,
             Whole(1).read("draw", given["batch"] if given["draw"] is None else given["draw"]),
             Whole().read("seed", given["seed"]),
             device,
@@ -104,8 +104,8 @@ class OnlineParts:
         net = make_net(plan.net, form.shape, classes, seed=plan.seed, options=plan.net_options)
         net = arranged(net.to(device), plan.precision, exacting=plan.method.exacting)
         self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, **plan.options)
-        self.scale = RunningScale(form.shape, device) if isinstance(plan.transform, str) else None
-        self.transform = self.scale.transform if self.scale else fixed(plan.transform, form).to(device)
+        self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
+        self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
         self.probe = LearnerProbe(self.method, self.transform)
         image = Field("image", form.shape, form.dtype)
         self.memory = EndlessMemory(plan.memory, plan.policy, self.method.fields(), image, device)
@@ -161,7 +161,7 @@ def fixed(given: Transform | None, form: RowForm) -> Transform:
     if not whole or ((given.pad or given.flip) and len(form.shape) != 3):
         raise UsageError(
             f"The transform is for rows of another shape: its constants are {list(given.shift.shape)}, the rows "
-            f"{list(form.shape)}. Give transform='auto', or one made for such rows."
+            f"{list(form.shape)}. Give scaling='auto', or one made for such rows."
         )
     # copies: what is given may be another learner's or a data set's
     return Transform(given.shift.clone(), given.scale.clone(), given.pad, given.flip)

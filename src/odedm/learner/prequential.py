@@ -150,7 +150,7 @@ def prequential(
     except TypeError:
         raise UsageError(f"stream must be an iterable of batches (x, y); {shown(stream)} was given.") from None
     for number, batch in enumerate(batches):
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
+        if not isinstance(batch, tuple | list) or len(batch) != 2 or not hasattr(batch[1], "__len__"):
             raise UsageError(f"Batch {number} of the stream is no pair (x, y): {shown(batch)} was given.")
         x, y = batch
         amount = len(y)
