@@ -202,9 +202,9 @@ class Learner(Answering):
             names = [self._labels.names[each] for each in outcome.refused]
             warnings.warn(
                 f"There is no long-term room for {shown(names[0])}: of {self._parts.memory.settings.capacity} rows, "
-                f"prototypes of {len(self._parts.memory.pinned())} classes take all that may be long-term. Such classes "
-                "are learned and stay in the short-term part; raise the capacity, lower k or raise rho, or release "
-                "classes. Said once; see events.",
+                f"prototypes of {len(self._parts.memory.pinned())} classes take all that may be long-term. Such "
+                "classes are learned and stay in the short-term part; raise the capacity, lower k or raise rho, or "
+                "release classes. Said once; see events.",
                 stacklevel=4,
             )
         return [self._labels.names[each] for each in outcome.pinned]
