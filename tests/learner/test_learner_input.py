@@ -82,6 +82,13 @@ def test_a_first_batch_that_is_refused_leaves_a_learner_that_can_begin():
             continue
         with pytest.raises(UsageError):
             learner.partial_fit(x, y if len(y) != 2 or not isinstance(y[1], int) else ["a", 1])
+    for classes, words in (
+        ("low", "classes must be a list"),
+        (3, "classes must be"),
+        ([1, 2], "classes are whole numb"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            learner.partial_fit(X, Y, classes=classes)
     with pytest.raises(UsageError, match="for images"):
         small(net="cnn", net_options=None).partial_fit(X, Y)
     assert learner.partial_fit(X, Y).rows_seen_ == 40

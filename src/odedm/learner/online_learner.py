@@ -102,6 +102,8 @@ class Learner(Answering):
         self._labels.new(kind, values)
         announced: list[Any] = []
         if classes is not None:
+            if isinstance(classes, str) or not isinstance(classes, Iterable):
+                raise UsageError(f"classes must be a list of labels that may come; {shown(classes)} was given.")
             listed = list(classes)
             other, announced = read_labels(listed, len(listed))
             if announced and other != kind:
