@@ -172,6 +172,15 @@ def test_candidates_are_what_prototypes_are_chosen_from():
     assert learner._parts.memory.reserved == 0
 
 
+def test_a_class_without_room_for_candidates_is_chosen_among_short_term_rows():
+    x, y = rows(np.arange(160) % 4)
+    learner = Learner("er", memory=ODEDM(40, k=4, candidates=8), batch=8, net="mlp", patience=None).partial_fit(x, y)
+    assert [event.labels for event in learner.events] == [("class 2", "class 3")], "once, not with every batch"
+    assert learner._parts.memory.reserved == 16
+    learner.consolidate()
+    assert counts(learner) == {f"class {label}": 4 for label in range(4)}
+
+
 def test_a_plain_reservoir_and_nothing_to_pin():
     for memory in (Reservoir(30), ODEDM(30, k=0), 30):  # a number is an ODEDM with one candidate of each class
         learner = learned(blocks(0, 1, 2), memory=memory, patience=16)

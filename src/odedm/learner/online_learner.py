@@ -22,6 +22,8 @@ from odedm.learner.given_batch import RowForm, read_labels
 from odedm.learner.growth import output_layer
 from odedm.learner.online_parts import OnlineParts, Plan
 
+CROWDED = "no room for candidates"
+
 
 class Learner(Answering):
     """A classifier for a stream without task borders: give it rows as they come, ask it when you like.
@@ -160,7 +162,8 @@ class Learner(Answering):
             self._broken = str(error) or type(error).__name__
             raise
         if crowded:
-            self._note("no room for candidates", crowded)
+            said = {name for event in self._events if event.what == CROWDED for name in event.labels}
+            self._note(CROWDED, [each for each in crowded if self._labels.names[each] not in said])
         due = self._due(before)
         if due:
             self._consolidate(due)
