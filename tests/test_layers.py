@@ -17,7 +17,7 @@ LAYERS = (
     {"data", "memory", "methods"},
     {"results"},
     {"training"},
-    {"execute"},
+    {"execute", "learner"},
     {"study", "recipes"},
     {"report"},
     {"cli"},
@@ -32,7 +32,8 @@ ALLOWED = {
 }
 ALLOWED |= {"__init__": set().union(*LAYERS), "__main__": {"cli"}}
 LIGHT = {"torch", "numpy", "safetensors", "typer", "rich", "jinja2", "markupsafe"}  # markupsafe is half of jinja2
-OPTIONAL = {"sklearn": {"data/builtin.py"}, "matplotlib": {"report/figures/style.py"}}
+OPTIONAL = {"sklearn": {"data/builtin.py", "learner/estimator.py"}}
+OPTIONAL |= {"matplotlib": {"report/figures/style.py", "learner/prequential.py"}}
 OPTIONAL |= {
     "PIL": {"data/images.py"},
     "datasets": {"data/huggingface.py"},

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from odedm.core.rows import Field, Part, Rows, Task
     from odedm.core.store import Store
     from odedm.data.opening import open_data
+    from odedm.learner.online_learner import Learner
+    from odedm.learner.prequential import Prequential, prequential
     from odedm.memory.live import DualMemory
     from odedm.memory.settings import ODEDM, Native, Reservoir
     from odedm.report.notebook import Results
@@ -42,6 +44,9 @@ _HOMES = {
     "Store": "core.store",
     "Task": "core.rows",
     "DualMemory": "memory.live",
+    "Learner": "learner.online_learner",
+    "Prequential": "learner.prequential",
+    "prequential": "learner.prequential",
     "ODEDM": "memory.settings",
     "Experiment": "training.experiment",
     "Native": "memory.settings",
@@ -66,10 +71,12 @@ __all__ = [
     "DualMemory",
     "Experiment",
     "Field",
+    "Learner",
     "Native",
     "Observation",
     "Outcome",
     "Part",
+    "Prequential",
     "Reservoir",
     "Result",
     "Results",
@@ -84,6 +91,7 @@ __all__ = [
     "from_arrays",
     "memory",
     "open_data",
+    "prequential",
     "prototypes_per_class",
     "select",
     "shapes",

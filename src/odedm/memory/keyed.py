@@ -112,7 +112,11 @@ class KeyedMemory(ABC):
 
     def unpin(self, gone: Tensor) -> None:
         """Forget the pinned rows whose slots [capacity] are marked; their room goes back to the short-term part."""
-        self._rebuild(self.capacity, self._belongs(Part.ALL) & ~(gone & self._belongs(Part.LONG)))
+        self.forget(gone & self._belongs(Part.LONG))
+
+    def forget(self, gone: Tensor) -> None:
+        """Forget all rows, short-term and pinned, whose slots [capacity] are marked."""
+        self._rebuild(self.capacity, self._belongs(Part.ALL) & ~gone)
 
     def _rebuild(self, capacity: int, keep: Tensor) -> None:
         """A new store with the marked rows [old capacity], or with the largest keys of them where not all fit."""

@@ -45,6 +45,11 @@ def settle(configuration: Any) -> MemorySettings:
         raise UsageError(
             f"The policy '{policy}' needs a method's scores, which a memory alone has not. Use {known}; or odedm.train."
         )
+    return filled(found, policy)
+
+
+def filled(found: MemorySettings, policy: str) -> MemorySettings:
+    """The settings with their defaults, short-term rows being chosen by this policy; what cannot be kept is refused."""
     check_policy_options(policy, {} if isinstance(found, Reservoir) else found.policy_options)
     if not isinstance(found, ODEDM):
         return found

@@ -53,18 +53,19 @@ def capture(memory: DualMemory) -> dict[str, Any]:
         form, host, collected = memory._live.form, memory._live.host, memory._live.collected
         fields = [[field.name, list(field.shape), str(field.dtype).removeprefix("torch.")] for field in form.fields]
         state |= {"format": {"numpy": form.numpy, "fields": fields}, "seen": int(host.arrived)}
-        tensors |= _stored("host", host.store)
+        tensors |= stored("host", host.store)
         if isinstance(collected, AllRows):
             tensors |= {f"collected.{name}": column for name, column in collected.rows().items()}
         elif isinstance(collected, BoundedRows):
             own = collected.compartments
             state["candidates"] = [[label, int(each.arrived)] for label, each in own.items()]
             for place, each in enumerate(own.values()):
-                tensors |= _stored(f"candidates.{place}", each.store)
+                tensors |= stored(f"candidates.{place}", each.store)
     return state | {"tensors": {name: each.detach().cpu().clone() for name, each in tensors.items()}}
 
 
-def _stored(name: str, store: Store) -> dict[str, Tensor]:
+def stored(name: str, store: Store) -> dict[str, Tensor]:
+    """The tensors of a store by name."""
     return {f"{name}.{each}": column for each, column in {**store.columns, "key": store.key}.items()}
 
 
@@ -95,7 +96,7 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
         if state["format"] is not None:
             form = _format(state["format"])
             live = LiveHost.build(settings, form, memory.device, rngs, 0)
-            _restore_parts(live.host, live.collected, settings.capacity, state)
+            restore_parts(live.host, live.collected, settings.capacity, state)
     except Unsound as error:
         raise UsageError(f"The state of a memory cannot be used: {error}.") from error
     memory.settings, memory.seed, memory.tasks = settings, seed, tasks
@@ -144,7 +145,8 @@ def _format(plain: Any) -> RowFormat:
     return RowFormat(tuple(fields), plain["numpy"])
 
 
-def _restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int, state: Mapping[str, Any]) -> None:
+def restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int, state: Mapping[str, Any]) -> None:
+    """The rows of a state as anyone may have written it, put into empty parts; `Unsound` where they do not fit."""
     tensors = dict(state["tensors"])
     if isinstance(collected, BoundedRows):
         listed = state["candidates"]
@@ -157,11 +159,11 @@ def _restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int
         demand(collected.per_class * len(listed) <= capacity, "its candidates do not fit into the capacity")
         for place, (label, seen) in enumerate(listed):
             each = collected.open(label)
-            _restore_store(each, collected.per_class, tensors, f"candidates.{place}", _number(seen, "rows of a class"))
+            restore_store(each, collected.per_class, tensors, f"candidates.{place}", _number(seen, "rows of a class"))
             demand(bool((each.rows()["label"] == label).all()), "candidates are of another class than they should be")
             demand(not each._long, "a candidate is pinned")
     room = capacity - (collected.reserved() if collected else 0)
-    _restore_store(host, room, tensors, "host", state["seen"])
+    restore_store(host, room, tensors, "host", state["seen"])
     task = host.rows()["task"] if "task" in host.store.columns else torch.zeros(0)
     demand(bool(((task >= 0) & (task < state["tasks"])).all()), "its rows are of tasks that have not ended")
     if isinstance(collected, AllRows):
@@ -175,7 +177,7 @@ def _restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int
         collected.see({name: tensors[f"collected.{name}"].to(column.device) for name, column in here.items()})
 
 
-def _restore_store(memory: KeyedMemory, capacity: int, tensors: Mapping[str, Any], name: str, seen: int) -> None:
+def restore_store(memory: KeyedMemory, capacity: int, tensors: Mapping[str, Any], name: str, seen: int) -> None:
     """The rows of one store; their shapes are checked before as much memory is taken."""
     for each, column in {**memory.store.columns, "key": memory.store.key}.items():
         _check(tensors.get(f"{name}.{each}"), (capacity, *column.shape[1:]), column.dtype, f"{name}.{each}")

@@ -80,6 +80,8 @@ class Method(ABC):
     capturable: ClassVar[bool] = False
     """Whether a step can be recorded once and replayed by the device: its shapes depend on sizes alone, it reads no
     value back, and what it keeps changes in place. Host values may change at a task's borders, not in between."""
+    needs_borders: ClassVar[bool] = False
+    """Whether the method must be told where tasks begin and end; then it cannot learn a stream without borders."""
     exacting: ClassVar[bool] = False
     """Whether the method takes the weights as one vector and derives twice: it then computes in float32, no less."""
 
@@ -133,6 +135,9 @@ class Method(ABC):
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """A task is over."""
+
+    def classes_joined(self, classes: int) -> None:
+        """The network has outputs for so many classes from now on: what else has a size by class must grow as well."""
 
     def embed(self, x: Tensor) -> Tensor:
         """Features [n, d] of inputs [n, ...] in evaluation mode."""

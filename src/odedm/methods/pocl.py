@@ -36,6 +36,7 @@ class POCL(Method):
     The first task is plain SGD; `warmup` batches of every later one bring its rows into the memory first.
     """
 
+    needs_borders: ClassVar[bool] = True
     exacting: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
 

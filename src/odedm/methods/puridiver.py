@@ -42,6 +42,7 @@ class PuriDivER(Method):
     """
 
     native: ClassVar[str] = "purity"
+    needs_borders: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1

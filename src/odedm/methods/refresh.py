@@ -40,6 +40,7 @@ class Refresh(Method):
     online setting does not allow. Nobody reads it after the last task, nor where δ, κ or `unlearn_steps` is 0: no pass.
     """
 
+    needs_borders: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 2
 

@@ -38,6 +38,7 @@ class VRMCL(Method):
     same rows at the last iterate θ⁻, gives the update θ ← θ - β v; `lr` is β and `storm` is ρ.
     """
 
+    needs_borders: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     exacting: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 1

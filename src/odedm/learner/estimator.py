@@ -1,0 +1,84 @@
+"""scikit-learn's side of a learner: parameters that can be read, set and cloned; scikit-learn itself is not needed."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Self
+
+from odedm.core.errors import UsageError, shown, unknown
+
+AT_ANY_TIME = ("patience", "every", "trigger", "batch", "threads")
+"""Parameters that may change while a stream is under way."""
+
+
+class NotYetFit(UsageError, AttributeError):
+    """Something was asked of a learner that has learned nothing: to Python, an attribute that is not there."""
+
+
+class Estimator:
+    """Parameters are the constructor's keywords, kept under their names as they were given."""
+
+    _estimator_type = "classifier"
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - of scikit-learn; nothing is nested
+        """The parameters by name.
+
+        Args:
+            deep: makes no difference; scikit-learn gives it.
+
+        Returns:
+            All of them, as they were given.
+        """
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self, **given: Any) -> Self:
+        """Set parameters by name. Once rows were learned, only those that can change on the way; or clone it.
+
+        Args:
+            given: the new values.
+
+        Returns:
+            The learner.
+        """
+        for name, value in given.items():
+            if name not in self._names():
+                raise unknown("parameter of a learner", name, self._names())
+            if self._is_fit() and name not in AT_ANY_TIME and value is not getattr(self, name):
+                raise UsageError(
+                    f"{name} cannot change after rows were learned; {', '.join(AT_ANY_TIME)} can. Make a new learner, "
+                    "or sklearn.base.clone this one."
+                )
+        before = self.get_params()
+        vars(self).update(given)
+        try:
+            type(self)(**self.get_params())  # refuses what cannot be
+        except BaseException:
+            vars(self).update(before)
+            raise
+        return self
+
+    def __repr__(self) -> str:
+        plain = {name: each.default for name, each in inspect.signature(type(self).__init__).parameters.items()}
+        own = [f"{name}={shown(value)}" for name, value in self.get_params().items() if value is not plain[name]]
+        return f"{type(self).__name__}({', '.join(own)})"
+
+    def _is_fit(self) -> bool:
+        raise NotImplementedError
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._is_fit()
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks before it puts an estimator to use."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(two_d_array=True, three_d_array=True),
+        )

@@ -1,0 +1,60 @@
+"""Gives a network outputs for classes that nobody announced, in mid-training; no other weight moves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from odedm.core.errors import UsageError
+from odedm.methods.base import Method
+from odedm.nets.base import Net
+
+
+def output_layer(net: Net) -> nn.Linear:
+    """The linear layer with one output for each class, or a sentence that there is none."""
+    found = [each for each in net.head.modules() if isinstance(each, nn.Linear) and each.out_features == net.classes]
+    if len(found) != 1:
+        raise UsageError(
+            f"{type(net).__name__} has no single linear layer of {net.classes} outputs as its head, so it cannot grow "
+            "when classes join. Name all labels at the first call, partial_fit(x, y, classes=[…]), or use another net."
+        )
+    return found[0]
+
+
+def grow(method: Method, classes: int, rng: torch.Generator) -> None:
+    """Give the method's network outputs for so many classes; the new ones start as a new linear layer's do.
+
+    `rng` is on the CPU: one seed, one start anywhere. The optimiser knows nothing of the new weights yet.
+    """
+    layer = output_layer(method.net)
+    bound = 1 / math.sqrt(layer.in_features)
+    for name in ("weight", "bias"):
+        old: nn.Parameter | None = getattr(layer, name)
+        if old is None:
+            continue
+        start = torch.empty(classes - layer.out_features, *old.shape[1:], dtype=old.dtype)
+        start.uniform_(-bound, bound, generator=rng)
+        new = nn.Parameter(torch.cat([old.detach(), start.to(old.device)]), old.requires_grad)
+        setattr(layer, name, new)
+        _hand_over(method.optimiser, old, new)
+    layer.out_features = classes
+    method.net.classes = classes
+    method.classes_joined(classes)
+
+
+def _hand_over(optimiser: torch.optim.Optimizer, old: nn.Parameter, new: nn.Parameter) -> None:
+    """The optimiser goes on with the longer weights: what it keeps of each entry is 0 for new ones."""
+    for group in optimiser.param_groups:
+        group["params"] = [new if each is old else each for each in group["params"]]
+    if old in optimiser.state:
+        known: dict[str, Any] = optimiser.state.pop(old)
+        optimiser.state[new] = {name: _longer(each, old, new) for name, each in known.items()}
+
+
+def _longer(value: Any, old: Tensor, new: Tensor) -> Any:
+    if not isinstance(value, Tensor) or value.shape != old.shape:
+        return value
+    return torch.cat([value, value.new_zeros(len(new) - len(old), *old.shape[1:])])

@@ -1,0 +1,282 @@
+"""A learner as plain data and tensors, and as one file; what comes back is believed only after a look at it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from odedm.checkpoint.capture_state import State, StateError, capture_state
+from odedm.checkpoint.restore_state import restore_state
+from odedm.core.configuration import LARGEST
+from odedm.core.errors import Unsound, UsageError, demand, shown
+from odedm.core.files import write_bytes
+from odedm.core.seal import check_file, no_constant
+from odedm.core.version import __version__
+from odedm.learner.endless_memory import LearnerEvent
+from odedm.learner.given_batch import KINDS, LabelNames, RowForm
+from odedm.learner.online_parts import OnlineParts, Plan
+from odedm.memory.live_parts import PURPOSES
+from odedm.memory.live_state import restore_parts, stored
+from odedm.memory.settings import memory_from_plain, memory_to_plain
+from odedm.methods.base import Method
+from odedm.stream.augment import Transform
+
+if TYPE_CHECKING:
+    from odedm.learner.online_learner import Learner
+
+SCHEMA = "odedm.learner/1"
+OBJECTS = ("method", "net", "trigger")
+"""Parameters that may be code, which no file holds."""
+PLAIN = ("options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision")
+MOST_HEAD = 1 << 26
+MOST_CLASSES = 1 << 24
+TYPES = {"uint8": torch.uint8, "float32": torch.float32}
+
+
+def capture(learner: Learner) -> dict[str, Any]:
+    """The whole state: a head of plain values, and copies of all tensors on the CPU."""
+    parts, form = learner._parts, learner._form
+    assert parts is not None
+    assert form is not None
+    try:
+        drawn = capture_state(parts.drawn_from())
+    except StateError as error:
+        raise UsageError(f"This learner cannot be saved: {error}") from error
+    memory = parts.memory
+    compartments = memory.candidates.compartments if memory.candidates else {}
+    tensors = {f"drawn.{name}": each for name, each in drawn.tensors.items()}
+    tensors |= stored("host", memory.host.store)
+    tensors |= {f"generator.{name}": each.get_state() for name, each in memory.rngs.items()}
+    for place, each in enumerate(compartments.values()):
+        tensors |= stored(f"candidates.{place}", each.store)
+    tensors |= {"seen_at": learner._seen_at, "news": learner._news}
+    if isinstance(learner.scaling, Transform):
+        tensors |= {"constants.shift": learner.scaling.shift, "constants.scale": learner.scaling.scale}
+    head = {
+        "schema": SCHEMA,
+        "versions": {"odedm": __version__, "torch": str(torch.__version__)},
+        "parameters": _plain_parameters(learner),
+        "device": parts.plan.device.type,
+        "form": [list(form.shape), str(form.dtype).removeprefix("torch."), form.names and list(form.names)],
+        "labels": [learner._labels.kind, learner._labels.names],
+        "outputs": parts.classes,
+        "rows": learner._rows,
+        "warned": learner._warned,
+        "events": [[each.row, each.what, list(each.labels)] for each in learner._events],
+        "seen": int(memory.host.arrived),
+        "candidates": [[label, int(each.arrived)] for label, each in compartments.items()],
+        "drawn": drawn.plain,
+    }
+    return {"head": head, "tensors": {name: each.detach().cpu().clone() for name, each in tensors.items()}}
+
+
+def _plain_parameters(learner: Learner) -> dict[str, Any]:
+    """The parameters as JSON holds them; code is only said to be there."""
+    given = learner.get_params()
+    assert learner._parts is not None
+    plain: dict[str, Any] = {name: given[name] for name in PLAIN}
+    plain |= {name: given[name] if isinstance(given[name], str) else None for name in OBJECTS}
+    plain["trigger"] = given["trigger"] is not None
+    own = learner.scaling
+    plain["scaling"] = [own.pad, own.flip] if isinstance(own, Transform) else own
+    return plain | {"memory": memory_to_plain(learner._parts.plan.memory)}
+
+
+def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the learner that a state is of; what no file holds is taken from what was given."""
+    plain = dict(state["head"]["parameters"])
+    for name in given:
+        if name not in (*OBJECTS, "device", "threads"):
+            raise UsageError(f"{name} cannot be given to load: the file has it. net, method, trigger, device and "
+                             "threads can be.")  # fmt: skip
+    needed = [name for name in ("method", "net") if plain.get(name) is None]
+    needed += ["trigger"] if plain.get("trigger") else []
+    for name in needed:
+        if given.get(name) is None:
+            what = {"net": "network was an object", "method": "method was a class", "trigger": "trigger was a function"}
+            raise UsageError(
+                f"The learner's {what[name]}, which no file holds. Give it again: Learner.load(path, {name}=…)."
+            )
+    for name in ("method", "net"):
+        if name not in needed and given.get(name) is not None:
+            raise UsageError(f"The file names its {name} ('{shown(plain[name])}'); leave {name} out.")
+    try:
+        demand(set(plain) == {*PLAIN, *OBJECTS, "scaling", "memory"}, "its parameters are not those of a learner")
+        scaling = plain["scaling"]
+        if isinstance(scaling, list):
+            demand(len(scaling) == 2 and type(scaling[0]) is int and 0 <= scaling[0] <= 1000, "its views are none")
+            shift, scale = (state["tensors"].get(f"constants.{name}") for name in ("shift", "scale"))
+            sound = all(isinstance(each, Tensor) and each.is_floating_point() for each in (shift, scale))
+            demand(sound and bool(torch.isfinite(shift).all() & torch.isfinite(scale).all()), "its constants are none")
+            plain["scaling"] = Transform(shift, scale, scaling[0], bool(scaling[1]))
+        plain["memory"] = memory_from_plain(plain["memory"])
+    except Unsound as error:
+        raise UsageError(f"This is no saved learner: {error}.") from error
+    plain["trigger"] = None
+    return plain | {name: value for name, value in given.items() if value is not None}
+
+
+def restore(learner: Learner, state: Mapping[str, Any]) -> None:
+    """Put a state into a learner that was made with the same parameters and has learned nothing."""
+    head, tensors = state["head"], dict(state["tensors"])
+    try:
+        form, labels = _form(head["form"]), _labels(head["labels"])
+        outputs, rows = _number(head["outputs"], "number of outputs"), _number(head["rows"], "number of rows")
+        amount = len(labels.names)
+        demand(1 <= amount <= outputs <= MOST_CLASSES, "it has more labels than outputs")
+        plan = Plan.of(learner.get_params())
+        here, there = plan.device.type, head["device"]
+        demand(here == there, f"it was saved on '{shown(there)}' and this is '{here}'; give device={shown(there)}")
+        parts = OnlineParts(plan, form, outputs)
+        if parts.classes < outputs:
+            parts.grow(outputs)
+        demand(parts.classes == outputs, "the network has another number of outputs")
+        _restore_memory(parts, head, tensors, amount)
+        _restore_drawn(parts, head["drawn"], tensors)
+        seen_at, news = (_counts(tensors.get(name), amount, rows, name) for name in ("seen_at", "news"))
+        events = [_event(each) for each in head["events"]]
+        demand(len(events) <= LARGEST and isinstance(head["warned"], bool), "its events are none")
+    except Unsound as error:
+        raise UsageError(f"The saved learner cannot be used: {error}.") from error
+    except (KeyError, TypeError, IndexError, AttributeError, StateError, RuntimeError, OverflowError) as error:
+        raise UsageError(f"The saved learner cannot be used: {shown(str(error), 200)}.") from error
+    learner._parts, learner._form, learner._labels, learner._rows = parts, form, labels, rows
+    learner._seen_at, learner._news, learner._warned = seen_at, news, head["warned"]
+    learner._events.extend(events)
+
+
+def _number(value: Any, name: str) -> int:
+    demand(type(value) is int and 0 <= value <= LARGEST, f"its {name} is no whole number")
+    number: int = value
+    return number
+
+
+def _counts(value: Any, amount: int, most: int, name: str) -> Tensor:
+    demand(isinstance(value, Tensor) and value.dtype == torch.int64 and value.shape == (amount,), f"'{name}' is none")
+    demand(bool(((value >= -1) & (value <= most)).all()), f"'{name}' has numbers that cannot be")
+    counts: Tensor = value.clone()
+    return counts
+
+
+def _form(plain: Any) -> RowForm:
+    demand(isinstance(plain, list) and len(plain) == 3, "its rows are not described")
+    shape, dtype, names = plain
+    demand(isinstance(shape, list) and len(shape) in (1, 3), "its rows have no shape")
+    demand(all(type(side) is int and 1 <= side <= MOST_CLASSES for side in shape), "its rows have no shape")
+    demand(isinstance(dtype, str) and dtype in TYPES, "its rows have no type")
+    named = names is None or (
+        isinstance(names, list) and len(names) == math.prod(shape) and all(isinstance(each, str) for each in names)
+    )
+    demand(named, "its features have no names")
+    return RowForm(tuple(shape), TYPES[dtype], names and tuple(names))
+
+
+def _labels(plain: Any) -> LabelNames:
+    demand(isinstance(plain, list) and len(plain) == 2 and plain[0] in KINDS.values(), "its labels are of no kind")
+    kind = next(each for each, word in KINDS.items() if word == plain[0])
+    demand(isinstance(plain[1], list) and all(type(each) is kind for each in plain[1]), "its labels are of mixed types")
+    labels = LabelNames()
+    labels.join(plain[0], plain[1])
+    demand(len(labels.names) == len(plain[1]), "a label is there twice")
+    return labels
+
+
+def _event(plain: Any) -> LearnerEvent:
+    sound = isinstance(plain, list) and len(plain) == 3 and isinstance(plain[1], str) and isinstance(plain[2], list)
+    demand(sound, "an event is none")
+    return LearnerEvent(_number(plain[0], "row of an event"), plain[1][:80], tuple(plain[2]))
+
+
+def _restore_memory(parts: OnlineParts, head: Mapping[str, Any], tensors: dict[str, Any], classes: int) -> None:
+    memory = parts.memory
+    for name, rng in memory.rngs.items():
+        found = tensors.get(f"generator.{name}")
+        demand(isinstance(found, Tensor) and name in PURPOSES, f"the generator '{name}' is missing")
+        rng.set_state(tensors[f"generator.{name}"])
+    held = {"candidates": head["candidates"], "tasks": 0, "tensors": tensors}
+    seen = _number(head["seen"], "number of rows seen")
+    restore_parts(memory.host, memory.candidates, memory.settings.capacity, {**held, "seen": seen})
+    stores = [memory.host.store, *(store for _, store in memory.stores())]
+    for store in stores:
+        label = store.columns["label"][store.key >= 0]
+        demand(bool(((label >= 0) & (label < classes)).all()), "it has rows of no class")
+
+
+def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Weights, generators and what else the method keeps, of the very shapes that this learner has."""
+    own = parts.drawn_from()
+    fresh = capture_state(own)
+    found = {name.removeprefix("drawn."): each for name, each in tensors.items() if name.startswith("drawn.")}
+    for name, each in fresh.tensors.items():
+        demand(name in found, f"'{name}' is missing")
+        same = found[name].shape == each.shape and found[name].dtype == each.dtype
+        demand(same, f"'{name}' is {list(found[name].shape)} where {list(each.shape)} is needed")
+    for name, each in found.items():
+        demand(not each.is_floating_point() or bool(each.isfinite().all()), f"'{name}' holds a NaN or an infinity")
+    restore_state(own, State(found, tree))
+    again = capture_state(own)
+    demand(all(name in again.tensors for name in fresh.tensors), "it lacks a part of the learner")
+    method: Method = parts.method
+    for name, value in parts.plan.options.items():
+        demand(getattr(method, name) == value and type(getattr(method, name)) is type(value), f"its {name} is another")
+    demand(own["method"] is method and method.net.classes == parts.classes, "it has another method")
+    sound = isinstance(parts.replay._generators, dict) and all(
+        isinstance(name, str) and isinstance(each, torch.Generator) for name, each in parts.replay._generators.items()
+    )
+    demand(sound, "its generators are none")
+
+
+def _fingerprint(plain: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.blake2b(plain.encode(), digest_size=16)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def write(state: Mapping[str, Any], path: Path) -> Path:
+    """One file in safetensors' format, the head as JSON in it, and a checksum over both."""
+    plain = json.dumps(state["head"], allow_nan=False)
+    tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
+    try:
+        write_bytes(path, save(tensors, {"odedm": plain, "checksum": _fingerprint(plain, tensors)}))
+    except OSError as error:
+        raise UsageError(f"Cannot write the learner to '{path}': {error.strerror or error}.") from error
+    return path
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The state in a file of anyone's; the tensors are plain numbers, whatever else it is."""
+    try:
+        check_file(path)
+        with safe_open(path, "pt") as file:
+            words = file.metadata() or {}
+            plain = words["odedm"]
+            demand(len(plain) <= MOST_HEAD, "its head is larger than any learner's")
+            head = json.loads(plain, parse_constant=no_constant)
+            demand(isinstance(head, dict) and isinstance(head.get("parameters"), dict), "its head is not a learner's")
+            other = head.get("schema")
+            if other != SCHEMA:
+                raise Unsound(
+                    f"its format is '{str(other)[:60]}' and this version of odedm ({__version__}) reads '{SCHEMA}'; "
+                    "load it with the version that wrote it"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        demand(_fingerprint(plain, tensors) == words.get("checksum"), "it has changed since it was written")
+    except Unsound as error:
+        raise UsageError(f"'{path}' is no learner that can be loaded: {error}.") from error
+    except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:
+        raise UsageError(
+            f"'{path}' is no saved learner, or not whole ({type(error).__name__}: {str(error)[:120]}). "
+            "Give a file that Learner.save has written."
+        ) from error
+    return {"head": head, "tensors": tensors}

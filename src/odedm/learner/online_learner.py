@@ -1,0 +1,282 @@
+"""The learner: rows come in batches for ever, it predicts at any time, and keeps prototypes of classes as they rest."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from odedm.core.configuration import Whole
+from odedm.core.errors import UsageError, shown
+from odedm.core.files import as_path
+from odedm.learner import learner_state
+from odedm.learner.answering import Answering
+from odedm.learner.endless_memory import LearnerEvent
+from odedm.learner.given_batch import RowForm, read_labels
+from odedm.learner.growth import output_layer
+from odedm.learner.online_parts import OnlineParts, Plan
+
+CROWDED = "no room for candidates"
+
+
+class Learner(Answering):
+    """A classifier for a stream without task borders: give it rows as they come, ask it when you like.
+
+    `partial_fit`, `predict`, `predict_proba`, `score`, `get_params` and `set_params` are as in scikit-learn. Classes
+    may join at any time and return at any time; time and memory per row stay flat.
+
+    Args:
+        method: a name in `odedm list methods` of one that needs no borders (er, der, derpp, fdr …), or a Method class.
+        memory: an `ODEDM`, `Reservoir` or `Native`; a number n is ODEDM(n, candidates=n // 20). With rho, at most ρλ
+            rows are long-term, shared equally by the classes consolidated so far; with k each class has k, until there
+            is no room for more classes. Prototypes are chosen among short-term rows, or with candidates=N among N rows
+            of each class that is not yet consolidated; all of it inside λ.
+        net: a name in `odedm list nets`, "auto", or a `Net` of your own, of which a copy is trained.
+        options, net_options: hyper-parameters of the method and options of the net by name.
+        scaling: how rows become inputs: "auto" by the means and deviations of all rows so far, None as they are
+            (bytes of images divided by 255), or the `transform` of an odedm data set.
+        patience: consolidate a class that was not seen for so many rows; None never for that.
+        every: consolidate all classes with new rows after every so many rows; None never for that.
+        trigger: called with the learner after each step; where it says true all classes with new rows are
+            consolidated, where it gives labels those.
+        batch: rows of one update; a larger batch makes several. `draw`: replayed rows per draw, as many unless given.
+        seed: the same seed and the same batches give the same learner.
+        device, threads, precision: where and how it computes, as for `odedm.train`.
+
+    >>> from odedm import blobs
+    >>> data = blobs()
+    >>> names = np.array(["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay"])[data.label]
+    >>> learner = Learner("er", memory=40, patience=100)
+    >>> for start in range(0, len(names), 32):
+    ...     _ = learner.partial_fit(data.image[start : start + 32], names[start : start + 32])
+    >>> learner.predict(data.image[:2]).shape, len(learner.classes_)
+    ((2,), 10)
+    """
+
+    def __init__(
+        self,
+        method: Any = "derpp",
+        *,
+        memory: Any = 200,
+        net: Any = "auto",
+        options: Any = None,
+        net_options: Any = None,
+        scaling: Any = "auto",
+        patience: int | None = 500,
+        every: int | None = None,
+        trigger: Callable[[Learner], Any] | None = None,
+        batch: int = 32,
+        draw: int | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        threads: int = 1,
+        precision: str = "auto",
+    ) -> None:
+        self.method, self.memory, self.net, self.options, self.net_options = method, memory, net, options, net_options
+        self.scaling, self.patience, self.every, self.trigger = scaling, patience, every, trigger
+        self.batch, self.draw, self.seed, self.device, self.threads = batch, draw, seed, device, threads
+        self.precision = precision
+        self._check_pace()
+        Plan.of(self.get_params())
+        self._begin()
+
+    def partial_fit(self, x: Any, y: Any, classes: Iterable[Any] | None = None) -> Learner:
+        """Learn rows of the stream, each once, in steps of `batch` rows. What is refused changes nothing.
+
+        Args:
+            x: vectors [n, d] or images [n, h, w], [n, c, h, w] or [n, h, w, c]; arrays, tensors or a frame.
+            y: their labels [n], text or numbers, of one type throughout.
+            classes: labels that may come, where they are known; they get outputs now. Others may join all the same.
+
+        Returns:
+            The learner.
+        """
+        self._sound()
+        self._check_pace()
+        form, rows = RowForm.of(x) if self._form is None else (self._form, self._form.read(x))
+        kind, values = read_labels(y, len(rows))
+        self._labels.new(kind, values)
+        announced: list[Any] = []
+        if classes is not None:
+            if isinstance(classes, str) or not isinstance(classes, Iterable):
+                raise UsageError(f"classes must be a list of labels that may come; {shown(classes)} was given.")
+            listed = list(classes)
+            other, announced = read_labels(listed, len(listed))
+            if announced and other != kind:
+                raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
+        with self._numerics():
+            self._join(form, kind, [*announced, *values])
+            label = torch.tensor([self._labels.number(each) for each in values])
+            for image, part in zip(rows.split(self.batch), label.split(self.batch), strict=True):
+                self._step(image, part)
+        return self
+
+    def fit(self, x: Any, y: Any) -> Learner:
+        """Forget everything, then learn these rows once, in their order.
+
+        Args:
+            x: the rows.
+            y: their labels.
+
+        Returns:
+            The learner.
+        """
+        Plan.of(self.get_params())
+        self._begin()
+        return self.partial_fit(x, y)
+
+    def _join(self, form: RowForm, kind: str, values: list[Any]) -> None:
+        """Outputs for labels that are new; the first rows build everything."""
+        amount = len(self._labels.names) + len(self._labels.new(kind, values))
+        parts = self._parts or OnlineParts(Plan.of(self.get_params()), form, amount)
+        if parts.classes < amount:
+            output_layer(parts.method.net)  # refuses before anything has changed
+            parts.grow(amount)
+        self._parts, self._form = parts, form
+        self._labels.join(kind, values)
+        joining = amount - len(self._news)
+        self._seen_at = torch.cat([self._seen_at, torch.full((joining,), -1)])
+        self._news = torch.cat([self._news, torch.zeros(joining, dtype=torch.int64)])
+
+    def _step(self, image: Tensor, label: Tensor) -> None:
+        """One update, then the classes that are due."""
+        assert self._parts is not None
+        try:
+            crowded = self._parts.step(image, label, self._rows)
+            before, self._rows = self._rows, self._rows + len(label)
+            self._news += label.bincount(minlength=len(self._news))
+            self._seen_at[label.unique()] = self._rows
+            if not math.isfinite(self.loss_):
+                raise UsageError(
+                    f"After {self._rows} rows the loss is {self.loss_}: training diverged. Go on from the last file "
+                    f"that was saved, with a lower learning rate: options={{'lr': …}}, which is "
+                    f"{self._parts.method.lr:g}, or scale the rows."
+                )
+        except BaseException as error:
+            self._broken = str(error) or type(error).__name__
+            raise
+        if crowded:
+            said = {name for event in self._events if event.what == CROWDED for name in event.labels}
+            self._note(CROWDED, [each for each in crowded if self._labels.names[each] not in said])
+        due = self._due(before)
+        if due:
+            self._consolidate(due)
+
+    def _due(self, before: int) -> list[int]:
+        """The classes whose prototypes are to be chosen now."""
+        fresh = self._news > 0
+        if self.every and self._rows // self.every > before // self.every:
+            return _numbers(fresh)
+        if self.trigger is not None:
+            said = self.trigger(self)
+            due = _numbers(fresh & bool(said)) if isinstance(said, bool | np.bool_ | None) else self._known(said)
+            if due:
+                return due
+        if self.patience:
+            return _numbers(fresh & (self._rows - self._seen_at >= self.patience))
+        return []
+
+    def consolidate(self, labels: Iterable[Any] | None = None) -> list[Any]:
+        """Keep prototypes of some classes for good, now.
+
+        Args:
+            labels: of the classes; unless given, all with rows since they were last consolidated.
+
+        Returns:
+            The labels of which prototypes were kept. For others `events` says why not.
+        """
+        self._ready()
+        numbers = _numbers(self._news > 0) if labels is None else self._known(labels)
+        with self._numerics():
+            return self._consolidate(numbers)
+
+    def _consolidate(self, classes: list[int]) -> list[Any]:
+        assert self._parts is not None
+        outcome = self._parts.memory.consolidate(classes, self._parts.probe)
+        self._news[classes] = 0
+        for what in ("pinned", "refused", "without_rows"):
+            self._note(what.replace("_", " "), getattr(outcome, what))
+        if outcome.refused and not self._warned:
+            self._warned = True
+            names = [self._labels.names[each] for each in outcome.refused]
+            warnings.warn(
+                f"There is no long-term room for {shown(names[0])}: of {self._parts.memory.settings.capacity} rows, "
+                f"prototypes of {len(self._parts.memory.pinned())} classes take all that may be long-term. Such "
+                "classes are learned and stay in the short-term part; raise the capacity, lower k or raise rho, or "
+                "release classes. Said once; see events.",
+                stacklevel=4,
+            )
+        return [self._labels.names[each] for each in outcome.pinned]
+
+    def _note(self, what: str, classes: list[int]) -> None:
+        if classes:
+            self._events.append(LearnerEvent(self._rows, what, tuple(self._labels.names[each] for each in classes)))
+
+    def release(self, labels: Iterable[Any]) -> int:
+        """Forget the prototypes of some classes; their room goes back to the short-term part.
+
+        Args:
+            labels: of the classes.
+
+        Returns:
+            How many rows that were.
+        """
+        return self._ready().memory.release(self._known(labels))
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to one safetensors file, whole or not at all.
+
+        Args:
+            path: where to; a file that is there is replaced.
+
+        Returns:
+            The path.
+        """
+        self._ready()
+        return learner_state.write(learner_state.capture(self), as_path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, **given: Any) -> Learner:
+        """The learner that was saved, which goes on bit for bit; a file of anyone's can be read without harm.
+
+        Args:
+            path: of the file.
+            given: what no file can hold must be given again: `net` where it was an object, `method` where it was a
+                class, `trigger` where there was one. `device` and `threads` may be others than before.
+
+        Returns:
+            The learner.
+        """
+        state = learner_state.read(as_path(path))
+        learner = cls(**learner_state.parameters(state, given))
+        learner_state.restore(learner, state)
+        return learner
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = learner_state.capture(self) if self._parts is not None else None
+        return {"parameters": self.get_params(), "state": state}
+
+    def __setstate__(self, stored: dict[str, Any]) -> None:
+        self.__dict__.update(stored["parameters"])
+        self._begin()
+        if stored["state"] is not None:
+            learner_state.restore(self, stored["state"])
+
+    def _check_pace(self) -> None:
+        for name, optional in {"batch": False, "threads": False, "patience": True, "every": True}.items():
+            value = getattr(self, name)
+            if value is not None or not optional:
+                Whole(1).read(name, value)
+        if self.trigger is not None and not callable(self.trigger):
+            raise UsageError(f"trigger must be a function of the learner; {shown(self.trigger)} was given.")
+
+
+def _numbers(marked: Tensor) -> list[int]:
+    numbers: list[int] = marked.nonzero().flatten().tolist()
+    return numbers

@@ -1,0 +1,167 @@
+"""What a learner is made of once the first rows have said what they are: network, method, memory, and their step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from odedm.core.configuration import OneOf, Whole
+from odedm.core.errors import UsageError, shown
+from odedm.core.registry import DEVICES, METHODS, PRECISIONS
+from odedm.core.rng import generator
+from odedm.core.rows import Field, Rows, Task
+from odedm.learner.endless_memory import EndlessMemory, settle_memory
+from odedm.learner.given_batch import RowForm
+from odedm.learner.growth import grow
+from odedm.learner.net_choice import make_net
+from odedm.learner.running_scale import RunningScale
+from odedm.memory.live_parts import generators
+from odedm.memory.settings import MemorySettings
+from odedm.methods.base import Method, configure
+from odedm.stream.augment import Transform
+from odedm.training.numerics import arranged
+from odedm.training.preparation import resolve_device, resolve_precision
+from odedm.training.probe import LearnerProbe
+from odedm.training.replay import MemoryReplay
+
+ENDLESS = 2**31
+"""How many tasks a stream without borders is said to have: the one under way is never the last."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A learner's settings, checked, with every default that does not depend on its rows."""
+
+    method: type[Method]
+    options: Mapping[str, Any]
+    memory: MemorySettings
+    policy: str
+    net: Any
+    net_options: Mapping[str, Any]
+    scaling: Any
+    draw: int
+    seed: int
+    device: torch.device
+    precision: str
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Plan:
+        """The plan of a learner's parameters, or a sentence on what cannot be."""
+        name = given["method"]
+        if isinstance(name, type) and issubclass(name, Method):
+            kind: type[Method] = name
+        else:
+            kind = METHODS[OneOf("method", METHODS).read("method", name)].load()
+        if kind.needs_borders:
+            free = ", ".join(each for each, entry in METHODS.items() if not entry.load().needs_borders)
+            raise UsageError(
+                f"{kind.__name__} must be told where tasks begin and end, and a learner's stream has no borders. Use "
+                f"one of {free}; or odedm.train, which has borders."
+            )
+        word = name if isinstance(name, str) else kind.__name__
+        options = configure(word, kind, dict(_table("options", given["options"])))
+        memory, policy = settle_memory(given["memory"], kind.native)
+        scaling = given["scaling"]
+        if not isinstance(scaling, Transform | None) and not (isinstance(scaling, str) and scaling == "auto"):
+            raise UsageError(
+                "scaling must be 'auto', None or a Transform such as a data set's `transform`; "
+                f"{shown(scaling)} was given."
+            )
+        device = resolve_device(OneOf("device", DEVICES).read("device", given["device"]))
+        precision = OneOf("precision", PRECISIONS, also=("auto",)).read("precision", given["precision"])
+        return cls(
+            kind,
+            options,
+            memory,
+            policy,
+            given["net"],
+            _table("net_options", given["net_options"]),
+            scaling,
+            Whole(1).read("draw", given["batch"] if given["draw"] is None else given["draw"]),
+            Whole().read("seed", given["seed"]),
+            device,
+            resolve_precision(precision, device, exacting=kind.exacting),
+        )
+
+
+def _table(name: str, given: Any) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(f"{name} must be a table of names and values; {shown(given)} was given.")
+    return given or {}
+
+
+class OnlineParts:
+    """Network, method, memory, replay, and the generators that they draw from."""
+
+    def __init__(self, plan: Plan, form: RowForm, classes: int) -> None:
+        self.plan, device = plan, plan.device
+        rng = partial(generator, plan.seed, device=device)
+        net = make_net(plan.net, form.shape, classes, seed=plan.seed, options=plan.net_options)
+        net = arranged(net.to(device), plan.precision, exacting=plan.method.exacting)
+        self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, **plan.options)
+        self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
+        self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
+        self.probe = LearnerProbe(self.method, self.transform)
+        image = Field("image", form.shape, form.dtype)
+        self.memory = EndlessMemory(plan.memory, plan.policy, self.method.fields(), image, device)
+        self.memory.begin(generators(plan.seed, device))
+        self.replay = MemoryReplay(
+            self.memory.host,
+            self.transform,
+            reading=plan.memory.replay,
+            draw=plan.draw,
+            gamma=plan.memory.gamma,
+            rng=rng,
+        )
+        self.views, self.starts = rng("stream views"), generator(plan.seed, "new outputs")
+        self.method.begin_task(Task(0, ENDLESS, tuple(range(classes)), {"label": torch.zeros(0, dtype=torch.int64)}))
+
+    @property
+    def classes(self) -> int:
+        """How many outputs there are."""
+        return self.method.net.classes
+
+    def grow(self, classes: int) -> None:
+        """Outputs for so many classes: the head, what the optimiser knows of it, and stored logits."""
+        grow(self.method, classes, self.starts)
+        self.memory.grow(self.method.fields(), self.probe.annotate)
+
+    def step(self, image: Tensor, label: Tensor, first: int) -> list[int]:
+        """One update on rows that are number `first` and following of the stream; classes without candidates."""
+        device = self.plan.device
+        image, label = image.to(device), label.to(device)
+        index = torch.arange(first, first + len(label), device=device)
+        if self.scale:
+            self.scale.see(image)
+        self.replay.begin_step()
+        rows: Rows = {"image": image, "label": label, "index": index}
+        view = self.transform.augment(image, self.views)
+        rows |= self.method.step({**rows, "task": torch.zeros_like(label), "input": view}, self.replay)
+        return self.memory.add(rows, self.probe)
+
+    def drawn_from(self) -> dict[str, Any]:
+        """All that a saved learner must hold beside the memory's rows."""
+        names = ("method", "views", "starts", "scale", "transform")
+        return {name: getattr(self, name) for name in names} | {"draws": self.replay._generators}
+
+
+def fixed(given: Transform | None, form: RowForm) -> Transform:
+    """Constants that were given; else rows as they are, bytes of images from 0 to 1."""
+    if given is None:
+        return Transform(torch.zeros(()), torch.tensor(1 / 255 if form.dtype == torch.uint8 else 1.0))
+    try:
+        whole = given.shift.broadcast_to(form.shape).shape == given.scale.broadcast_to(form.shape).shape
+    except RuntimeError:
+        whole = False
+    if not whole or ((given.pad or given.flip) and len(form.shape) != 3):
+        raise UsageError(
+            f"The transform is for rows of another shape: its constants are {list(given.shift.shape)}, the rows "
+            f"{list(form.shape)}. Give scaling='auto', or one made for such rows."
+        )
+    # copies: what is given may be another learner's or a data set's
+    return Transform(given.shift.clone(), given.scale.clone(), given.pad, given.flip)
