@@ -160,10 +160,15 @@ def print_run(result: Result, out: Console) -> None:
     plan = result.experiment
     memory = memory_name({"memory.name": plan["memory"]["name"], "memory.policy": plan["memory"].get("policy")})
     method, data = printable(plan["method"]), printable(plan["data"])
-    accuracy = f"ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, Task-IL {result.task_il_last:.2f} %"
-    run = f"{method} with {memory} on {data}, seed {plan.get('seed')}"
-    _say(out, f"{run}: {accuracy}, forgetting {result.forgetting:.2f}")
+    said = [f"ACC {result.acc_last:.2f} %", f"mean ACC {result.acc_mean:.2f} %"]
+    said += [] if result.task_il_last is None else [f"Task-IL {result.task_il_last:.2f} %"]
+    said += [] if result.forgetting is None else [f"forgetting {result.forgetting:.2f}"]
+    _say(out, f"{method} with {memory} on {data}, seed {plan.get('seed')}: {', '.join(said)}")
+    for sentence in left_out([result]):
+        _say(out, sentence)
     for title, matrix in (("Class-IL", result.class_il), ("Task-IL", result.task_il)):
+        if matrix is None:
+            continue
         tasks = [f"task {j + 1}" for j in range(len(matrix))]
         table = RichTable("after task", *tasks, "mean", title=f"{title} accuracy, %")
         for i, row in enumerate(matrix):

@@ -13,8 +13,11 @@ from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.seal import FILE as SEAL
 from odedm.core.seal import check_files, read_json, read_seal
 from odedm.core.text import printable
+from odedm.memory.settings import ODEDM, memory_from_plain
+from odedm.memory.site import StreamShape
 from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED, Columns, read_columns
 from odedm.results.result import Result, figures, numbers
+from odedm.stream.schedule import classes_return
 
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
@@ -131,25 +134,27 @@ def _figures(result: Result) -> str:
     """The figures again, from the matrices alone."""
     for name, found in figures(result.class_il, result.task_il).items():
         said = getattr(result, name)
-        same = np.allclose(said, found, rtol=1e-12, atol=1e-9)  # a sum may be rounded otherwise elsewhere
+        same = said is found if None in (said, found) else np.allclose(said, found, rtol=1e-12, atol=1e-9)  # a sum may be rounded otherwise elsewhere
         demand(same, f"{name} is {_short(said)}, but the matrices give {_short(found)}")
     return "every figure follows from the two matrices"
 
 
 def _accuracies(result: Result) -> str:
     plan, tasks = result.experiment, len(result.class_il)
-    demand(plan["tasks"] == tasks == len(result.task_il), f"{plan['tasks']} tasks were to be run, {tasks} are there")
-    for i, (own, masked) in enumerate(zip(result.class_il, result.task_il, strict=True)):
+    demand(plan["tasks"] == tasks, f"{plan['tasks']} tasks were to be run, {tasks} are there")
+    demand(plan["tasks"] == len(result.labels), "it does not say which classes each task has")
+    shared = classes_return(tuple(map(tuple, result.labels)))
+    demand(shared == (result.task_il is None), "Task-IL accuracies are for tasks that share no class, and for them all")
+    for i, (own, masked) in enumerate(zip(result.class_il, result.task_il or result.class_il, strict=True)):
         for j, (a, b) in enumerate(zip(own, masked, strict=True)):
             demand(0 <= a <= 100 and 0 <= b <= 100, f"after task {i + 1} task {j + 1} has {a} and {b} per cent")
             demand(b >= a, f"after task {i + 1} Task-IL of task {j + 1} is {b}, below Class-IL, {a}")
-    return "all between 0 and 100, Task-IL nowhere below Class-IL"
+    return "all between 0 and 100, " + ("without Task-IL" if shared else "Task-IL nowhere below Class-IL")
 
 
 def _census(result: Result) -> str:
     plan, memory, classes = result.experiment, result.experiment["memory"], len(result.classes)
-    capacity, per_task = memory["capacity"], _per_task(result)
-    most = int(memory.get("k") or 0) * int(memory.get("rows_per_prototype") or 1)
+    capacity, most = memory["capacity"], _quotas(result)
     demand(len(result.census) == plan["tasks"], f"it has {len(result.census)} entries for {plan['tasks']} tasks")
     before = [0] * classes
     for i, entry in enumerate(result.census):
@@ -160,17 +165,39 @@ def _census(result: Result) -> str:
         short, long = entry["short"], entry["long"]
         held = sum(short) + sum(long)
         demand(held <= capacity, f"{after} it has {held} rows, and λ is {capacity}")
-        early = [c for c in range((i + 1) * per_task, classes) if long[c] or (short[c] and not plan["blur"])]
+        seen = {each for own in result.labels[: i + 1] for each in own}
+        early = [c for c in range(classes) if c not in seen and (long[c] or (short[c] and not plan["blur"]))]
         demand(not early, f"{after} it has rows of class {early[:1]}, which had not arrived")
-        lost = [c for c in range(classes) if long[c] < before[c]]
+        lost = [c for c in range(classes) if long[c] < before[c] and c not in result.labels[i]]
         demand(not lost, f"{after} long-term rows of class {lost[:1]} are gone, and they stay for good")
-        demand(max(long) <= most, f"{after} a class has {max(long)} long-term rows, and {most} are legal")
+        over = [c for c in range(classes) if long[c] > most[c]]
+        demand(not over, f"{after} class {over[:1]} has more long-term rows than its quota")
         before = long
     return f"never more than {capacity} rows, none of a class before it arrived, no long-term row lost"
 
 
-def _per_task(result: Result) -> int:
-    return len(result.classes) // int(result.experiment["tasks"])
+def _quotas(result: Result) -> list[int]:
+    """The most long-term rows of each class."""
+    try:
+        memory = memory_from_plain(result.experiment["memory"])
+    except UsageError as error:
+        raise Unsound(str(error).rstrip(".")) from None
+    if not isinstance(memory, ODEDM):
+        return [0] * len(result.classes)
+    if memory.k is not None or not memory.rho:
+        return [(memory.k or 0) * memory.rows_per_prototype] * len(result.classes)
+    from odedm.memory.prototype_quotas import class_quotas
+
+    quota = class_quotas(memory, StreamShape.of(tuple(map(tuple, result.labels))))
+    return [each * memory.rows_per_prototype for each in quota]
+
+
+def _first_task(result: Result) -> np.ndarray[Any, Any]:
+    """The task in which each class comes first."""
+    first = np.full(len(result.classes), -1)
+    for task, own in reversed(list(enumerate(result.labels))):
+        first[own] = task
+    return first
 
 
 def _origin(result: Result) -> str:
@@ -219,11 +246,12 @@ def _memory(result: Result, rows: Columns) -> str:
         real = index[own & (index >= 0)]
         demand(len(np.unique(real)) == len(real), f"a row of the stream is twice in its {part}-term part")
     demand((prototype >= -1).all(), "a prototype has a number below -1")
-    demand((prototype < max(1, memory.get("k") or 0)).all(), "a prototype has a number beyond k")
-    if not plan["blur"]:
-        demand((label // _per_task(result) == task).all(), "a row has a label of another task")
-    _, pinned = np.unique(np.stack([label, prototype])[:, long], axis=1, return_counts=True)
     per = int(memory.get("rows_per_prototype") or 1)
+    demand((prototype * per < np.maximum(1, _quotas(result))[label]).all(), "a prototype has a number beyond k")
+    if not plan["blur"]:
+        fine = all(np.isin(label[task == each], own).all() for each, own in enumerate(result.labels))
+        demand(fine, "a row has a label of another task")
+    _, pinned = np.unique(np.stack([label, prototype])[:, long], axis=1, return_counts=True)
     demand((pinned <= per).all(), f"a prototype has more than its {per} rows")
     return f"{held} rows, by class as the census says, {long.sum()} of them prototypes"
 
@@ -274,23 +302,37 @@ def _against_data(result: Result, rows: Columns) -> str:
     real = rows["index"] >= 0
     index, label, stored = rows["index"][real], rows["label"][real], rows["image"][real]
     demand(_within(index, len(data.label)), "a row has an index beyond the data")
-    image = data.image.numpy()[index]
+    image = _as_seen(data.image.numpy()[index], rows["task"][real], plan)
     demand(image.dtype == stored.dtype and image.shape == stored.shape, "its images have another form")
     demand(np.array_equal(image, stored), "an image is not the data's row of its index")
     arrival = np.array([result.classes.index(name) for name in names])
     true = arrival[data.label.numpy()[index]]
     if plan["noise"]:
-        true, label = true // _per_task(result), label // _per_task(result)
+        true, label = _first_task(result)[true], _first_task(result)[label]
     demand(np.array_equal(true, label), "a row has a label that is not its class")
     tested = np.bincount(arrival[data.test_label.numpy()], minlength=len(names))
     tested = tested if plan["limit"] is None else tested.clip(max=plan["limit"])
-    counts = tested.reshape(plan["tasks"], -1).sum(axis=1)
-    for row in (*result.class_il, *result.task_il):
+    counts = [tested[own].sum() for own in result.labels]
+    for row in (*result.class_il, *(result.task_il or ())):
         for j, accuracy in enumerate(row):
             right = accuracy * counts[j] / 100
             whole = abs(right - round(right)) < 1e-6
             demand(whole, f"{accuracy} per cent of {counts[j]} test rows is no whole number")
     return f"{len(index)} stored rows are rows of '{plan['data']}'; accuracies are shares of its test rows"
+
+
+def _as_seen(
+    image: np.ndarray[Any, Any], task: np.ndarray[Any, Any], plan: dict[str, Any]
+) -> np.ndarray[Any, Any]:
+    """The data's rows as they looked in the task in which each arrived."""
+    import torch
+
+    from odedm.stream.domains import in_domain
+
+    for each in np.unique(task) if plan["domain"] != "none" else ():
+        own = task == each
+        image[own] = in_domain(torch.from_numpy(image[own]), plan["domain"], int(each), plan["seed"]).numpy()
+    return image
 
 
 def _data(name: str) -> Dataset:

@@ -19,6 +19,7 @@ from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
 from odedm.core.text import distinct
 from odedm.stream.augment import Transform
+from odedm.stream.schedule import check_split
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Dataset:
         class_names: the C names, in label order; equal ones get numbers.
         transform: how rows become a network's inputs.
         tasks: into how many tasks the classes are split unless a number is given.
+        task, test_task: in which task each row arrives [n] and is tested [m], where the data are a stream in an order of
+            their own (`odedm.stream_of`); a stream's rows are in the order in which they arrive.
         known_checksum: the checksum where it is known already, as of a cache: hashing gigabytes takes seconds.
 
     >>> from odedm.stream.synthetic import shapes
@@ -50,6 +53,8 @@ class Dataset:
     transform: Transform
     tasks: int
     known_checksum: str | None = None
+    task: Tensor | None = None
+    test_task: Tensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", distinct(self.class_names))  # results tell classes apart by name
@@ -70,7 +75,8 @@ class Dataset:
         if self.known_checksum is not None:
             return self.known_checksum
         digest = hashlib.blake2b(digest_size=16)
-        for part in (self.image, self.label, self.test_image, self.test_label):
+        order = [part for part in (self.task, self.test_task) if part is not None]
+        for part in (self.image, self.label, self.test_image, self.test_label, *order):
             digest.update(f"{tuple(part.shape)}{part.dtype}".encode())
             digest.update(part.contiguous().numpy().tobytes())
         return digest.hexdigest()
@@ -168,20 +174,6 @@ def rows_like(data: Dataset, x: Any) -> Tensor:
     if data.image.dtype == torch.uint8 and rows.dtype != torch.uint8:
         raise UsageError("This data set holds uint8 images from 0 to 255; x holds other numbers. Convert it to uint8.")
     return rows.to(data.image.dtype)
-
-
-def check_split(classes: int, tasks: int) -> None:
-    """Refuse a number of tasks that does not divide the classes evenly.
-
-    >>> check_split(10, 3)
-    Traceback (most recent call last):
-    odedm.UsageError: 10 classes do not split into 3 tasks of equally many; legal numbers of tasks: 1, 2, 5, 10.
-    """
-    if tasks < 1 or classes % tasks:
-        legal = ", ".join(str(each) for each in range(1, classes + 1) if classes % each == 0)
-        raise UsageError(
-            f"{classes} classes do not split into {tasks} tasks of equally many; legal numbers of tasks: {legal}."
-        )
 
 
 def _images(x: Any, what: str) -> Tensor:
