@@ -99,7 +99,6 @@ SETTINGS = {
 }
 
 DOMAINS = {
-    "none": "Each task has classes of its own.",
     "same": "Every task has all classes and other rows of them, which look the same.",
     "permuted": "Every task has all classes, with the pixels or features in an order of its own.",
     "rotated": "Every task has all classes, its images a quarter turn further than the task's before (2 to 4 tasks).",

@@ -135,7 +135,9 @@ class VRMCL(Method):
                 low.masked_fill_(rows["task"] == number, first)
             high = torch.full_like(low, every)
         else:
-            low, high = (torch.full_like(rows["task"], edge) for edge in self.heads[-1])
+            first, end = self.heads[-1]
+            low = torch.full_like(rows["task"], first)
+            high = torch.full_like(low, every if end == seen else end)
         beyond = torch.full_like(low, seen)
         low[current:], high[current:], beyond[current:] = 0, seen, every
         weight = rows["share"] / rows["share"].sum()

@@ -18,7 +18,7 @@ LATER: dict[str, Any] = {
     "limit": None,
     "task_classes": None,
     "recurring": 1,
-    "domain": "none",
+    "domain": None,
     "shuffle": True,
 }
 """Settings of an experiment that were added since the second format, with the value that every run had before."""

@@ -170,26 +170,27 @@ def _census(result: Result) -> str:
         demand(not early, f"{after} it has rows of class {early[:1]}, which had not arrived")
         lost = [c for c in range(classes) if long[c] < before[c] and c not in result.labels[i]]
         demand(not lost, f"{after} long-term rows of class {lost[:1]} are gone, and they stay for good")
-        over = [c for c in range(classes) if long[c] > most[c]]
-        demand(not over, f"{after} class {over[:1]} has more long-term rows than its quota")
+        for own, legal in zip(long, most, strict=True):
+            demand(own <= legal, f"{after} a class has {own} long-term rows, and {legal} are legal")
         before = long
     return f"never more than {capacity} rows, none of a class before it arrived, no long-term row lost"
 
 
 def _quotas(result: Result) -> list[int]:
     """The most long-term rows of each class."""
-    try:
-        memory = memory_from_plain(result.experiment["memory"])
-    except UsageError as error:
-        raise Unsound(str(error).rstrip(".")) from None
-    if not isinstance(memory, ODEDM):
-        return [0] * len(result.classes)
-    if memory.k is not None or not memory.rho:
-        return [(memory.k or 0) * memory.rows_per_prototype] * len(result.classes)
+    plain = result.experiment["memory"]
+    per = int(plain.get("rows_per_prototype") or 1)
+    if plain.get("k") is not None or not plain.get("rho"):
+        return [int(plain.get("k") or 0) * per] * len(result.classes)
     from odedm.memory.prototype_quotas import class_quotas
 
-    quota = class_quotas(memory, StreamShape.of(tuple(map(tuple, result.labels))))
-    return [each * memory.rows_per_prototype for each in quota]
+    try:
+        memory = memory_from_plain(plain)
+        assert isinstance(memory, ODEDM), "no other memory has a share"
+        quota = class_quotas(memory, StreamShape.of(tuple(map(tuple, result.labels))))
+    except UsageError as error:
+        raise Unsound(str(error).rstrip(".")) from None
+    return [each * per for each in quota]
 
 
 def _first_task(result: Result) -> np.ndarray[Any, Any]:
@@ -329,7 +330,7 @@ def _as_seen(
 
     from odedm.stream.domains import in_domain
 
-    for each in np.unique(task) if plan["domain"] != "none" else ():
+    for each in np.unique(task) if plan["domain"] is not None else ():
         own = task == each
         image[own] = in_domain(torch.from_numpy(image[own]), plan["domain"], int(each), plan["seed"]).numpy()
     return image

@@ -12,7 +12,7 @@ QUARTERS = 4
 """Quarter turns until an image is as it was."""
 
 
-def check_domain(domain: str, shape: tuple[int, ...], tasks: int) -> None:
+def check_domain(domain: str | None, shape: tuple[int, ...], tasks: int) -> None:
     """Refuse a change that rows of this shape, or so many tasks, cannot have.
 
     >>> check_domain("rotated", (64,), 3)
@@ -27,13 +27,13 @@ def check_domain(domain: str, shape: tuple[int, ...], tasks: int) -> None:
         raise UsageError(f"domain='rotated' has 4 quarter turns, so 4 tasks at most; {tasks} were asked for.")
 
 
-def in_domain(image: Tensor, domain: str, task: int, seed: int) -> Tensor:
+def in_domain(image: Tensor, domain: str | None, task: int, seed: int) -> Tensor:
     """Rows [n, ...] as they look in a task: exact copies of their values at other places; the first task's as they are.
 
     >>> in_domain(torch.tensor([[[[1, 2], [3, 4]]]]), "rotated", 1, seed=0).tolist()
     [[[[2, 4], [1, 3]]]]
     """
-    if task == 0 or domain in ("none", "same"):
+    if task == 0 or domain in (None, "same"):
         return image
     if domain == "rotated":
         return torch.rot90(image, task, (2, 3)).contiguous()

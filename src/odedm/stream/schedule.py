@@ -45,7 +45,7 @@ def schedule(
     own: int = 1,
     task_classes: Sequence[int] | None = None,
     recurring: int = 1,
-    domain: str = "none",
+    domain: str | None = None,
 ) -> Labels:
     """The labels of each task of a stream.
 
@@ -55,15 +55,15 @@ def schedule(
         own: into how many tasks the data set is split unless somebody says otherwise.
         task_classes: how many classes each task of a pass has; equally many unless given.
         recurring: in how many passes the classes come, each pass with the same tasks.
-        domain: how the tasks' images differ where each task has all classes; "none" where each has classes of its own.
+        domain: how the tasks' images differ where each task has all classes; None where each has classes of its own.
 
     >>> schedule(4, 2), schedule(4, task_classes=(1, 3)), schedule(2, own=2, recurring=2)
     (((0, 1), (2, 3)), ((0,), (1, 2, 3)), ((0,), (1,), (0,), (1,)))
     >>> schedule(3, 2, domain="same")
     ((0, 1, 2), (0, 1, 2))
     """
-    OneOf("domain change", DOMAINS).read("domain", domain)
-    if domain != "none":
+    if domain is not None:
+        OneOf("domain change", DOMAINS).read("domain", domain)
         if task_classes is not None or recurring > 1:
             other = "task_classes" if task_classes is not None else "recurring"
             raise UsageError(f"With domain='{domain}' every task has all classes, so leave out {other}.")

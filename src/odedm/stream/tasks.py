@@ -28,7 +28,7 @@ ORDERED = {
     "class_order": "natural",
     "task_classes": None,
     "recurring": 1,
-    "domain": "none",
+    "domain": None,
 }
 """Settings of a stream that data in an order of their own do not take, with the value that changes nothing."""
 STREAM_SETTINGS = ("tasks", *ORDERED, "shuffle")
@@ -93,7 +93,7 @@ def split(
     tasks: int | None = None,
     task_classes: Sequence[int] | None = None,
     recurring: int = 1,
-    domain: str = "none",
+    domain: str | None = None,
     setting: str = "standard",
     factor: float = 10.0,
     limit: int | None = None,
@@ -170,7 +170,7 @@ def split(
         rows = _rows(data.image, label[own], kept[own], index, device)
         rows["image"] = in_domain(rows["image"], domain, index, seed)
         parts.append(Task(index, len(labels), classes, rows))
-        if data.test_task is None and domain in ("none", "same") and classes in labels[:index]:
+        if data.test_task is None and domain in (None, "same") and classes in labels[:index]:
             tests.append(tests[labels.index(classes)])  # the very rows, which are then looked at once
             continue
         held = torch.isin(test_label, torch.tensor(classes)) if data.test_task is None else data.test_task == index
@@ -188,7 +188,7 @@ def task_labels(
     tasks: int | None = None,
     task_classes: Sequence[int] | None = None,
     recurring: int = 1,
-    domain: str = "none",
+    domain: str | None = None,
 ) -> Labels:
     """The labels of each task's own classes: by the settings, or as the data say where they have an order of their own.
 
@@ -214,7 +214,7 @@ def check_stream(data: Dataset, **settings: Any) -> Labels:
     _check_ordered(data, **{name: settings[name] for name in ORDERED})
     check_shares(labels, blur=settings["blur"], noise=settings["noise"])
     check_domain(settings["domain"], data.shape, len(labels))
-    if settings["domain"] != "none" and settings["blur"]:
+    if settings["domain"] is not None and settings["blur"]:
         raise UsageError("blur sends rows to other tasks than their class's, but with a domain every task has all.")
     return labels
 

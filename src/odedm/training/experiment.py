@@ -74,11 +74,12 @@ class Experiment:
     recurring: int = described(
         Whole(1), 1, "Passes in which the classes return, with other rows.", introduced=1, **STREAM
     )
-    domain: str = described(
+    domain: str | None = described(
         OneOf("domain change", DOMAINS),
-        "none",
+        None,
         "Every task has all classes; what changes from task to task.",
-        introduced="none",
+        default_words="each task has classes of its own",
+        introduced=None,
         **STREAM,
     )
     setting: str = described(OneOf("setting", SETTINGS), "standard", "Which training rows arrive.", **STREAM)
