@@ -107,9 +107,7 @@ class TaskDualMemory:
                     self.host.pin(part)
         self.host.end_task(task, probe, rng=rng)
 
-    def _choices(
-        self, choose: Consolidator, classes: Sequence[int]
-    ) -> Iterator[tuple[Consolidator, Sequence[int]]]:
+    def _choices(self, choose: Consolidator, classes: Sequence[int]) -> Iterator[tuple[Consolidator, Sequence[int]]]:
         """How to choose prototypes of which classes: of all at once, or by quota."""
         if self.quota is None:
             yield choose, classes

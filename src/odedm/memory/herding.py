@@ -69,9 +69,9 @@ class HerdedQuota(BorderMemory):
     """As many exemplars of every class seen so far, chosen by herding when a task ends (iCaRL).
 
     The quota of a class is ⌊short-term capacity / classes seen⌋; old classes keep their first picks, and rows of a
-    class stay in herding order. A class that returns is herded anew, among its exemplars and the rows that came since. Where that is less than one row, the first pick of as many classes stays as fit,
-    those without long-term rows before others. Herding reads all rows of the finished task, a second store beyond the
-    capacity while the task lasts.
+    class stay in herding order. A class that returns is herded anew, among its exemplars and the rows that came since.
+    Where the quota is less than one row, the first pick of as many classes stays as fit, those without long-term rows
+    before others. Herding reads all rows of the finished task, a second store beyond the capacity while the task lasts.
 
     >>> class Pixels:
     ...     def embed(self, image): return image
@@ -91,7 +91,9 @@ class HerdedQuota(BorderMemory):
         """Cut old classes to the new quota and herd as many rows of each class of the task."""
         if self.short_capacity == 0:
             return
-        classes = max([*task.classes, *self.rows()["label"].tolist()]) + 1  # seen so far: labels are numbered by arrival
+        classes = (
+            max([*task.classes, *self.rows()["label"].tolist()]) + 1
+        )  # seen so far: labels are numbered by arrival
         quota = self.short_capacity // classes
         if quota == 0:
             self._tell(classes)

@@ -93,6 +93,6 @@ def _refuse_none(memory: ODEDM, least: float) -> None:
     enough = math.ceil(rho * 0.5 / least * 1e4) / 1e4
     larger = f"a rho of at least {enough:g}, or " if enough <= 1 else ""
     raise UsageError(
-        f"rho={rho:g} of {memory.capacity} rows gives the smallest share of a class {least:.2g} prototypes, which rounds "
-        f"to 0. One for each class needs {larger}a capacity of at least {rows} rows."
+        f"rho={rho:g} of {memory.capacity} rows gives a class of the largest task {least:.2g} prototypes, which rounds to "
+        f"0. One for each class needs {larger}a capacity of at least {rows} rows."
     )

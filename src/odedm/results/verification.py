@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,10 @@ from odedm.core.seal import check_files, read_json, read_seal
 from odedm.core.text import printable
 from odedm.memory.settings import ODEDM, memory_from_plain
 from odedm.memory.site import StreamShape
+from odedm.results.data_check import Skipped, against_data, within
 from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED, Columns, read_columns
 from odedm.results.result import Result, figures, numbers
 from odedm.stream.schedule import classes_return
-
-if TYPE_CHECKING:
-    from odedm.stream.dataset import Dataset
 
 MOST_RESULT = 1 << 28
 PROVENANCE = ("odedm", "commit", "torch", "numpy", "python", "platform", "device", "precision", "data_checksum")
@@ -36,10 +34,6 @@ class Check:
 
 
 UNSEALED = f"unsealed, there is no {SEAL}: nothing says whether its files are as they were written"
-
-
-class _Skipped(Exception):
-    """Why something cannot be checked here."""
 
 
 def verify(folder: Path, *, data: bool = True) -> list[Check]:
@@ -59,7 +53,7 @@ def verify(folder: Path, *, data: bool = True) -> list[Check]:
     evidence = folder / EVIDENCE_FILE
     if evidence.exists() or evidence.is_symlink():
         checks.append(_checked("evidence", _evidence, result, evidence, rows))
-    return [*checks, _checked("data", _against_data, result, rows)] if data else checks
+    return [*checks, _checked("data", against_data, result, rows)] if data else checks
 
 
 def verify_numbers(result: Result) -> list[Check]:
@@ -103,7 +97,7 @@ def _checked(name: str, look: Callable[..., str], *about: Any) -> Check:
             return Check(name, True, look(*about))
     except Unsound as fault:
         return Check(name, False, str(fault))
-    except _Skipped as reason:
+    except Skipped as reason:
         return Check(name, None, str(reason))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         return Check(name, False, f"the result is not made as it should be ({type(error).__name__}: {str(error)[:80]})")
@@ -112,7 +106,7 @@ def _checked(name: str, look: Callable[..., str], *about: Any) -> Check:
 def _files(folder: Path) -> str:
     sealed = read_seal(folder)
     if sealed is None:
-        raise _Skipped(UNSEALED)
+        raise Skipped(UNSEALED)
     check_files(folder, sealed)
     missing = {FILE, MEMORY_FILE} - set(sealed)
     demand(not missing, f"the checksums leave out {', '.join(sorted(missing))}")
@@ -134,7 +128,9 @@ def _figures(result: Result) -> str:
     """The figures again, from the matrices alone."""
     for name, found in figures(result.class_il, result.task_il).items():
         said = getattr(result, name)
-        same = said is found if None in (said, found) else np.allclose(said, found, rtol=1e-12, atol=1e-9)  # a sum may be rounded otherwise elsewhere
+        same = (
+            said is found if None in (said, found) else np.allclose(said, found, rtol=1e-12, atol=1e-9)
+        )  # a sum may be rounded otherwise elsewhere
         demand(same, f"{name} is {_short(said)}, but the matrices give {_short(found)}")
     return "every figure follows from the two matrices"
 
@@ -193,14 +189,6 @@ def _quotas(result: Result) -> list[int]:
     return [each * per for each in quota]
 
 
-def _first_task(result: Result) -> np.ndarray[Any, Any]:
-    """The task in which each class comes first."""
-    first = np.full(len(result.classes), -1)
-    for task, own in reversed(list(enumerate(result.labels))):
-        first[own] = task
-    return first
-
-
 def _origin(result: Result) -> str:
     missing = [name for name in PROVENANCE if name not in result.provenance]
     demand(not missing, f"the result does not say its {', '.join(missing)}")
@@ -239,8 +227,8 @@ def _memory(result: Result, rows: Columns) -> str:
     label, task, index, prototype = (rows[name] for name in STORED[1:])
     held, long = len(label), prototype >= 0
     demand(held <= memory["capacity"], f"it has {held} rows, and λ is {memory['capacity']}")
-    demand(_within(label, classes), f"it has labels beyond the {classes} classes")
-    demand(_within(task, plan["tasks"]), "it has tasks beyond the last")
+    demand(within(label, classes), f"it has labels beyond the {classes} classes")
+    demand(within(task, plan["tasks"]), "it has tasks beyond the last")
     for part, own in (("short", ~long), ("long", long)):
         found = np.bincount(label[own], minlength=classes).tolist()
         demand(found == result.census[-1][part], f"its {part}-term rows by class are not those of the census")
@@ -255,11 +243,6 @@ def _memory(result: Result, rows: Columns) -> str:
     _, pinned = np.unique(np.stack([label, prototype])[:, long], axis=1, return_counts=True)
     demand((pinned <= per).all(), f"a prototype has more than its {per} rows")
     return f"{held} rows, by class as the census says, {long.sum()} of them prototypes"
-
-
-def _within(values: np.ndarray[Any, Any], end: int) -> bool:
-    """Whether all are from 0 up to below `end`."""
-    return bool(((values >= 0) & (values < end)).all())
 
 
 def _evidence(result: Result, path: Path, memory: Columns) -> str:
@@ -290,63 +273,7 @@ def _choices(result: Result, columns: Columns, memory: Columns) -> None:
     chosen = np.stack([index, label, kept])[:, kept >= 0]
     pinned, chosen = (each[:, np.lexsort(each)] for each in (pinned, chosen))
     demand(np.array_equal(pinned, chosen), "the chosen candidates are not the long-term rows of the memory")
-    demand(_within(label, len(result.classes)), f"it has labels beyond the {len(result.classes)} classes")
-
-
-def _against_data(result: Result, rows: Columns) -> str:
-    plan = result.experiment
-    data = _data(str(plan["data"]))
-    if data.checksum != result.provenance["data_checksum"]:
-        raise _Skipped(f"'{plan['data']}' here has another checksum than the data of this run")
-    names = list(data.class_names)
-    demand(sorted(names) == sorted(result.classes), "its classes are not those of the data")
-    real = rows["index"] >= 0
-    index, label, stored = rows["index"][real], rows["label"][real], rows["image"][real]
-    demand(_within(index, len(data.label)), "a row has an index beyond the data")
-    image = _as_seen(data.image.numpy()[index], rows["task"][real], plan)
-    demand(image.dtype == stored.dtype and image.shape == stored.shape, "its images have another form")
-    demand(np.array_equal(image, stored), "an image is not the data's row of its index")
-    arrival = np.array([result.classes.index(name) for name in names])
-    true = arrival[data.label.numpy()[index]]
-    if plan["noise"]:
-        true, label = _first_task(result)[true], _first_task(result)[label]
-    demand(np.array_equal(true, label), "a row has a label that is not its class")
-    tested = np.bincount(arrival[data.test_label.numpy()], minlength=len(names))
-    tested = tested if plan["limit"] is None else tested.clip(max=plan["limit"])
-    counts = [tested[own].sum() for own in result.labels]
-    for row in (*result.class_il, *(result.task_il or ())):
-        for j, accuracy in enumerate(row):
-            right = accuracy * counts[j] / 100
-            whole = abs(right - round(right)) < 1e-6
-            demand(whole, f"{accuracy} per cent of {counts[j]} test rows is no whole number")
-    return f"{len(index)} stored rows are rows of '{plan['data']}'; accuracies are shares of its test rows"
-
-
-def _as_seen(
-    image: np.ndarray[Any, Any], task: np.ndarray[Any, Any], plan: dict[str, Any]
-) -> np.ndarray[Any, Any]:
-    """The data's rows as they looked in the task in which each arrived."""
-    import torch
-
-    from odedm.stream.domains import in_domain
-
-    for each in np.unique(task) if plan["domain"] is not None else ():
-        own = task == each
-        image[own] = in_domain(torch.from_numpy(image[own]), plan["domain"], int(each), plan["seed"]).numpy()
-    return image
-
-
-def _data(name: str) -> Dataset:
-    from odedm.core.registry import DATASETS
-    from odedm.data.cache import is_cached
-    from odedm.data.opening import open_data
-
-    if name not in DATASETS and not is_cached(name):
-        raise _Skipped(f"the data set '{name[:60]}' is not here")
-    try:
-        return open_data(name)
-    except UsageError as error:
-        raise _Skipped(str(error).rstrip(".")) from error
+    demand(within(label, len(result.classes)), f"it has labels beyond the {len(result.classes)} classes")
 
 
 def _short(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Changes what rows look like from task to task, for streams in which every task has all classes (domain-incremental)."""
+"""Changes what rows look like from task to task, where every task has all classes: domain-incremental streams."""
 
 from __future__ import annotations
 

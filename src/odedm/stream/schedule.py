@@ -106,6 +106,17 @@ Or say how many classes each task has: task_classes.
         )
 
 
+def default_tasks(classes: int) -> int:
+    """Five tasks where the classes allow it, or else the most, up to ten, that leave two classes to each.
+
+    >>> [default_tasks(classes) for classes in (10, 100, 6, 9, 2, 7)]
+    [5, 5, 3, 3, 1, 1]
+    """
+    if classes % 5 == 0 and classes >= 10:
+        return 5
+    return max(tasks for tasks in range(1, 11) if classes % tasks == 0 and (tasks == 1 or classes // tasks >= 2))
+
+
 def is_regular(labels: Labels) -> bool:
     """Whether tasks have equally many classes, each class once, in the order of labels: the ordinary stream.
 

@@ -103,7 +103,8 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     passes = max(1, select.tasks // once)
     if select.tasks > once and select.tasks % once:
         raise UsageError(
-            f"A choice on the first {select.tasks} tasks ends within a pass of {once}; give {once} or fewer, or a multiple."
+            f"A choice on the first {select.tasks} tasks ends within a pass of {once}: give {once} or fewer, or a "
+            "multiple of it."
         )
     sizes = None if plan.task_classes is None else plan.task_classes[: select.tasks // passes]
     part = Dataset(data.name, *columns, names, data.transform, select.tasks // passes)
