@@ -90,9 +90,9 @@ def _check_candidates(memory: ODEDM, shape: StreamShape, k: int) -> None:
 def _refuse_none(memory: ODEDM, least: float) -> None:
     """The error for a share of a class that rounds to no prototype."""
     rho, rows = memory.rho or 0.0, math.ceil(memory.capacity * 0.5 / least - 1e-9)
-    enough = math.ceil(rho * 0.5 / least * 1e4) / 1e4
+    enough = math.ceil(rho * 0.5 / least * 1e4 - 1e-6) / 1e4
     larger = f"a rho of at least {enough:g}, or " if enough <= 1 else ""
     raise UsageError(
-        f"rho={rho:g} of {memory.capacity} rows gives a class of the largest task {least:.2g} prototypes, which rounds to "
-        f"0. One for each class needs {larger}a capacity of at least {rows} rows."
+        f"rho={rho:g} of {memory.capacity} rows gives a class of the largest task {least:.2g} prototypes, which "
+        f"rounds to 0. One for each class needs {larger}a capacity of at least {rows} rows."
     )

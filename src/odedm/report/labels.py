@@ -22,7 +22,7 @@ ORDER = (*FIRST, *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
 ALWAYS_NAMED = ("method", "memory.name", "memory.policy")
 """What every name starts with."""
 LEADERS = {
-    "tasks": ("data",),
+    "tasks": ("data", *SHAPE),
     "class names": ("data", "tasks"),
     "net": ("data",),
     "draw": ("batch",),

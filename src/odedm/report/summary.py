@@ -129,7 +129,7 @@ def left_out(results: Iterable[Result]) -> list[str]:
     found, said = list(results), []
     if any(each.task_il is None for each in found):
         said.append(
-            "Task-IL accuracy is left out where tasks share classes: to be told the task is no help of its own."
+            "Task-IL accuracy is left out where tasks share classes: it is for classes that belong to one task each."
         )
     if any(each.forgetting is None for each in found):
         said.append("Forgetting and backward transfer are left out where there is a single task.")

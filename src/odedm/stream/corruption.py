@@ -29,6 +29,20 @@ def check_shares(labels: Labels, *, blur: float, noise: float) -> None:
         raise UsageError(f"noise swaps labels within a task, but task {alone[0]} has one class. Use fewer tasks.")
 
 
+def check_rows(tasks: int, rows: int) -> None:
+    """Refuse a class that comes in more tasks than it has rows.
+
+    >>> check_rows(3, 2)
+    Traceback (most recent call last):
+    odedm.UsageError: A class comes in 3 tasks but has 2 training row(s); each task needs one. Use fewer tasks or passes.
+    """
+    if rows < tasks:
+        raise UsageError(
+            f"A class comes in {tasks} tasks but has {rows} training row(s); each task needs one. "
+            "Use fewer tasks or passes."
+        )
+
+
 def keep(label: Tensor, setting: str, factor: float, classes: int) -> Tensor:
     """Which training rows [n] a setting leaves in; positions count within each class in the data set's order.
 
@@ -80,12 +94,8 @@ def homes(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator)
         return owner[label, 0]
     times = (owner >= 0).sum(1)
     size = torch.bincount(label, minlength=len(owner))
-    if bool((size < times).any()):
-        short = int((size < times).nonzero()[0])
-        raise UsageError(
-            f"A class comes in {int(times[short])} tasks but has {int(size[short])} training row(s) left: one for each "
-            "task is the least. Use fewer tasks or passes, or more rows."
-        )
+    for least, there in zip(times.tolist(), size.tolist(), strict=True):
+        check_rows(least, there)
     order = torch.randperm(len(label), generator=rng) if shuffle else torch.arange(len(label))
     place = torch.empty_like(label)
     place[order] = rank_within(label[order])

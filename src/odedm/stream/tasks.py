@@ -15,7 +15,7 @@ from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
 from odedm.stream.augment import Transform
-from odedm.stream.corruption import blurred, check_shares, first_rows, homes, keep, mislabelled
+from odedm.stream.corruption import blurred, check_rows, check_shares, first_rows, homes, keep, mislabelled
 from odedm.stream.dataset import Dataset
 from odedm.stream.domains import check_domain, in_domain
 from odedm.stream.schedule import Labels, Sizes, classes_return, schedule
@@ -216,6 +216,9 @@ def check_stream(data: Dataset, **settings: Any) -> Labels:
     check_domain(settings["domain"], data.shape, len(labels))
     if settings["domain"] is not None and settings["blur"]:
         raise UsageError("blur sends rows to other tasks than their class's, but with a domain every task has all.")
+    if data.task is None and classes_return(labels):
+        fewest = int(data.label.bincount(minlength=data.classes).min())
+        check_rows(sum(0 in own for own in labels), min(fewest, settings["limit"] or fewest))
     return labels
 
 

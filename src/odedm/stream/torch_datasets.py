@@ -124,6 +124,8 @@ def _numbers(image: Any, place: int, what: str, *, batch: bool) -> Array:
         return np.stack([_numbers(each, place, what, batch=False) for each in image]) if image else np.zeros((0,))
     if hasattr(image, "mode") and hasattr(image, "convert"):  # as PIL does it, which need not be here
         image = image.convert("L" if image.mode == "1" else "RGB") if image.mode not in PLAIN_MODES else image
+        image = np.asarray(image)
+        image = image.transpose(2, 0, 1) if image.ndim == 3 else image  # colours last is theirs, first is ours
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     if array.dtype.kind not in "buif" or array.ndim < (2 if batch else 1):
         raise UsageError(f"The image of item {place} of {what} is no picture and no array of numbers: {shown(image)}.")

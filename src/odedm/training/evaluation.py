@@ -31,8 +31,8 @@ def evaluate(
 
     `predict` maps raw images [n, ...] to scores [n, ≥ seen classes], and `labels` are those of each task's own classes.
     Class-IL looks at the columns of the classes that tasks 0..i have (`columns="seen"`) or at all of them; Task-IL at
-    the columns of the test's own task. Where any class of the stream belongs to two tasks, to be told the task is not
-    to be told one thing: there is no Task-IL accuracy then.
+    the columns of the test's own task. That is for classes that belong to one task each: where any class of the stream
+    belongs to two, there is no Task-IL accuracy.
     """
     seen = sorted({each for own in labels[: len(tests)] for each in own})
     disjoint = not classes_return(labels)
