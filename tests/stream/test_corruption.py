@@ -8,8 +8,8 @@ import torch
 
 from odedm import ODEDM, Experiment, Native, Part, Run, UsageError, blobs, from_arrays, split
 from odedm.core.registry import METHODS, SETTINGS
+from odedm.stream.class_schedule import schedule
 from odedm.stream.corruption import blurred, check_shares, keep, mislabelled, random_share
-from odedm.stream.schedule import schedule
 
 CLASSES, TASKS, PER_CLASS = 12, 4, 50
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.9)

@@ -1,4 +1,4 @@
-"""Tasks of unequal size, classes that return, all classes in every task, rows in their own order; and what is refused."""
+"""Tasks of unequal size, classes that return, all classes in every task, rows in their order; and what is refused."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odedm import UsageError, blobs, shapes, split
+from odedm.stream.class_schedule import classes_return, is_regular, schedule
 from odedm.stream.domains import in_domain
-from odedm.stream.schedule import classes_return, is_regular, schedule
 
 DATA = blobs(per_class=15, classes=6, tasks=3)
 

@@ -19,7 +19,7 @@ from odedm.data.image_workers import Watch, decode_all
 from odedm.data.images import MOST_BYTES, Array, BadPicture, EncodedImage, Fit, Place, grey_or_colour, probe
 from odedm.data.published import PublishedDataset
 from odedm.data.tensor_file import TensorFile
-from odedm.stream.schedule import default_tasks
+from odedm.stream.class_schedule import default_tasks
 
 TICK = 0.05
 """Seconds between two reports of progress."""

@@ -18,7 +18,7 @@ from odedm.memory.site import StreamShape
 from odedm.results.data_check import Skipped, against_data, within
 from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED, Columns, read_columns
 from odedm.results.result import Result, figures, numbers
-from odedm.stream.schedule import classes_return
+from odedm.stream.class_schedule import classes_return
 
 MOST_RESULT = 1 << 28
 PROVENANCE = ("odedm", "commit", "torch", "numpy", "python", "platform", "device", "precision", "data_checksum")

@@ -9,7 +9,7 @@ from odedm.core.configuration import OneOf
 from odedm.core.errors import UsageError
 from odedm.core.registry import SETTINGS
 from odedm.core.rows import rank_within
-from odedm.stream.schedule import Labels
+from odedm.stream.class_schedule import Labels
 
 
 def check_shares(labels: Labels, *, blur: float, noise: float) -> None:
@@ -34,12 +34,11 @@ def check_rows(tasks: int, rows: int) -> None:
 
     >>> check_rows(3, 2)
     Traceback (most recent call last):
-    odedm.UsageError: A class comes in 3 tasks but has 2 training row(s); each task needs one. Use fewer tasks or passes.
+    odedm.UsageError: A class comes in 3 tasks but has 2 training row(s); one a task is the least. Use fewer tasks.
     """
     if rows < tasks:
         raise UsageError(
-            f"A class comes in {tasks} tasks but has {rows} training row(s); each task needs one. "
-            "Use fewer tasks or passes."
+            f"A class comes in {tasks} tasks but has {rows} training row(s); one a task is the least. Use fewer tasks."
         )
 
 

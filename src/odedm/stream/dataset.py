@@ -19,7 +19,7 @@ from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
 from odedm.core.text import distinct
 from odedm.stream.augment import Transform
-from odedm.stream.schedule import check_split
+from odedm.stream.class_schedule import check_split
 
 
 @dataclass(frozen=True)

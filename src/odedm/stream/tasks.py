@@ -15,10 +15,10 @@ from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
 from odedm.stream.augment import Transform
+from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule
 from odedm.stream.corruption import blurred, check_rows, check_shares, first_rows, homes, keep, mislabelled
 from odedm.stream.dataset import Dataset
 from odedm.stream.domains import check_domain, in_domain
-from odedm.stream.schedule import Labels, Sizes, classes_return, schedule
 
 ORDERED = {
     "setting": "standard",

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from odedm.core.configuration import refused
 from odedm.core.errors import UsageError, shown
+from odedm.stream.class_schedule import default_tasks
 from odedm.stream.dataset import Dataset, from_arrays
-from odedm.stream.schedule import default_tasks
 
 Array = np.ndarray[Any, Any]
 PLAIN_MODES = ("L", "RGB", "F", "I", "I;16")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows
-from odedm.stream.schedule import Labels, classes_return
+from odedm.stream.class_schedule import Labels, classes_return
 
 BATCH = {"cpu": 512, "cuda": 4096}
 """Rows at once: enough to keep the device busy, few enough for its memory."""

@@ -24,7 +24,7 @@ from odedm.core.errors import UsageError, shown
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, DOMAINS, METHODS, NETS, PRECISIONS, SETTINGS
 from odedm.memory.settings import KINDS, ODEDM, MemorySettings, memory_from_plain, memory_to_plain
-from odedm.stream.schedule import Sizes
+from odedm.stream.class_schedule import Sizes
 
 STREAM: Any = {"panel": "Stream"}
 """Of settings that make the stream."""

@@ -31,8 +31,8 @@ from odedm.nets.build import build
 from odedm.results.folder import save_run
 from odedm.results.provenance import provenance
 from odedm.results.result import Result, average_accuracy
+from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
-from odedm.stream.schedule import is_regular
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
 from odedm.training.cuda_graph import CudaRecorder, Stepper, generators_of

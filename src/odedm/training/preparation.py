@@ -16,8 +16,8 @@ from odedm.memory.site import StreamShape
 from odedm.methods.base import configure
 from odedm.nets.build import configure as configure_net
 from odedm.nets.build import pick
+from odedm.stream.class_schedule import Labels
 from odedm.stream.dataset import Dataset
-from odedm.stream.schedule import Labels
 from odedm.stream.tasks import STREAM_SETTINGS, check_stream
 from odedm.training.experiment import Experiment
 
