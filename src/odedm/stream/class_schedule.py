@@ -62,9 +62,9 @@ def schedule(
     >>> schedule(3, 2, domain="same")
     ((0, 1, 2), (0, 1, 2))
     """
-    for name, given in (("tasks", tasks or 1), ("recurring", recurring)):
-        if given > MOST_TASKS:
-            raise UsageError(f"A stream has {MOST_TASKS} tasks at most; {name}={given} was given.")
+    for name, many in (("tasks", tasks or 1), ("recurring", recurring)):
+        if many > MOST_TASKS:
+            raise UsageError(f"A stream has {MOST_TASKS} tasks at most; {name}={many} was given.")
     if domain is not None:
         OneOf("domain change", DOMAINS).read("domain", domain)
         if task_classes is not None or recurring > 1:
