@@ -262,6 +262,16 @@ def test_choices_are_made_on_the_first_tasks(options, tasks, left):
             held_out(data, plan, Selection(tasks=6))
 
 
+def test_a_choice_on_the_first_tasks_has_the_quotas_of_the_whole_stream():
+    data = blobs(per_class=12)
+    for options, quota in (({"task_classes": (2, 4, 4)}, [5, 5]), ({"task_classes": (2, 8), "recurring": 3}, [6, 6])):
+        plan = Experiment(ODEDM(40, rho=0.5, dac=None, distance="l2"), data="blobs", **options)
+        own, part = held_out(data, plan, Selection(tasks=2))
+        assert (
+            Driver(own.memory, part, tasks=2, task_classes=own.task_classes).go().result.census[-1]["long"][:2] == quota
+        )
+
+
 def test_images_of_a_rotated_stream_are_learned():
     data = shapes(per_class=30)
     result = train(

@@ -93,6 +93,6 @@ def _refuse_none(memory: ODEDM, least: float) -> None:
     enough = math.ceil(rho * 0.5 / least * 1e4 - 1e-6) / 1e4
     larger = f"a rho of at least {enough:g}, or " if enough <= 1 else ""
     raise UsageError(
-        f"rho={rho:g} of {memory.capacity} rows gives a class of the largest task {least:.2g} prototypes, which "
+        f"rho={rho:g} of {memory.capacity} rows gives some class {least:.2g} prototypes as its share, which "
         f"rounds to 0. One for each class needs {larger}a capacity of at least {rows} rows."
     )

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from odedm.core.configuration import LARGEST, Kind, Number, Whole, is_scalar, refused
 from odedm.core.errors import UsageError
 from odedm.core.held_out_rows import hold_out
+from odedm.memory.settings import ODEDM, MemorySettings
+from odedm.memory.site import StreamShape
+from odedm.stream.class_schedule import Labels
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -63,7 +66,7 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     """The first tasks of the experiment's stream, with a share of each class's training rows in place of test rows.
 
     The setting is applied first, so that held-out rows are as imbalanced as those of training; k stays that of the
-    whole stream.
+    whole stream, or rho becomes what the classes' quotas come to.
     """
     import torch
 
@@ -108,6 +111,20 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
         )
     sizes = None if plan.task_classes is None else plan.task_classes[: select.tasks // passes]
     part = Dataset(data.name, *columns, names, data.transform, select.tasks // passes)
-    own = replace(plan, tasks=select.tasks, task_classes=sizes, recurring=passes)
+    memory = _with_share_of(plan.memory, labels, select.tasks)
+    own = replace(plan, memory=memory, tasks=select.tasks, task_classes=sizes, recurring=passes)
     own = replace(own, setting="standard", factor=None, class_order="natural")
     return (own if select.tasks > 1 else replace(own, blur=0.0)), part
+
+
+def _with_share_of(memory: MemorySettings, labels: Labels, tasks: int) -> MemorySettings:
+    """The memory for the first tasks of a stream, where classes have quotas of their own: rho is what these come to."""
+    from odedm.memory.prototype_quotas import class_quotas
+
+    shape = StreamShape.of(labels)
+    if not isinstance(memory, ODEDM) or memory.k is not None or not memory.rho or not shape.task_classes:
+        return memory
+    quota = class_quotas(memory, shape)
+    rows = sum(quota[each] for each in {each for own in labels[: tasks - 1] for each in own})
+    share = rows * memory.rows_per_prototype / max(1, memory.capacity)
+    return replace(memory, rho=min(1.0, share) if rows else memory.rho)
