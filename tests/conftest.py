@@ -7,6 +7,8 @@ import os
 import pytest
 import torch
 
+from odedm.core import outside
+
 try:
     from hypothesis import settings
 except ImportError:  # a machine with a GPU may lack it; tests that need it are then not collected there
@@ -24,6 +26,17 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _names_of_its_own():
+    """What a test registers is forgotten after it."""
+    before = [(shelf.table, dict(shelf.table)) for shelf in outside.SHELVES.values()]
+    yield
+    outside.plugins.clear()
+    for table, names in before:
+        table.clear()
+        table.update(names)
 
 
 class FlatProbe:

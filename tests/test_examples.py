@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import interrupted, odedm
+
+from odedm import Result
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -35,3 +38,20 @@ def test_the_service_learns_without_borders_and_goes_on_in_another_process(capsy
     assert len(accuracy) == 10
     assert min(accuracy) > 70
     assert accuracy[-1] > 95
+
+
+def test_a_loss_and_a_policy_of_ones_own_go_through_lanes_a_study_its_report_and_resume(tmp_path, monkeypatch):
+    path = EXAMPLES / "own_method.py"
+    assert len(path.read_text().splitlines()) <= 80
+    monkeypatch.setattr(sys, "argv", [str(path), str(tmp_path)])
+    runpy.run_path(str(path), run_name="__main__")
+    assert "Focal replay · ODEDM" in (tmp_path / "study" / "table.md").read_text()
+    assert "Focal replay" in (tmp_path / "study" / "report.html").read_text()
+    words = ["--data", "blobs", "--method", "focal", "--memory", "native", "--policy", "hard", "--capacity", "40"]
+    with interrupted(monkeypatch, 8):
+        odedm("run", "--plugin", path, *words, "--out", tmp_path / "runs", "--checkpoint", "3 steps", code=130)
+    odedm("resume", tmp_path / "runs", "--plugin", path)
+    (went_on,) = (tmp_path / "runs").glob("*/seed-0/result.json")
+    (at_once,) = (tmp_path / "study").glob(f"runs/{went_on.parts[-3]}/seed-0/result.json")
+    assert Result.load(went_on).class_il == Result.load(at_once).class_il
+    del sys.modules["own_method"]

@@ -18,7 +18,7 @@ LAYERS = (
     {"results"},
     {"training"},
     {"execute", "learner"},
-    {"study", "recipes"},
+    {"study", "recipes", "testing"},
     {"report"},
     {"cli"},
 )

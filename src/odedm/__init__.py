@@ -14,16 +14,22 @@ from odedm import memory  # a light folder that can be called; later imports wou
 from odedm.core.version import __version__
 
 if TYPE_CHECKING:
+    from odedm import testing
     from odedm.consolidate.budget import prototypes_per_class
+    from odedm.consolidate.distance import Distance
     from odedm.consolidate.select import select
     from odedm.core.errors import UsageError
-    from odedm.core.rows import Field, Part, Rows, Task
+    from odedm.core.outside import register
+    from odedm.core.rows import Field, Part, Probe, Rows, Task
     from odedm.core.store import Store
     from odedm.data.opening import open_data
     from odedm.learner.online_learner import Learner
     from odedm.learner.prequential import Prequential, prequential
+    from odedm.memory.keyed import KeyedMemory as Memory
     from odedm.memory.live import DualMemory
     from odedm.memory.settings import ODEDM, Native, Reservoir
+    from odedm.methods.base import Method, Replay
+    from odedm.nets.base import Net
     from odedm.report.notebook import Results
     from odedm.results.result import Result
     from odedm.stream.dataset import Dataset, from_arrays
@@ -32,30 +38,38 @@ if TYPE_CHECKING:
     from odedm.stream.tasks import Stream, split
     from odedm.stream.torch_datasets import from_torch
     from odedm.training.experiment import Experiment
-    from odedm.training.loop import Outcome, Run, train
+    from odedm.training.loop import Outcome, Run
     from odedm.training.observation import Observation
+    from odedm.training.train import train
 
 _HOMES = {
     "prototypes_per_class": "consolidate.budget",
+    "Distance": "consolidate.distance",
     "select": "consolidate.select",
     "UsageError": "core.errors",
     "Observation": "training.observation",
+    "register": "core.outside",
     "Field": "core.rows",
     "Part": "core.rows",
+    "Probe": "core.rows",
     "Rows": "core.rows",
     "Store": "core.store",
     "Task": "core.rows",
+    "Memory": "memory.keyed:KeyedMemory",
     "DualMemory": "memory.live",
     "Learner": "learner.online_learner",
     "Prequential": "learner.prequential",
     "prequential": "learner.prequential",
     "ODEDM": "memory.settings",
+    "Method": "methods.base",
+    "Replay": "methods.base",
+    "Net": "nets.base",
     "Experiment": "training.experiment",
     "Native": "memory.settings",
     "Reservoir": "memory.settings",
     "Outcome": "training.loop",
     "Run": "training.loop",
-    "train": "training.loop",
+    "train": "training.train",
     "Result": "results.result",
     "Results": "report.notebook",
     "open_data": "data.opening",
@@ -72,15 +86,21 @@ _HOMES = {
 __all__ = [
     "ODEDM",
     "Dataset",
+    "Distance",
     "DualMemory",
     "Experiment",
     "Field",
     "Learner",
+    "Memory",
+    "Method",
     "Native",
+    "Net",
     "Observation",
     "Outcome",
     "Part",
     "Prequential",
+    "Probe",
+    "Replay",
     "Reservoir",
     "Result",
     "Results",
@@ -98,19 +118,24 @@ __all__ = [
     "open_data",
     "prequential",
     "prototypes_per_class",
+    "register",
     "select",
     "shapes",
     "split",
     "stream_of",
+    "testing",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
     # public names are imported on first use: `odedm --help` must not wait two seconds for torch
+    if name == "testing":
+        return import_module("odedm.testing")
     if name not in _HOMES:
         raise AttributeError(f"module 'odedm' has no attribute '{name}'")
-    return getattr(import_module(f"odedm.{_HOMES[name]}"), name)
+    module, _, other = _HOMES[name].partition(":")
+    return getattr(import_module(f"odedm.{module}"), other or name)
 
 
 def __dir__() -> list[str]:

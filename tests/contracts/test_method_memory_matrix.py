@@ -6,9 +6,10 @@ import pytest
 
 from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, blobs, shapes
 from odedm.core.registry import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
+from odedm.testing import contracts
+from odedm.testing.contracts import CAPACITY, check_promises, same_weights
 
 BLOBS = blobs(per_class=30)
-CAPACITY = 30
 
 ODEDMS = {
     "task": {},
@@ -20,24 +21,7 @@ ODEDMS = {
 
 
 def finish(memory, data=BLOBS, **options):
-    run = Run(Experiment(memory, data=data.name, device="cpu", **options), data)
-    return run, run.finish()
-
-
-def check_promises(run, outcome):
-    memory, result = outcome.memory, outcome.result
-    assert memory.size() <= memory.capacity
-    long = memory.rows(Part.LONG)
-    assert (long["prototype"] >= 0).all()
-    assert (memory.rows(Part.SHORT)["prototype"] == -1).all()
-    for class_row, task_row in zip(result.class_il, result.task_il, strict=True):
-        assert all(t >= c for c, t in zip(class_row, task_row, strict=True))
-    assert outcome.method.net.training
-    real = memory.rows()
-    real = {name: column[real["index"] >= 0] for name, column in real.items()}  # mean images are no rows of the data
-    assert run.data.image[real["index"]].equal(real["image"]), "stored rows are raw rows of the stream"
-    order = [run.stream.class_names.index(run.data.class_names[i]) for i in run.data.label[real["index"]].tolist()]
-    assert real["label"].tolist() == order
+    return contracts.finish(memory, data, **{"batch": 32, **options})
 
 
 @pytest.mark.parametrize("setting", ["standard", "imbalanced"])
@@ -136,11 +120,6 @@ def test_bounded_candidates_count_inside_the_capacity():
     assert run.memory.capacity == CAPACITY
     assert run.memory.candidates.capacity == 10
     assert outcome.memory.size() == CAPACITY - 10
-
-
-def same_weights(first, second):
-    a, b = first.method.net.state_dict(), second.method.net.state_dict()
-    return all(a[name].equal(b[name]) for name in a)
 
 
 def test_the_tables_name_every_kind_once():

@@ -15,9 +15,12 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, GenericAlias, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from odedm.core.generators import is_ours
 
 Node = Any
 """What JSON can hold: a scalar as itself, anything else as a list that starts with its kind."""
@@ -162,12 +165,16 @@ class _Capture:
         self._alive.append(thing)
         return path
 
-    def _compound(self, path: str, thing: Any) -> Node:
+    def _compound(self, path: str, thing: Any) -> Node:  # noqa: PLR0911 - one line for each kind
         if isinstance(thing, Tensor):
             return self._tensor(path, thing)
         if isinstance(thing, torch.Generator):
             self.tensors[path] = thing.get_state().clone()
             return ["generator", path, thing.device.type]
+        if isinstance(thing, np.random.Generator):
+            return ["numpy_generator", path, type(thing.bit_generator).__name__, _listed(thing.bit_generator.state)]
+        if isinstance(thing, np.ndarray | np.generic):
+            return self._array(path, thing)
         if type(thing) is list:
             return ["list", path, [self.node(f"{path}[{place}]", each) for place, each in enumerate(thing)]]
         if type(thing) in (dict, OrderedDict):
@@ -208,6 +215,13 @@ class _Capture:
         self.tensors[path] = tensor.detach().to("cpu", copy=True).contiguous()
         return ["tensor", path, info]
 
+    def _array(self, path: str, array: Any) -> Node:
+        try:
+            self.tensors[path] = torch.from_numpy(np.array(array))
+        except TypeError:
+            raise StateError(f"{path} is a numpy array of the type {array.dtype}, which is not stored.") from None
+        return ["array", path, "array" if isinstance(array, np.ndarray) else "number"]
+
     def mark_shared(self) -> None:
         """Say of parts of one memory that they are such: built apart they would drift apart."""
         for storage, parts in self._on_storage.items():
@@ -217,11 +231,18 @@ class _Capture:
 
 
 def _kind_with_attributes(thing: object) -> str | None:
-    """What an object is whose attributes are its state: torch's, one of this package, or a data class of anyone."""
+    """What an object is whose attributes are its state: torch's, one of this package, or a plain one of anyone."""
     if isinstance(thing, nn.Module | Optimizer):
         return "module" if isinstance(thing, nn.Module) else "optimiser"
     own = type(thing).__module__.partition(".")[0] == "odedm" or is_dataclass(thing)
-    return "object" if own and hasattr(thing, "__dict__") else None
+    return "object" if (own and hasattr(thing, "__dict__")) or is_ours(thing) else None
+
+
+def _listed(state: Any) -> Any:
+    """The state of one of numpy's bit generators as JSON holds it."""
+    if isinstance(state, dict):
+        return {name: _listed(each) for name, each in state.items()}
+    return ["array", str(state.dtype), state.tolist()] if isinstance(state, np.ndarray) else state
 
 
 def _below(path: str, key: Any) -> str:

@@ -10,6 +10,7 @@ from enum import Enum
 from itertools import chain, repeat
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -26,11 +27,14 @@ from odedm.checkpoint.capture_state import (
     parameters,
     storage_of,
 )
+from odedm.core.plugin_modules import registered_modules
 
 T = TypeVar("T")
 
-NAMED = ("tensor", "view", "generator", "list", "dict", "optimiser", "module", "object")
+NAMED = ("tensor", "view", "generator", "numpy_generator", "array", "list", "dict", "optimiser", "module", "object")
 """Kinds of nodes with a place of their own, which others may refer to."""
+BIT_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+"""What numpy draws by."""
 
 
 def restore_state(thing: Any, state: State, outside: Mapping[str, Tensor] | None = None) -> None:
@@ -163,6 +167,22 @@ class _Restore:
         generator.set_state(self._tensors[path])
         return generator
 
+    def _numpy_generator(self, node: Node, bound: np.random.Generator | None, _owner: Any) -> np.random.Generator:
+        _, path, kind, state = node
+        if kind not in BIT_GENERATORS:
+            raise StateError(f"{path} draws by {str(kind)[:40]!r}, which numpy does not know.")
+        fits = bound is not None and type(bound.bit_generator).__name__ == kind
+        generator = bound if bound is not None and fits else np.random.Generator(getattr(np.random, kind)())
+        generator.bit_generator.state = _unlisted(state)
+        return generator
+
+    def _array(self, node: Node, bound: Any, _owner: Any) -> Any:
+        value = self._tensors[node[1]].numpy()
+        if isinstance(bound, np.ndarray) and bound.shape == value.shape and bound.dtype == value.dtype:
+            bound[...] = value
+            return bound
+        return value.copy() if node[2] == "array" else value[()]
+
     def _list(self, node: Node, bound: list[Any] | None, owner: Any) -> list[Any]:
         result = self._made[node[1]] = [] if bound is None else bound
         result[:] = [self.build(each, value, owner) for each, value in self._pairs(node, [*result])]
@@ -230,6 +250,8 @@ def _fits(node: Node, fresh: Any) -> bool:
     kind = node[0]
     if kind in ("tensor", "view", "generator"):
         return isinstance(fresh, torch.Generator if kind == "generator" else Tensor)
+    if kind in ("numpy_generator", "array"):
+        return isinstance(fresh, np.random.Generator if kind == "numpy_generator" else np.ndarray)
     if kind in ("list", "dict"):
         return type(fresh) in ((list,) if kind == "list" else (dict, OrderedDict))
     return class_name(fresh) == str(node[2])
@@ -243,12 +265,19 @@ def _constant(name: str, fresh: Any) -> Any:
 
 
 def _class(name: str, kind: type) -> Any:
-    """A class of this package by its name; nothing is imported for it."""
+    """A class of this package, or of a registered module, by its name; nothing is imported for it."""
     module, _, own = name.rpartition(".")
     found = getattr(sys.modules.get(module), own, None)
-    if module.partition(".")[0] != "odedm" or not isinstance(found, type) or not issubclass(found, kind):
+    ours = module.partition(".")[0] == "odedm" or module in registered_modules()
+    if not ours or not isinstance(found, type) or not issubclass(found, kind):
         raise StateError(f"The state has an object of the class {name[:80]}, which is not one of this package.")
     return found
+
+
+def _unlisted(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: _unlisted(each) for name, each in state.items()}
+    return np.array(state[2], dtype=state[1]) if isinstance(state, list) else state
 
 
 def _named(kind: str, name: str) -> Any:

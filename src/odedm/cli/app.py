@@ -13,7 +13,7 @@ from rich.text import Text
 from odedm.cli import console
 from odedm.cli.console import out, tell
 from odedm.cli.data_command import app as data_app
-from odedm.cli.generated_options import opt
+from odedm.cli.generated_options import Plugins, opt
 from odedm.cli.help_page import CommandApp
 from odedm.cli.packed_command import app as results_app
 from odedm.cli.paper_command import paper
@@ -23,6 +23,8 @@ from odedm.cli.study_command import study
 from odedm.cli.tune_command import tune
 from odedm.core import registry
 from odedm.core.errors import choose
+from odedm.core.outside import discover
+from odedm.core.plugin_modules import load_plugins
 from odedm.core.version import __version__
 from odedm.execute.engine import ENGINES
 from odedm.study.paper_studies import READY
@@ -42,6 +44,8 @@ LISTS: dict[str, dict[str, Any]] = {
     "data": registry.DATASETS,
     "distances": registry.DISTANCES,
     "nets": registry.NETS,
+    "optimizers": registry.OPTIMIZERS,
+    "transforms": registry.TRANSFORMS,
     "settings": registry.SETTINGS,
     "domains": registry.DOMAINS,
     "replays": registry.REPLAYS,
@@ -58,8 +62,11 @@ LISTS: dict[str, dict[str, Any]] = {
 @console.guarded("Nothing was changed.")
 def list_(
     what: Annotated[str | None, typer.Argument(help=f"{' | '.join(LISTS)}.", show_default="all of them")] = None,
+    plugin: Plugins = None,
 ) -> None:
     """Show the names that the other commands take, with one line each."""
+    load_plugins(plugin or ())
+    discover()
     chosen = {what: choose("list", what, LISTS)} if what else LISTS
     for title, names in chosen.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))

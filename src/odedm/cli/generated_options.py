@@ -13,6 +13,7 @@ import typer
 
 from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, Whole, default_of, refused, settings_of
 from odedm.core.errors import UsageError, choose
+from odedm.core.plugin_modules import load_plugins
 from odedm.core.registry import MEMORIES
 from odedm.memory.settings import KINDS, MemorySettings
 from odedm.training.experiment import Experiment
@@ -41,6 +42,15 @@ def opt(help: str, panel: str | None = None, *names: str, default: str | None = 
 Events = Annotated[Path | None, opt("Add what happens as JSON lines, e.g. events.jsonl.", "Observe", metavar="FILE")]
 Logs = Annotated[Path | None, opt("Write TensorBoard logs.", "Observe", metavar="FOLDER")]
 AsJson = Annotated[bool, opt("Print JSON, and nothing else, on stdout.", None, "--json")]
+Plugins = Annotated[
+    list[str] | None,
+    opt(
+        "Import a module, whose registered names are then known. Again and again.",
+        "What",
+        "--plugin",
+        metavar="MODULE|FILE.py",
+    ),
+]
 Checkpoints = Annotated[
     str,
     opt(
@@ -103,8 +113,9 @@ def with_settings(*sources: Any) -> Callable[[Callable[..., None]], Callable[...
     """Give a command an option for every setting of some kinds; it gets those that were given as its first argument.
 
     A source is a kind, or a pair of one and the names of the settings that are wanted. Where two share a setting, it is
-    one option. Options are ordered by their panels, the command's own among them.
+    one option. Options are ordered by their panels, the command's own among them. Every such command takes --plugin.
     """
+    plugin = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
     generated: dict[str, inspect.Parameter] = {}
     for source in sources:
         kind, names = source if isinstance(source, tuple) else (source, settings_of(source))
@@ -116,10 +127,11 @@ def with_settings(*sources: Any) -> Callable[[Callable[..., None]], Callable[...
 
         @functools.wraps(command)
         def wrapper(**values: Any) -> None:
+            load_plugins(values.pop("plugin", None) or ())
             given = {name: values.pop(name) for name in generated}
             command({name: value for name, value in given.items() if value is not None}, **values)
 
-        every = [*generated.values(), *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own)]
+        every = [plugin, *generated.values(), *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own)]
         every.sort(key=_place)
         wrapper.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {each.name: each.annotation for each in every}

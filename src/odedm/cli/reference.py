@@ -11,6 +11,7 @@ import typer
 from odedm.cli.app import LISTS, app
 from odedm.cli.generated_options import shown_default, spelling
 from odedm.core.configuration import settings_of
+from odedm.core.outside import OutsideEntry
 from odedm.execute.engine import Placement
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
@@ -39,7 +40,8 @@ def reference() -> str:
         lines += [*_options(command), ""]
     lines += ["## Names", ""]
     for title, entries in LISTS.items():
-        rows = [(f"`{name}`", each if isinstance(each, str) else each.about) for name, each in entries.items()]
+        own = {name: each for name, each in entries.items() if not isinstance(each, OutsideEntry)}
+        rows = [(f"`{name}`", each if isinstance(each, str) else each.about) for name, each in own.items()]
         lines += [f"### {title}", "", *_table(("name", "what it is"), rows), ""]
     return "\n".join(lines).rstrip() + "\n"
 

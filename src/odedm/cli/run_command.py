@@ -55,14 +55,23 @@ def run(
     tensorboard: Logs = None,
 ) -> None:
     """Train a method with a memory on a stream, for one seed or many; again, it goes on where it stopped."""
-    before = None if again is None else Result.load(find_one(again) / FILE).experiment
+    stored = None if again is None else Result.load(find_one(again) / FILE)
+    before = None if stored is None else stored.experiment
     if lr is not None:
         given.setdefault("options", []).append(f"lr={lr}")
     if memory is not None:
         given["memory"] = memory
     if "data" in given or size is not None or before is None:
         given["data"] = import_if_path(given.get("data", Experiment().data), size)
-    plan = experiment_from(given, before)
+    try:
+        plan = experiment_from(given, before)
+    except UsageError as error:
+        if stored is None or not stored.only_there():
+            raise
+        what = ", ".join(stored.only_there())
+        raise UsageError(
+            f"{error} The run was made with {what}, of a script or an object: no file can name it."
+        ) from error
     options = RunOptions(Schedule.parse(checkpoint), fresh, overwrite, Observation(**_of(given, Observation)))
     plans = [plan.with_seed(plan.seed + each) for each in range(seeds)]
     placement = Placement(**_of(given, Placement))

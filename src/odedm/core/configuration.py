@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from odedm.core.errors import UsageError, choose, shown
+from odedm.core.errors import UsageError, shown
+from odedm.core.outside import known, name_of
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -129,7 +130,7 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class OneOf(Kind):
-    """A name out of a table, which may grow while the program runs; `also` holds names that stand for a choice.
+    """A name out of a table, or a class or object, which gets one there; `also` holds names that stand for a choice.
 
     >>> OneOf("colour", {"red": 1}, also=("auto",)).legal
     'one of auto, red'
@@ -151,10 +152,10 @@ class OneOf(Kind):
 
     def read(self, name: str, value: Any) -> str:
         """The name; an error with the nearest one where there is none such."""
-        if not isinstance(value, str):
+        found = value if isinstance(value, str) else name_of(self.table, value)
+        if found is None:
             raise refused(name, "a name", value)
-        choose(self.what, value, dict.fromkeys(self.names))
-        return value
+        return known(self.what, found, self.table, self.also)
 
 
 @dataclass(frozen=True)

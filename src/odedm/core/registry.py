@@ -91,6 +91,16 @@ NETS = {
     "vit": Entry("nets.vit:ViT", "Vision transformer (ViT-Tiny/16), for large images; reads weights from a file."),
 }
 
+TRANSFORMS: dict[str, Any] = {
+    "data": "The data set's own training views: crops and mirror images where it says so.",
+    "none": "Rows as they are, no training views.",
+}
+
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": "Stochastic gradient descent by the method's rate, momentum and weight decay.",
+    "adamw": "AdamW by the method's rate and weight decay.",
+}
+
 SETTINGS = {
     "standard": "All training rows.",
     "imbalanced": "Even-numbered classes lose the rows at even positions, so they keep half.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from odedm.core.configuration import Whole, checked, refused
 from odedm.core.errors import UsageError
 from odedm.core.files import own_folder
+from odedm.core.outside import discover
 from odedm.core.registry import DATASETS
 from odedm.data import cache
 from odedm.data.cache import TENSORS, Manifest
@@ -55,10 +56,23 @@ def open_data(
     """
     if not isinstance(name_or_path, str | Path):
         raise refused("A data set's name or path", "text or a Path", name_or_path)
-    if name_or_path in DATASETS:
-        data: Dataset = DATASETS[str(name_or_path)].load()()
+    name = str(name_or_path)
+    if name not in DATASETS and not cache.is_cached(name) and not os.path.exists(own_folder(name_or_path)):
+        discover()
+    if name in DATASETS:
+        data = _loaded(name)
         return data if tasks is None else replace(data, tasks=tasks)
     return _open(find_or_import(name_or_path, size, seed, watch=watch), tasks)
+
+
+def _loaded(name: str) -> Dataset:
+    """A data set that is built in, or that a function from outside gives; it has the name that it is known by."""
+    from odedm.stream.dataset import Dataset
+
+    found = DATASETS[name].load()()
+    if not isinstance(found, Dataset):
+        raise refused(f"What the data set '{name}' gives", "an odedm.Dataset (see odedm.from_arrays)", found)
+    return found if found.name == name else replace(found, name=name)
 
 
 def find_or_import(

@@ -120,6 +120,8 @@ class ThisProcess:
 
 def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> Engine:
     """The engine that was asked for, with as many lanes as pay and fit."""
+    if _only_here(jobs, placement):
+        return ThisProcess(data)
     if placement.elsewhere:
         from odedm.execute.ray_engine import Cluster
 
@@ -132,6 +134,21 @@ def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Da
     from odedm.execute.local_engine import Workers
 
     return Workers(lanes)
+
+
+def _only_here(jobs: Sequence[Job], placement: Placement) -> bool:
+    """Whether a job is made of code that no other process can find; refused where it is to run in one."""
+    for job in jobs:
+        for setting, (name, entry) in job.experiment.outside().items():
+            if entry.portable:
+                continue
+            if placement.elsewhere or (placement.lanes or 1) > 1:
+                raise UsageError(
+                    f"The {setting} '{name}' is known to this process alone, and workers cannot find it. Put its class "
+                    "into a module and odedm.register it by 'package.module:Name', or leave out lanes and engine."
+                )
+            return True
+    return False
 
 
 def lanes_here(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> int:

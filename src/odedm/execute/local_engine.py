@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -14,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from odedm.core.plugin_modules import handed_on
 from odedm.core.processes import close_pipes, start_program
 from odedm.execute.job import Done, Event, Failed, Job, Lost, event_from_text
 from odedm.execute.lane import GPU_BROKEN
@@ -63,6 +65,7 @@ class Workers:
         handle, crash = tempfile.mkstemp(dir=self._place.name)
         os.close(handle)
         worker = _Worker(start_program("odedm.execute.worker_process", crash), Path(crash))
+        worker.send(json.dumps(handed_on()))
         self._workers.append(worker)
         threading.Thread(target=self._read, args=(worker,), daemon=True).start()
         return worker

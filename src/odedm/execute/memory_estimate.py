@@ -135,7 +135,7 @@ def footprint(run: Prepared) -> Footprint:
     rows = 2  # one row alone has no batch statistics
     plan, data = run.experiment, run.data
     net = planned(plan.net, data.shape, data.classes, plan.net_options)
-    x = torch.empty(rows, *data.shape, device="meta")
+    x = torch.zeros(rows, *data.shape, device=next(net.parameters()).device)  # "meta", but for some nets from outside
     own = {each.untyped_storage()._cdata for each in (*net.parameters(), *net.buffers())}
     kept: dict[int, int] = {}
 

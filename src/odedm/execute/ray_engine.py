@@ -21,6 +21,7 @@ from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.files import staged_folder, write_bytes
+from odedm.core.plugin_modules import handed_on, receive
 from odedm.execute.attempt import attempt
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, sentence
 
@@ -104,7 +105,7 @@ class Cluster:
 
     def start(self, job: Job) -> None:
         """Hand the job to Ray, as plain data."""
-        self._running[self._task.remote(job.to_text(), self._actor, os.getcwd())] = job
+        self._running[self._task.remote(job.to_text(), self._actor, os.getcwd(), handed_on())] = job
 
     def events(self, timeout: float) -> Iterator[Event]:
         """Pass on progress, and write what comes back into the job's folder."""
@@ -154,12 +155,18 @@ class ProgressActor:
         return told
 
 
-def do_remotely(text: str, actor: Any, place: str = "") -> dict[str, Any]:
+def do_remotely(text: str, actor: Any, place: str = "", plugins: dict[str, Any] | None = None) -> dict[str, Any]:
     """What a worker does: the job in a folder of its own, then its files or its score, or why it failed.
 
-    `place` is where the driver is, for data by a relative path; on another machine it may not be there.
+    `place` is where the driver is, for data by a relative path; on another machine it may not be there. `plugins` is
+    what code from outside the driver knows.
     """
-    job = Job.from_text(text)
+    try:
+        if plugins is not None:
+            receive(plugins)
+        job = Job.from_text(text)
+    except UsageError as error:
+        return {"error": f"In a worker: {error}"}
     if place:
         with suppress(OSError):
             os.chdir(place)

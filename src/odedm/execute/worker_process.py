@@ -14,7 +14,9 @@ import sys
 import threading
 from pathlib import Path
 
-from odedm.execute.job import Event, Job, event_to_text
+from odedm.core.errors import UsageError
+from odedm.core.plugin_modules import receive
+from odedm.execute.job import Event, Failed, Job, event_to_text
 from odedm.execute.lane import Lane
 
 STOP = "stop"
@@ -54,14 +56,27 @@ def main() -> None:
         threading.Thread(target=end, daemon=True).start()
 
     signal.signal(signal.SIGTERM, ended)
+    trouble = ""
     for line in sys.stdin:
         if not line.endswith("\n"):  # cut short: the parent was killed as it wrote
             os._exit(1)
-        if json.loads(line) == STOP:
+        plain = json.loads(line)
+        if plain == STOP:
             lane.stop()
             lane.join()
             break
-        lane.start(Job.from_text(line))
+        try:
+            if "plugins" in plain:  # the first line: what code from outside the parent knows, and where it is
+                receive(plain)
+                continue
+            if trouble:
+                raise UsageError(trouble)
+            lane.start(Job.from_text(line))
+        except UsageError as error:
+            if "key" in plain:
+                emit(Failed(plain["key"], f"In a worker process: {error}"))
+            else:
+                trouble = str(error)
     else:  # a parent that was killed: a lane would hold its run's lock for ever, so it ends as if killed itself
         os._exit(1)
     with contextlib.suppress(OSError):

@@ -301,5 +301,7 @@ def consolidator(memory: ODEDM) -> Consolidator | None:
 def _distance(name: str, memory: ODEDM, *settings: str) -> Any:
     """A distance by name, with those of the memory's settings that are given and that it has."""
     kind = DISTANCES[name].load()
+    if not isinstance(kind, type):  # an object from outside, which has its numbers
+        return kind
     given = {each: getattr(memory, each) for each in settings if getattr(memory, each) is not None}
-    return kind(**{each: value for each, value in given.items() if each in kind.__dataclass_fields__})
+    return kind(**{each: value for each, value in given.items() if each in getattr(kind, "__dataclass_fields__", ())})

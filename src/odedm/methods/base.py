@@ -96,6 +96,8 @@ class Method(ABC):
     lr: float = 0.03
     momentum: float = 0.0
     weight_decay: float = 0.0
+    make_optimiser: Callable[..., torch.optim.Optimizer] | None = field(default=None, repr=False)
+    """Another optimiser than plain SGD: called with the parameters, and lr, momentum and weight_decay by name."""
     optimiser: torch.optim.Optimizer = field(init=False, repr=False)
     last_loss: Tensor = field(init=False, repr=False)
     auxiliary_loss: Tensor | None = field(init=False, repr=False, default=None)
@@ -182,13 +184,16 @@ class Method(ABC):
         self.optimiser.step()
 
     def fresh_optimiser(self) -> torch.optim.Optimizer:
-        """Plain SGD by this method's rates."""
+        """Plain SGD by this method's rates, unless the run has another optimiser."""
+        if self.make_optimiser is not None:
+            rates = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
+            return self.make_optimiser(self.net.parameters(), **rates)
         return torch.optim.SGD(
             self.net.parameters(), lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
         )
 
 
-RESERVED = ("net", "draw", "rng", "optimiser", "last_loss", "auxiliary_loss")
+RESERVED = ("net", "draw", "rng", "make_optimiser", "optimiser", "last_loss", "auxiliary_loss")
 """Keywords of a method that the run sets, not the user."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,8 @@ class Net(nn.Module, ABC):
     head: nn.Module
     """A linear layer, unless a method has put its own in its place."""
     compute: torch.dtype | None = None
+    capturable: ClassVar[bool] = True
+    """Whether a step with it can be recorded on a GPU: it reads no value back and draws nothing."""
 
     @abstractmethod
     def trunk(self, x: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from odedm.core.configuration import refused
-from odedm.core.errors import choose, unknown
+from odedm.core.configuration import is_scalar, refused
+from odedm.core.errors import unknown
+from odedm.core.outside import known
 from odedm.core.registry import NETS
 from odedm.core.rng import derive
 from odedm.nets.base import Net
@@ -33,8 +34,7 @@ def pick(name: str, shape: tuple[int, ...]) -> str:
     ['mlp', 'cnn', 'resnet18', 'resnet18', 'vit']
     """
     if name != "auto":
-        choose("net", name, {**NETS, "auto": None})
-        return name
+        return known("net", name, NETS, ("auto",))
     if len(shape) == 1:
         return "mlp"
     side = min(shape[1:])
@@ -47,8 +47,8 @@ def options(name: str) -> dict[str, Any]:
     >>> options("resnet18")
     {'width': 64}
     """
-    keywords = inspect.signature(choose("net", name, NETS).load()).parameters.values()
-    return {each.name: each.default for each in keywords if each.default is not inspect.Parameter.empty}
+    keywords = inspect.signature(NETS[known("net", name, NETS)].load()).parameters.values()
+    return {each.name: each.default for each in keywords if is_scalar(each.default)}
 
 
 def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,13 +70,13 @@ def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[st
 
 def planned(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Net:
     """The net on the device "meta", where nothing is computed or allocated; made once for each configuration."""
-    return _planned(name, shape, classes, tuple(options.items()))
+    return _planned(NETS[name].load(), shape, classes, tuple(options.items()))
 
 
 @lru_cache(maxsize=64)
-def _planned(name: str, shape: tuple[int, ...], classes: int, options: tuple[tuple[str, Any], ...]) -> Net:
+def _planned(kind: Any, shape: tuple[int, ...], classes: int, options: tuple[tuple[str, Any], ...]) -> Net:
     with torch.device("meta"):
-        net: Net = NETS[name].load()(shape, classes, **dict(options))
+        net: Net = kind(shape, classes, **dict(options))
     return net
 
 
@@ -100,11 +100,15 @@ MOST = 1 << 24
 
 
 def _cast(what: str, value: Any, kind: type) -> Any:
+    if kind is type(None):  # an option from outside that does not say what it takes
+        return value
     try:
+        if kind is bool:
+            return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
         # an index, not int(): 6.5 blocks are no 6 blocks
         cast = operator.index(value) if kind is int and not isinstance(value, str) else kind(value)
         if kind is int and abs(cast) > MOST:
             raise ValueError
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise refused(what, f"of type {kind.__name__}", value) from None
     return cast

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError
+from odedm.core.outside import is_built_in
 from odedm.core.plain_data import flatten
 from odedm.core.registry import METHODS
-from odedm.report.labels import Settings, belongs_to_memory, group_names
+from odedm.report.labels import Settings, belongs_to_memory, group_names, title_key
 from odedm.report.wording import canonical
 from odedm.results.folder import FinishedRun
 from odedm.results.result import numbers
@@ -135,7 +136,9 @@ def _together(items: Sequence[T], key: Callable[[T], Settings]) -> list[list[T]]
 
 def _settings(run: FinishedRun) -> Settings:
     plan = {key: value for key, value in run.result.experiment.items() if key not in SEED_ONLY}
-    return flatten(plan) | {"tasks": len(run.result.acc), "class names": sorted(run.classes)}
+    own = flatten(plan) | {"tasks": len(run.result.acc), "class names": sorted(run.classes)}
+    titles = {key: title for key, title in run.result.titles().items() if not is_built_in(str(own.get(key)))}
+    return own | {title_key(key): title for key, title in titles.items() if own.get(key) != title}
 
 
 def _place(settings: Settings) -> tuple[object, ...]:

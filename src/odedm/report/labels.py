@@ -50,13 +50,18 @@ def belongs_to_memory(key: str) -> bool:
     return key.startswith("memory.") and key != "memory.capacity"
 
 
+def title_key(key: str) -> str:
+    """Under which key settings hold how people write the value of another one, which is code from outside."""
+    return f"{key} (title)"
+
+
 def method_name(settings: Settings) -> str:
     """The method as people write it.
 
-    >>> method_name({"method": "derpp"})
-    'DER++'
+    >>> method_name({"method": "derpp"}), method_name({"method": "mine", "method (title)": "Mine"})
+    ('DER++', 'Mine')
     """
-    return printable(title(METHODS, settings["method"]), 24)
+    return printable(settings.get(title_key("method")) or title(METHODS, settings["method"]), 24)
 
 
 def memory_name(settings: Settings) -> str:
@@ -66,7 +71,7 @@ def memory_name(settings: Settings) -> str:
     ('ODEDM', 'herded')
     """
     name = settings["memory.name"]
-    policy = settings.get("memory.policy") if name == "native" else None
+    policy = settings.get(title_key("memory.policy")) or settings.get("memory.policy") if name == "native" else None
     return printable(policy or title(MEMORIES, name), 24)
 
 
@@ -98,7 +103,8 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
     >>> telling([small, small | {"memory.name": "odedm", "options.alpha": 1.5}])
     [['options.alpha'], ['options.alpha']]
     """
-    rest = sorted({key for own in groups for key in own} - {*ORDER, *ALWAYS_NAMED})
+    titles = {title_key(key) for own in groups for key in own}
+    rest = sorted({key for own in groups for key in own} - {*ORDER, *ALWAYS_NAMED} - titles)
 
     @cache
     def varies(key: str, scope: tuple[str, ...]) -> bool:
@@ -129,7 +135,7 @@ def _scope(key: str, own: Settings) -> tuple[str, ...]:
 
 def _names(own: Settings, keys: Sequence[str]) -> tuple[str, str, str]:
     """Family, member and label of a group whose name needs these settings."""
-    phrases = {key: setting_phrase(key, own[key]) for key in keys}
+    phrases = {key: setting_phrase(key, own.get(title_key(key)) or own[key]) for key in keys}
     family = [method_name(own), *(phrase for key, phrase in phrases.items() if not belongs_to_memory(key))]
     member = [memory_name(own), *(phrase for key, phrase in phrases.items() if belongs_to_memory(key))]
     return " · ".join(family), " · ".join(member), " · ".join([family[0], member[0], *phrases.values()])

@@ -20,6 +20,8 @@ LATER: dict[str, Any] = {
     "recurring": 1,
     "domain": None,
     "shuffle": True,
+    "transform": "data",
+    "optimizer": "sgd",
 }
 """Settings of an experiment that were added since the second format, with the value that every run had before."""
 

@@ -136,6 +136,20 @@ class Result:
         each = len(self.classes) // len(self.acc)
         return [list(range(task * each, (task + 1) * each)) for task in range(len(self.acc))]
 
+    def titles(self) -> dict[str, str]:
+        """How people write the code from outside that the run was made with, by setting; nothing need be installed."""
+        return {setting: title for setting, title, _ in self._outside()}
+
+    def only_there(self) -> list[str]:
+        """Titles of what only the process knew that made the run: it cannot be run again from its file."""
+        return [title for _, title, again in self._outside() if not again]
+
+    def _outside(self) -> list[tuple[str, str, bool]]:
+        found = self.provenance.get("outside")
+        every = found.items() if isinstance(found, dict) else ()
+        sound = [(key, each) for key, each in every if isinstance(each, dict) and isinstance(each.get("title"), str)]
+        return [(str(key), each["title"], each.get("again") is True) for key, each in sound]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; without what was not measured."""
         plain = asdict(self)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, shown, unknown
+from odedm.core.outside import discover, known
 from odedm.core.registry import MEMORIES, METHODS
 from odedm.memory.paper_reading import paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, MemorySettings, Native
@@ -88,7 +89,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         for method in self.options:
-            choose("method", method, METHODS)
+            known("method", method, METHODS)
         for name, values in self._lists().items():
             check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 
@@ -112,8 +113,8 @@ class Grid:
 
     def _own(self, kind: Any) -> dict[str, Values]:
         """The axes that are settings of a kind."""
-        known = {name: own for name, own in settings_of(kind).items() if name in self.axes}
-        return {name: tuple(map(_given(own), self.axes[name])) for name, own in known.items()}
+        varied = {name: own for name, own in settings_of(kind).items() if name in self.axes}
+        return {name: tuple(map(_given(own), self.axes[name])) for name, own in varied.items()}
 
     def _memories(self) -> Iterator[MemorySettings]:
         for name in self.axes.get("memory", ("odedm",)):
@@ -165,6 +166,9 @@ def _method(word: str) -> str:
     """The registry's name of a method, however it is spelled."""
     found = next((name for name in METHODS if plain(name) == plain(word.strip())), None)
     if found is None:
+        discover()
+        if word.strip() in METHODS:
+            return word.strip()
         raise UsageError(f"{unknown('method in --only', word, METHODS)} It also takes NAME=VALUE, e.g. capacity=200.")
     return found
 

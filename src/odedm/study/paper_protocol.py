@@ -27,6 +27,8 @@ STREAM = {
     "blur": 0.0,
     "noise": 0.0,
     "class_order": "natural",
+    "transform": "data",
+    "optimizer": "sgd",
     "batch": 32,
     "draw": 32,
     "columns": "seen",

@@ -87,7 +87,7 @@ class Study:
         for grid in self.grids:
             text += _table("\n[[grid]]\n", grid.axes)
             for method, own in grid.options.items():
-                text += _table(f"[grid.options.{method}]\n", own)
+                text += _table(f"[grid.options.{_key(method)}]\n", own)
             if grid.net_options:
                 text += _table("[grid.net_options]\n", grid.net_options)
         return text
@@ -177,9 +177,13 @@ def _seeds(value: Any) -> tuple[int, ...]:
 
 
 def _table(head: str, values: Mapping[str, Any]) -> str:
-    """A table in TOML behind its heading; a name that is no plain word is quoted."""
-    plain = re.compile(r"[A-Za-z0-9_-]+").fullmatch
-    return head + "".join(f"{name if plain(name) else _toml(name)} = {_toml(values[name])}\n" for name in values)
+    """A table in TOML behind its heading."""
+    return head + "".join(f"{_key(name)} = {_toml(values[name])}\n" for name in values)
+
+
+def _key(name: str) -> str:
+    """A name in TOML: quoted where it is no plain word, as a class's own name with its dots."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
 
 
 def _toml(value: Any) -> str:

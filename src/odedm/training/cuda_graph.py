@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from odedm.core.generators import is_ours
 from odedm.core.rows import Rows, count
 
 Step = Callable[[Rows, int], Rows]
@@ -172,7 +173,14 @@ def fingerprint(method: object) -> Hashable:
     >>> fingerprint(one) == fingerprint(two)
     False
     """
-    return tuple((name, _frozen(value)) for name, value in sorted(vars(method).items()))
+    return _held(method, ())
+
+
+def _held(thing: object, above: tuple[object, ...]) -> Hashable:
+    """What the attributes of an object would freeze; one that is inside itself counts as the object that it is."""
+    if any(thing is each for each in above):
+        return _Same(thing)
+    return tuple((name, _frozen(value, (*above, thing))) for name, value in sorted(vars(thing).items()))
 
 
 class _Same:
@@ -188,35 +196,23 @@ class _Same:
         return id(self.value)
 
 
-def _frozen(value: Any) -> Hashable:
+def _frozen(value: Any, above: tuple[object, ...]) -> Hashable:
     if isinstance(value, Tensor):
         return (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.requires_grad)
     if isinstance(value, nn.Module):
         modes = tuple(module.training for module in value.modules())
-        return (modes, *map(_frozen, [*value.parameters(), *value.buffers()]))
+        return (modes, *(_frozen(each, above) for each in [*value.parameters(), *value.buffers()]))
     if isinstance(value, torch.optim.Optimizer):
         groups = [{key: each for key, each in group.items() if key != "params"} for group in value.param_groups]
-        return (_frozen(groups), _frozen(list(value.state.values())))
+        return (_frozen(groups, above), _frozen(list(value.state.values()), above))
     if isinstance(value, dict):
         value = list(value.items())
     if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
+        return tuple(_frozen(each, above) for each in value)
     if value is None or isinstance(value, int | float | str):
         return value
     # what belongs to a method and is none of the above, such as a net as a function, counts by what it holds
-    return fingerprint(value) if type(value).__module__.startswith("odedm.methods.") else _Same(value)
-
-
-def generators_of(owner: Any, seen: set[int] | None = None) -> Iterator[torch.Generator]:
-    """The generators that an object of ours holds, at any depth, each once."""
-    seen = set() if seen is None else seen
-    if id(owner) in seen:
-        return
-    seen.add(id(owner))
-    if isinstance(owner, torch.Generator):
-        yield owner
-    inside = owner if isinstance(owner, list | tuple) else owner.values() if isinstance(owner, dict) else ()
-    if type(owner).__module__.startswith("odedm.") and not isinstance(owner, nn.Module):
-        inside = vars(owner).values() if hasattr(owner, "__dict__") else ()
-    for each in inside:
-        yield from generators_of(each, seen)
+    methods_own = type(value).__module__.startswith("odedm.methods.") or (
+        not type(value).__module__.startswith("odedm.") and is_ours(value)
+    )
+    return _held(value, above) if methods_own else _Same(value)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from odedm.consolidate.nearest import Chosen
+from odedm.core.generators import every_generator, put_back, state_of
 from odedm.core.rows import Rows, Task
 from odedm.methods.base import Method
 from odedm.results.folder import CHOICE, FEATURES
-from odedm.training.cuda_graph import generators_of
 from odedm.training.probe import LearnerProbe
 
 PER_CLASS, FEW, IN_ALL = 1000, 100, 10_000
@@ -85,7 +85,7 @@ def undisturbed(method: Method) -> Iterator[None]:
     """
     before = dict(vars(method))
     modes = [(module, module.training) for module in method.net.modules()]
-    drawn = {each: each.get_state() for each in generators_of([*vars(method).values()])}
+    drawn = {each: state_of(each) for each in every_generator([*vars(method).values()])}
     try:
         yield
     finally:
@@ -93,8 +93,8 @@ def undisturbed(method: Method) -> Iterator[None]:
         vars(method).update(before)
         for module, mode in modes:
             module.training = mode
-        for each in generators_of([*vars(method).values()]):
-            if each not in drawn:  # born in the block, inside something that outlives it
+        for each in every_generator([*vars(method).values()]):
+            if each in drawn:
+                put_back(each, drawn[each])
+            elif isinstance(each, torch.Generator):  # born in the block, inside something that outlives it
                 each.manual_seed(each.initial_seed())
-            elif not each.get_state().equal(drawn[each]):
-                each.set_state(drawn[each])

@@ -20,9 +20,22 @@ from odedm.core.configuration import (
     settings_of,
     to_plain,
 )
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError
+from odedm.core.outside import OutsideEntry
 from odedm.core.plain_data import text_fingerprint
-from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, DOMAINS, METHODS, NETS, PRECISIONS, SETTINGS
+from odedm.core.registry import (
+    CLASS_ORDERS,
+    COLUMNS,
+    DEVICES,
+    DOMAINS,
+    METHODS,
+    NETS,
+    OPTIMIZERS,
+    PRECISIONS,
+    SETTINGS,
+    TRANSFORMS,
+)
+from odedm.memory.given_memory import memory_of
 from odedm.memory.settings import KINDS, ODEDM, MemorySettings, memory_from_plain, memory_to_plain
 from odedm.stream.class_schedule import Sizes
 
@@ -39,12 +52,16 @@ class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows.
 
     Args:
-        memory: a `Reservoir`, `Native` or `ODEDM`.
-        method: a name in `odedm list methods`; `options` are its hyper-parameters by name.
+        memory: a `Reservoir`, `Native` or `ODEDM`, its name, or a policy of one's own, a subclass of `Memory`.
+        method: a name in `odedm list methods`, or a subclass of `Method`; `options` are its hyper-parameters by name.
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
         task_classes, recurring, domain: tasks of unequal size, classes that return, all classes in every task.
         setting, factor, limit, blur, noise, class_order, shuffle: which rows arrive, with which labels, in which order.
-        net: a name in `odedm list nets`, or "auto"; `net_options` are its options by name.
+        transform: training views: "data", those of the data set, "none", or a function of images [n, ...], and of a
+            generator if it takes two arguments, that gives images of the same shape.
+        net: a name in `odedm list nets`, "auto", an `nn.Module`, of which a copy is trained, or a class or function
+            that makes one; `net_options` are its options by name.
+        optimizer: "sgd", "adamw", a class of torch.optim, or a function of parameters and keywords.
         batch: stream rows per step. `draw`: replayed rows per draw, as many as `batch` unless given.
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
         seed: from which everything random follows.
@@ -100,10 +117,14 @@ class Experiment:
     shuffle: bool = described(
         Flag(), True, "A task's rows in random order, or in that of the data set.", introduced=True, **STREAM
     )
+    transform: str = described(
+        OneOf("transform", TRANSFORMS), "data", "Training views of rows.", introduced="data", **STREAM
+    )
     net: str = described(OneOf("net", NETS, also=("auto",)), "auto", "The network.")
     net_options: Mapping[str, Any] = described(NamedValues(), dict, "An option of the net, e.g. width=32.", **BY_NAME)
     batch: int = described(Whole(1), 32, "Stream rows per step.")
     draw: int | None = described(Whole(1), None, "Replayed rows per draw.", default_words="as many as batch")
+    optimizer: str = described(OneOf("optimizer", OPTIMIZERS), "sgd", "What makes the steps.", introduced="sgd")
     columns: str = described(OneOf("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes.")
     seed: int = described(Whole(0), 0, "First seed.", panel="Run", axis=False)
     device: str = described(OneOf("device", DEVICES), "auto", "Where to compute.", **PACE)
@@ -117,17 +138,28 @@ class Experiment:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if not isinstance(self.memory, MemorySettings):
-            raise UsageError(
-                f"memory must be a Reservoir, Native or ODEDM, e.g. ODEDM(capacity=200, rho=0.25); "
-                f"{shown(self.memory)} was given."
-            )
+        object.__setattr__(self, "memory", memory_of(self.memory))
         if self.factor is not None and self.setting != "long-tail":
             raise UsageError(f"factor belongs to the setting 'long-tail'; the setting is '{self.setting}'.")
 
     def with_seed(self, seed: int) -> Experiment:
         """The same run from another seed."""
         return replace(self, seed=seed)
+
+    def outside(self) -> dict[str, tuple[str, OutsideEntry]]:
+        """Which settings name code from outside the package: the name, and what it stands for.
+
+        >>> Experiment().outside()
+        {}
+        """
+        found = {}
+        for plan, prefix in ((self, ""), (self.memory, "memory.")):
+            for setting, own in settings_of(type(plan)).items():
+                table, name = getattr(own.kind, "table", {}), getattr(plan, setting)
+                entry = table.get(name) if isinstance(name, str) else None
+                if isinstance(entry, OutsideEntry):
+                    found[f"{prefix}{setting}"] = (name, entry)
+        return found
 
     def describe(self) -> dict[str, Any]:
         """Plain data, ready for JSON; `from_dict` gives the experiment back."""

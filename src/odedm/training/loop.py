@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,13 @@ import torch
 
 from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.stop import Stopped
-from odedm.core.configuration import default_of
-from odedm.core.device import enough_memory
-from odedm.core.errors import UsageError, unknown
 from odedm.core.files import as_path
+from odedm.core.generators import generators_of
+from odedm.core.plugin_modules import origins
 from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
 from odedm.core.timer import Timer
-from odedm.data.opening import open_data
 from odedm.memory.base import Memory
 from odedm.memory.dual import TaskDualMemory
 from odedm.memory.site import Site, StreamShape
@@ -35,11 +32,12 @@ from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
-from odedm.training.cuda_graph import CudaRecorder, Stepper, generators_of
+from odedm.training.cuda_graph import CudaRecorder, Stepper
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.evaluation import evaluate
 from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
+from odedm.training.ingredients import Callbacks, can_be_recorded, optimiser_of, views_of
 from odedm.training.numerics import arranged, own_numerics, own_stream, settle
 from odedm.training.observation import Observation
 from odedm.training.preparation import Prepared, prepare, stream_settings
@@ -49,14 +47,6 @@ from odedm.training.replay import MemoryReplay
 
 Watch = Callable[[int, int, int], None]
 """Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
-KEYWORDS = [
-    inspect.Parameter(
-        own.name, inspect.Parameter.KEYWORD_ONLY, default=default_of(Experiment, own.name), annotation=own.type
-    )
-    for own in fields(Experiment)
-    if own.name != "data"
-]
-"""An experiment's settings as keywords of `train`."""
 
 
 @dataclass(frozen=True)
@@ -85,51 +75,17 @@ class Outcome:
         return [names[number] for number in self.predict(x)]
 
 
-def train(
-    data: str | Dataset = "fashion-mini", *, evidence: bool = False, anytime: int = 0, **settings: Any
-) -> Outcome:
-    """Train one method with one memory on one stream, from plain arguments.
-
-    Args:
-        data: a name, a path, or a `Dataset` (see `odedm.from_arrays`).
-        evidence, anytime: what is looked at on the way (see `Observation`); they change no number of the run.
-        settings: every setting of an `Experiment` by its name, with the same defaults: memory, method, options, …
-
-    Returns:
-        The outcome: its result, the trained method, the memory as it ended.
-
-    >>> from odedm import Reservoir
-    >>> outcome = train("blobs", memory=Reservoir(capacity=20), method="er")
-    >>> len(outcome.result.acc)
-    5
-    """
-    if not isinstance(data, str | Dataset):
-        raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
-    known = [each.name for each in KEYWORDS]
-    for name in settings:
-        if name not in known:
-            raise unknown("keyword of train", name, [*known, "evidence", "anytime"])
-    given = open_data(data) if isinstance(data, str) else data
-    with enough_memory():
-        return Run(Experiment(data=given.name, **settings), given, Observation(evidence, anytime)).finish()
-
-
-def _keywords() -> inspect.Signature:
-    """`train` as it is called: an experiment's settings are its keywords."""
-    own = inspect.signature(train, eval_str=False)
-    plain = [each for name, each in own.parameters.items() if name != "settings"]
-    return own.replace(parameters=[*plain, *KEYWORDS])
-
-
-train.__signature__ = _keywords()  # type: ignore[attr-defined]
-
-
 class Run:
     """Everything one experiment needs, built and checked; `finish` trains it to its end."""
 
     def __init__(
-        self, plan: Experiment | Prepared, data: Dataset | None = None, observation: Observation | None = None
+        self,
+        plan: Experiment | Prepared,
+        data: Dataset | None = None,
+        observation: Observation | None = None,
+        callbacks: Sequence[Any] = (),
     ) -> None:
+        self.callbacks = Callbacks(callbacks)
         prepared = plan if isinstance(plan, Prepared) else prepare(plan, data)
         self.data, self.experiment = prepared.data, prepared.experiment
         self.device = torch.device(self.experiment.device)
@@ -143,11 +99,13 @@ class Run:
         self.rng = partial(generator, plan.seed, device=self.device)
         settings = stream_settings(plan) | {"factor": plan.factor or 1.0, "seed": plan.seed}
         self.stream = split(self.data, **settings, device=self.device)
+        self.stream = replace(self.stream, transform=views_of(plan.transform, self.stream.transform))
         draw = plan.draw or plan.batch
         kind = METHODS[plan.method].load()
         network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
         network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
-        self.method: Method = kind(net=network, draw=draw, rng=self.rng, **plan.options)
+        how = {} if plan.optimizer == "sgd" else {"make_optimiser": optimiser_of(plan.optimizer)}
+        self.method: Method = kind(net=network, draw=draw, rng=self.rng, **how, **plan.options)
         self.probe = LearnerProbe(self.method, self.stream.transform)
         self.memory = plan.memory.build(self._site())
         if self.observation.evidence and isinstance(self.memory, TaskDualMemory):
@@ -163,7 +121,7 @@ class Run:
         self.keys, self.views = self.rng("memory"), self.rng("stream views")
         # these two on the CPU: one seed, one choice anywhere
         self.shuffle, self.borders = generator(plan.seed, "mixing"), generator(plan.seed, "memory borders")
-        captures = plan.capture and kind.capturable and self.device.type == "cuda"
+        captures = can_be_recorded(plan, kind, network)
         self.guard = DivergenceGuard(self.method, self.device, precision=plan.precision, tasks=len(self.stream.tasks))
         self.stepper = Stepper(
             self._step,
@@ -212,7 +170,9 @@ class Run:
         finally:  # what holds on to the run would keep it, and its part of a GPU, until Python collects garbage
             self.stepper.close()
             self.guard.last = lambda: None
-        return Outcome(self._result(), self.method, self.memory, self.probe, self.data, evidence)
+        outcome = Outcome(self._result(), self.method, self.memory, self.probe, self.data, evidence)
+        self.callbacks.after_run(outcome)
+        return outcome
 
     def _finish(self, watch: Watch, checkpointer: Checkpointer | None) -> None:
         if checkpointer is not None:
@@ -220,6 +180,7 @@ class Run:
         for task in self.stream.tasks[self.progress.task :]:
             self._learn(task, watch, checkpointer)
             self._conclude(task)
+            self.callbacks.after_task(self)
             if checkpointer is not None and checkpointer.after_task() and task.index + 1 < len(self.stream.tasks):
                 raise Stopped
 
@@ -249,6 +210,7 @@ class Run:
                 progress.count(new, captured=self.stepper.captured)
                 self.guard.after_step(progress.step, task.index)
                 self._look(task, new)
+                self.callbacks.after_step(self)
                 watch(task.index, progress.rows, total)
                 if checkpointer is not None and checkpointer.after_step():
                     raise Stopped
@@ -326,7 +288,8 @@ class Run:
             census=progress.census,
             provenance=provenance(self.device, self.data.checksum)
             | {"precision": self.experiment.precision, "steps": steps}
-            | ({"notes": progress.notes} if progress.notes else {}),
+            | ({"notes": progress.notes} if progress.notes else {})
+            | ({"outside": outside} if (outside := origins(self.experiment.outside())) else {}),
             anytime=progress.anytime if self.observation.anytime else None,
             task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],
         )

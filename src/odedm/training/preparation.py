@@ -20,6 +20,7 @@ from odedm.stream.class_schedule import Labels
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import STREAM_SETTINGS, check_stream
 from odedm.training.experiment import Experiment
+from odedm.training.ingredients import check_optimiser
 
 LONG_TAIL_FACTOR = 10.0
 """The imbalance of the setting 'long-tail' where none is given."""
@@ -48,6 +49,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
         raise UsageError(f"threads must be {cores} or fewer, the cores of this machine; {plan.threads} was given.")
     method = METHODS[plan.method].load()
     _check_ranges(method, labels)
+    check_optimiser(plan.optimizer, method)
     net = pick(plan.net, data.shape)
     device = torch.device("cuda" if plan.device == "cuda" else "cpu") if elsewhere else resolve_device(plan.device)
     resolved = replace(

@@ -1,0 +1,30 @@
+"""What a user may give as a memory: a configuration, its class or name, or a policy of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odedm.core.errors import UsageError, shown
+from odedm.core.outside import known
+from odedm.core.registry import POLICIES
+from odedm.memory.settings import KINDS, MemorySettings, Native
+
+
+def memory_of(given: Any) -> MemorySettings:
+    """The configuration that a user means; a policy, by its name or as a class, is one that fills the whole memory.
+
+    >>> memory_of("reservoir"), memory_of("herded").policy
+    (Reservoir(capacity=100), 'herded')
+    """
+    if isinstance(given, MemorySettings):
+        return given
+    if isinstance(given, str):
+        known("memory", given, POLICIES, tuple(KINDS))
+        return KINDS[given]() if given in KINDS else Native(policy=given)
+    if isinstance(given, type):
+        own: Any = given
+        return next((kind() for kind in KINDS.values() if kind is own), None) or Native(policy=own)
+    raise UsageError(
+        f"memory must be a Reservoir, Native or ODEDM, e.g. ODEDM(capacity=200, rho=0.25), its name, or a subclass of "
+        f"odedm.Memory; {shown(given)} was given."
+    )

@@ -1,0 +1,100 @@
+"""Checks of distances and of networks: shapes, finiteness, determinism, and a whole small run."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from odedm.core.outside import named
+from odedm.core.registry import DISTANCES, NETS
+from odedm.core.rows import Part
+from odedm.memory.settings import ODEDM, Reservoir
+from odedm.nets.build import build, configure
+from odedm.stream.dataset import from_arrays
+from odedm.stream.synthetic import shapes
+from odedm.testing.contracts import check_exact, check_promises, finish, promise
+
+
+def check_distance(distance: Any) -> None:
+    """Whether prototypes can be chosen by a distance: finite numbers of the right shape, and a run with it.
+
+    Args:
+        distance: an object or class with `prepare`, `pairs` and `clouds` (see `odedm.Distance`), or a name.
+
+    >>> check_distance("l1")  # doctest: +SKIP
+    """
+    name = named("distance", distance, DISTANCES)
+    kind = DISTANCES[name].load()
+    plain = kind() if isinstance(kind, type) else kind
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.rand(12, 9, generator=rng), torch.rand(3, 9, generator=rng)
+    before = x.clone(), y.clone()
+    for image_shape in (None, (1, 3, 3)):
+        fitted = plain.prepare(x, image_shape)
+        for _ in range(2):
+            pairs, clouds = fitted.pairs(x, y), fitted.clouds(x, y)
+            promise(
+                pairs.shape == (12, 3), f"`pairs` of 12 rows and 3 centroids gave {list(pairs.shape)}, not [12, 3]."
+            )
+            promise(clouds.dim() == 0, f"`clouds` must give one number, 0-d; it gave {list(clouds.shape)}.")
+            promise(pairs.isfinite().all() and clouds.isfinite(), "Distances are finite.")
+            promise((pairs >= 0).all() and clouds >= 0, "Distances are 0 or more.")
+            promise(fitted.pairs(x, y).equal(pairs), "The same rows have the same distances.")
+        near, far = fitted.clouds(x, x.clone()), fitted.clouds(x, x + 10)
+        promise(near < far, "A cloud is nearer to itself than to one far away.")
+        single = fitted.pairs(x[:1], y[:1])
+        promise(torch.allclose(single, pairs[:1, :1], atol=1e-4), "A pair's distance does not depend on other rows.")
+    promise(x.equal(before[0]) and y.equal(before[1]), "Distances leave the rows as they are.")
+    for space in ("features", "pixels"):
+        run, outcome = finish(ODEDM(20, k=2, distance=name, dac_distance=name, space=space), shapes(per_class=20))
+        check_promises(run, outcome)
+        promise(outcome.memory.size(Part.LONG) == 8, "Two rows of each class of a past task are chosen.")
+    check_exact(ODEDM(30, k=2, distance=name), method="er")
+
+
+def check_net(net: Any, shape: tuple[int, ...] = (3, 12, 12), classes: int = 6, **options: Any) -> None:
+    """Whether runs can train a network: features and logits of the right shape, quiet in evaluation, copied, resumed.
+
+    Args:
+        net: an `nn.Module`, a class or function that makes one, or a name.
+        shape: that of one input, [c, h, w] or [d].
+        classes: how many outputs it has; an even number.
+        options: its options by name, `head` among them.
+
+    >>> check_net("mlp", (5,), 4)
+    """
+    name = named("net", net, NETS)
+    values = configure(name, shape, classes, options)
+    first, second = (build(name, shape, classes, seed=0, options=values) for _ in range(2))
+    same = all(a.equal(b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True))
+    promise(same, "One seed gives one network: draw weights from torch's own generator alone.")
+    x = torch.rand(8, *shape, generator=torch.Generator().manual_seed(0))
+    _check_forward(first, x, classes)
+    first.train()
+    first(x).square().mean().backward()
+    promise(all(each.grad is not None for each in first.head.parameters()), "Gradients reach the head.")
+    promise(first.head_weight().shape[0] == classes, "The head has one row of weights for each class.")
+    copy.deepcopy(second)
+    label = torch.arange(classes).repeat(10)
+    image = torch.rand(len(label), *shape, generator=torch.Generator().manual_seed(1))
+    data = from_arrays(image.numpy(), label.numpy(), tasks=2, name="check-net")
+    for method in ("er", "icarl", "vrmcl"):
+        run, outcome = finish(Reservoir(10), data, method=method, net=name, net_options=values)
+        check_promises(run, outcome)
+
+
+def _check_forward(net: Any, x: torch.Tensor, classes: int) -> None:
+    net.eval()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with torch.no_grad():
+        features, logits = net.features(x), net(x)
+        promise(features.dim() == 2 and len(features) == len(x), f"Features are [n, d]; got {list(features.shape)}.")
+        promise(logits.shape == (len(x), classes), f"Logits are [n, {classes}]; got {list(logits.shape)}.")
+        promise(torch.allclose(net.head(features), logits), "Logits are the head's outputs for the features.")
+        promise(net(x).equal(logits), "In evaluation mode the same inputs give the same logits.")
+        alone = torch.cat([net(row) for row in x.split(1)])
+        promise(torch.allclose(alone, logits, atol=1e-4), "In evaluation mode a row's logits do not depend on others.")
+    quiet = all(before[name].equal(value) for name, value in net.state_dict().items())
+    promise(quiet, "Evaluation leaves the network's state as it is.")

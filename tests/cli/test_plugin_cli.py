@@ -1,0 +1,101 @@
+"""`--plugin` in lanes, in studies and in resumed runs; children find the plug-in's module, and nothing beside it."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+
+import pytest
+from commands import interrupted, odedm
+from jobs import SMALL, job_of
+
+from odedm.core.outside import plugins
+from odedm.core.plugin_modules import handed_on, load_plugins
+from odedm.core.registry import METHODS
+from odedm.execute.ray_engine import do_remotely
+
+PLUGIN = """
+import os
+import odedm
+from dataclasses import dataclass
+from odedm.methods.er import ER
+import numpy
+
+if os.environ.get("ODEDM_TEST_ONLY_IN") not in (None, str(os.getpid())):
+    import odedm_test_beside
+
+class Dice:
+    def __init__(self):
+        self.numpy = numpy.random.default_rng(3)
+
+@dataclass(kw_only=True, eq=False)
+class Mine(ER):
+    "Draws a part of each batch, by a generator of numpy's in an object of its own."
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.dice = Dice()
+
+    def step(self, batch, replay):
+        some = self.dice.numpy.permutation(len(batch["label"]))[:3].tolist()
+        return super().step({name: column[some] for name, column in batch.items()}, replay)
+
+odedm.register("methods", "mine", Mine, title="My own")
+"""
+WORDS = ("--method", "mine", "--data", "blobs", "--memory", "reservoir", "--batch", "6", "--device", "cpu")
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A file in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "odedm_test_mine.py"
+    path.write_text(PLUGIN)
+    (tmp_path / "odedm_test_beside.py").write_text("")
+    yield "./odedm_test_mine.py"
+    sys.modules.pop("odedm_test_mine", None)
+
+
+def results(folder):
+    found = {}
+    for path in sorted(folder.glob("*/*/result.json")):
+        found[path.parent.name] = json.loads(path.read_text())["class_il"]
+    return found
+
+
+def test_a_run_of_a_plugin_goes_on_where_it_stopped(plugin, tmp_path, monkeypatch):
+    assert "My own · reservoir" in odedm("run", "--plugin", plugin, *WORDS, "--out", "whole")
+    with interrupted(monkeypatch, 45):
+        odedm("run", "--plugin", plugin, *WORDS, "--out", "broken", "--checkpoint", "7 steps", code=130)
+    del METHODS["mine"], sys.modules["odedm_test_mine"]  # as another process would begin
+    assert "--plugin" in odedm("resume", "broken", code=2)
+    odedm("resume", "broken", "--plugin", plugin)
+    assert results(tmp_path / "broken")["seed-0"] == results(tmp_path / "whole")["seed-0"]
+
+
+def test_what_a_worker_cannot_import_fails_its_runs_with_a_sentence(plugin, monkeypatch):
+    monkeypatch.setenv("ODEDM_TEST_ONLY_IN", str(os.getpid()))
+    said = odedm("run", "--plugin", plugin, *WORDS, "--seeds", "2", "--lanes", "2", "--out", "lanes", code=2)
+    assert "In a worker process: The plug-in 'odedm_test_mine' cannot be imported" in said
+    assert "No module named 'odedm_test_beside'" in said, "a worker finds nothing in the current folder"
+
+
+def test_every_command_that_trains_or_lists_takes_plugins(plugin):
+    assert "mine" in odedm("list", "methods", "--plugin", plugin)
+    for words in (("study", "mini"), ("tune",), ("resume", "runs"), ("demo",), ("run",)):
+        assert "nothing to plug in" in odedm(*words, "--plugin", "json", code=2)
+
+
+def test_a_ray_worker_knows_what_its_driver_hands_over(plugin, tmp_path):
+    load_plugins([plugin])
+    handed, job = handed_on(), job_of(replace(SMALL, method="mine"), tmp_path / "run")
+    del METHODS["mine"], sys.modules["odedm_test_mine"]
+    before = list(sys.meta_path)
+    try:
+        assert "Unknown method 'mine'" in do_remotely(job.to_text(), None)["error"]
+        assert "result.json" in do_remotely(job.to_text(), None, "", handed)["files"]
+    finally:
+        sys.meta_path[:] = before
+    plugins.clear()
+    error = do_remotely(job.to_text(), None, "", {**handed, "plugins": ["odedm_test_none"]})["error"]
+    assert error.startswith("In a worker: The plug-in 'odedm_test_none' cannot be imported")

@@ -1,0 +1,273 @@
+"""Code from outside: registered, installed or given as a plug-in it is known; a name in a file imports nothing."""
+
+import json
+import sys
+
+import pytest
+from commands import odedm as command
+from jobs import SMALL
+
+import odedm
+from odedm import ODEDM, Experiment, Reservoir, UsageError
+from odedm.checkpoint.capture_state import State, StateError
+from odedm.checkpoint.restore_state import restore_state
+from odedm.consolidate.distance import L2, MMD
+from odedm.core import outside
+from odedm.core.plugin_modules import handed_on, load_plugins, receive
+from odedm.core.registry import DISTANCES, METHODS, POLICIES
+from odedm.execute.engine import Placement, ThisProcess, open_engine
+from odedm.execute.job import Job
+from odedm.execute.planning import plan_jobs
+from odedm.memory.reservoir import ReservoirMemory
+from odedm.methods.er import ER
+from odedm.study.study import parse
+
+CANARY = """
+import pathlib
+from odedm.methods.er import ER
+
+pathlib.Path({path!r}).touch()
+
+class Mine(ER):
+    "One of mine."
+"""
+
+
+class Own(ER):
+    """A method of a test module."""
+
+
+class Scaled:
+    """A distance with a number."""
+
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def prepare(self, candidates, image_shape):
+        return self
+
+    def pairs(self, x, y):
+        return self.scale * L2().pairs(x, y)
+
+    def clouds(self, x, y):
+        return self.scale * L2().clouds(x, y)
+
+
+@pytest.fixture
+def canary(tmp_path, monkeypatch):
+    """A module that Python would find, and that leaves a file when it is imported."""
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    trace = tmp_path / "imported"
+    (folder / "odedm_canary.py").write_text(CANARY.format(path=str(trace)))
+    monkeypatch.syspath_prepend(folder)
+    yield trace
+    sys.modules.pop("odedm_canary", None)
+    outside._installed.cache_clear()
+
+
+BAD = {
+    "built in": (("methods", "er", "a.b:C"), "The method 'er' is built in"),
+    "reserved": (("nets", "auto", "a.b:C"), "The net 'auto' is built in"),
+    "no such list": (("method", "mine", "a.b:C"), "did you mean 'methods'"),
+    "no name": (("methods", "a/b", "a.b:C"), "letters, digits"),
+    "no place": (("methods", "mine", "a.b"), "'package.module:Name'"),
+    "wrong base": (("methods", "mine", L2), "a subclass of odedm.Method"),
+    "an object": (("methods", "mine", 3), "a subclass of odedm.Method"),
+    "abstract": (("policies", "mine", odedm.Memory), "lacks add, end_task"),
+    "no distance": (("distances", "mine", ER), "prepare, pairs and clouds"),
+    "no net": (("nets", "mine", int), "an nn.Module"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_registered_is_refused_with_a_sentence(case):
+    words, sentence = BAD[case]
+    with pytest.raises(UsageError, match=sentence):
+        odedm.register(*words)
+
+
+def test_a_name_stands_for_one_thing():
+    odedm.register("methods", "mine", Own)
+    odedm.register("methods", "mine", Own)
+    with pytest.raises(UsageError, match=r"registered already, as test_outside:Own"):
+        odedm.register("methods", "mine", ER)
+
+
+def test_a_cell_that_is_run_again_registers_its_class_anew():
+    def cell():
+        class Mine(ER):
+            """Of a notebook."""
+
+        odedm.register("methods", "mine", Mine)
+        return Mine
+
+    first, second = cell(), cell()
+    assert METHODS["mine"].load() is second is not first
+
+
+def test_a_class_is_named_by_its_module_and_the_same_class_by_its_name():
+    assert Experiment(method=Own).method == "test_outside.Own"
+    odedm.register("methods", "own", Own)
+    assert Experiment(method=ER).method == "er"
+    assert Experiment(Reservoir, method="er").memory == Reservoir()
+    assert Experiment(ReservoirMemory).memory.policy == "reservoir"
+    assert Experiment("herded").memory.policy == "herded"
+
+
+def test_an_object_has_a_name_in_its_process_only():
+    first, second = Scaled(2.0), Scaled(3.0)
+    names = [ODEDM(distance=each).distance for each in (first, second, first)]
+    assert names == ["test_outside.Scaled@1", "test_outside.Scaled@2", "test_outside.Scaled@1"]
+    assert ODEDM(distance=L2()).distance == "l2"
+    assert ODEDM(distance=MMD).distance == "mmd"
+    assert ODEDM(distance=MMD(bandwidth=2.0)).distance.endswith("MMD@1")
+    assert DISTANCES[names[1]].load() is second
+
+
+def test_an_objects_numbers_are_those_of_the_run():
+    """Distances that rank alike choose alike, whoever wrote them; and the result says what it was made with."""
+    plans = {name: ODEDM(30, k=2, distance=name, dac=None) for name in ("l2", Scaled(3.0))}
+    theirs, own = (odedm.train("blobs", method="er", memory=each, batch=16) for each in plans.values())
+    assert theirs.memory.rows()["index"].equal(own.memory.rows()["index"])
+    assert own.result.provenance["outside"] == {"memory.distance": {"title": "Scaled", "from": None, "again": False}}
+    assert own.result.only_there() == ["Scaled"]
+    assert "outside" not in theirs.result.provenance
+
+
+def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
+    from dataclasses import replace
+
+    plan = replace(SMALL, memory=ODEDM(20, k=1, distance=Scaled()))
+    planned = plan_jobs([plan, plan.with_seed(1)], lambda each: tmp_path / str(each.seed))
+    assert isinstance(open_engine(planned.jobs, Placement(), planned.data), ThisProcess)
+    for placement in (Placement(lanes=2), Placement(engine="ray")):
+        with pytest.raises(UsageError, match="known to this process alone"):
+            open_engine(planned.jobs, placement, planned.data)
+
+
+def test_a_job_of_registered_code_crosses_a_pipe():
+    odedm.register("methods", "mine", Own, title="Mine")
+    handed = json.loads(json.dumps(handed_on()))
+    assert ["methods", "mine", "test_outside:Own", "A method of a test module.", "Mine"] in handed["entries"]
+    assert set(handed["modules"]) == {"test_outside"}
+    text = Job("key", Experiment(method="mine")).to_text()
+    del METHODS["mine"]
+    with pytest.raises(UsageError, match="--plugin"):
+        Job.from_text(text)
+    before = list(sys.meta_path)
+    try:
+        receive(handed)
+        assert Job.from_text(text).experiment.method == "mine"
+        assert METHODS["mine"].load() is Own
+    finally:
+        sys.meta_path[:] = before
+
+
+def test_installed_packages_are_known_by_their_entry_points_and_imported_when_they_run(canary, tmp_path):
+    info = tmp_path / "lib" / "odedm_canary-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: odedm-canary\nVersion: 1\n")
+    points = "[odedm.methods]\ninstalled = odedm_canary:Mine\ner = odedm_canary:Mine\n[odedm.nothing]\nx = y:z\n"
+    (info / "entry_points.txt").write_text(points)
+    outside._installed.cache_clear()
+    plan = Experiment(Reservoir(20), method="installed", data="blobs")
+    assert not canary.exists(), "a name is looked up, nothing is imported"
+    assert METHODS["er"].load() is ER, "what is built in cannot be replaced"
+    assert "installed" in command("list", "methods")
+    assert not canary.exists()
+    odedm.Run(plan)
+    assert canary.exists()
+
+
+def test_entry_points_of_the_current_folder_are_not_read(canary, tmp_path, monkeypatch):
+    info = tmp_path / "lib" / "odedm_canary-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: odedm-canary\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[odedm.methods]\ninstalled = odedm_canary:Mine\n")
+    monkeypatch.chdir(tmp_path / "lib")
+    outside._installed.cache_clear()
+    with pytest.raises(UsageError, match="Unknown method 'installed'"):
+        Experiment(method="installed")
+
+
+def test_known_names_read_no_entry_points(monkeypatch):
+    monkeypatch.setattr(outside, "_installed", lambda: pytest.fail("read"))
+    Experiment(ODEDM(distance="l2"), method="er", net="mlp")
+
+
+def strange(plain, name):
+    return {**plain, "method": name}
+
+
+@pytest.mark.parametrize("name", ["odedm_canary:Mine", "odedm_canary.Mine", "canary"])
+def test_a_strangers_files_that_name_code_import_nothing(name, canary, tmp_path, capsys):
+    """Results, checkpoints and studies: one sentence says what to give."""
+    outcome = odedm.train("blobs", method="er", memory=Reservoir(10))
+    folder = outcome.save(tmp_path / "run")
+    path = folder / "result.json"
+    plain = json.loads(path.read_text())
+    plain["experiment"] = strange(plain["experiment"], name)
+    plain["provenance"]["outside"] = {"method": {"title": "Nice \x1b[31m", "from": "odedm_canary:Mine", "again": True}}
+    path.write_text(json.dumps(plain))
+    assert "--plugin" in command("run", "--from", folder, code=2)
+    study = tmp_path / "study.toml"
+    study.write_text(f"method = {json.dumps(name)}\n")
+    assert "--plugin" in command("study", study, "--out", tmp_path / "out", code=2)
+    study.write_text(f"[options.{json.dumps(name)}]\nlr = 0.1\n")
+    assert "--plugin" in command("study", study, "--out", tmp_path / "out", code=2)
+    assert "Nice" in command("report", folder, "--markdown"), "a report needs no plug-in, and has its title"
+    with pytest.raises(UsageError, match="--plugin"):
+        Experiment.from_dict(plain["experiment"])
+    assert not canary.exists()
+
+
+def test_a_checkpoints_tree_that_names_a_class_makes_one_of_registered_modules_only(canary):
+    tree = ["dict", "", [["own", ["object", "own", "odedm_canary.Mine", {"seen": 3}]]]]
+    with pytest.raises(StateError, match="not one of this package"):
+        restore_state({"own": None}, State({}, tree))
+    assert not canary.exists()
+    load_plugins(["odedm_canary"])
+    living = {"own": None}
+    restore_state(living, State({}, tree))
+    assert type(living["own"]) is sys.modules["odedm_canary"].Mine
+
+
+def test_a_study_with_a_class_of_ones_own_is_read_back():
+    plan = parse(
+        f"method = {json.dumps(Experiment(method=Own).method)}\n[options.'test_outside.Own']\nlr = [0.1, 0.2]\n"
+    )
+    assert parse(plan.to_toml()).experiments() == plan.experiments()
+    assert {each.options["lr"] for each in plan.experiments()} == {0.1, 0.2}
+
+
+def test_a_plugins_class_is_found_by_its_own_name(canary):
+    load_plugins(["odedm_canary"])
+    assert Experiment(method="odedm_canary.Mine").method == "odedm_canary.Mine"
+    assert METHODS["odedm_canary.Mine"].title == "Mine"
+    with pytest.raises(UsageError, match="must be a subclass of odedm.Memory"):
+        Experiment("odedm_canary.Mine")
+    assert "odedm_canary.Mine" not in POLICIES
+
+
+PLUGINS = {
+    "no module": ("no_such_module_anywhere", "cannot be imported: ModuleNotFoundError"),
+    "no file": ("./none.py", "there is no Python file"),
+    "no name": ("a b", "--plugin takes a module"),
+    "nothing in it": ("json", "has nothing to plug in"),
+    "another of that name": ("./json.py", "a module 'json' is there already"),
+    "raises": ("./raises.py", "cannot be imported: ZeroDivisionError: division by zero"),
+    "takes a name": ("./takes.py", "The method 'er' is built in"),
+}
+
+
+@pytest.mark.parametrize("case", PLUGINS)
+def test_a_plugin_that_cannot_be_used_is_said_to_be_so(case, tmp_path, monkeypatch):
+    word, sentence = PLUGINS[case]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raises.py").write_text("1 / 0\n")
+    (tmp_path / "json.py").write_text("")
+    (tmp_path / "takes.py").write_text("import odedm\nodedm.register('methods', 'er', 'a.b:C')\n")
+    assert sentence in command("list", "methods", "--plugin", word, code=2)
+    assert "raises" not in sys.modules
+    assert "takes" not in sys.modules

@@ -1,0 +1,202 @@
+"""`odedm.testing` passes what keeps its promises, and says of everything else which one is broken."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+import odedm
+from odedm.consolidate.distance import L2
+from odedm.methods.er import ER
+from odedm.testing import BrokenPromise, check_distance, check_memory, check_method, check_net
+
+
+class GlobalDraws(ER):
+    """Draws from torch's own generator."""
+
+    def step(self, batch, replay):
+        batch["input"] = batch["input"] + 0.1 * torch.randn_like(batch["input"])
+        return super().step(batch, replay)
+
+
+class Forgetful(ER):
+    """Keeps what decides its steps where no checkpoint finds it."""
+
+    seen = {}
+
+    def step(self, batch, replay):
+        count = Forgetful.seen[id(self)] = Forgetful.seen.get(id(self), 0) + 1
+        batch["input"] = batch["input"] * (1 + 0.01 * count)
+        return super().step(batch, replay)
+
+
+class Idle(ER):
+    """Learns nothing."""
+
+    def step(self, batch, replay):
+        return {}
+
+
+@dataclass(kw_only=True, eq=False)
+class WrongFields(ER):
+    """Declares a column and gives another."""
+
+    def fields(self):
+        return (odedm.Field("logits", (10,)),)
+
+    def step(self, batch, replay):
+        super().step(batch, replay)
+        return {"logits": torch.zeros(len(batch["label"]), 10)}
+
+    def annotate(self, rows):
+        return {"logits": torch.zeros(len(rows["label"]), 10, dtype=torch.float64)}
+
+
+class Unstored(ER):
+    """Has an attribute that no checkpoint can hold."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.open = iter([1, 2])
+
+
+METHODS = {
+    GlobalDraws: "The same seed does not give the same run",
+    Forgetful: "goes on from a checkpoint is not the run",
+    Idle: "no better than chance",
+    WrongFields: "The field 'logits' is declared",
+    Unstored: "A checkpoint cannot hold it: method.open",
+}
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda kind: kind.__name__)
+def test_a_method_that_breaks_a_promise_is_told_which(method):
+    with pytest.raises(BrokenPromise, match=METHODS[method]):
+        check_method(method)
+
+
+class OtherLabels(odedm.Memory):
+    """Stores rows with labels of others."""
+
+    def add(self, rows, probe, *, rng):
+        rows = {**rows, "label": rows["label"].roll(1)}
+        self.offer_short(rows, torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+
+    def end_task(self, task, probe, *, rng):
+        pass
+
+
+class Nothing(OtherLabels):
+    """Stores nothing."""
+
+    def add(self, rows, probe, *, rng):
+        pass
+
+
+class Luck(OtherLabels):
+    """Draws from torch's own generator."""
+
+    def add(self, rows, probe, *, rng):
+        self.offer_short(rows, torch.rand(len(rows["label"]), dtype=torch.float64))
+
+
+POLICIES = {
+    OtherLabels: "the label that it arrived with",
+    Nothing: "keeps no row at all",
+    Luck: "not what it is alone",
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda kind: kind.__name__)
+def test_a_policy_that_breaks_a_promise_is_told_which(policy):
+    with pytest.raises(BrokenPromise, match=POLICIES[policy]):
+        check_memory(policy)
+
+
+class Flat(L2):
+    """Gives one number for each row."""
+
+    def pairs(self, x, y):
+        return super().pairs(x, y)[:, 0]
+
+
+class Negative(L2):
+    """Gives numbers below zero."""
+
+    def pairs(self, x, y):
+        return super().pairs(x, y) - 1
+
+
+class Relative(L2):
+    """Depends on the other rows."""
+
+    def pairs(self, x, y):
+        return super().pairs(x, y) / x.abs().sum()
+
+
+DISTANCES = {Flat: "gave \\[12\\]", Negative: "0 or more", Relative: "does not depend on other rows"}
+
+
+@pytest.mark.parametrize("distance", DISTANCES, ids=lambda kind: kind.__name__)
+def test_a_distance_that_breaks_a_promise_is_told_which(distance):
+    with pytest.raises(BrokenPromise, match=DISTANCES[distance]):
+        check_distance(distance())
+
+
+class Whole(nn.Module):
+    """Normalises by the batch even in evaluation."""
+
+    def __init__(self, num_classes):
+        super().__init__()
+        self.fc = nn.Linear(5, num_classes)
+
+    def forward(self, x):
+        return self.fc(x - x.mean(0))
+
+
+class Drops(Whole):
+    """Draws in evaluation."""
+
+    def forward(self, x):
+        return self.fc(nn.functional.dropout(x))
+
+
+def test_a_network_that_breaks_a_promise_is_told_which():
+    with pytest.raises(BrokenPromise, match="do not depend on others"):
+        check_net(Whole, (5,), 4)
+    with pytest.raises((BrokenPromise, odedm.UsageError), match="same inputs|Something follows"):
+        check_net(Drops, (5,), 4)
+
+
+def test_what_keeps_its_promises_passes():
+    """A plain module, a distance and a policy; the methods of the package are checked by the same matrix."""
+    check_net(nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 4)), (5,), 4)
+    check_distance(L2())
+
+
+class Own(ER):
+    """A method without a fault, with generators in objects of its own."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.parts = {"noise": self.rng("noise")}
+
+    def step(self, batch, replay):
+        noise = torch.randn(batch["input"].shape, generator=self.parts["noise"])
+        return super().step({**batch, "input": batch["input"] + 0.1 * noise}, replay)
+
+
+class Plain(odedm.Memory):
+    """The reservoir once more."""
+
+    def add(self, rows, probe, *, rng):
+        self.offer_short(rows, torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+
+    def end_task(self, task, probe, *, rng):
+        pass
+
+
+def test_a_method_and_a_policy_from_outside_pass_the_whole_matrix():
+    check_method(Own)
+    check_memory(Plain)
