@@ -26,7 +26,7 @@ from odedm.core.configuration import (
 from odedm.core.errors import UsageError
 from odedm.core.registry import ANNOTATIONS, DISTANCES, GROUNDS, POLICIES, REPLAYS, SPACES
 from odedm.memory.paper_reading import paper_dac, paper_reading
-from odedm.memory.site import Site, StreamShape, check_policy_options
+from odedm.memory.site import Site, StreamShape, check_policy_options, read_policy_options
 
 if TYPE_CHECKING:
     from odedm.consolidate.consolidator import Consolidator
@@ -82,6 +82,29 @@ class Reservoir:
 
 
 @dataclass(frozen=True)
+class NoMemory:
+    """No memory: the method trains on the stream alone, plain finetuning where it only replays.
+
+    >>> NoMemory().capacity
+    0
+    """
+
+    name: ClassVar[str] = "none"
+    capacity: ClassVar[int] = 0
+    replay: ClassVar[str] = "union"
+    gamma: ClassVar[float] = 0.0
+    keeps_stream_fields: ClassVar[bool] = False
+
+    def resolve(self, shape: StreamShape, native: str) -> NoMemory:  # noqa: ARG002 - nothing depends on them
+        """The same: there is nothing to fill in."""
+        return self
+
+    def build(self, site: Site) -> Memory:
+        """A memory that stays empty."""
+        return site.policy("reservoir", 0)
+
+
+@dataclass(frozen=True)
 class Native:
     """The memory policy that the method was published with, which for most methods is the reservoir.
 
@@ -112,7 +135,9 @@ class Native:
         """The policy by its name; where that is the reservoir, the plain reservoir: one memory has one description."""
         policy = self.policy or native
         check_policy_options(policy, self.policy_options)
-        return Reservoir(self.capacity) if policy == "reservoir" else replace(self, policy=policy)
+        if policy == "reservoir":
+            return Reservoir(self.capacity)
+        return replace(self, policy=policy, policy_options=read_policy_options(policy, self.policy_options))
 
     def build(self, site: Site) -> Memory:
         """The live memory."""
@@ -228,6 +253,7 @@ class ODEDM:
             names = [name for name in ("epsilon", *OF_DISTANCE) if hasattr(filled, name)]
             found = replace(found, **{name: getattr(filled, name) for name in names})
         check_policy_options(found.short_policy, self.policy_options)
+        found = replace(found, policy_options=read_policy_options(found.short_policy, self.policy_options))
         consolidator(found)  # refuses what cannot be chosen by, before anything runs
         return found
 
@@ -247,8 +273,8 @@ class ODEDM:
         return TaskDualMemory(host, consolidator(self), rng=rng, timer=site.timer, candidates=candidates)
 
 
-MemorySettings = Reservoir | Native | ODEDM
-KINDS: dict[str, type[MemorySettings]] = {kind.name: kind for kind in (Reservoir, Native, ODEDM)}
+MemorySettings = Reservoir | Native | ODEDM | NoMemory
+KINDS: dict[str, type[MemorySettings]] = {kind.name: kind for kind in (Reservoir, Native, ODEDM, NoMemory)}
 
 
 def memory_to_plain(memory: MemorySettings) -> dict[str, Any]:

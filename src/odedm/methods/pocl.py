@@ -38,6 +38,7 @@ class POCL(Method):
 
     needs_borders: ClassVar[bool] = True
     exacting: ClassVar[bool] = True
+    needs_memory: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
 
     lr: float = 0.1

@@ -121,6 +121,8 @@ def _scope(key: str, own: Settings) -> tuple[str, ...]:
         return (str(own["method"]),)
     if key.startswith("net_options."):
         return (str(own.get("net")),)
+    if key.startswith("retrieval_options."):
+        return (str(own.get("retrieval")),)
     if key == "memory.short_policy" or key.startswith("memory.policy_options"):  # the method's own, unless given
         return str(own["memory.name"]), str(own["method"])
     return (str(own["memory.name"]),) if belongs_to_memory(key) else ()

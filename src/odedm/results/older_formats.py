@@ -14,7 +14,7 @@ NATIVE = {"fdr": "task-quota", "icarl": "herded", "puridiver": "purity"}
 """What `native` stood for in results of the first format; of every other method the reservoir."""
 SINKHORN = {"epsilon": 0.05, "pair_epsilon": 0.1, "ground": "auto"}
 """What None stood for there."""
-LATER: dict[str, Any] = {"limit": None}
+LATER: dict[str, Any] = {"limit": None, "retrieval": "uniform", "retrieval_options": {}}
 """Settings of an experiment that were added since the second format, with the value that every run had before."""
 
 

@@ -22,7 +22,7 @@ from odedm.core.configuration import (
 )
 from odedm.core.errors import UsageError, shown
 from odedm.core.plain_data import text_fingerprint
-from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, METHODS, NETS, PRECISIONS, SETTINGS
+from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, METHODS, NETS, PRECISIONS, RETRIEVALS, SETTINGS
 from odedm.memory.settings import KINDS, ODEDM, MemorySettings, memory_from_plain, memory_to_plain
 
 STREAM: Any = {"panel": "Stream"}
@@ -38,12 +38,14 @@ class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows.
 
     Args:
-        memory: a `Reservoir`, `Native` or `ODEDM`.
+        memory: a `Reservoir`, `Native`, `ODEDM` or `NoMemory`.
         method: a name in `odedm list methods`; `options` are its hyper-parameters by name.
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
         setting, factor, limit, blur, noise, class_order: which rows arrive, with which labels, in which order.
         net: a name in `odedm list nets`, or "auto"; `net_options` are its options by name.
         batch: stream rows per step. `draw`: replayed rows per draw, as many as `batch` unless given.
+        retrieval: which stored rows a draw takes, a name in `odedm list retrievals`; `retrieval_options` are its
+            options by name.
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
         seed: from which everything random follows.
         device, threads, capture: where and how fast; no part of what a run is. Another device or number of threads adds
@@ -79,6 +81,12 @@ class Experiment:
     net_options: Mapping[str, Any] = described(NamedValues(), dict, "An option of the net, e.g. width=32.", **BY_NAME)
     batch: int = described(Whole(1), 32, "Stream rows per step.")
     draw: int | None = described(Whole(1), None, "Replayed rows per draw.", default_words="as many as batch")
+    retrieval: str = described(
+        OneOf("retrieval", RETRIEVALS), "uniform", "Which stored rows a draw takes.", introduced="uniform"
+    )
+    retrieval_options: Mapping[str, Any] = described(
+        NamedValues(), dict, "An option of the retrieval, e.g. candidates=100 of mir.", introduced={}, **BY_NAME
+    )
     columns: str = described(OneOf("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes.")
     seed: int = described(Whole(0), 0, "First seed.", panel="Run", axis=False)
     device: str = described(OneOf("device", DEVICES), "auto", "Where to compute.", **PACE)
@@ -94,7 +102,7 @@ class Experiment:
         check_settings(self)
         if not isinstance(self.memory, MemorySettings):
             raise UsageError(
-                f"memory must be a Reservoir, Native or ODEDM, e.g. ODEDM(capacity=200, rho=0.25); "
+                f"memory must be a Reservoir, Native, ODEDM or NoMemory, e.g. ODEDM(capacity=200, rho=0.25); "
                 f"{shown(self.memory)} was given."
             )
         if self.factor is not None and self.setting != "long-tail":
