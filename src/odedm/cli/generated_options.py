@@ -14,7 +14,7 @@ import typer
 from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, Whole, default_of, refused, settings_of
 from odedm.core.errors import UsageError, choose
 from odedm.core.registry import MEMORIES
-from odedm.memory.settings import KINDS, MemorySettings
+from odedm.memory.settings import KINDS, AnyMemory
 from odedm.training.experiment import Experiment
 
 SPELLING = {
@@ -173,7 +173,7 @@ def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Ex
     return replace(Experiment.from_dict({**before, **own}), memory=memory_from(given, before["memory"]))
 
 
-def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> MemorySettings:
+def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMemory:
     """The memory by its name; what was given must be settings of it."""
     name = given.get("memory", before["name"] if before else "odedm")
     choose("memory", name, MEMORIES)

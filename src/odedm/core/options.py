@@ -29,9 +29,28 @@ def options_of(kind: Any, reserved: tuple[str, ...] = ()) -> dict[str, Any]:
     return {each.name: each.default for each in own if each.kind is each.KEYWORD_ONLY and each.name not in reserved}
 
 
-def read_options(
-    what: str, kind: Any, given: Mapping[str, Any], reserved: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A part that was given as a class or an object, as its name and the options that it was made with.
+
+    A class that is not in the table stays itself. Options that hold their default are left out; a name stays a name.
+
+    >>> from odedm.core.registry import RETRIEVALS
+    >>> name_and_options(RETRIEVALS, "mir", {"candidates": 20})
+    ('mir', {'candidates': 20})
+    >>> name_and_options(RETRIEVALS, RETRIEVALS["mir"].load()(candidates=30), {})
+    ('mir', {'candidates': 30})
+    """
+    if isinstance(part, str):
+        return part, dict(options)
+    kind = part if isinstance(part, type) else type(part)
+    known = {} if isinstance(part, type) else options_of(kind)
+    own = {name: getattr(part, name) for name, default in known.items() if getattr(part, name, default) != default}
+    ours = kind.__module__.startswith("odedm.")
+    name = next((name for name, entry in table.items() if ours and entry.load() is kind), kind)
+    return name, {**own, **options}
+
+
+def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: tuple[str, ...] = ()) -> dict[str, Any]:
     """The given options in their own types, or a sentence on which there are; a command line gives all as text.
 
     >>> class Policy:

@@ -58,7 +58,7 @@ MEMORIES = {
     "odedm": Entry(
         "memory.settings:ODEDM", "The reservoir and a long-term memory of prototypes in one budget.", "ODEDM"
     ),
-    "none": Entry("memory.settings:NoMemory", "No memory at all: finetuning on the stream.", "no memory"),
+    "none": Entry("memory.no_memory:NoMemory", "No memory at all: finetuning on the stream.", "no memory"),
 }
 
 POLICIES = {

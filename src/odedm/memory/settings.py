@@ -25,6 +25,7 @@ from odedm.core.configuration import (
 )
 from odedm.core.errors import UsageError
 from odedm.core.registry import ANNOTATIONS, DISTANCES, GROUNDS, POLICIES, REPLAYS, SPACES
+from odedm.memory.no_memory import NoMemory
 from odedm.memory.paper_reading import paper_dac, paper_reading
 from odedm.memory.site import Site, StreamShape, check_policy_options, read_policy_options
 
@@ -79,29 +80,6 @@ class Reservoir:
     def build(self, site: Site) -> Memory:
         """The live memory."""
         return site.policy("reservoir", self.capacity)
-
-
-@dataclass(frozen=True)
-class NoMemory:
-    """No memory: the method trains on the stream alone, plain finetuning where it only replays.
-
-    >>> NoMemory().capacity
-    0
-    """
-
-    name: ClassVar[str] = "none"
-    capacity: ClassVar[int] = 0
-    replay: ClassVar[str] = "union"
-    gamma: ClassVar[float] = 0.0
-    keeps_stream_fields: ClassVar[bool] = False
-
-    def resolve(self, shape: StreamShape, native: str) -> NoMemory:  # noqa: ARG002 - nothing depends on them
-        """The same: there is nothing to fill in."""
-        return self
-
-    def build(self, site: Site) -> Memory:
-        """A memory that stays empty."""
-        return site.policy("reservoir", 0)
 
 
 @dataclass(frozen=True)
@@ -273,16 +251,18 @@ class ODEDM:
         return TaskDualMemory(host, consolidator(self), rng=rng, timer=site.timer, candidates=candidates)
 
 
-MemorySettings = Reservoir | Native | ODEDM | NoMemory
-KINDS: dict[str, type[MemorySettings]] = {kind.name: kind for kind in (Reservoir, Native, ODEDM, NoMemory)}
+MemorySettings = Reservoir | Native | ODEDM
+"""Memories that keep rows."""
+AnyMemory = MemorySettings | NoMemory
+KINDS: dict[str, type[AnyMemory]] = {kind.name: kind for kind in (Reservoir, Native, ODEDM, NoMemory)}
 
 
-def memory_to_plain(memory: MemorySettings) -> dict[str, Any]:
+def memory_to_plain(memory: AnyMemory) -> dict[str, Any]:
     """A memory as plain data."""
     return {"name": memory.name, **to_plain(memory)}
 
 
-def memory_from_plain(plain: object) -> MemorySettings:
+def memory_from_plain(plain: object) -> AnyMemory:
     """A memory from plain data of anyone's.
 
     >>> memory_from_plain({"name": "reservoir", "capacity": 5})
@@ -293,7 +273,7 @@ def memory_from_plain(plain: object) -> MemorySettings:
     if not isinstance(name, str) or name not in KINDS:
         known, given = ", ".join(KINDS), str(name)[:60]
         raise UsageError(f"A stored experiment's memory must be one of {known}; {given!r} was found.")
-    kind: Callable[..., MemorySettings] = KINDS[name]
+    kind: Callable[..., AnyMemory] = KINDS[name]
     return from_plain(kind, "memory", own)
 
 

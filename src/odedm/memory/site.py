@@ -52,7 +52,8 @@ class Site:
     def policy(self, name: str, capacity: int, options: Mapping[str, Any] | None = None) -> Host:
         """A memory that fills its short-term part by a policy of this name."""
         fields = (*self.raw, *self.own)
-        return build_policy(name, capacity, fields, self.device, classes=self.classes, options=options or {})
+        host: Host = build_policy(name, capacity, fields, self.device, classes=self.classes, options=options or {})
+        return host
 
 
 def build_policy(

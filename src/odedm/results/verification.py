@@ -148,7 +148,7 @@ def _accuracies(result: Result) -> str:
 
 def _census(result: Result) -> str:
     plan, memory, classes = result.experiment, result.experiment["memory"], len(result.classes)
-    capacity, per_task = memory["capacity"], _per_task(result)
+    capacity, per_task = memory.get("capacity", 0), _per_task(result)
     most = int(memory.get("k") or 0) * int(memory.get("rows_per_prototype") or 1)
     demand(len(result.census) == plan["tasks"], f"it has {len(result.census)} entries for {plan['tasks']} tasks")
     before = [0] * classes
@@ -210,7 +210,8 @@ def _memory(result: Result, rows: Columns) -> str:
         demand(rows[name].dtype == np.int64 and rows[name].ndim == 1, f"its column {name} is not whole numbers")
     label, task, index, prototype = (rows[name] for name in STORED[1:])
     held, long = len(label), prototype >= 0
-    demand(held <= memory["capacity"], f"it has {held} rows, and λ is {memory['capacity']}")
+    capacity = memory.get("capacity", 0)
+    demand(held <= capacity, f"it has {held} rows, and λ is {capacity}")
     demand(_within(label, classes), f"it has labels beyond the {classes} classes")
     demand(_within(task, plan["tasks"]), "it has tasks beyond the last")
     for part, own in (("short", ~long), ("long", long)):

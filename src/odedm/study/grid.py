@@ -10,9 +10,9 @@ from typing import Any, TypeVar, cast
 
 from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, shown, unknown
-from odedm.core.registry import MEMORIES, METHODS
+from odedm.core.registry import MEMORIES, METHODS, RETRIEVALS
 from odedm.memory.paper_reading import paper_dac
-from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, MemorySettings, Native
+from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native
 from odedm.study.paper_numbers import plain
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import check_values
@@ -25,7 +25,7 @@ PLAIN = "plain"
 PAPER = "paper"
 """A DAC by this name is the one that the paper has for a ρ and a λ."""
 NONE = "none"
-TABLES = ("options", "net_options")
+TABLES = ("options", "net_options", "retrieval_options")
 MOST = 1_000_000
 
 
@@ -73,7 +73,7 @@ def axes() -> dict[str, Kind]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of the values of `axes`, with those of each method's own `options` and of the net's.
+    """Every combination of the values of `axes`, with those of each method's and retrieval's options and of the net's.
 
     What belongs to one memory alone does not multiply the runs of others.
 
@@ -85,10 +85,13 @@ class Grid:
     axes: Mapping[str, Values] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
     net_options: Mapping[str, Values] = field(default_factory=dict)
+    retrieval_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for method in self.options:
             choose("method", method, METHODS)
+        for retrieval in self.retrieval_options:
+            choose("retrieval", retrieval, RETRIEVALS)
         for name, values in self._lists().items():
             check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 
@@ -99,15 +102,17 @@ class Grid:
         found: dict[str, Experiment] = {}
         for chosen in _product(self._own(Experiment)):
             options = self.options.get(chosen.get("method", default_of(Experiment, "method")), {})
-            beside = itertools.product(_product(options), _product(self.net_options), self._memories())
-            for own, net, memory in beside:
-                plan = Experiment(memory, **chosen, options=own, net_options=net)
+            drawn = self.retrieval_options.get(chosen.get("retrieval", default_of(Experiment, "retrieval")), {})
+            beside = itertools.product(_product(options), _product(self.net_options), _product(drawn), self._memories())
+            for own, net, draw, memory in beside:
+                plan = Experiment(memory, **chosen, options=own, net_options=net, retrieval_options=draw)
                 found.setdefault(plan.slug(), plan)
         return list(found.values())
 
     def _lists(self) -> dict[str, Values]:
         """Every list by its whole name."""
         tables = {f"options.{method}": own for method, own in self.options.items()} | {"net_options": self.net_options}
+        tables |= {f"retrieval_options.{name}": own for name, own in self.retrieval_options.items()}
         return {**self.axes, **{f"{table}.{name}": own[name] for table, own in tables.items() for name in own}}
 
     def _own(self, kind: Any) -> dict[str, Values]:
@@ -115,7 +120,7 @@ class Grid:
         known = {name: own for name, own in settings_of(kind).items() if name in self.axes}
         return {name: tuple(map(_given(own), self.axes[name])) for name, own in known.items()}
 
-    def _memories(self) -> Iterator[MemorySettings]:
+    def _memories(self) -> Iterator[AnyMemory]:
         for name in self.axes.get("memory", ("odedm",)):
             kind = Native if name == PLAIN else KINDS[name]
             own = self._own(kind)

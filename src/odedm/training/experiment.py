@@ -21,9 +21,10 @@ from odedm.core.configuration import (
     to_plain,
 )
 from odedm.core.errors import UsageError, shown
+from odedm.core.options import name_and_options
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, METHODS, NETS, PRECISIONS, RETRIEVALS, SETTINGS
-from odedm.memory.settings import KINDS, ODEDM, MemorySettings, memory_from_plain, memory_to_plain
+from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_plain, memory_to_plain
 
 STREAM: Any = {"panel": "Stream"}
 """Of settings that make the stream."""
@@ -44,8 +45,8 @@ class Experiment:
         setting, factor, limit, blur, noise, class_order: which rows arrive, with which labels, in which order.
         net: a name in `odedm list nets`, or "auto"; `net_options` are its options by name.
         batch: stream rows per step. `draw`: replayed rows per draw, as many as `batch` unless given.
-        retrieval: which stored rows a draw takes, a name in `odedm list retrievals`; `retrieval_options` are its
-            options by name.
+        retrieval: which stored rows a draw takes: a name in `odedm list retrievals`, with `retrieval_options` by name,
+            or a class or object such as MIR(candidates=100).
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
         seed: from which everything random follows.
         device, threads, capture: where and how fast; no part of what a run is. Another device or number of threads adds
@@ -57,7 +58,7 @@ class Experiment:
     6
     """
 
-    memory: MemorySettings = field(default_factory=ODEDM)
+    memory: AnyMemory = field(default_factory=ODEDM)
     method: str = described(OneOf("method", METHODS), "derpp", "How to learn.")
     options: Mapping[str, Any] = described(NamedValues(), dict, "A hyper-parameter of the method.", **BY_NAME)
     data: str = described(Text(), "fashion-mini", "Data set: a name, or a path to pictures or arrays.", **STREAM)
@@ -99,8 +100,13 @@ class Experiment:
     PANEL: ClassVar[str] = "Method"
 
     def __post_init__(self) -> None:
+        given: Any = self.retrieval_options
+        if isinstance(given, Mapping):  # a class or an object, as its name and options
+            name, options = name_and_options(RETRIEVALS, self.retrieval, given)
+            object.__setattr__(self, "retrieval", name)
+            object.__setattr__(self, "retrieval_options", options)
         check_settings(self)
-        if not isinstance(self.memory, MemorySettings):
+        if not isinstance(self.memory, AnyMemory):
             raise UsageError(
                 f"memory must be a Reservoir, Native, ODEDM or NoMemory, e.g. ODEDM(capacity=200, rho=0.25); "
                 f"{shown(self.memory)} was given."

@@ -56,7 +56,7 @@ class LearnerProbe:
         return in_chunks(lambda part: self.method.predict(self.transform.normalise(part)), image)
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Each row's own gradient [n, P] of its cross-entropy, by the weights of the "head" or by "all"; see `Probe`."""
+        """Each row's own gradient [n, P] of its cross-entropy, as `Probe` says."""
         size, net = rows_at_once(weights_of(self.method.net, of)), self.method.net
         parts = []
         for image, label in zip(rows["image"].split(size), rows["label"].split(size), strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import Parameter
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.configuration import Whole
-from odedm.core.options import read_options
+from odedm.core.errors import UsageError
+from odedm.core.options import options_of, read_options
 from odedm.core.registry import RETRIEVALS
 from odedm.core.rows import Rows, rank_within, take
 from odedm.methods.base import Method
@@ -163,5 +165,14 @@ def build_retrieval(name: str, options: Mapping[str, Any]) -> Retrieval:
 
 
 def read_retrieval_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The given options of a retrieval in their own types."""
-    return read_options(f"The retrieval '{name}'", RETRIEVALS[name].load(), options)
+    """All options of a retrieval, the given ones in their own types.
+
+    >>> read_retrieval_options("mir", {})
+    {'candidates': 50}
+    """
+    kind, what = RETRIEVALS[name].load(), f"The retrieval '{name}'"
+    values = {**options_of(kind), **read_options(what, kind, options)}
+    missing = [each for each, value in values.items() if value is Parameter.empty]
+    if missing:
+        raise UsageError(f"{what} needs its option '{missing[0]}'. Give it by --retrieval-set {missing[0]}=VALUE.")
+    return values
