@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odedm.learner.online_learner import Learner
     from odedm.learner.prequential import Prequential, prequential
     from odedm.memory.live import DualMemory
+    from odedm.memory.no_memory import NoMemory
     from odedm.memory.settings import ODEDM, Native, Reservoir
     from odedm.report.notebook import Results
     from odedm.results.result import Result
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from odedm.training.experiment import Experiment
     from odedm.training.loop import Outcome, Run, train
     from odedm.training.observation import Observation
+    from odedm.training.retrieval import MIR, Retrieval
 
 _HOMES = {
     "prototypes_per_class": "consolidate.budget",
@@ -50,10 +52,13 @@ _HOMES = {
     "ODEDM": "memory.settings",
     "Experiment": "training.experiment",
     "Native": "memory.settings",
+    "NoMemory": "memory.no_memory",
     "Reservoir": "memory.settings",
     "Outcome": "training.loop",
     "Run": "training.loop",
     "train": "training.loop",
+    "MIR": "training.retrieval",
+    "Retrieval": "training.retrieval",
     "Result": "results.result",
     "Results": "report.notebook",
     "open_data": "data.opening",
@@ -66,6 +71,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "MIR",
     "ODEDM",
     "Dataset",
     "DualMemory",
@@ -73,6 +79,7 @@ __all__ = [
     "Field",
     "Learner",
     "Native",
+    "NoMemory",
     "Observation",
     "Outcome",
     "Part",
@@ -80,6 +87,7 @@ __all__ = [
     "Reservoir",
     "Result",
     "Results",
+    "Retrieval",
     "Rows",
     "Run",
     "Store",

@@ -43,7 +43,10 @@ def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, 
     if isinstance(part, str):
         return part, dict(options)
     kind = part if isinstance(part, type) else type(part)
-    known = {} if isinstance(part, type) else options_of(kind)
+    try:
+        known = {} if isinstance(part, type) else options_of(kind)
+    except (ValueError, TypeError):  # a number, say: refused where a name is wanted
+        return part, dict(options)
     own = {name: getattr(part, name) for name, default in known.items() if getattr(part, name, default) != default}
     ours = kind.__module__.startswith("odedm.")
     name = next((name for name, entry in table.items() if ours and entry.load() is kind), kind)

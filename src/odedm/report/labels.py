@@ -112,7 +112,7 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
 
 def _speaks(key: str, own: Settings) -> bool:
     """Whether a group has something to say about a setting; "no DAC" is a choice, other things are just not there."""
-    return key in own and (own[key] is not None or key == "memory.dac")
+    return key in own and own[key] != {} and (own[key] is not None or key == "memory.dac")
 
 
 def _scope(key: str, own: Settings) -> tuple[str, ...]:
