@@ -1,12 +1,13 @@
 """The class-balanced reservoir against the paper's algorithm, written out slowly."""
 
+import pickle
 import random
 from collections import Counter
 
 import pytest
 import torch
 
-from odedm import Field, Part
+from odedm import DualMemory, Field, Part
 from odedm.memory.balanced_reservoir import BalancedReservoir
 
 LABEL, INDEX = Field("label", dtype=torch.int64), Field("index", dtype=torch.int64)
@@ -135,3 +136,22 @@ def test_pins_take_the_places_of_rows_of_the_largest_class():
     memory.resize(12)
     memory.see(stream(6, [1.0, 1.0], 30), rng=torch.Generator().manual_seed(2))
     assert memory.size() == 12
+
+
+def test_a_live_memory_has_it_and_goes_on_from_its_state():
+    """What is full is a column of the rows, so a state holds it."""
+    whole = DualMemory(12, k=1, short_policy="balanced-reservoir", space="pixels", seed=3)
+    rng, parts = torch.Generator().manual_seed(0), []
+    for label in (5, 10**9, 5, -2):
+        parts.append((torch.randn(25, 3, generator=rng), torch.full((25,), label)))
+    for x, y in parts[:2]:
+        whole.add(x, y)
+    whole.end_task()
+    other = pickle.loads(pickle.dumps(whole))
+    for memory in (whole, other):
+        for x, y in parts[2:]:
+            memory.add(x, y)
+    a, b = whole.rows(), other.rows()
+    assert all(a[name].equal(b[name]) for name in a)
+    assert sorted(a) == ["images", "labels", "prototype"]
+    assert sorted(a["labels"][a["prototype"] < 0].unique(return_counts=True)[1].tolist()) == [3, 3, 4]

@@ -9,12 +9,18 @@ import torch
 from driver import Driver
 from equal_states import equal_states
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from typer.testing import CliRunner
 from workbench import Bench, batch_of, cnn, mlp, same
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Retrieval, UsageError, blobs, shapes, train
+from odedm.cli.app import app
 from odedm.core.registry import METHODS, RETRIEVALS
 from odedm.core.rows import take
+from odedm.memory.balanced_reservoir import make_room
 from odedm.methods.er import ER
+from odedm.methods.er_ace import ERACE, cross_entropy_among
+from odedm.study.study import parse
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 from odedm.training.retrieval import MIR, Balanced, Uniform, class_balanced, interference
@@ -172,3 +178,46 @@ def test_what_cannot_be_is_refused_with_a_sentence(case):
     words, sentence = REFUSED[case]
     with pytest.raises(UsageError, match=sentence):
         train(VECTORS, memory=Native(10), **words)
+
+
+class NoReadBack(TorchDispatchMode):
+    """Refuses what would make the host wait for a device: a recorded step cannot hold it."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.name().removeprefix("aten::").partition(".")[0]
+        assert name not in {"_local_scalar_dense", "item", "nonzero", "masked_select", "_unique2", "bincount"}, name
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_is_read_back_from_the_device():
+    bench = Bench(ERACE, net=cnn())
+    batch, rows, rng = batch_of(0), batch_of(1, n=9), torch.Generator().manual_seed(0)
+    key, which = torch.rand(9, dtype=torch.float64), rows["label"]
+    bench.step(batch)
+    with NoReadBack():
+        interference(bench.method, batch, rows)
+        class_balanced(which, 4, rng)
+        make_room(key, which, torch.zeros(4, dtype=torch.bool), torch.arange(6, 9), key[:3])
+        cross_entropy_among(bench.method.seen, torch.zeros(9, 4), which)
+        with pytest.raises(AssertionError, match="nonzero"):
+            which.nonzero()
+
+
+def test_the_command_line_and_studies_have_them(tmp_path):
+    words = ["--data", "blobs", "--method", "er", "--memory", "reservoir", "--capacity", "20", "--batch", "8"]
+    given = ["--retrieval", "mir", "--retrieval-set", "candidates=12", "--device", "cpu", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, ["run", *words, *given])
+    assert done.exit_code == 0, done.output
+    (result,) = tmp_path.glob("*/seed-0/result.json")
+    plan = json.loads(result.read_text())["experiment"]
+    assert (plan["retrieval"], plan["retrieval_options"]) == ("mir", {"candidates": 12})
+    refused = CliRunner().invoke(app, ["run", *words, "--retrieval-set", "candidates=12"])
+    assert refused.exit_code == 2
+    assert "has no option 'candidates'" in " ".join(refused.output.split())
+
+    study = parse('seeds = 1\nretrieval = ["uniform", "mir"]\n[retrieval_options.mir]\ncandidates = [20, 60]')
+    found = [(plan.retrieval, dict(plan.retrieval_options)) for plan in study.experiments()]
+    assert found == [("uniform", {}), ("mir", {"candidates": 20}), ("mir", {"candidates": 60})]
+    assert parse(study.to_toml()).experiments() == study.experiments()
+    with pytest.raises(UsageError, match=r"write \[retrieval_options.NAME\]"):
+        parse("seeds = 1\n[retrieval_options]\ncandidates = 3")

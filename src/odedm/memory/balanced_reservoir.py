@@ -21,8 +21,8 @@ class BalancedReservoir(KeyedMemory):
 
     A class that is, or once was, the largest in a filled memory is *full*: it grows no more, and its new rows compete
     with its old ones as in a reservoir of that size. So rare classes are kept whole, and of every other class there is
-    a uniform sample of all its rows, whatever the stream's shares are. With fewer rows than classes a class may lose its
-    last row; it is then no longer full and can return.
+    a uniform sample of all its rows, whatever the stream's shares are. With fewer rows than classes a class may lose
+    its last row; it is then no longer full and can return.
 
     Within a class the largest of uniform keys stay: a class that gives up a row gives up its smallest key. Pinned rows
     are not counted, and take the places of rows of the largest classes. A further column, `full`, tells which rows are

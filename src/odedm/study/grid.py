@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, shown, unknown
-from odedm.core.registry import MEMORIES, METHODS, RETRIEVALS
+from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS
 from odedm.memory.paper_reading import paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native
 from odedm.study.paper_numbers import plain
@@ -25,7 +25,7 @@ PLAIN = "plain"
 PAPER = "paper"
 """A DAC by this name is the one that the paper has for a ρ and a λ."""
 NONE = "none"
-TABLES = ("options", "net_options", "retrieval_options")
+TABLES = ("options", "net_options", "retrieval_options", "policy_options")
 MOST = 1_000_000
 
 
@@ -73,9 +73,10 @@ def axes() -> dict[str, Kind]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of the values of `axes`, with those of each method's and retrieval's options and of the net's.
+    """Every combination of the values of `axes`, with those of each method's own `options` and of the net's.
 
-    What belongs to one memory alone does not multiply the runs of others.
+    `retrieval_options` and `policy_options` are by the names of retrievals and memory policies, and count where these
+    are named. What belongs to one memory alone does not multiply the runs of others.
 
     >>> grid = Grid({"method": ("er", "derpp"), "memory": ("plain", "odedm"), "capacity": (50,), "rho": (0.25, 0.5)})
     >>> len(grid.experiments())
@@ -86,12 +87,15 @@ class Grid:
     options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
     net_options: Mapping[str, Values] = field(default_factory=dict)
     retrieval_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
+    policy_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for method in self.options:
             choose("method", method, METHODS)
         for retrieval in self.retrieval_options:
             choose("retrieval", retrieval, RETRIEVALS)
+        for policy in self.policy_options:
+            choose("memory policy", policy, POLICIES)
         for name, values in self._lists().items():
             check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 
@@ -112,7 +116,8 @@ class Grid:
     def _lists(self) -> dict[str, Values]:
         """Every list by its whole name."""
         tables = {f"options.{method}": own for method, own in self.options.items()} | {"net_options": self.net_options}
-        tables |= {f"retrieval_options.{name}": own for name, own in self.retrieval_options.items()}
+        for table in ("retrieval_options", "policy_options"):
+            tables |= {f"{table}.{name}": own for name, own in getattr(self, table).items()}
         return {**self.axes, **{f"{table}.{name}": own[name] for table, own in tables.items() for name in own}}
 
     def _own(self, kind: Any) -> dict[str, Values]:
@@ -130,7 +135,9 @@ class Grid:
                 if chosen.get("dac") == PAPER:
                     capacity = chosen.get("capacity", default_of(ODEDM, "capacity"))
                     chosen["dac"] = paper_dac(capacity, chosen.get("rho", None if "k" in chosen else DEFAULT_RHO))
-                yield kind(**chosen)
+                policy = chosen.get("policy") or chosen.get("short_policy")
+                for options in _product(self.policy_options.get(str(policy), {})):
+                    yield kind(**(chosen | {"policy_options": options} if options else chosen))
 
 
 def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
@@ -181,8 +188,9 @@ def _flat(plan: Experiment) -> dict[str, Any]:
     memory["memory"] = memory.pop("name")
     if memory.get("dac") is not None:
         memory["dac"] = "x".join(str(each) for each in memory["dac"])
-    tables = {f"{name}.{key}": value for name in TABLES for key, value in plain.pop(name).items()}
-    return {**plain, **memory, **tables}
+    flat = {**plain, **memory}
+    tables = {f"{name}.{key}": value for name in TABLES for key, value in flat.pop(name, {}).items()}
+    return flat | tables
 
 
 def many(value: Any, *, pair: bool = False) -> tuple[Any, ...]:
