@@ -18,7 +18,7 @@ class Told(KeyedMemory):
 
     seen = ()
 
-    def __init__(self, capacity, fields, device="cpu", *, classes, every=2, loud=False):
+    def __init__(self, capacity, fields, device="cpu", every=2, *, classes, loud=False):
         super().__init__(capacity, fields, device)
         self.every = every
         if capacity:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from odedm.core.configuration import refused
 from odedm.core.errors import UsageError
@@ -17,16 +17,27 @@ LARGEST_FLOAT = 3.4028234e38
 """What float32 can hold: beyond it a number is infinite where it is used."""
 
 
-def options_of(kind: Any, reserved: tuple[str, ...] = ()) -> dict[str, Any]:
+class Reserved(NamedTuple):
+    """What of a constructor the run sets, not the user: so many arguments by their place, and some by name."""
+
+    first: int = 0
+    names: tuple[str, ...] = ()
+
+
+NOTHING = Reserved()
+
+
+def options_of(kind: Any, reserved: Reserved = NOTHING) -> dict[str, Any]:
     """The options of a class with their defaults: keywords of its constructor, but for those that the run sets.
 
     >>> class Policy:
     ...     def __init__(self, capacity, *, classes=0, alpha=0.5): ...
-    >>> options_of(Policy, reserved=("classes",))
+    >>> options_of(Policy, Reserved(1, ("classes",)))
     {'alpha': 0.5}
     """
-    own = inspect.signature(kind).parameters.values()
-    return {each.name: each.default for each in own if each.kind is each.KEYWORD_ONLY and each.name not in reserved}
+    own = list(inspect.signature(kind).parameters.values())[reserved.first :]
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {each.name: each.default for each in own if each.kind in named and each.name not in reserved.names}
 
 
 def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -53,7 +64,7 @@ def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, 
     return name, {**own, **options}
 
 
-def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: tuple[str, ...] = ()) -> dict[str, Any]:
+def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: Reserved = NOTHING) -> dict[str, Any]:
     """The given options in their own types, or a sentence on which there are; a command line gives all as text.
 
     >>> class Policy:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.options import read_options
+from odedm.core.options import Reserved, read_options
 from odedm.core.registry import POLICIES
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from odedm.core.timer import Timer
     from odedm.memory.dual import Host
 
-TOLD = ("classes",)
-"""Keywords of a policy that the run sets, not the user."""
+TOLD = Reserved(3, ("classes",))
+"""What of a policy's constructor the run sets: capacity, fields and device by their place, the number of classes."""
 
 
 @dataclass(frozen=True)
