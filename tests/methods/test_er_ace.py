@@ -52,3 +52,10 @@ def test_long_term_rows_compete_among_the_seen_classes():
     found = bench.method.recall_loss(logits, {"label": label})
     torch.testing.assert_close(found, slow_cross_entropy(logits, label, [0, 3]))
     assert found < F.cross_entropy(logits, label)
+
+
+def test_classes_that_join_later_were_not_seen_yet():
+    bench = Bench(ERACE)
+    bench.step(batch_of(0, classes=(1, 3)))
+    bench.method.classes_joined(6)
+    assert bench.method.seen.tolist() == [False, True, False, True, False, False]

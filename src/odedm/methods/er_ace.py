@@ -52,6 +52,10 @@ class ERACE(Method):
         """Long-term rows are replay: among the seen classes."""
         return cross_entropy_among(self.seen, logits, rows["label"])
 
+    def classes_joined(self, classes: int) -> None:
+        """The network has outputs for so many classes from now on: the new ones were not seen yet."""
+        self.seen = torch.cat([self.seen, self.seen.new_zeros(classes - len(self.seen))])
+
 
 def cross_entropy_among(classes: Tensor, logits: Tensor, label: Tensor) -> Tensor:
     """The mean cross-entropy of logits [n, C] for labels [n] where only the marked `classes` [C] can be answered.
