@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
@@ -104,14 +105,20 @@ def test_a_strategy_of_ones_own_is_three_lines():
     assert bench.replay(4)["index"].tolist() == bench.memory.rows()["index"].sort().values[1:5].tolist()
 
 
+SMALL = {"batch": 16, "draw": 4, "device": "cpu"}
+
+
+@cache
+def uniform_weights(method):
+    return train(VECTORS, memory=ODEDM(20, k=1), method=method, **SMALL).method.net.state_dict()
+
+
 @pytest.mark.parametrize("retrieval", [name for name in RETRIEVALS if name != "uniform"])
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "icarl"])
 def test_every_method_takes_every_retrieval(method, retrieval):
-    words = {"method": method, "batch": 8, "draw": 4, "device": "cpu"}
     options = {"candidates": 12} if retrieval == "mir" else {}
-    plain = train(VECTORS, memory=ODEDM(20, k=1), **words)
-    chosen = train(VECTORS, memory=ODEDM(20, k=1), retrieval=retrieval, retrieval_options=options, **words)
-    a, b = (each.method.net.state_dict() for each in (plain, chosen))
+    words = {"method": method, "retrieval": retrieval, "retrieval_options": options, **SMALL}
+    a, b = uniform_weights(method), train(VECTORS, memory=ODEDM(20, k=1), **words).method.net.state_dict()
     assert all(value.isfinite().all() for value in b.values())
     small = method == "pocl"  # whose draw is the whole memory
     assert small or any(not a[name].equal(b[name]) for name in a), "it has an effect"
