@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from odedm.report.notebook import Results
     from odedm.results.result import Result
     from odedm.stream.dataset import Dataset, from_arrays
+    from odedm.stream.ordered import stream_of
     from odedm.stream.synthetic import blobs, shapes
     from odedm.stream.tasks import Stream, split
+    from odedm.stream.torch_datasets import from_torch
     from odedm.training.experiment import Experiment
     from odedm.training.loop import Outcome, Run, train
     from odedm.training.observation import Observation
@@ -68,6 +70,8 @@ _HOMES = {
     "shapes": "stream.synthetic",
     "Stream": "stream.tasks",
     "split": "stream.tasks",
+    "stream_of": "stream.ordered",
+    "from_torch": "stream.torch_datasets",
 }
 
 __all__ = [
@@ -97,6 +101,7 @@ __all__ = [
     "__version__",
     "blobs",
     "from_arrays",
+    "from_torch",
     "memory",
     "open_data",
     "prequential",
@@ -104,6 +109,7 @@ __all__ = [
     "select",
     "shapes",
     "split",
+    "stream_of",
     "train",
 ]
 

@@ -8,6 +8,7 @@ import torch
 
 from odedm import ODEDM, Experiment, Native, Part, Run, UsageError, blobs, from_arrays, split
 from odedm.core.registry import METHODS, SETTINGS
+from odedm.stream.class_schedule import schedule
 from odedm.stream.corruption import blurred, check_shares, keep, mislabelled, random_share
 
 CLASSES, TASKS, PER_CLASS = 12, 4, 50
@@ -97,7 +98,8 @@ def test_no_class_is_marked_whole():
 
 def test_moved_rows_go_to_every_other_task_alike():
     label = torch.arange(CLASSES).repeat_interleave(2000)
-    home, task = label // 3, blurred(label, 0.3, tasks=TASKS, per_task=3, rng=rng())
+    home = label // 3
+    task = blurred(label, 0.3, home=home, tasks=TASKS, rng=rng())
     for each in range(CLASSES):
         count = torch.bincount(task[label == each], minlength=TASKS)
         assert count[each // 3] == 1400
@@ -146,7 +148,7 @@ def test_the_same_rows_take_the_same_way_at_a_larger_share(data):
 
 def test_wrong_labels_are_every_other_one_of_the_task_alike():
     label = torch.arange(CLASSES).repeat_interleave(2000)
-    given = mislabelled(label, 0.4, per_task=4, rng=rng())
+    given = mislabelled(label, 0.4, home=label // 4, labels=schedule(CLASSES, CLASSES // 4), rng=rng())
     assert given[:8000].max() < 4
     assert (given // 4).equal(label // 4)
     table = torch.bincount(label * CLASSES + given, minlength=CLASSES**2).view(CLASSES, CLASSES)
@@ -168,8 +170,8 @@ def test_noise_changes_labels_and_nothing_else(data, blur):
 
 def test_noise_and_blur_strike_independently():
     label = torch.arange(4).repeat_interleave(5000)
-    moved = blurred(label, 0.3, tasks=2, per_task=2, rng=rng(1)) != label // 2
-    wrong = mislabelled(label, 0.2, per_task=2, rng=rng(2)) != label
+    moved = blurred(label, 0.3, home=label // 2, tasks=2, rng=rng(1)) != label // 2
+    wrong = mislabelled(label, 0.2, home=label // 2, labels=schedule(4, 2), rng=rng(2)) != label
     both = torch.bincount(label[moved & wrong], minlength=4)
     assert within(both, 0.3 * 0.2, 5000)
     data = blobs(classes=4, tasks=2, per_class=1000)
@@ -218,10 +220,10 @@ def test_what_is_no_share_is_refused(data, name, value):
 def test_nowhere_else_to_go_is_refused(data):
     with pytest.raises(UsageError, match="blur sends rows to other tasks, but there is one task"):
         split(data, tasks=1, blur=0.1)
-    with pytest.raises(UsageError, match="each has one class"):
+    with pytest.raises(UsageError, match="task 1 has one class"):
         split(data, tasks=CLASSES, noise=0.1)
-    check_shares(CLASSES, 1, blur=0.0, noise=0.9)
-    check_shares(CLASSES, CLASSES, blur=0.9, noise=0.0)
+    check_shares(schedule(CLASSES, 1), blur=0.0, noise=0.9)
+    check_shares(schedule(CLASSES, CLASSES), blur=0.9, noise=0.0)
     assert len(together(split(data, tasks=1, noise=0.1))["label"]) == len(data.label)
     assert len(together(split(data, tasks=CLASSES, blur=0.1))["label"]) == len(data.label)
 

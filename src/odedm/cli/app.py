@@ -44,6 +44,7 @@ LISTS: dict[str, dict[str, Any]] = {
     "distances": registry.DISTANCES,
     "nets": registry.NETS,
     "settings": registry.SETTINGS,
+    "domains": registry.DOMAINS,
     "replays": registry.REPLAYS,
     "spaces": registry.SPACES,
     "grounds": registry.GROUNDS,

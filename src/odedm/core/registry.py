@@ -112,6 +112,12 @@ SETTINGS = {
     "long-tail": "Class i keeps a share that falls geometrically to 1/factor (--factor).",
 }
 
+DOMAINS = {
+    "same": "Every task has all classes and other rows of them, which look the same.",
+    "permuted": "Every task has all classes, with the pixels or features in an order of its own.",
+    "rotated": "Every task has all classes, its images a quarter turn further than the task's before (2 to 4 tasks).",
+}
+
 REPLAYS = {
     "auxiliary": "Draws from short-term as ever, plus one cross-entropy term on a long-term draw.",
     "union": "Draws from short-term and long-term rows alike, no further term.",

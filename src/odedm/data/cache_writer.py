@@ -19,6 +19,7 @@ from odedm.data.image_workers import Watch, decode_all
 from odedm.data.images import MOST_BYTES, Array, BadPicture, EncodedImage, Fit, Place, grey_or_colour, probe
 from odedm.data.published import PublishedDataset
 from odedm.data.tensor_file import TensorFile
+from odedm.stream.class_schedule import default_tasks
 
 TICK = 0.05
 """Seconds between two reports of progress."""
@@ -60,17 +61,6 @@ def write(found: Contents, file: Path, watch: Watch, *, name: str, path: Path, s
         skipped=found.skipped,
         checksum=layout.checksum(file),
     )
-
-
-def default_tasks(classes: int) -> int:
-    """Five tasks where the classes allow it, or else the most, up to ten, that leave two classes to each.
-
-    >>> [default_tasks(classes) for classes in (10, 100, 6, 9, 2, 7)]
-    [5, 5, 3, 3, 1, 1]
-    """
-    if classes % 5 == 0 and classes >= 10:
-        return 5
-    return max(tasks for tasks in range(1, 11) if classes % tasks == 0 and (tasks == 1 or classes // tasks >= 2))
 
 
 def _check_measured(known: PublishedDataset, kind: str, shape: tuple[int, ...], mean: tuple[float, ...]) -> None:

@@ -16,6 +16,7 @@ from odedm.memory.settings import ODEDM
 from odedm.methods.base import Load, Method
 from odedm.nets.build import planned
 from odedm.stream.dataset import Dataset
+from odedm.stream.tasks import task_labels
 from odedm.training.evaluation import BATCH
 from odedm.training.experiment import Experiment
 from odedm.training.preparation import Prepared
@@ -103,7 +104,8 @@ def estimate(run: Prepared) -> MemoryEstimate:
     """The bytes of one run by what they are for, at the moment when it holds most; on a CPU with its process."""
     plan, data = run.experiment, run.data
     net, cuda = footprint(run), plan.device == "cuda"
-    rows = data.image.nbytes + data.test_image.nbytes
+    looks = (plan.tasks or 1) if plan.domain in ("permuted", "rotated") else 1  # test rows as each task shows them
+    rows = data.image.nbytes + looks * data.test_image.nbytes
     host = 0 if cuda or data.known_checksum is not None else rows  # a cached data set is mapped, not held
     step = _step_bytes(plan, net, _load(plan, net))
     look = 3 * net.largest * BATCH.get(plan.device, BATCH["cpu"])
@@ -175,13 +177,13 @@ def _border_bytes(plan: Experiment, data: Dataset, net: Footprint) -> int:
     memory = plan.memory
     if not isinstance(memory, ODEDM):
         return 0
-    tasks = plan.tasks or data.tasks
     of_class = int(data.label.bincount(minlength=data.classes).max())
     of_class = min(of_class, plan.limit or of_class)
     if isinstance(memory.candidates, int):
         of_class = min(of_class, memory.candidates)
     wide = data.image[0].numel() if memory.space == "pixels" else net.features
-    points = 4 * of_class * (data.classes // tasks) * wide
+    arrangement = {name: getattr(plan, name) for name in ("tasks", "task_classes", "recurring", "domain")}
+    points = 4 * of_class * max(map(len, task_labels(data, **arrangement))) * wide
     clouds = 4 * 4 * (of_class // 2) ** 2 if memory.dac else 0
     ground = 3 * 8 * (wide if memory.space == "features" else wide // max(1, data.shape[0])) ** 2
     return 3 * points + clouds + (ground if memory.distance == "sinkhorn" else 0)

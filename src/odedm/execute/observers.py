@@ -85,7 +85,8 @@ class JsonLines(Observer):
     def finished(self, job: Job, result: Result) -> None:
         """Note what a run measured, task by task and in the end."""
         for task, (accuracy, row) in enumerate(zip(result.acc, result.class_il, strict=True)):
-            self._write(job, "task", task=task, acc=accuracy, class_il=row, task_il=result.task_il[task])
+            masked = None if result.task_il is None else result.task_il[task]
+            self._write(job, "task", task=task, acc=accuracy, class_il=row, task_il=masked)
         last = {name: getattr(result, name) for name in ("acc_last", "acc_mean", "task_il_last", "forgetting")}
         if result.anytime is not None:
             last["anytime"] = result.anytime
@@ -143,7 +144,8 @@ class TensorBoard(Observer):
         for task, accuracy in enumerate(result.acc):
             log.add_scalar("class-IL/ACC", accuracy, task)
             log.add_scalar("class-IL/forgetting rate", result.forgetting_rate[task], task)
-            log.add_scalar("task-IL/ACC", sum(result.task_il[task]) / len(result.task_il[task]), task)
+            if result.task_il is not None:
+                log.add_scalar("task-IL/ACC", sum(result.task_il[task]) / len(result.task_il[task]), task)
             for earlier, value in enumerate(result.class_il[task]):
                 log.add_scalar(f"class-IL by task/task {earlier}", value, task)
             for part, counts in result.census[task].items() if task < len(result.census) else ():

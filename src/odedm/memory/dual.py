@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 
 from odedm.consolidate.consolidator import Consolidator, OnSelection
 from odedm.core.errors import UsageError
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.rows import Field, Part, Probe, Rows, Task, count, take
 from odedm.core.store import EMPTY, Store
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
@@ -22,6 +23,10 @@ class Host(Memory, Protocol):
         """Keep rows for good, in the place of short-term ones."""
         ...
 
+    def unpin_classes(self, classes: Sequence[int]) -> None:
+        """Forget the pinned rows of these classes; their room is the short-term part's again."""
+        ...
+
 
 class TaskDualMemory:
     """ODEDM: when a task ends its prototypes are pinned into the host, which shrinks by as many rows.
@@ -30,6 +35,9 @@ class TaskDualMemory:
 
     `candidates=None` chooses among all rows of the finished task, a second store beyond the capacity while the task
     lasts. Otherwise the choice is among `candidates`, whose rows count: host and candidates share the capacity.
+
+    The prototypes of a class that returns are chosen anew, among them and the rows that came since, and replaced. So
+    a class has k prototypes at most, or as many as `quota` [C] says for its label.
     """
 
     def __init__(
@@ -40,7 +48,9 @@ class TaskDualMemory:
         rng: torch.Generator,
         timer: Timer,
         candidates: Candidates | None = None,
+        quota: tuple[int, ...] | None = None,
     ) -> None:
+        self.quota = quota
         self.host, self.consolidator, self.timer, self.candidates = host, consolidator, timer, candidates
         self.rng = rng  # of its own, on the CPU: choosing prototypes must not shift what the host draws
         self.capacity = host.capacity + (candidates.capacity if candidates else 0)
@@ -86,13 +96,34 @@ class TaskDualMemory:
     def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
         if not task.last and self.consolidator is not None:
-            rows = self.candidates.rows() if self.candidates else task.rows
-            chosen = self.consolidator(
-                rows, task.classes, probe, rng=self.rng, timer=self.timer, on_selection=self.on_selection
-            )
-            if count(chosen):
-                self.host.pin(chosen)
+            rows = self._with_prototypes(self.candidates.rows() if self.candidates else task.rows, task.classes)
+            chosen = [
+                choose(rows, classes, probe, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
+                for choose, classes in self._choices(self.consolidator, task.classes)
+            ]
+            self.host.unpin_classes(task.classes)
+            for part in chosen:
+                if count(part):
+                    self.host.pin(part)
         self.host.end_task(task, probe, rng=rng)
+
+    def _choices(self, choose: Consolidator, classes: Sequence[int]) -> Iterator[tuple[Consolidator, Sequence[int]]]:
+        """How to choose prototypes of which classes: of all at once, or by quota."""
+        if self.quota is None:
+            yield choose, classes
+            return
+        quota = {each: self.quota[each] for each in classes}
+        for k in sorted({*quota.values()} - {0}):
+            yield replace(choose, k=k), [each for each in classes if quota[each] == k]
+
+    def _with_prototypes(self, rows: Rows, classes: Sequence[int]) -> Rows:
+        """The rows to choose from: behind the prototypes that these classes have from earlier tasks, if any."""
+        pinned = self.host.rows(Part.LONG)
+        own = torch.isin(pinned["label"], torch.tensor(classes, device=pinned["label"].device))
+        if not bool(own.any()):
+            return rows
+        before = take(pinned, own.nonzero().flatten())
+        return {name: torch.cat([before[name], column]) for name, column in rows.items()}
 
 
 class Candidates:
@@ -124,7 +155,8 @@ class Candidates:
     def begin(self, classes: Sequence[int]) -> None:
         """Forget the last task's rows and watch these classes."""
         self.store.clear()
-        self.classes.copy_(torch.tensor(classes))
+        self.classes.fill_(-1)  # no label: a smaller task leaves compartments empty
+        self.classes[: len(classes)].copy_(torch.tensor(classes))
 
     def see(self, rows: Rows) -> None:
         """Offer rows to the compartment of their class."""

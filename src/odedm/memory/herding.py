@@ -69,9 +69,9 @@ class HerdedQuota(BorderMemory):
     """As many exemplars of every class seen so far, chosen by herding when a task ends (iCaRL).
 
     The quota of a class is ⌊short-term capacity / classes seen⌋; old classes keep their first picks, and rows of a
-    class stay in herding order. Where that is less than one row, the first pick of as many classes stays as fit,
-    those without long-term rows before others. Herding reads all rows of the finished task, a second store beyond the
-    capacity while the task lasts.
+    class stay in herding order. A class that returns is herded anew, among its exemplars and the rows that came since.
+    Where the quota is less than one row, the first pick of as many classes stays as fit, those without long-term rows
+    before others. Herding reads all rows of the finished task, a second store beyond the capacity while the task lasts.
 
     >>> class Pixels:
     ...     def embed(self, image): return image
@@ -91,12 +91,14 @@ class HerdedQuota(BorderMemory):
         """Cut old classes to the new quota and herd as many rows of each class of the task."""
         if self.short_capacity == 0:
             return
-        classes = max(task.classes) + 1  # labels are numbered by arrival
+        classes = (
+            max([*task.classes, *self.rows()["label"].tolist()]) + 1
+        )  # seen so far: labels are numbered by arrival
         quota = self.short_capacity // classes
         if quota == 0:
             self._tell(classes)
         most = max(quota, 1)
-        new = self._herded(task, most, probe)
+        new = self._herded(task.classes, self._with_exemplars(task), most, probe)
         old = self.rows(Part.SHORT)
         old = take(old, (~torch.isin(old["label"], new["label"])).nonzero().flatten())
         rows = {name: torch.cat([old[name], column.to(old[name].dtype)]) for name, column in new.items()}
@@ -106,14 +108,23 @@ class HerdedQuota(BorderMemory):
         keep = key.where(rank < most, EMPTY).topk(room).indices.sort().values
         self.replace_short(take(rows, keep), key[keep])
 
-    def _herded(self, task: Task, most: int, probe: Probe) -> Rows:
-        """Up to `most` rows of each class of the task with all fields, class by class in herding order."""
-        feature = F.normalize(probe.embed(task.rows["image"]).flatten(1).to(torch.float64))
-        label = task.rows["label"]
-        members = [(label == each).nonzero().flatten() for each in task.classes]
+    def _with_exemplars(self, task: Task) -> Rows:
+        """The task's rows, behind the exemplars that its classes have from earlier tasks, if any."""
+        old = self.rows(Part.SHORT)
+        own = torch.isin(old["label"], torch.tensor(task.classes, device=old["label"].device))
+        if not bool(own.any()):
+            return task.rows
+        before = take(old, own.nonzero().flatten())
+        return {name: torch.cat([before[name], column]) for name, column in task.rows.items()}
+
+    def _herded(self, classes: Sequence[int], rows: Rows, most: int, probe: Probe) -> Rows:
+        """Up to `most` rows of each of the classes with all fields, class by class in herding order."""
+        feature = F.normalize(probe.embed(rows["image"]).flatten(1).to(torch.float64))
+        label = rows["label"]
+        members = [(label == each).nonzero().flatten() for each in classes]
         # the network may live on another device than the rows
         picks = [herd(feature[member.to(feature.device)], most).to(member.device) for member in members]
-        rows = take(task.rows, torch.cat([member[pick] for member, pick in zip(members, picks, strict=True)]))
+        rows = take(rows, torch.cat([member[pick] for member, pick in zip(members, picks, strict=True)]))
         return rows | probe.annotate(rows) if count(rows) else rows
 
     def _tell(self, classes: int) -> None:

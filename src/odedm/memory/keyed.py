@@ -118,6 +118,24 @@ class KeyedMemory(ABC):
         """Forget all rows, short-term and pinned, whose slots [capacity] are marked."""
         self._rebuild(self.capacity, self._belongs(Part.ALL) & ~gone)
 
+    def unpin_classes(self, classes: Sequence[int]) -> None:
+        """Forget the pinned rows of these classes; their room is the short-term part's again.
+
+        All in place, for a recorded step goes on with this very store.
+        """
+        gone = torch.isin(self.store.columns["label"], torch.tensor(classes, device=self.store.key.device))
+        gone &= self._belongs(Part.LONG)
+        if not bool(gone.any()):
+            return
+        self.store.key.masked_fill_(gone, EMPTY)
+        self._long -= int(gone.sum())
+        self._rank_pins()
+
+    def _rank_pins(self) -> None:
+        """Number the pinned rows anew: `order` is their rank, and the next one's is how many there are."""
+        order, pinned = self.store.columns["order"], self._belongs(Part.LONG)
+        order.copy_(order.where(pinned, LATER).argsort().argsort().where(pinned, order))
+
     def _rebuild(self, capacity: int, keep: Tensor) -> None:
         """A new store with the marked rows [old capacity], or with the largest keys of them where not all fit."""
         old, fields = self.store, [Field(name, tuple(c.shape[1:]), c.dtype) for name, c in self.store.columns.items()]
@@ -127,11 +145,9 @@ class KeyedMemory(ABC):
         home = torch.arange(amount, device=slot.device)
         self.store.write(home, old.read(slot))
         self.store.key[home] = old.key[slot]
-        pinned = self._belongs(Part.LONG)
-        self._long = int(pinned.sum())
+        self._long = int(self._belongs(Part.LONG).sum())
         self._short = amount - self._long
-        order = self.store.columns["order"]  # of pinned rows it is their rank, and the next one's is their number
-        order.copy_(order.where(pinned, LATER).argsort().argsort().where(pinned, order))
+        self._rank_pins()
 
     def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
         """min(n, size) distinct rows of a part, uniformly at random."""

@@ -222,10 +222,15 @@ class ODEDM:
         return self.annotate == "stream"
 
     def resolve(self, shape: StreamShape, native: str) -> ODEDM:
-        """Every default filled in: k from rho, the short-term policy by name, Sinkhorn's numbers; or refused."""
+        """Every default filled in: k from rho, the short-term policy by name, Sinkhorn's numbers; or refused.
+
+        Where rho gives classes different numbers of prototypes, k stays None.
+        """
+        from odedm.memory.prototype_quotas import prototypes
+
         rho = DEFAULT_RHO if self.rho is None and self.k is None else self.rho
         known = replace(self, rho=rho, short_policy=native if self.short_policy == "native" else self.short_policy)
-        found = replace(known, k=_prototypes(known, shape))
+        found = replace(known, k=prototypes(known, shape))
         if self.distance == "sinkhorn":
             filled = _distance(self.distance, found, "epsilon", *OF_DISTANCE)
             names = [name for name in ("epsilon", *OF_DISTANCE) if hasattr(filled, name)]
@@ -238,6 +243,7 @@ class ODEDM:
     def build(self, site: Site) -> Memory:
         """The live memory."""
         from odedm.memory.dual import Candidates, TaskDualMemory
+        from odedm.memory.prototype_quotas import class_quotas
 
         candidates = None
         if isinstance(self.candidates, int):
@@ -247,8 +253,11 @@ class ODEDM:
         room = self.capacity - (candidates.capacity if candidates else 0)
         policy = "reservoir" if self.short_policy == "native" else self.short_policy
         host = site.policy(policy, room, self.policy_options)
-        rng = site.cpu_rng("consolidation")
-        return TaskDualMemory(host, consolidator(self), rng=rng, timer=site.timer, candidates=candidates)
+        rng, quota = site.cpu_rng("consolidation"), None
+        if self.k is None and site.shape.task_classes:
+            quota = class_quotas(self, site.shape)
+        choose = consolidator(self if quota is None else replace(self, k=max(quota)))
+        return TaskDualMemory(host, choose, rng=rng, timer=site.timer, candidates=candidates, quota=quota)
 
 
 MemorySettings = Reservoir | Native | ODEDM
@@ -300,29 +309,3 @@ def _distance(name: str, memory: ODEDM, *settings: str) -> Any:
     kind = DISTANCES[name].load()
     given = {each: getattr(memory, each) for each in settings if getattr(memory, each) is not None}
     return kind(**{each: value for each, value in given.items() if each in kind.__dataclass_fields__})
-
-
-def _prototypes(memory: ODEDM, shape: StreamShape) -> int:
-    """K worked out from rho where it is not given, if all pins fit into the capacity."""
-    from odedm.consolidate.budget import check_budget, prototypes_per_class
-
-    tasks, classes, per = shape.tasks, shape.classes_per_task, memory.rows_per_prototype
-    bounded = memory.candidates if isinstance(memory.candidates, int) else 0
-    reserved, k = bounded * classes, memory.k or 0
-    if memory.k is None and memory.rho and tasks > 1 and memory.capacity:
-        k = prototypes_per_class(memory.rho, memory.capacity, tasks=tasks, classes=classes, rows_per_prototype=per)
-        # rounding up must not turn a legal share, rho=1 above all, into one that does not fit
-        k = min(k, (memory.capacity - reserved) // ((tasks - 1) * classes * per)) or k
-    if bounded and bounded < k * per:
-        raise UsageError(
-            f"{bounded} candidates per class cannot give {k} prototypes of {per} rows each; "
-            f"give candidates={k * per} or more, or lower k or rho."
-        )
-    if reserved > memory.capacity:
-        raise UsageError(
-            f"{memory.candidates} candidates for each of {classes} classes need {reserved} rows, "
-            f"but the memory has {memory.capacity}. Lower candidates or raise the capacity."
-        )
-    if k and tasks > 1:
-        check_budget(k, memory.capacity, tasks=tasks, classes=classes, rows_per_prototype=per, reserved=reserved)
-    return k

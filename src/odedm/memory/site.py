@@ -25,10 +25,25 @@ TOLD = Reserved(3, ("classes",))
 
 @dataclass(frozen=True)
 class StreamShape:
-    """How many tasks a stream has, and how many classes each of them."""
+    """How many tasks a stream has, and how many classes each of them, or the largest.
+
+    `task_classes` has the labels of each task where tasks are of unequal size or share classes, and is empty else.
+    """
 
     tasks: int
     classes_per_task: int
+    task_classes: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def of(cls, labels: tuple[tuple[int, ...], ...]) -> StreamShape:
+        """The shape of a stream whose tasks have these labels.
+
+        >>> StreamShape.of(((0, 1), (2, 3))), StreamShape.of(((0,), (0, 1))).classes_per_task
+        (StreamShape(tasks=2, classes_per_task=2, task_classes=()), 2)
+        """
+        most, every = max(map(len, labels)), [each for own in labels for each in own]
+        ordinary = len(set(every)) == len(every) == most * len(labels)
+        return cls(len(labels), most, () if ordinary else labels)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ class ICarl(Method):
     mean over columns divides by their number K: `bce_columns="all"` counts the classes still to come as negatives,
     `"seen"` leaves them out, for which the learning rate wants the factor K / C. Prediction is by the nearest mean of
     stored features, `"normalised"` to length one or `"raw"`; with `flip` an image counts together with its mirror
-    image. While nothing is stored the linear head predicts.
+    image. While nothing is stored the linear head predicts. A class that returns is taught by its labels again: the
+    last network speaks for the seen classes that the task does not have.
     """
 
     native: ClassVar[str] = "herded"
@@ -44,8 +45,11 @@ class ICarl(Method):
     features: str = "normalised"
     flip: bool = True
     old: int = field(init=False, repr=False, default=0)
-    """Classes of earlier tasks: the first columns."""
+    """How many classes were seen before this task: the first columns, for labels are numbered by arrival."""
     seen: int = field(init=False, repr=False, default=0)
+    known: int = field(init=False, repr=False, default=0)
+    recalled: Tensor = field(init=False, repr=False)
+    """Which columns [C] are the teacher's among the old ones; changed in place."""
     teacher: Net | None = field(init=False, repr=False, default=None)
     """The network as the last task left it: frozen, in evaluation mode, and no module of the network."""
     exemplars: Replay | None = field(init=False, repr=False, default=None)
@@ -59,19 +63,24 @@ class ICarl(Method):
         if self.l2 < 0:
             raise UsageError(f"icarl's l2 must be 0 or more; {self.l2} was given.")
         self.seen = self.net.classes
+        self.recalled = torch.ones(self.net.classes, dtype=torch.bool, device=self.last_loss.device)
 
     def begin_task(self, task: Task) -> None:
         """Which columns are old and which are seen: labels are numbered by arrival. The last task's means are over."""
         super().begin_task(task)
         self.means = None  # also where the first step is a replayed one, which runs no code here
-        self.old, self.seen = min(task.classes), max(task.classes) + 1
+        self.old = max(self.known, min(task.classes))
+        self.known = self.seen = max(self.old, max(task.classes) + 1)
+        self.recalled.fill_(True)
+        self.recalled[list(task.classes)] = False
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """Mean BCE(h(x), Q) over rows and K columns + λ Σ ‖θ‖²; Q is the teacher's in old columns, else one-hot."""
         self.exemplars, self.means = replay, None
         (logits,) = self.forwards(batch["input"], replay=replay)
         columns = logits.shape[1] if self.bce_columns == "all" else self.seen
-        target = targets(batch["label"], self._recall(batch["input"], logits), columns)
+        past = self._recall(batch["input"], logits)
+        target = targets(batch["label"], past, self.recalled[: past.shape[1]], columns)
         loss = F.binary_cross_entropy_with_logits(logits[:, :columns], target)
         every = torch.cat([weight.flatten() for weight in self.net.parameters()])
         self.descend(loss + self.l2 * every.square().sum(), replay)
@@ -118,17 +127,18 @@ class ICarl(Method):
         return (F.normalize(mean) if self.features == "normalised" else mean), known
 
 
-def targets(label: Tensor, past: Tensor, columns: int) -> Tensor:
-    """What each output should be [n, columns]: `past` [n, old] for old classes, then label [n] as one-hot.
+def targets(label: Tensor, past: Tensor, recalled: Tensor, columns: int) -> Tensor:
+    """What each output should be [n, columns]: `past` [n, old] where `recalled` [old], else label [n] as one-hot.
 
-    An old row's own column is the teacher's probability and not 1.
+    An old row's own column is the teacher's probability and not 1, unless its class has returned.
 
-    >>> targets(torch.tensor([0, 2]), torch.tensor([[0.75], [0.25]]), 3)
+    >>> targets(torch.tensor([0, 2]), torch.tensor([[0.75], [0.25]]), torch.tensor([True]), 3)
     tensor([[0.7500, 0.0000, 0.0000],
             [0.2500, 0.0000, 1.0000]])
     """
-    new = label[:, None] == torch.arange(past.shape[1], columns, device=label.device)
-    return torch.cat([past, new.to(past.dtype)], 1)
+    own = (label[:, None] == torch.arange(columns, device=label.device)).to(past.dtype)
+    old = past.shape[1]
+    return torch.cat([torch.where(recalled, past, own[:, :old]), own[:, old:]], 1)
 
 
 def distinct(index: Tensor) -> Tensor:

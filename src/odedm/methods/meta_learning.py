@@ -76,8 +76,9 @@ class NetFunction:
 class Objective:
     """A weighted sum of cross-entropies, each among a range of classes of its own.
 
-    Row i competes among the classes `low` to `high` - 1: numbers for all rows alike, or columns [n, 1]. Its label is
-    always one of them, also where a stream with blurry borders brings a row of another task. `weight` is [n].
+    Row i competes among the classes `low` to `high` - 1, and all from `beyond` on: numbers for all rows alike, or
+    columns [n, 1]. Its label is always one of them, also where a stream with blurry borders brings a row of another
+    task. `weight` is [n].
 
     >>> two = torch.tensor([[1.0, 1.0, 5.0]])
     >>> goal = Objective(two, torch.tensor([0]), weight=torch.ones(1), low=0, high=2)
@@ -90,11 +91,13 @@ class Objective:
     weight: Tensor
     low: Tensor | int
     high: Tensor | int
+    beyond: Tensor | int = 2**62
 
     def loss(self, logits: Tensor) -> Tensor:
         """The sum for the logits [n, C] of the rows, 0-d."""
         column = torch.arange(logits.shape[1], device=logits.device)
-        outside = ((column < self.low) | (column >= self.high)) & (column != self.label[:, None])
+        outside = ((column < self.low) | (column >= self.high)) & (column < self.beyond)
+        outside = outside & (column != self.label[:, None])
         losses = F.cross_entropy(logits.masked_fill(outside, -torch.inf), self.label, reduction="none")
         return self.weight @ losses
 
@@ -174,7 +177,7 @@ def with_memory(batch: Rows, replay: Replay, n: int) -> Rows:
 
 
 def class_range(task: Task) -> tuple[int, int]:
-    """A task's classes as [first, last + 1): streams number classes as they arrive.
+    """A task's classes as [first, last + 1): streams number classes as they arrive, and they return together.
 
     >>> class_range(Task(1, 2, (2, 3), {}))
     (2, 4)

@@ -40,6 +40,8 @@ class POCL(Method):
     exacting: ClassVar[bool] = True
     needs_memory: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
+    needs_ranges: ClassVar[bool] = True
+    """A task's classes must be consecutive numbers."""
 
     lr: float = 0.1
     inner_rate: float = 0.03
@@ -165,7 +167,7 @@ class POCL(Method):
         """
         weight, high = rows["share"] / rows["share"].sum(), torch.full_like(rows["label"], self.net.classes)
         if self.pos_split:
-            high[self.pool :] = self.heads[-1][1]
+            high[self.pool :] = max(high for _, high in self.heads)
             weight[self.pool :] *= 0.5
         return Objective(rows["input"], rows["label"], weight, 0, high[:, None])
 

@@ -42,6 +42,8 @@ class VRMCL(Method):
     capturable: ClassVar[bool] = True
     exacting: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 1
+    needs_ranges: ClassVar[bool] = True
+    """A task's classes must be consecutive numbers."""
 
     lr: float = 0.35
     inner_rate: float = 0.1
@@ -123,17 +125,22 @@ class VRMCL(Method):
     def query(self, rows: Rows, current: int) -> Objective:
         """Current rows against current and future classes, memory rows at half weight against all seen ones.
 
-        So new classes take nothing from old ones directly; what tells them apart is the memory.
+        So new classes take nothing from old ones directly; what tells them apart is the memory. Nor do classes that
+        return: those between them and the future ones are left out.
         """
+        every, seen = self.net.classes, max(high for _, high in self.heads)
         if self.split == "position":
             current = min(self.draw, count(rows))
             low = torch.zeros_like(rows["task"])
             for number, (first, _) in enumerate(self.heads):
                 low.masked_fill_(rows["task"] == number, first)
+            high = torch.full_like(low, every)
         else:
-            low = torch.full_like(rows["task"], self.heads[-1][0])
-        high = torch.full_like(low, self.net.classes)
-        low[current:], high[current:] = 0, self.heads[-1][1]
+            first, end = self.heads[-1]
+            low = torch.full_like(rows["task"], first)
+            high = torch.full_like(low, every if end == seen else end)
+        beyond = torch.full_like(low, seen)
+        low[current:], high[current:], beyond[current:] = 0, seen, every
         weight = rows["share"] / rows["share"].sum()
         weight[current:] *= 0.5
-        return Objective(rows["input"], rows["label"], weight, low[:, None], high[:, None])
+        return Objective(rows["input"], rows["label"], weight, low[:, None], high[:, None], beyond[:, None])

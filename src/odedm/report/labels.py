@@ -14,14 +14,15 @@ from odedm.report.wording import canonical
 Settings = dict[str, Any]
 """A configuration without the seed, flat: {"method": "der", "options.lr": 0.03, …}."""
 
-FIRST = ("data", "setting", "memory.capacity", "tasks", "limit", "blur", "noise")
+SHAPE = ("task_classes", "recurring", "domain")
+FIRST = ("data", "setting", "memory.capacity", "tasks", *SHAPE, "limit", "blur", "noise")
 OF_MEMORY = ("replay", "k", "rho", "dac", "distance", "space", "candidates", "rows_per_prototype", "mixup", "gamma")
 ORDER = (*FIRST, *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
 """How settings follow each other in a name; the others come behind, by their names."""
 ALWAYS_NAMED = ("method", "memory.name", "memory.policy")
 """What every name starts with."""
 LEADERS = {
-    "tasks": ("data",),
+    "tasks": ("data", *SHAPE),
     "class names": ("data", "tasks"),
     "net": ("data",),
     "draw": ("batch",),
@@ -37,7 +38,7 @@ SYMBOLS = {
     "options.alpha": "α",
     "options.beta": "β",
 }
-BARE = frozenset({"data", "setting", "memory.distance", "memory.space", "net"})
+BARE = frozenset({"data", "setting", "domain", "memory.distance", "memory.space", "net"})
 
 
 def belongs_to_memory(key: str) -> bool:
@@ -149,6 +150,8 @@ def setting_phrase(key: str, value: object) -> str:
         text = "DAC " + "×".join(str(part) for part in value) if isinstance(value, list) and value else "no DAC"
     elif key == "memory.replay":
         text = f"{value} replay" if value else "no replay"
+    elif key == "task_classes" and isinstance(value, list):
+        text = f"tasks of {'+'.join(map(str, value))}"
     elif key == "class names":
         text = f"{len(value)} classes" if isinstance(value, list) else "other classes"
     elif isinstance(value, bool):

@@ -25,7 +25,7 @@ class Cell:
     The best on the test set is not `tested`: chance would not have chosen it, so it has no interval and no p.
     """
 
-    value: Estimate
+    value: Estimate | None
     change: Paired | None = None
     corrected: float | None = None
     paper: Published | None = None
@@ -46,7 +46,7 @@ class Cell:
     @property
     def gap(self) -> float | None:
         """Ours minus the paper's."""
-        return None if self.paper is None else self.value.mean - self.paper.mean
+        return None if self.paper is None or self.value is None else self.value.mean - self.paper.mean
 
     @property
     def allowed(self) -> float | None:
@@ -54,7 +54,9 @@ class Cell:
 
         None where there is no verdict: without a ± of the paper's over runs, and with a single seed of ours.
         """
-        if self.paper is None or self.paper.error is None or self.value.error is None or not self.same_protocol:
+        if self.paper is None or self.paper.error is None or not self.same_protocol:
+            return None
+        if self.value is None or self.value.error is None:
             return None
         return 2 * math.hypot(self.value.error, self.paper.error / math.sqrt(3)) if self.paper.comparable else None
 
@@ -177,20 +179,23 @@ def _cells(row: Row, kind: Kind = "runs") -> dict[str, Cell]:
         change = row.differences.get(metric.key)
         corrected = None if best else row.corrected.get(metric.key)
         paper = None if kind == "held-out" else beside(row.group, metric, best=best)
-        cells[metric.key] = Cell(row.values[metric.key], change, corrected, paper, tested=not best, same_protocol=same)
+        value = row.values.get(metric.key)
+        cells[metric.key] = Cell(value, change, corrected, paper, tested=not best, same_protocol=same)
     return cells
 
 
 def beside(group: Group, metric: Metric, *, best: bool = False) -> Published | None:
     """The paper's number for a group's configuration, None where the paper has none or varies something else.
 
-    It gives none for mixup, without DAC, for a few rows a class, for blurred tasks and for wrong labels.
+    It gives none for mixup, without DAC, for a few rows a class, for blurred tasks, for wrong labels, and for streams
+    whose tasks are unequal or share classes.
     """
     own = group.settings
     odedm, capacity = group.memory == "odedm", own.get("memory.capacity")
     dac, k, rho = own.get("memory.dac", ()), own.get("memory.k"), own.get("memory.rho")
     varied = odedm and (own.get("memory.mixup") or dac is None or not own.get("memory.k", 1))
-    varied = varied or any(own.get(name) for name in ("limit", "blur", "noise"))
+    varied = varied or any(own.get(name) for name in ("limit", "blur", "noise", "task_classes", "domain"))
+    varied = varied or own.get("recurring", 1) != 1 or not own.get("shuffle", True)
     if varied or metric not in COMPARED or not isinstance(capacity, int):
         return None
     return published(

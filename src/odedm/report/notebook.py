@@ -56,8 +56,10 @@ class Results:
         return [
             {"folder": str(run.folder), "seed": run.seed, "after": i, "task": j, "class_il": value, "task_il": masked}
             for run in self.runs
-            for i, (row, other) in enumerate(zip(run.result.class_il, run.result.task_il, strict=True))
-            for j, (value, masked) in enumerate(zip(row, other, strict=True))
+            for i, row in enumerate(run.result.class_il)
+            for j, (value, masked) in enumerate(
+                zip(row, run.result.task_il[i] if run.result.task_il else [None] * len(row), strict=True)
+            )
         ]
 
     def to_frame(self, *, by_task: bool = False) -> Any:

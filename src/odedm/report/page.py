@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
@@ -26,7 +27,7 @@ from odedm.report.figures.timings import runtime_sentences
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
 from odedm.report.model import caveats, model
-from odedm.report.summary import METRICS, TOLD, Table
+from odedm.report.summary import METRICS, TOLD, Table, left_out
 from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.verdicts import Verdict, doubts, gaps, verdict
 from odedm.report.wording import between, number, probability
@@ -86,7 +87,7 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
         folded=folded,
         gaps=gaps(table) if groups else [],
         doubt=[*shared, *doubts(table)],
-        caveats=caveats(table),
+        caveats=[*caveats(table), *left_out(run.result for run in runs)],
         table=table,
         groups=groups,
         model=model(table),
@@ -118,7 +119,9 @@ Findings = list[tuple[str, str]]
 
 def _findings(table: Table) -> tuple[Findings, Findings, list[str]]:
     """What was found: what stands at the top, what is folded, and the one doubt about all that are marked as open."""
-    final, task_il = ([verdict(table, row, metric) for row in table.compared] for metric in TOLD)
+    final, task_il = (
+        [verdict(table, row, metric) for row in table.compared if metric.key in row.differences] for metric in TOLD
+    )
     doubts = {each.doubt for each in (*final, *task_il) if each.tone == "open"}
     shared = len(doubts) == 1 and len(final) > 1
 
@@ -128,7 +131,7 @@ def _findings(table: Table) -> tuple[Findings, Findings, list[str]]:
     said = [f"○ marks the others: {doubts.pop()}."] if shared else []
     first, second = [told(each) for each in final], [told(each) for each in task_il]
     if len(first) + len(second) <= SHOWN:
-        return [found for pair in zip(first, second, strict=True) for found in pair], [], said
+        return [found for pair in zip_longest(first, second) for found in pair if found], [], said
     return first[:SHOWN], [*first[SHOWN:], *second], said
 
 

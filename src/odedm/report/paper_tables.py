@@ -224,8 +224,7 @@ def to_csv(cells: Sequence[Beside]) -> str:
     rows = []
     for cell in cells:
         ours: list[object] = [None] * 6
-        if cell.ours is not None:
-            value = cell.ours.value
+        if cell.ours is not None and (value := cell.ours.value) is not None:
             ours = [value.mean, value.error, cell.seeds, cell.ours.gap, cell.ours.allowed, cell.ours.verdict]
         rows.append([*cell.place, cell.paper.mean, cell.paper.error, cell.paper.spread, *ours])
     return csv_text(head, rows)

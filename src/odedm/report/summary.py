@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
@@ -10,6 +10,7 @@ from odedm.report.groups import BASELINES, Group, group
 from odedm.report.statistics import Estimate, Paired, estimate, holm, paired
 from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
+from odedm.results.result import Result
 
 
 @dataclass(frozen=True)
@@ -20,14 +21,15 @@ class Metric:
     title: str
     meaning: str
 
-    def of(self, run: FinishedRun) -> float:
-        """The number of a run."""
-        number: float = run.seconds if self.key == "seconds" else getattr(run.result, self.key)
+    def of(self, run: FinishedRun) -> float | None:
+        """The number of a run; None where its stream has no such number."""
+        number: float | None = run.seconds if self.key == "seconds" else getattr(run.result, self.key)
         return number
 
     def by_seed(self, group: Group) -> dict[int, float]:
-        """The number of each run of a group."""
-        return {run.seed: self.of(run) for run in group.runs}
+        """The number of each run of a group that has one."""
+        found = {run.seed: self.of(run) for run in group.runs}
+        return {seed: number for seed, number in found.items() if number is not None}
 
 
 ACC_LAST = Metric("acc_last", "ACC_T", "accuracy over all tasks after the last one, in %")
@@ -49,7 +51,7 @@ PROBLEM = ("data", *STREAM, "class_order", "columns", "class names")
 
 @dataclass(frozen=True)
 class Row:
-    """A group, its means by metric, and its differences to its partner where they share a seed.
+    """A group, its means by metric where it has them, and its differences to its partner where they share a seed.
 
     `corrected` has the p of each difference after Holm, over all differences of the table in the same metric.
     """
@@ -81,7 +83,7 @@ class Table:
     @property
     def changes(self) -> tuple[Metric, ...]:
         """The metrics that need a column for their differences."""
-        return TOLD if self.compared else ()
+        return tuple(each for each in TOLD if any(each.key in row.differences for row in self.compared))
 
     @property
     def against(self) -> str:
@@ -116,6 +118,22 @@ def summarise(runs: Sequence[FinishedRun], baseline: str | None = None) -> Table
         plain.setdefault(each.same_but_memory, each)
     rows = [_row(each, None if each.plain else plain.get(each.same_but_memory)) for each in groups]
     return Table(_corrected(rows))
+
+
+def left_out(results: Iterable[Result]) -> list[str]:
+    """Why some results lack a number: it cannot be defined on their streams.
+
+    >>> left_out([])
+    []
+    """
+    found, said = list(results), []
+    if any(each.task_il is None for each in found):
+        said.append(
+            "Task-IL accuracy is left out where tasks share classes: it is for classes that belong to one task each."
+        )
+    if any(each.forgetting is None for each in found):
+        said.append("Forgetting and backward transfer are left out where there is a single task.")
+    return said
 
 
 def named_group(groups: Sequence[Group], name: str) -> Group:
@@ -157,7 +175,8 @@ def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _row(group: Group, baseline: Group | None) -> Row:
-    values = {metric.key: estimate(metric.by_seed(group).values()) for metric in METRICS}
+    numbers = {metric.key: metric.by_seed(group) for metric in METRICS}
+    values = {key: estimate(own.values()) for key, own in numbers.items() if own}
     if baseline is None:
         return Row(group, values, None, {})
     pairs = {metric.key: paired(metric.by_seed(group), metric.by_seed(baseline)) for metric in COMPARED}

@@ -123,7 +123,7 @@ def _csv_cells(line: Line) -> list[object]:
     cells += [group.tasks, " ".join(str(seed) for seed in line.seeds), len(line.seeds)]
     for metric in METRICS:
         value = line.cells[metric.key].value
-        cells += [value.mean, value.error, value.sd]
+        cells += [None] * 3 if value is None else [value.mean, value.error, value.sd]
     for metric in COMPARED:
         cells += _csv_change(line.cells[metric.key])
     for metric in COMPARED:

@@ -16,7 +16,7 @@ from rich.text import Text
 from odedm.core.text import printable
 from odedm.report.labels import memory_name
 from odedm.report.model import Cell, TableModel, caveats, model
-from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table
+from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table, left_out
 from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.verdicts import verdicts
 from odedm.report.wording import between, measured, number
@@ -45,6 +45,7 @@ def print_table(table: Table, console: Console, form: str = "rich", *, most: int
         return
     console.print(ForTerminal(model(table)))
     said = [*verdicts(table), *caveats(table)] if len(table.rows) > 1 else []
+    said += left_out(run.result for group in table.groups for run in group.runs)
     for sentence in said[:most]:
         _say(console, sentence)
     if most is not None and len(said) > most:
@@ -84,7 +85,7 @@ class ForTerminal:
             yield from (*next(lines), Segment.line())
         for line in self.model.lines:
             yield Text(line.label, style="" if line.kind == "runs" else "italic")
-            for _ in range(1 + any(cell.value.error is not None for cell in line.cells.values())):
+            for _ in range(1 + any(cell.value and cell.value.error is not None for cell in line.cells.values())):
                 yield from (*next(lines), Segment.line())
 
 
@@ -124,6 +125,8 @@ def _summary(model: TableModel, *, beside: bool, intervals: bool = True, name: i
 
 
 def _value(cell: Cell, *, beside: bool) -> Text:
+    if cell.value is None:
+        return Text("–")
     text = Text(number(cell.value.mean))
     if cell.value.error is None:
         return text
@@ -160,10 +163,15 @@ def print_run(result: Result, out: Console) -> None:
     plan = result.experiment
     memory = memory_name({"memory.name": plan["memory"]["name"], "memory.policy": plan["memory"].get("policy")})
     method, data = printable(plan["method"]), printable(plan["data"])
-    accuracy = f"ACC {result.acc_last:.2f} %, mean ACC {result.acc_mean:.2f} %, Task-IL {result.task_il_last:.2f} %"
-    run = f"{method} with {memory} on {data}, seed {plan.get('seed')}"
-    _say(out, f"{run}: {accuracy}, forgetting {result.forgetting:.2f}")
+    said = [f"ACC {result.acc_last:.2f} %", f"mean ACC {result.acc_mean:.2f} %"]
+    said += [] if result.task_il_last is None else [f"Task-IL {result.task_il_last:.2f} %"]
+    said += [] if result.forgetting is None else [f"forgetting {result.forgetting:.2f}"]
+    _say(out, f"{method} with {memory} on {data}, seed {plan.get('seed')}: {', '.join(said)}")
+    for sentence in left_out([result]):
+        _say(out, sentence)
     for title, matrix in (("Class-IL", result.class_il), ("Task-IL", result.task_il)):
+        if matrix is None:
+            continue
         tasks = [f"task {j + 1}" for j in range(len(matrix))]
         table = RichTable("after task", *tasks, "mean", title=f"{title} accuracy, %")
         for i, row in enumerate(matrix):

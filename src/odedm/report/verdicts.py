@@ -33,7 +33,7 @@ class Verdict:
 
 def verdicts(table: Table) -> list[str]:
     """All there is to say under the table; a doubt that several changes share is said once, above them."""
-    found = [verdict(table, row, metric) for row in table.compared for metric in TOLD]
+    found = [verdict(table, row, metric) for row in table.compared for metric in TOLD if metric.key in row.differences]
     said = [str(each) for each in found if not _shared(each, found)]
     for doubt in dict.fromkeys(each.doubt for each in found if _shared(each, found)):
         own = [each.change for each in found if each.doubt == doubt]

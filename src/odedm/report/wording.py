@@ -24,12 +24,14 @@ def number(value: float, digits: int = 1, *, sign: bool = False) -> str:
     return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"
 
 
-def measured(value: Estimate | Published) -> str:
-    """A mean with its standard error, or alone with one seed.
+def measured(value: Estimate | Published | None) -> str:
+    """A mean with its standard error, or alone with one seed; a dash where there is no such number.
 
-    >>> measured(Estimate(12.34, 1.16, 5)), measured(Estimate(12.34, None, 1))
-    ('12.3 ± 1.2', '12.3')
+    >>> measured(Estimate(12.34, 1.16, 5)), measured(Estimate(12.34, None, 1)), measured(None)
+    ('12.3 ± 1.2', '12.3', '–')
     """
+    if value is None:
+        return "–"
     return number(value.mean) if value.error is None else f"{number(value.mean)} ± {number(value.error)}"
 
 

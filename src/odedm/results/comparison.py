@@ -19,7 +19,7 @@ FIGURES = {
     "forgetting": "forgetting",
     "backward_transfer": "backward transfer",
 }
-STREAM = ("tasks", "setting", "factor", "limit", "blur", "noise")
+STREAM = ("tasks", "task_classes", "recurring", "domain", "setting", "factor", "limit", "blur", "noise", "shuffle")
 """What makes the stream: with another one the same task is another problem."""
 IDLE = ("seed", "threads", "device", "capture", "class_order")
 """Fields that are spoken of elsewhere, or change nothing that is measured."""
@@ -89,9 +89,10 @@ def _outcome(one: Result, other: Result) -> list[Row]:
     for name, title in FIGURES.items():
         a, b = getattr(one, name), getattr(other, name)
         if a != b:
-            rows.append((title, _figure(a), f"{_figure(b)} ({_figure(b - a, '+')})"))
+            change = "" if None in (a, b) else f" ({_figure(b - a, '+')})"
+            rows.append((title, _figure(a), f"{_figure(b)}{change}"))
     for title, left, right in (("Class-IL", one.class_il, other.class_il), ("Task-IL", one.task_il, other.task_il)):
-        if left != right:
+        if left != right and left is not None and right is not None:
             rows.append((f"{title} matrix", *_matrices(left, right)))
     if one.anytime and other.anytime and one.anytime != other.anytime:  # where only one looked there is no difference
         means = [math.fsum(value for _, value in each.anytime or []) / len(each.anytime or []) for each in (one, other)]
@@ -103,12 +104,14 @@ def _outcome(one: Result, other: Result) -> list[Row]:
     return rows
 
 
-def _figure(value: float, sign: str = "") -> str:
-    """A number to read, without what summing left behind.
+def _figure(value: float | None, sign: str = "") -> str:
+    """A number to read, without what summing left behind; a dash where it is not defined.
 
-    >>> _figure(28.333333333), _figure(-8.9e-16), _figure(2.5, "+")
-    ('28.3333', '0', '+2.5')
+    >>> _figure(28.333333333), _figure(-8.9e-16), _figure(2.5, "+"), _figure(None)
+    ('28.3333', '0', '+2.5', '—')
     """
+    if value is None:
+        return "—"
     return f"{round(value, 9) + 0.0:{sign}.6g}"
 
 

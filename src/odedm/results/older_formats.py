@@ -14,14 +14,22 @@ NATIVE = {"fdr": "task-quota", "icarl": "herded", "puridiver": "purity"}
 """What `native` stood for in results of the first format; of every other method the reservoir."""
 SINKHORN = {"epsilon": 0.05, "pair_epsilon": 0.1, "ground": "auto"}
 """What None stood for there."""
-LATER: dict[str, Any] = {"limit": None, "retrieval": "uniform", "retrieval_options": {}}
+LATER: dict[str, Any] = {
+    "limit": None,
+    "task_classes": None,
+    "recurring": 1,
+    "domain": None,
+    "shuffle": True,
+    "retrieval": "uniform",
+    "retrieval_options": {},
+}
 """Settings of an experiment that were added since the second format, with the value that every run had before."""
 
 
 def upgraded(plain: dict[str, Any], where: str) -> dict[str, Any]:
     """A result as plain data in today's format; one of an unknown format comes back as it is."""
     try:
-        return _with_later_settings(_from_first(plain) if plain.get("schema") == FIRST else plain)
+        return _undefined(_with_later_settings(_from_first(plain) if plain.get("schema") == FIRST else plain))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UsageError(f"The result '{where}' of the format '{FIRST}' cannot be read: {error!r}.") from None
 
@@ -34,6 +42,15 @@ def _with_later_settings(plain: dict[str, Any]) -> dict[str, Any]:
     kind = KINDS.get(str(memory.get("name")))
     later = introduced(kind) if kind else {}
     return {**plain, "experiment": {**LATER, **plan, "memory": {**later, **memory}}}
+
+
+def _undefined(plain: dict[str, Any]) -> dict[str, Any]:
+    """Of a single task there is no forgetting; it was written as 0 before."""
+    matrix = plain.get("class_il")
+    if not isinstance(matrix, list) or len(matrix) != 1:
+        return plain
+    idle = {name: None for name in ("forgetting", "backward_transfer") if plain.get(name) == 0}
+    return {**plain, **idle}
 
 
 def _from_first(plain: dict[str, Any]) -> dict[str, Any]:

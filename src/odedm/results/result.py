@@ -31,30 +31,30 @@ def average_accuracy(matrix: Matrix) -> list[float]:
     return [math.fsum(row) / len(row) for row in matrix]
 
 
-def forgetting(matrix: Matrix) -> float:
-    """Mean over the earlier tasks of the best past accuracy minus the final one; 0 with a single task.
+def forgetting(matrix: Matrix) -> float | None:
+    """Mean over the earlier tasks of the best past accuracy minus the final one; None with a single task.
 
     >>> forgetting([[90.0], [95.0, 80.0], [30.0, 60.0, 85.0]])
     42.5
     """
     last = len(matrix) - 1
     drops = [max(row[j] for row in matrix[j:last]) - matrix[last][j] for j in range(last)]
-    return math.fsum(drops) / last if last else 0.0
+    return math.fsum(drops) / last if last else None
 
 
-def backward_transfer(matrix: Matrix) -> float:
-    """Mean over the earlier tasks of the final accuracy minus the one right after learning the task.
+def backward_transfer(matrix: Matrix) -> float | None:
+    """Mean over the earlier tasks of the final accuracy minus the one right after learning the task; None without any.
 
     >>> backward_transfer([[90.0], [95.0, 80.0], [30.0, 60.0, 85.0]])
     -40.0
     """
     last = len(matrix) - 1
     changes = [matrix[last][j] - matrix[j][j] for j in range(last)]
-    return math.fsum(changes) / last if last else 0.0
+    return math.fsum(changes) / last if last else None
 
 
-def figures(class_il: Matrix, task_il: Matrix) -> dict[str, Any]:
-    """Every figure of a result that follows from its two matrices.
+def figures(class_il: Matrix, task_il: Matrix | None) -> dict[str, Any]:
+    """Every figure of a result that follows from its two matrices; None where it cannot be defined.
 
     >>> figures([[90.0], [50.0, 80.0]], [[95.0], [85.0, 90.0]])["task_il_last"]
     87.5
@@ -64,7 +64,7 @@ def figures(class_il: Matrix, task_il: Matrix) -> dict[str, Any]:
         "acc": acc,
         "acc_last": acc[-1],
         "acc_mean": math.fsum(acc) / len(acc),
-        "task_il_last": average_accuracy(task_il)[-1],
+        "task_il_last": None if task_il is None else average_accuracy(task_il)[-1],
         "forgetting_rate": [100.0 - value for value in acc],
         "forgetting": forgetting(class_il),
         "backward_transfer": backward_transfer(class_il),
@@ -80,16 +80,18 @@ class Result:
         experiment: the resolved plan; `Experiment.from_dict(result.experiment)` gives it back.
         classes: the C class names in the order of their arrival.
         class_il: accuracy (%) after each of T tasks among all classes seen: T rows, row i on tasks 0..i.
-        task_il: the same among the classes of each tested task alone.
+        task_il: the same among the classes of each tested task alone; None where tasks share classes.
         acc: mean of each row of `class_il` [T]; `acc_last` is its last entry, `acc_mean` the mean of all.
         task_il_last: mean of the last row of `task_il`.
         forgetting_rate: 100 − `acc` [T], as the paper defines it.
-        forgetting: best past accuracy minus the final one, mean over earlier tasks.
-        backward_transfer: final accuracy minus the one right after learning a task, mean over earlier tasks.
+        forgetting: best past accuracy minus the final one, mean over earlier tasks; None where there are none.
+        backward_transfer: final accuracy minus the one right after learning a task, likewise.
         seconds: wall seconds by phase.
         census: for each task, the rows stored after it, by part of the memory and class [C].
         provenance: versions, device, commit, checksum of the data.
         anytime: pairs of rows seen and mean accuracy over the tasks so far, where the run measured that.
+        task_labels: the labels of each task's own classes, by their place in `classes`, where tasks are of unequal size
+            or share classes.
 
     >>> matrix = [[90.0], [50.0, 80.0]]
     >>> shared = {"experiment": {}, "classes": [], "seconds": {}, "census": [], "provenance": {}}
@@ -102,21 +104,22 @@ class Result:
     experiment: dict[str, Any]
     classes: list[str]
     class_il: Matrix
-    task_il: Matrix
+    task_il: Matrix | None
     acc: list[float]
     acc_last: float
     acc_mean: float
-    task_il_last: float
+    task_il_last: float | None
     forgetting_rate: list[float]
-    forgetting: float
-    backward_transfer: float
+    forgetting: float | None
+    backward_transfer: float | None
     seconds: dict[str, float]
     census: list[dict[str, list[int]]]
     provenance: dict[str, Any]
     anytime: list[list[float]] | None = None
+    task_labels: list[list[int]] | None = None
 
     @classmethod
-    def measure(cls, *, class_il: Matrix, task_il: Matrix, **given: Any) -> Result:
+    def measure(cls, *, class_il: Matrix, task_il: Matrix | None, **given: Any) -> Result:
         """A result of two matrices and what was `given`, the fields that do not follow from them."""
         return cls(schema=SCHEMA, class_il=class_il, task_il=task_il, **figures(class_il, task_il), **given)
 
@@ -125,11 +128,20 @@ class Result:
         """Wall seconds, all phases together."""
         return math.fsum(self.seconds.values())
 
+    @property
+    def labels(self) -> list[list[int]]:
+        """The labels of each task's own classes, by their place in `classes`."""
+        if self.task_labels is not None:
+            return self.task_labels
+        each = len(self.classes) // len(self.acc)
+        return [list(range(task * each, (task + 1) * each)) for task in range(len(self.acc))]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; without what was not measured."""
         plain = asdict(self)
-        if self.anytime is None:
-            del plain["anytime"]
+        for name in ("anytime", "task_labels"):
+            if plain[name] is None:
+                del plain[name]
         return plain
 
     @classmethod
@@ -178,11 +190,13 @@ def _check(result: Result) -> None:
     tasks = len(result.acc) if numbers(result.acc) else 0
     demand(tasks, "its accuracies by task are not finite numbers")
     for name in ("class_il", "task_il"):
-        fine = _triangle(getattr(result, name), tasks)
+        fine = _triangle(getattr(result, name), tasks) or (name == "task_il" and result.task_il is None)
         demand(fine, f"'{name}' is not a triangle of finite numbers of {tasks} tasks")
     demand(numbers(result.forgetting_rate, tasks), f"'forgetting_rate' is not {tasks} finite numbers")
-    summaries = [result.acc_last, result.acc_mean, result.task_il_last, result.forgetting, result.backward_transfer]
+    summaries = [result.task_il_last, result.forgetting, result.backward_transfer]
+    summaries = [result.acc_last, result.acc_mean, *(each for each in summaries if each is not None)]
     demand(numbers(summaries), "a summary number is not finite")
+    demand((result.task_il is None) == (result.task_il_last is None), "it has half of its Task-IL accuracies")
     fine = isinstance(result.seconds, dict) and numbers(list(result.seconds.values()))
     demand(fine, "'seconds' does not map phases to finite numbers")
     fine = isinstance(result.census, list) and all(
@@ -192,9 +206,19 @@ def _check(result: Result) -> None:
     demand(isinstance(result.provenance, dict), "'provenance' is not an object")
     fine = isinstance(result.classes, list) and all(isinstance(name, str) for name in result.classes)
     demand(fine, "'classes' is not a list of names")
+    if result.task_labels is not None:
+        _check_labels(result.task_labels, tasks, len(result.classes))
     pairs = [] if result.anytime is None else result.anytime
     fine = isinstance(pairs, list) and all(numbers(pair, 2) and 0 <= pair[0] < 1 << 53 for pair in pairs)
     demand(fine, "'anytime' is not a list of pairs, rows seen and accuracy")
+
+
+def _check_labels(labels: object, tasks: int, classes: int) -> None:
+    rows = labels if isinstance(labels, list) else []
+    fine = len(rows) == tasks and all(
+        numbers(row) and row and all(type(each) is int and 0 <= each < classes for each in row) for row in rows
+    )
+    demand(fine, f"'task_labels' does not hold labels below {classes} for each of {tasks} tasks")
 
 
 def numbers(values: object, length: int | None = None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.seal import FILE as SEAL
 from odedm.core.seal import check_files, read_json, read_seal
 from odedm.core.text import printable
+from odedm.memory.settings import ODEDM, memory_from_plain
+from odedm.memory.site import StreamShape
+from odedm.results.data_check import Skipped, against_data, within
 from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED, Columns, read_columns
 from odedm.results.result import Result, figures, numbers
-
-if TYPE_CHECKING:
-    from odedm.stream.dataset import Dataset
+from odedm.stream.class_schedule import classes_return
 
 MOST_RESULT = 1 << 28
 PROVENANCE = ("odedm", "commit", "torch", "numpy", "python", "platform", "device", "precision", "data_checksum")
@@ -33,10 +34,6 @@ class Check:
 
 
 UNSEALED = f"unsealed, there is no {SEAL}: nothing says whether its files are as they were written"
-
-
-class _Skipped(Exception):
-    """Why something cannot be checked here."""
 
 
 def verify(folder: Path, *, data: bool = True) -> list[Check]:
@@ -56,7 +53,7 @@ def verify(folder: Path, *, data: bool = True) -> list[Check]:
     evidence = folder / EVIDENCE_FILE
     if evidence.exists() or evidence.is_symlink():
         checks.append(_checked("evidence", _evidence, result, evidence, rows))
-    return [*checks, _checked("data", _against_data, result, rows)] if data else checks
+    return [*checks, _checked("data", against_data, result, rows)] if data else checks
 
 
 def verify_numbers(result: Result) -> list[Check]:
@@ -100,7 +97,7 @@ def _checked(name: str, look: Callable[..., str], *about: Any) -> Check:
             return Check(name, True, look(*about))
     except Unsound as fault:
         return Check(name, False, str(fault))
-    except _Skipped as reason:
+    except Skipped as reason:
         return Check(name, None, str(reason))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         return Check(name, False, f"the result is not made as it should be ({type(error).__name__}: {str(error)[:80]})")
@@ -109,7 +106,7 @@ def _checked(name: str, look: Callable[..., str], *about: Any) -> Check:
 def _files(folder: Path) -> str:
     sealed = read_seal(folder)
     if sealed is None:
-        raise _Skipped(UNSEALED)
+        raise Skipped(UNSEALED)
     check_files(folder, sealed)
     missing = {FILE, MEMORY_FILE} - set(sealed)
     demand(not missing, f"the checksums leave out {', '.join(sorted(missing))}")
@@ -131,25 +128,29 @@ def _figures(result: Result) -> str:
     """The figures again, from the matrices alone."""
     for name, found in figures(result.class_il, result.task_il).items():
         said = getattr(result, name)
-        same = np.allclose(said, found, rtol=1e-12, atol=1e-9)  # a sum may be rounded otherwise elsewhere
+        same = (
+            said is found if None in (said, found) else np.allclose(said, found, rtol=1e-12, atol=1e-9)
+        )  # a sum may be rounded otherwise elsewhere
         demand(same, f"{name} is {_short(said)}, but the matrices give {_short(found)}")
     return "every figure follows from the two matrices"
 
 
 def _accuracies(result: Result) -> str:
     plan, tasks = result.experiment, len(result.class_il)
-    demand(plan["tasks"] == tasks == len(result.task_il), f"{plan['tasks']} tasks were to be run, {tasks} are there")
-    for i, (own, masked) in enumerate(zip(result.class_il, result.task_il, strict=True)):
+    demand(plan["tasks"] == tasks, f"{plan['tasks']} tasks were to be run, {tasks} are there")
+    demand(plan["tasks"] == len(result.labels), "it does not say which classes each task has")
+    shared = classes_return(tuple(map(tuple, result.labels)))
+    demand(shared == (result.task_il is None), "Task-IL accuracies are for tasks that share no class, and for them all")
+    for i, (own, masked) in enumerate(zip(result.class_il, result.task_il or result.class_il, strict=True)):
         for j, (a, b) in enumerate(zip(own, masked, strict=True)):
             demand(0 <= a <= 100 and 0 <= b <= 100, f"after task {i + 1} task {j + 1} has {a} and {b} per cent")
             demand(b >= a, f"after task {i + 1} Task-IL of task {j + 1} is {b}, below Class-IL, {a}")
-    return "all between 0 and 100, Task-IL nowhere below Class-IL"
+    return "all between 0 and 100, " + ("without Task-IL" if shared else "Task-IL nowhere below Class-IL")
 
 
 def _census(result: Result) -> str:
     plan, memory, classes = result.experiment, result.experiment["memory"], len(result.classes)
-    capacity, per_task = memory.get("capacity", 0), _per_task(result)
-    most = int(memory.get("k") or 0) * int(memory.get("rows_per_prototype") or 1)
+    capacity, most = memory.get("capacity", 0), _quotas(result)
     demand(len(result.census) == plan["tasks"], f"it has {len(result.census)} entries for {plan['tasks']} tasks")
     before = [0] * classes
     for i, entry in enumerate(result.census):
@@ -160,17 +161,32 @@ def _census(result: Result) -> str:
         short, long = entry["short"], entry["long"]
         held = sum(short) + sum(long)
         demand(held <= capacity, f"{after} it has {held} rows, and λ is {capacity}")
-        early = [c for c in range((i + 1) * per_task, classes) if long[c] or (short[c] and not plan["blur"])]
+        seen = {each for own in result.labels[: i + 1] for each in own}
+        early = [c for c in range(classes) if c not in seen and (long[c] or (short[c] and not plan["blur"]))]
         demand(not early, f"{after} it has rows of class {early[:1]}, which had not arrived")
-        lost = [c for c in range(classes) if long[c] < before[c]]
+        lost = [c for c in range(classes) if long[c] < before[c] and c not in result.labels[i]]
         demand(not lost, f"{after} long-term rows of class {lost[:1]} are gone, and they stay for good")
-        demand(max(long) <= most, f"{after} a class has {max(long)} long-term rows, and {most} are legal")
+        for own, legal in zip(long, most, strict=True):
+            demand(own <= legal, f"{after} a class has {own} long-term rows, and {legal} are legal")
         before = long
     return f"never more than {capacity} rows, none of a class before it arrived, no long-term row lost"
 
 
-def _per_task(result: Result) -> int:
-    return len(result.classes) // int(result.experiment["tasks"])
+def _quotas(result: Result) -> list[int]:
+    """The most long-term rows of each class."""
+    plain = result.experiment["memory"]
+    per = int(plain.get("rows_per_prototype") or 1)
+    if plain.get("k") is not None or not plain.get("rho"):
+        return [int(plain.get("k") or 0) * per] * len(result.classes)
+    from odedm.memory.prototype_quotas import class_quotas
+
+    try:
+        memory = memory_from_plain(plain)
+        assert isinstance(memory, ODEDM), "no other memory has a share"
+        quota = class_quotas(memory, StreamShape.of(tuple(map(tuple, result.labels))))
+    except UsageError as error:
+        raise Unsound(str(error).rstrip(".")) from None
+    return [each * per for each in quota]
 
 
 def _origin(result: Result) -> str:
@@ -212,26 +228,22 @@ def _memory(result: Result, rows: Columns) -> str:
     held, long = len(label), prototype >= 0
     capacity = memory.get("capacity", 0)
     demand(held <= capacity, f"it has {held} rows, and λ is {capacity}")
-    demand(_within(label, classes), f"it has labels beyond the {classes} classes")
-    demand(_within(task, plan["tasks"]), "it has tasks beyond the last")
+    demand(within(label, classes), f"it has labels beyond the {classes} classes")
+    demand(within(task, plan["tasks"]), "it has tasks beyond the last")
     for part, own in (("short", ~long), ("long", long)):
         found = np.bincount(label[own], minlength=classes).tolist()
         demand(found == result.census[-1][part], f"its {part}-term rows by class are not those of the census")
         real = index[own & (index >= 0)]
         demand(len(np.unique(real)) == len(real), f"a row of the stream is twice in its {part}-term part")
     demand((prototype >= -1).all(), "a prototype has a number below -1")
-    demand((prototype < max(1, memory.get("k") or 0)).all(), "a prototype has a number beyond k")
-    if not plan["blur"]:
-        demand((label // _per_task(result) == task).all(), "a row has a label of another task")
-    _, pinned = np.unique(np.stack([label, prototype])[:, long], axis=1, return_counts=True)
     per = int(memory.get("rows_per_prototype") or 1)
+    demand((prototype * per < np.maximum(1, _quotas(result))[label]).all(), "a prototype has a number beyond k")
+    if not plan["blur"]:
+        fine = all(np.isin(label[task == each], own).all() for each, own in enumerate(result.labels))
+        demand(fine, "a row has a label of another task")
+    _, pinned = np.unique(np.stack([label, prototype])[:, long], axis=1, return_counts=True)
     demand((pinned <= per).all(), f"a prototype has more than its {per} rows")
     return f"{held} rows, by class as the census says, {long.sum()} of them prototypes"
-
-
-def _within(values: np.ndarray[Any, Any], end: int) -> bool:
-    """Whether all are from 0 up to below `end`."""
-    return bool(((values >= 0) & (values < end)).all())
 
 
 def _evidence(result: Result, path: Path, memory: Columns) -> str:
@@ -262,49 +274,7 @@ def _choices(result: Result, columns: Columns, memory: Columns) -> None:
     chosen = np.stack([index, label, kept])[:, kept >= 0]
     pinned, chosen = (each[:, np.lexsort(each)] for each in (pinned, chosen))
     demand(np.array_equal(pinned, chosen), "the chosen candidates are not the long-term rows of the memory")
-    demand(_within(label, len(result.classes)), f"it has labels beyond the {len(result.classes)} classes")
-
-
-def _against_data(result: Result, rows: Columns) -> str:
-    plan = result.experiment
-    data = _data(str(plan["data"]))
-    if data.checksum != result.provenance["data_checksum"]:
-        raise _Skipped(f"'{plan['data']}' here has another checksum than the data of this run")
-    names = list(data.class_names)
-    demand(sorted(names) == sorted(result.classes), "its classes are not those of the data")
-    real = rows["index"] >= 0
-    index, label, stored = rows["index"][real], rows["label"][real], rows["image"][real]
-    demand(_within(index, len(data.label)), "a row has an index beyond the data")
-    image = data.image.numpy()[index]
-    demand(image.dtype == stored.dtype and image.shape == stored.shape, "its images have another form")
-    demand(np.array_equal(image, stored), "an image is not the data's row of its index")
-    arrival = np.array([result.classes.index(name) for name in names])
-    true = arrival[data.label.numpy()[index]]
-    if plan["noise"]:
-        true, label = true // _per_task(result), label // _per_task(result)
-    demand(np.array_equal(true, label), "a row has a label that is not its class")
-    tested = np.bincount(arrival[data.test_label.numpy()], minlength=len(names))
-    tested = tested if plan["limit"] is None else tested.clip(max=plan["limit"])
-    counts = tested.reshape(plan["tasks"], -1).sum(axis=1)
-    for row in (*result.class_il, *result.task_il):
-        for j, accuracy in enumerate(row):
-            right = accuracy * counts[j] / 100
-            whole = abs(right - round(right)) < 1e-6
-            demand(whole, f"{accuracy} per cent of {counts[j]} test rows is no whole number")
-    return f"{len(index)} stored rows are rows of '{plan['data']}'; accuracies are shares of its test rows"
-
-
-def _data(name: str) -> Dataset:
-    from odedm.core.registry import DATASETS
-    from odedm.data.cache import is_cached
-    from odedm.data.opening import open_data
-
-    if name not in DATASETS and not is_cached(name):
-        raise _Skipped(f"the data set '{name[:60]}' is not here")
-    try:
-        return open_data(name)
-    except UsageError as error:
-        raise _Skipped(str(error).rstrip(".")) from error
+    demand(within(label, len(result.classes)), f"it has labels beyond the {len(result.classes)} classes")
 
 
 def _short(value: object) -> str:

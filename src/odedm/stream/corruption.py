@@ -9,23 +9,36 @@ from odedm.core.configuration import OneOf
 from odedm.core.errors import UsageError
 from odedm.core.registry import SETTINGS
 from odedm.core.rows import rank_within
+from odedm.stream.class_schedule import Labels
 
 
-def check_shares(classes: int, tasks: int, *, blur: float, noise: float) -> None:
+def check_shares(labels: Labels, *, blur: float, noise: float) -> None:
     """Refuse shares outside 0 to 1, blur where there is no other task, and noise where a task has no other label.
 
-    >>> check_shares(10, 10, blur=0.1, noise=0.2)
+    >>> check_shares(((0,), (1,), (2, 3)), blur=0.1, noise=0.2)
     Traceback (most recent call last):
-    odedm.UsageError: noise swaps labels within a task, but with 10 tasks each has one class. Use fewer tasks.
+    odedm.UsageError: noise swaps labels within a task, but task 1 has one class. Use fewer tasks.
     """
     for name, share in (("blur", blur), ("noise", noise)):
         if not 0 <= share < 1:
             raise UsageError(f"{name} is a share of every class's rows, 0 or more and below 1; {share} was given.")
-    if blur and tasks == 1:
+    if blur and len(labels) == 1:
         raise UsageError("blur sends rows to other tasks, but there is one task. Use more tasks, or leave blur out.")
-    if noise and classes == tasks:
+    alone = [task for task, own in enumerate(labels, start=1) if len(own) == 1]
+    if noise and alone:
+        raise UsageError(f"noise swaps labels within a task, but task {alone[0]} has one class. Use fewer tasks.")
+
+
+def check_rows(tasks: int, rows: int) -> None:
+    """Refuse a class that comes in more tasks than it has rows.
+
+    >>> check_rows(3, 2)
+    Traceback (most recent call last):
+    odedm.UsageError: A class comes in 3 tasks but has 2 training row(s); one a task is the least. Use fewer tasks.
+    """
+    if rows < tasks:
         raise UsageError(
-            f"noise swaps labels within a task, but with {tasks} tasks each has one class. Use fewer tasks."
+            f"A class comes in {tasks} tasks but has {rows} training row(s); one a task is the least. Use fewer tasks."
         )
 
 
@@ -61,26 +74,59 @@ def first_rows(label: Tensor, limit: int | None) -> Tensor:
     return (rank_within(label) < limit).nonzero().flatten()
 
 
-def blurred(label: Tensor, share: float, *, tasks: int, per_task: int, rng: torch.Generator) -> Tensor:
-    """Task numbers [n]: where each row arrives, a share of every class in another task than its own, drawn uniformly.
+def homes(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator) -> Tensor:
+    """Which task each row belongs to [n]; a class of several tasks gives each of them equally many of its rows.
 
-    Labels [n] are numbered by arrival, `per_task` to a task.
+    Which ones is drawn, or with `shuffle=False` its first rows go to its first task, and so on.
 
-    >>> blurred(torch.tensor([0, 1, 2, 3]), 0.0, tasks=2, per_task=2, rng=torch.Generator()).tolist()
+    >>> rows = torch.tensor([0, 1, 0, 1, 1])
+    >>> homes(rows, ((0,), (1,), (1,)), shuffle=False, rng=torch.Generator()).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    of_class: dict[int, list[int]] = {}
+    for task, own in enumerate(labels):
+        for each in own:
+            of_class.setdefault(each, []).append(task)
+    most = max(map(len, of_class.values()))
+    owner = torch.tensor([of_class[each] + [-1] * (most - len(of_class[each])) for each in sorted(of_class)])
+    if most == 1:
+        return owner[label, 0]
+    times = (owner >= 0).sum(1)
+    size = torch.bincount(label, minlength=len(owner))
+    for least, there in zip(times.tolist(), size.tolist(), strict=True):
+        check_rows(least, there)
+    order = torch.randperm(len(label), generator=rng) if shuffle else torch.arange(len(label))
+    place = torch.empty_like(label)
+    place[order] = rank_within(label[order])
+    return owner[label, place * times[label] // size[label]]
+
+
+def blurred(label: Tensor, share: float, *, home: Tensor, tasks: int, rng: torch.Generator) -> Tensor:
+    """Task numbers [n]: where each row arrives, a share of every class in another task than its `home` [n].
+
+    Which other task is drawn uniformly. A class that comes in several tasks keeps a row in each.
+
+    >>> rows = torch.tensor([0, 1, 2, 3])
+    >>> blurred(rows, 0.0, home=rows // 2, tasks=2, rng=torch.Generator()).tolist()
     [0, 0, 1, 1]
     """
-    home = label // per_task
-    return _elsewhere(home, random_share(label, share, rng), tasks, rng)
+    return _elsewhere(home, random_share(label * tasks + home, share, rng), tasks, rng)
 
 
-def mislabelled(label: Tensor, rate: float, *, per_task: int, rng: torch.Generator) -> Tensor:
-    """The labels [n] that rows are given: for a share of every class another label of its task, drawn uniformly.
+def mislabelled(label: Tensor, rate: float, *, home: Tensor, labels: Labels, rng: torch.Generator) -> Tensor:
+    """The labels [n] that rows are given: for a share of every class another label of its `home` [n], drawn uniformly.
 
-    >>> mislabelled(torch.tensor([4, 5, 4, 5]), 0.5, per_task=2, rng=torch.Generator()).sum().item()
-    18
+    >>> rows = torch.tensor([0, 1, 0, 1])
+    >>> mislabelled(rows, 0.5, home=rows * 0, labels=((0, 1),), rng=torch.Generator()).sum().item()
+    2
     """
-    first = label // per_task * per_task
-    return first + _elsewhere(label - first, random_share(label, rate, rng), per_task, rng)
+    moved = random_share(label, rate, rng)
+    first, size = (torch.tensor([function(own) for own in labels])[home] for function in (min, len))
+    given = label
+    for each in sorted(set(map(len, labels))):  # tasks of one size share their draws
+        other = first + _elsewhere(label - first, moved, each, rng)
+        given = torch.where(size == each, other, given)
+    return given
 
 
 def random_share(label: Tensor, share: float, rng: torch.Generator) -> Tensor:

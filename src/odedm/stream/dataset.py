@@ -19,6 +19,7 @@ from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
 from odedm.core.text import distinct
 from odedm.stream.augment import Transform
+from odedm.stream.class_schedule import check_split
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Dataset:
         class_names: the C names, in label order; equal ones get numbers.
         transform: how rows become a network's inputs.
         tasks: into how many tasks the classes are split unless a number is given.
+        task, test_task: in which task each row arrives [n] and is tested [m], where the data are a stream in their own
+            order (`odedm.stream_of`); its rows are in the order in which they arrive.
         known_checksum: the checksum where it is known already, as of a cache: hashing gigabytes takes seconds.
 
     >>> from odedm.stream.synthetic import shapes
@@ -50,6 +53,8 @@ class Dataset:
     transform: Transform
     tasks: int
     known_checksum: str | None = None
+    task: Tensor | None = None
+    test_task: Tensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", distinct(self.class_names))  # results tell classes apart by name
@@ -70,7 +75,8 @@ class Dataset:
         if self.known_checksum is not None:
             return self.known_checksum
         digest = hashlib.blake2b(digest_size=16)
-        for part in (self.image, self.label, self.test_image, self.test_label):
+        order = [part for part in (self.task, self.test_task) if part is not None]
+        for part in (self.image, self.label, self.test_image, self.test_label, *order):
             digest.update(f"{tuple(part.shape)}{part.dtype}".encode())
             digest.update(part.contiguous().numpy().tobytes())
         return digest.hexdigest()
@@ -135,7 +141,7 @@ def from_arrays(
     >>> data.classes, len(data.image), len(data.test_image)
     (8, 32, 8)
     """
-    image, label = _images(x, "x"), _labels(y, "y")
+    image, label = as_images(x, "x"), as_labels(y, "y")
     if len(image) != len(label):
         raise UsageError(f"x has {len(image)} rows but y has {len(label)} labels; give one label per row.")
     names = np.unique(label)
@@ -160,7 +166,7 @@ def from_arrays(
 
 def rows_like(data: Dataset, x: Any) -> Tensor:
     """Rows [n, ...] given as for `from_arrays`, in the shape and type in which the data set stores them."""
-    rows = _images(x, "x")
+    rows = as_images(x, "x")
     if tuple(rows.shape[1:]) != data.shape:
         raise UsageError(
             f"Rows of this data set have the shape {data.shape}; the rows of x have {tuple(rows.shape[1:])}."
@@ -170,21 +176,7 @@ def rows_like(data: Dataset, x: Any) -> Tensor:
     return rows.to(data.image.dtype)
 
 
-def check_split(classes: int, tasks: int) -> None:
-    """Refuse a number of tasks that does not divide the classes evenly.
-
-    >>> check_split(10, 3)
-    Traceback (most recent call last):
-    odedm.UsageError: 10 classes do not split into 3 tasks of equally many; legal numbers of tasks: 1, 2, 5, 10.
-    """
-    if tasks < 1 or classes % tasks:
-        legal = ", ".join(str(each) for each in range(1, classes + 1) if classes % each == 0)
-        raise UsageError(
-            f"{classes} classes do not split into {tasks} tasks of equally many; legal numbers of tasks: {legal}."
-        )
-
-
-def _images(x: Any, what: str) -> Tensor:
+def as_images(x: Any, what: str) -> Tensor:
     """Rows as they are stored: images [n, c, h, w], uint8 or float32, or vectors [n, d]."""
     array = _array(x, what)
     if array.dtype.kind not in "buif":
@@ -234,7 +226,7 @@ def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], 
         )
 
 
-def _labels(y: Any, what: str) -> np.ndarray[Any, Any]:
+def as_labels(y: Any, what: str) -> np.ndarray[Any, Any]:
     """Labels [n]: whole numbers or words."""
     label = _array(y, what)
     if label.ndim != 1 or not label.size:
@@ -274,7 +266,7 @@ def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: i
 def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor) -> tuple[Tensor, Tensor]:
     if not isinstance(test, Sequence) or len(test) != 2:
         raise refused("test", "a pair (x, y)", test)
-    test_image, test_label = _images(test[0], "The test x"), _labels(test[1], "The test y")
+    test_image, test_label = as_images(test[0], "The test x"), as_labels(test[1], "The test y")
     if len(test_image) != len(test_label):
         raise UsageError(f"The test x has {len(test_image)} rows but the test y {len(test_label)} labels.")
     if test_image.shape[1:] != image.shape[1:] or test_image.dtype != image.dtype:

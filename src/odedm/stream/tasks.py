@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Number, OneOf, Whole, checked, refused
+from odedm.core.configuration import Flag, Number, OneOf, Whole, checked, refused
+from odedm.core.errors import UsageError
 from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
 from odedm.stream.augment import Transform
-from odedm.stream.corruption import blurred, check_shares, first_rows, keep, mislabelled
-from odedm.stream.dataset import Dataset, check_split
+from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule
+from odedm.stream.corruption import blurred, check_rows, check_shares, first_rows, homes, keep, mislabelled
+from odedm.stream.dataset import Dataset
+from odedm.stream.domains import check_domain, in_domain
+
+ORDERED = {
+    "setting": "standard",
+    "limit": None,
+    "blur": 0.0,
+    "noise": 0.0,
+    "class_order": "natural",
+    "task_classes": None,
+    "recurring": 1,
+    "domain": None,
+}
+"""Settings of a stream that data in an order of their own do not take, with the value that changes nothing."""
+STREAM_SETTINGS = ("tasks", *ORDERED, "shuffle")
+"""Settings of an experiment that are keywords of `split`."""
 
 
 @dataclass(frozen=True)
 class Stream:
     """Tasks in order, each with its training rows in arrival order and its test rows; `odedm.split` makes one.
 
-    Labels are numbered by arrival: of C classes in T tasks, task t owns the labels t · C/T to (t + 1) · C/T - 1. Where
-    borders are blurry a task has rows of other tasks' classes too.
+    Labels are numbered by arrival: of C classes in T tasks of equally many, task t owns the labels t · C/T to
+    (t + 1) · C/T - 1. Tasks may also be of unequal size or share classes. Where borders are blurry a task has rows of
+    other tasks' classes too.
 
     Args:
         tasks: the T tasks. Their rows are columns: "image" [n, ...], "label" [n], "task" [n], in which task a row
@@ -42,45 +62,73 @@ class Stream:
     transform: Transform
 
     @property
+    def labels(self) -> Labels:
+        """The labels of each task's own classes."""
+        return tuple(task.classes for task in self.tasks)
+
+    @property
     def classes_per_task(self) -> int:
-        """How many classes every task has."""
-        return len(self.class_names) // len(self.tasks)
+        """How many classes a task has, in the largest."""
+        return max(len(task.classes) for task in self.tasks)
+
+    @property
+    def classes_return(self) -> bool:
+        """Whether a class belongs to more than one task; Task-IL accuracy has no meaning then."""
+        return classes_return(self.labels)
 
 
-@checked(tasks=Whole(), factor=Number(1), blur=Number(), noise=Number(), seed=Whole())
+@checked(
+    tasks=Whole(),
+    task_classes=Sizes(),
+    recurring=Whole(1),
+    factor=Number(1),
+    blur=Number(),
+    noise=Number(),
+    shuffle=Flag(),
+    seed=Whole(),
+)
 def split(
     data: Dataset,
     *,
     tasks: int | None = None,
+    task_classes: Sequence[int] | None = None,
+    recurring: int = 1,
+    domain: str | None = None,
     setting: str = "standard",
     factor: float = 10.0,
     limit: int | None = None,
     blur: float = 0.0,
     noise: float = 0.0,
     class_order: str = "natural",
+    shuffle: bool = True,
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Stream:
-    """Cut a data set into tasks of equally many classes; but for a limit, test rows stay as they are.
+    """Cut a data set into tasks, of equally many classes unless said otherwise; but for a limit, test rows stay.
 
     Args:
         data: the data set.
-        tasks: how many tasks, a divisor of the number of classes; the data set's own unless given.
+        tasks: how many tasks in all; the data set's own, in each pass, unless given.
+        task_classes: how many classes each task of a pass has; equally many unless given.
+        recurring: in how many passes the classes come: so often each class returns, with other rows of it.
+        domain: every task has all classes, and this changes from task to task, a name in `odedm list domains`.
         setting: which training rows take part, a name in `odedm list settings`; `factor` is the long tail's.
         limit: so many training and test rows of each class, the first ones, before anything else; all unless given.
         blur: the share of every class that arrives in other tasks than its own, at least 0 and below 1.
         noise: the share of every class that has the label of another class of its task, at least 0 and below 1.
         class_order: "natural", by label, or "seed".
-        seed: from which the order of rows, and of classes if asked for, blur and noise follow.
+        shuffle: whether a task's rows arrive in random order; else in that of the data set.
+        seed: from which the order of rows, and of classes if asked for, passes, blur and noise follow.
         device: where the rows will be read.
 
     Returns:
         The stream.
 
     >>> from odedm.stream.synthetic import blobs
-    >>> stream = split(blobs(), tasks=5)
-    >>> [task.classes for task in stream.tasks][:2]
+    >>> [task.classes for task in split(blobs(), tasks=5).tasks][:2]
     [(0, 1), (2, 3)]
+    >>> [task.classes for task in split(blobs(classes=5, tasks=5), task_classes=(2, 3), recurring=2).tasks]
+    [(0, 1), (2, 3, 4), (0, 1), (2, 3, 4)]
     """
     if not isinstance(data, Dataset):
         raise refused("data", "a Dataset (see odedm.from_arrays)", data)
@@ -88,29 +136,97 @@ def split(
         device = torch.device(device)
     except (RuntimeError, TypeError, ValueError):
         raise refused("device", "a device of torch, e.g. 'cpu'", device) from None
-    number = data.tasks if tasks is None else tasks
-    check_split(data.classes, number)
-    check_shares(data.classes, number, blur=blur, noise=noise)
     limit = None if limit is None else Whole(1).read("limit", limit)
-    per_task = data.classes // number
+    labels = check_stream(
+        data,
+        tasks=tasks,
+        task_classes=task_classes,
+        recurring=recurring,
+        domain=domain,
+        setting=setting,
+        limit=limit,
+        blur=blur,
+        noise=noise,
+        class_order=class_order,
+        shuffle=shuffle,
+    )
     order = arrival(data.classes, class_order, seed)
     rank = order.argsort()  # new label of each old one
     kept, tested = first_rows(data.label, limit), first_rows(data.test_label, limit)
     kept = kept[keep(data.label[kept], setting, factor, data.classes)]
     true, test_label = rank[data.label[kept]], rank[data.test_label[tested]]
-    task = blurred(true, blur, tasks=number, per_task=per_task, rng=generator(seed, "blurry borders"))
-    label = mislabelled(true, noise, per_task=per_task, rng=generator(seed, "label noise"))
-    shuffle = generator(seed, "order")
-    parts, tests = [], []
-    for index in range(number):
-        classes = tuple(range(index * per_task, (index + 1) * per_task))
+    home = data.task
+    if home is None:
+        home = homes(true, labels, shuffle=shuffle, rng=generator(seed, "passes"))
+    task = blurred(true, blur, home=home, tasks=len(labels), rng=generator(seed, "blurry borders"))
+    label = mislabelled(true, noise, home=home, labels=labels, rng=generator(seed, "label noise")) if noise else true
+    mix = generator(seed, "order")
+    parts: list[Task] = []
+    tests: list[Rows] = []
+    for index, classes in enumerate(labels):
         own = (task == index).nonzero().flatten()
-        own = own[torch.randperm(len(own), generator=shuffle)]
-        held = (test_label // per_task == index).nonzero().flatten()
-        parts.append(Task(index, number, classes, _rows(data.image, label[own], kept[own], index, device)))
-        tests.append(_rows(data.test_image, test_label[held], tested[held], index, device))
+        if shuffle and data.task is None:
+            own = own[torch.randperm(len(own), generator=mix)]
+        rows = _rows(data.image, label[own], kept[own], index, device)
+        rows["image"] = in_domain(rows["image"], domain, index, seed)
+        parts.append(Task(index, len(labels), classes, rows))
+        if data.test_task is None and domain in (None, "same") and classes in labels[:index]:
+            tests.append(tests[labels.index(classes)])  # the very rows, which are then looked at once
+            continue
+        held = torch.isin(test_label, torch.tensor(classes)) if data.test_task is None else data.test_task == index
+        held = held.nonzero().flatten()
+        rows = _rows(data.test_image, test_label[held], tested[held], index, device)
+        rows["image"] = in_domain(rows["image"], domain, index, seed)
+        tests.append(rows)
     names = tuple(data.class_names[each] for each in order.tolist())
     return Stream(tuple(parts), tuple(tests), names, data.transform.to(device))
+
+
+def task_labels(
+    data: Dataset,
+    *,
+    tasks: int | None = None,
+    task_classes: Sequence[int] | None = None,
+    recurring: int = 1,
+    domain: str | None = None,
+) -> Labels:
+    """The labels of each task's own classes: by the settings, or as the data say where they have an order of their own.
+
+    >>> from odedm.stream.synthetic import blobs
+    >>> task_labels(blobs(), task_classes=(4, 6))
+    ((0, 1, 2, 3), (4, 5, 6, 7, 8, 9))
+    """
+    if data.task is None:
+        return schedule(
+            data.classes, tasks, own=data.tasks, task_classes=task_classes, recurring=recurring, domain=domain
+        )
+    _check_ordered(data, task_classes=task_classes, recurring=recurring, domain=domain)
+    if tasks not in (None, data.tasks):
+        raise UsageError(f"The stream '{data.name}' has {data.tasks} task(s) of its own; leave out tasks={tasks}.")
+    own = [data.label[data.task == each].unique().tolist() for each in range(data.tasks)]
+    return tuple(tuple(each) for each in own)
+
+
+def check_stream(data: Dataset, **settings: Any) -> Labels:
+    """The labels of each task's own classes, or what of `STREAM_SETTINGS` the data cannot have."""
+    arrangement = {name: settings[name] for name in ("tasks", "task_classes", "recurring", "domain")}
+    labels = task_labels(data, **arrangement)
+    _check_ordered(data, **{name: settings[name] for name in ORDERED})
+    check_shares(labels, blur=settings["blur"], noise=settings["noise"])
+    check_domain(settings["domain"], data.shape, len(labels))
+    if settings["domain"] is not None and settings["blur"]:
+        raise UsageError("blur sends rows to other tasks than their class's, but with a domain every task has all.")
+    if data.task is None and classes_return(labels):
+        fewest = int(data.label.bincount(minlength=data.classes).min())
+        check_rows(sum(0 in own for own in labels), min(fewest, settings["limit"] or fewest))
+    return labels
+
+
+def _check_ordered(data: Dataset, **settings: object) -> None:
+    """Refuse settings that would rearrange data in an order of their own."""
+    for name, value in settings.items():
+        if data.task is not None and value != ORDERED[name]:
+            raise UsageError(f"The rows of the stream '{data.name}' have their own order and tasks; leave out {name}.")
 
 
 def arrival(classes: int, class_order: str, seed: int) -> Tensor:

@@ -17,6 +17,10 @@ from odedm.study.tuned_rates import tuned_rate
 
 PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
 STREAM = {
+    "task_classes": "none",
+    "recurring": 1,
+    "domain": "none",
+    "shuffle": True,
     "setting": "standard",
     "factor": "none",
     "limit": "none",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows
+from odedm.stream.class_schedule import Labels, classes_return
 
 BATCH = {"cpu": 512, "cuda": 4096}
 """Rows at once: enough to keep the device busy, few enough for its memory."""
@@ -24,30 +25,40 @@ def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def evaluate(
-    predict: Callable[[Tensor], Tensor], tests: Sequence[Rows], *, classes_per_task: int, columns: str = "seen"
-) -> tuple[list[float], list[float]]:
+    predict: Callable[[Tensor], Tensor], tests: Sequence[Rows], *, labels: Labels, columns: str = "seen"
+) -> tuple[list[float], list[float] | None]:
     """Class-IL and Task-IL accuracy (%) on each of the given tests, which are those of tasks 0..i.
 
-    `predict` maps raw images [n, ...] to scores [n, ≥ seen classes]. Class-IL looks at the columns of seen classes
-    (`columns="seen"`) or at all of them; Task-IL at the columns of the test's own task.
+    `predict` maps raw images [n, ...] to scores [n, ≥ seen classes], and `labels` are those of each task's own classes.
+    Class-IL looks at the columns of the classes that tasks 0..i have (`columns="seen"`) or at all of them; Task-IL at
+    the columns of the test's own task. That is for classes that belong to one task each: where any class of the stream
+    belongs to two, there is no Task-IL accuracy.
     """
-    seen = len(tests) * classes_per_task
-    class_il, task_il = [], []
+    seen = sorted({each for own in labels[: len(tests)] for each in own})
+    disjoint = not classes_return(labels)
+    class_il: list[float] = []
+    task_il: list[float] = []
     for index, test in enumerate(tests):
+        before = next((j for j, other in enumerate(tests[:index]) if other is test), None)
+        if before is not None:  # classes that returned: the same rows, the same network
+            class_il.append(class_il[before])
+            continue
         scores = in_chunks(predict, test["image"])
         if scores.isnan().any():
             raise UsageError(
                 f"The network's outputs for test rows are not numbers, in task {len(tests)}: training diverged. "
                 "Lower the learning rate (--lr)."
             )
-        own = slice(index * classes_per_task, (index + 1) * classes_per_task)
-        among = scores if columns == "all" else scores[:, :seen]
-        class_il.append(_percent(among.argmax(1) == test["label"]))
-        task_il.append(_percent(scores[:, own].argmax(1) + own.start == test["label"]))
-        if task_il[-1] < class_il[-1]:
-            raise AssertionError(f"Task-IL {task_il[-1]} below Class-IL {class_il[-1]} on task {index}: a defect.")
-    return class_il, task_il
+        class_il.append(_accuracy(scores, test["label"], range(scores.shape[1]) if columns == "all" else seen))
+        if disjoint:
+            task_il.append(_accuracy(scores, test["label"], sorted(labels[index])))
+            if task_il[-1] < class_il[-1]:
+                raise AssertionError(f"Task-IL {task_il[-1]} below Class-IL {class_il[-1]} on task {index}: a defect.")
+    return class_il, task_il if disjoint else None
 
 
-def _percent(right: Tensor) -> float:
+def _accuracy(scores: Tensor, label: Tensor, among: Sequence[int]) -> float:
+    """How many rows (%) have their largest score [n, C] among some columns, in rising order, at their label [n]."""
+    column = torch.tensor(among, device=scores.device)
+    right = column[scores[:, column].argmax(1)] == label
     return 100.0 * int(right.sum()) / len(right)

@@ -43,10 +43,12 @@ class Choices:
         self.parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def __call__(self, rows: Rows, chosen: Chosen, distance: Tensor) -> None:
-        """Keep one class's choice."""
+        """Keep one class's choice, its last one."""
         kept = torch.full((len(rows["label"]),), -1, dtype=torch.int64)
         kept[chosen.row.cpu()] = chosen.centroid.cpu()
-        self.parts.append((rows["index"].cpu(), rows["label"].cpu(), kept, distance.float().cpu()))
+        label = rows["label"].cpu()
+        self.parts = [each for each in self.parts if not each[1][:1].equal(label[:1])]  # a class that returned
+        self.parts.append((rows["index"].cpu(), label, kept, distance.float().cpu()))
 
     def columns(self) -> Rows:
         """All choices below each other, distances padded with NaN; nothing where nothing was chosen."""
@@ -59,7 +61,10 @@ class Choices:
 
 
 def features(probe: LearnerProbe, tasks: Sequence[Task], stored: Rows) -> Rows:
-    """Features by the network as it is: of the first rows of every class, and of the stored rows in their order."""
+    """Features by the network as it is: of the first rows of every class, and of the stored rows in their order.
+
+    Of a class that returns, of the first rows each time.
+    """
     per_class = rows_per_class(sum(len(task.classes) for task in tasks))
     first = [
         probe.embed(task.rows["image"][(task.rows["label"] == each).nonzero().flatten()[:per_class]])

@@ -23,8 +23,19 @@ from odedm.core.configuration import (
 from odedm.core.errors import UsageError, shown
 from odedm.core.options import name_and_options
 from odedm.core.plain_data import text_fingerprint
-from odedm.core.registry import CLASS_ORDERS, COLUMNS, DEVICES, METHODS, NETS, PRECISIONS, RETRIEVALS, SETTINGS
+from odedm.core.registry import (
+    CLASS_ORDERS,
+    COLUMNS,
+    DEVICES,
+    DOMAINS,
+    METHODS,
+    NETS,
+    PRECISIONS,
+    RETRIEVALS,
+    SETTINGS,
+)
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_plain, memory_to_plain
+from odedm.stream.class_schedule import Sizes
 
 STREAM: Any = {"panel": "Stream"}
 """Of settings that make the stream."""
@@ -42,7 +53,8 @@ class Experiment:
         memory: a `Reservoir`, `Native`, `ODEDM` or `NoMemory`.
         method: a name in `odedm list methods`; `options` are its hyper-parameters by name.
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
-        setting, factor, limit, blur, noise, class_order: which rows arrive, with which labels, in which order.
+        task_classes, recurring, domain: tasks of unequal size, classes that return, all classes in every task.
+        setting, factor, limit, blur, noise, class_order, shuffle: which rows arrive, with which labels, in which order.
         net: a name in `odedm list nets`, or "auto"; `net_options` are its options by name.
         batch: stream rows per step. `draw`: replayed rows per draw, as many as `batch` unless given.
         retrieval: which stored rows a draw takes: a name in `odedm list retrievals`, with `retrieval_options` by name,
@@ -63,6 +75,26 @@ class Experiment:
     options: Mapping[str, Any] = described(NamedValues(), dict, "A hyper-parameter of the method.", **BY_NAME)
     data: str = described(Text(), "fashion-mini", "Data set: a name, or a path to pictures or arrays.", **STREAM)
     tasks: int | None = described(Whole(1), None, "Number of tasks.", default_words="the data set's own", **STREAM)
+    task_classes: tuple[int, ...] | None = described(
+        Sizes(),
+        None,
+        "How many classes each task has, e.g. 2,3,5.",
+        default_words="equally many",
+        metavar="N,N,…",
+        introduced=None,
+        **STREAM,
+    )
+    recurring: int = described(
+        Whole(1), 1, "Passes in which the classes return, with other rows.", introduced=1, **STREAM
+    )
+    domain: str | None = described(
+        OneOf("domain change", DOMAINS),
+        None,
+        "Every task has all classes; what changes from task to task.",
+        default_words="each task has classes of its own",
+        introduced=None,
+        **STREAM,
+    )
     setting: str = described(OneOf("setting", SETTINGS), "standard", "Which training rows arrive.", **STREAM)
     factor: float | None = described(Number(1), None, "Imbalance of 'long-tail'.", default_words="10", **STREAM)
     limit: int | None = described(
@@ -77,6 +109,9 @@ class Experiment:
     noise: float = described(Number(0), 0.0, "Share of every class with a wrong label of its task.", **STREAM)
     class_order: str = described(
         OneOf("class order", CLASS_ORDERS), "natural", "In which order classes arrive.", **STREAM
+    )
+    shuffle: bool = described(
+        Flag(), True, "A task's rows in random order, or in that of the data set.", introduced=True, **STREAM
     )
     net: str = described(OneOf("net", NETS, also=("auto",)), "auto", "The network.")
     net_options: Mapping[str, Any] = described(NamedValues(), dict, "An option of the net, e.g. width=32.", **BY_NAME)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from odedm.core.configuration import LARGEST, Kind, Number, Whole, is_scalar, refused
 from odedm.core.errors import UsageError
 from odedm.core.held_out_rows import hold_out
+from odedm.memory.settings import ODEDM, AnyMemory
+from odedm.memory.site import StreamShape
+from odedm.stream.class_schedule import Labels
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -63,22 +66,26 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     """The first tasks of the experiment's stream, with a share of each class's training rows in place of test rows.
 
     The setting is applied first, so that held-out rows are as imbalanced as those of training; k stays that of the
-    whole stream.
+    whole stream, or rho becomes what the classes' quotas come to.
     """
     import torch
 
     from odedm.core.rng import generator
     from odedm.stream.corruption import first_rows, keep
     from odedm.stream.dataset import Dataset
-    from odedm.stream.tasks import arrival
+    from odedm.stream.tasks import arrival, task_labels
 
-    tasks = plan.tasks or data.tasks
+    if data.task is not None:
+        raise UsageError(f"The rows of the stream '{data.name}' have their own order, so none can be held out of it.")
+    arrangement = {name: getattr(plan, name) for name in ("tasks", "task_classes", "recurring", "domain")}
+    labels = task_labels(data, **arrangement)
+    tasks = len(labels)
     if select.tasks > tasks:
         raise UsageError(
             f"A choice on the first {select.tasks} tasks was asked for, but the stream has {tasks}; give fewer."
         )
     order = arrival(data.classes, plan.class_order, plan.seed)
-    chosen = order[: select.tasks * (data.classes // tasks)]
+    chosen = order[: 1 + max(each for own in labels[: select.tasks] for each in own)]
     first = first_rows(data.label, plan.limit)
     taken = torch.zeros_like(data.label, dtype=torch.bool)
     taken[first] = keep(data.label[first], plan.setting, plan.factor or 1.0, data.classes)
@@ -95,6 +102,29 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     names = tuple(data.class_names[label] for label in chosen.tolist())
     (row, number), (test_row, test_number) = (torch.tensor(each).T.contiguous() for each in (train, test))
     columns = data.image[row], number, data.image[test_row], test_number
-    part = Dataset(data.name, *columns, names, data.transform, select.tasks)
-    own = replace(plan, tasks=select.tasks, setting="standard", factor=None, class_order="natural")
+    once = tasks // plan.recurring
+    passes = max(1, select.tasks // once)
+    if select.tasks > once and select.tasks % once:
+        raise UsageError(
+            f"A choice on the first {select.tasks} tasks ends within a pass of {once}: give {once} or fewer, or a "
+            "multiple of it."
+        )
+    sizes = None if plan.task_classes is None else plan.task_classes[: select.tasks // passes]
+    part = Dataset(data.name, *columns, names, data.transform, select.tasks // passes)
+    memory = _with_share_of(plan.memory, labels, select.tasks)
+    own = replace(plan, memory=memory, tasks=select.tasks, task_classes=sizes, recurring=passes)
+    own = replace(own, setting="standard", factor=None, class_order="natural")
     return (own if select.tasks > 1 else replace(own, blur=0.0)), part
+
+
+def _with_share_of(memory: AnyMemory, labels: Labels, tasks: int) -> AnyMemory:
+    """The memory for the first tasks of a stream, where classes have quotas of their own: rho is what these come to."""
+    from odedm.memory.prototype_quotas import class_quotas
+
+    shape = StreamShape.of(labels)
+    if not isinstance(memory, ODEDM) or memory.k is not None or not memory.rho or not shape.task_classes:
+        return memory
+    quota = class_quotas(memory, shape)
+    rows = sum(quota[each] for each in {each for own in labels[: tasks - 1] for each in own})
+    share = rows * memory.rows_per_prototype / max(1, memory.capacity)
+    return replace(memory, rho=min(1.0, share) if rows else memory.rho)

@@ -31,6 +31,7 @@ from odedm.nets.build import build
 from odedm.results.folder import save_run
 from odedm.results.provenance import provenance
 from odedm.results.result import Result, average_accuracy
+from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
@@ -41,7 +42,7 @@ from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
 from odedm.training.numerics import arranged, own_numerics, own_stream, settle
 from odedm.training.observation import Observation
-from odedm.training.preparation import Prepared, prepare
+from odedm.training.preparation import Prepared, prepare, stream_settings
 from odedm.training.probe import LearnerProbe
 from odedm.training.progress import Progress
 from odedm.training.replay import MemoryReplay
@@ -141,18 +142,8 @@ class Run:
         plan = self.experiment
         self.timer = Timer(settle(self.device))
         self.rng = partial(generator, plan.seed, device=self.device)
-        self.stream = split(
-            self.data,
-            tasks=plan.tasks,
-            setting=plan.setting,
-            factor=plan.factor or 1.0,
-            limit=plan.limit,
-            blur=plan.blur,
-            noise=plan.noise,
-            class_order=plan.class_order,
-            seed=plan.seed,
-            device=self.device,
-        )
+        settings = stream_settings(plan) | {"factor": plan.factor or 1.0, "seed": plan.seed}
+        self.stream = split(self.data, **settings, device=self.device)
         draw = plan.draw or plan.batch
         kind = METHODS[plan.method].load()
         network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
@@ -190,7 +181,7 @@ class Run:
             *(Field(name, dtype=torch.int64) for name in ("label", "task", "index")),
         )
         return Site(
-            StreamShape(len(self.stream.tasks), self.stream.classes_per_task),
+            StreamShape.of(self.stream.labels),
             raw,
             self.method.fields(),
             self.device,
@@ -294,7 +285,7 @@ class Run:
         with self.timer("evaluate"):
             class_il, task_il = self._evaluate(task.index)
         progress.class_il.append(class_il)
-        progress.task_il.append(task_il)
+        progress.task_il += [] if task_il is None else [task_il]
         progress.census.append(self.memory.census(self.data.classes))
         if self.observation.anytime:
             progress.anytime.append([progress.rows, *average_accuracy([class_il])])
@@ -320,11 +311,11 @@ class Run:
         seen = {name: torch.cat([rows[name] for rows in arrived]) for name in arrived[0]}
         return replace(task, rows=seen)
 
-    def _evaluate(self, task: int) -> tuple[list[float], list[float]]:
+    def _evaluate(self, task: int) -> tuple[list[float], list[float] | None]:
         return evaluate(
             self.probe.predict,
             self.stream.tests[: task + 1],
-            classes_per_task=self.stream.classes_per_task,
+            labels=self.stream.labels,
             columns=self.experiment.columns,
         )
 
@@ -335,11 +326,12 @@ class Run:
             experiment=self.experiment.describe(),
             classes=list(self.stream.class_names),
             class_il=progress.class_il,
-            task_il=progress.task_il,
+            task_il=progress.task_il or None,
             seconds=self.timer.seconds,
             census=progress.census,
             provenance=provenance(self.device, self.data.checksum)
             | {"precision": self.experiment.precision, "steps": steps}
             | ({"notes": progress.notes} if progress.notes else {}),
             anytime=progress.anytime if self.observation.anytime else None,
+            task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],
         )

@@ -16,8 +16,9 @@ from odedm.memory.site import StreamShape
 from odedm.methods.base import Method, configure
 from odedm.nets.build import configure as configure_net
 from odedm.nets.build import pick
-from odedm.stream.corruption import check_shares
-from odedm.stream.dataset import Dataset, check_split
+from odedm.stream.class_schedule import Labels
+from odedm.stream.dataset import Dataset
+from odedm.stream.tasks import STREAM_SETTINGS, check_stream
 from odedm.training.experiment import Experiment
 from odedm.training.retrieval import build_retrieval, read_retrieval_options
 
@@ -42,21 +43,21 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
         if not isinstance(given, kind):
             raise refused(name, "an Experiment" if kind is Experiment else "a Dataset (see odedm.from_arrays)", given)
     data = open_data(plan.data) if data is None else data
-    tasks = data.tasks if plan.tasks is None else plan.tasks
-    check_split(data.classes, tasks)
-    check_shares(data.classes, tasks, blur=plan.blur, noise=plan.noise)
+    labels = check_stream(data, **stream_settings(plan))
     cores = os.cpu_count() or 1
     if plan.threads > cores and not elsewhere:
         raise UsageError(f"threads must be {cores} or fewer, the cores of this machine; {plan.threads} was given.")
     method = METHODS[plan.method].load()
     retrieval_options = check_parts(plan, method)
+    _check_ranges(method, labels)
     net = pick(plan.net, data.shape)
     device = torch.device("cuda" if plan.device == "cuda" else "cpu") if elsewhere else resolve_device(plan.device)
     resolved = replace(
         plan,
-        tasks=tasks,
+        tasks=len(labels),
+        shuffle=plan.shuffle and data.task is None,
         options=configure(plan.method, method, dict(plan.options)),
-        memory=plan.memory.resolve(StreamShape(tasks, data.classes // tasks), method.native),
+        memory=plan.memory.resolve(StreamShape.of(labels), method.native),
         factor=(plan.factor or LONG_TAIL_FACTOR) if plan.setting == "long-tail" else None,
         net=net,
         net_options=configure_net(net, data.shape, data.classes, plan.net_options),
@@ -81,6 +82,21 @@ def check_parts(plan: Experiment, method: type[Method]) -> dict[str, Any]:
         why = f"{title} mixes all stored rows into the stream" if method.mixes_memory else "there is no memory"
         raise UsageError(f"The retrieval '{name}' has nothing to choose: {why}. Leave --retrieval out.")
     return read_retrieval_options(name, plan.retrieval_options)
+
+
+def stream_settings(plan: Experiment) -> dict[str, Any]:
+    """What of an experiment makes its stream: keywords of `split`."""
+    return {name: getattr(plan, name) for name in STREAM_SETTINGS}
+
+
+def _check_ranges(method: Any, labels: Labels) -> None:
+    """Refuse a stream whose tasks have scattered classes for a method that takes them for a range, before it runs."""
+    scattered = [task for task, own in enumerate(labels, start=1) if max(own) - min(own) >= len(own)]
+    if scattered and getattr(method, "needs_ranges", False):
+        raise UsageError(
+            f"{method.__name__} takes a task's classes for consecutive numbers by arrival, and those of task "
+            f"{scattered[0]} are not. Use another method, or a stream whose tasks return whole."
+        )
 
 
 def resolve_device(name: str) -> torch.device:

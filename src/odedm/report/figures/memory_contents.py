@@ -42,7 +42,7 @@ def _class_panel(group: Group, short: Array, long: Array, widest: float) -> Pane
         return Panel(group.label, "", "These runs did not record what their memory held.")
     names = ordered_names(group)
     step = max(min(21.0, 520.0 / len(names)), 2.0)
-    spans = task_spans(len(names), group.tasks) if group.one_order else []
+    spans = task_spans(group.runs[0].result.labels, len(names)) if group.one_order else []
 
     def paint(axes: Axes) -> None:
         places = np.arange(len(names))
@@ -122,7 +122,7 @@ def memory_density(groups: Sequence[Group]) -> list[Panel]:
 def _draw_density(axes: Axes, *, group: Group, lines: Sequence[Share]) -> None:
     classes = len(lines[0][2])
     edges = np.arange(classes + 1) + 0.5
-    for _, first, last in task_spans(classes, group.tasks)[1::2] if group.one_order else []:
+    for _, first, last in task_spans(group.runs[0].result.labels, classes)[1::2] if group.one_order else []:
         axes.axvspan(first + 1, last + 1, color=style.BAND, linewidth=0, zorder=0)
     for _, name, share, (colour, dashes, marker) in lines:
         mark: dict[str, Any] = {"color": colour, "ms": 6, "mec": style.CARD, "mew": 1.0}
@@ -164,16 +164,15 @@ def ordered_names(group: Group) -> list[str]:
     return group.classes if group.one_order else sorted(group.classes)
 
 
-def task_spans(classes: int, tasks: int) -> list[Span]:
-    """Where the bars of each task begin and end; nothing where the classes do not divide evenly.
+def task_spans(labels: Sequence[Sequence[int]], classes: int) -> list[Span]:
+    """Where the bars of each task's labels begin and end; nothing where tasks share classes or leave some out.
 
-    >>> task_spans(6, 3), task_spans(5, 3)
-    ([(0, -0.5, 1.5), (1, 1.5, 3.5), (2, 3.5, 5.5)], [])
+    >>> task_spans([[0, 1], [2]], 3), task_spans([[0, 1], [0, 1]], 2)
+    ([(0, -0.5, 1.5), (1, 1.5, 2.5)], [])
     """
-    if classes == 0 or classes % tasks:
+    if [each for own in labels for each in own] != list(range(classes)):
         return []
-    each = classes // tasks
-    return [(task, task * each - 0.5, (task + 1) * each - 0.5) for task in range(tasks)]
+    return [(task, own[0] - 0.5, own[-1] + 0.5) for task, own in enumerate(labels) if own]
 
 
 def left_margin(names: Sequence[str], step: float, size: float = TEXT) -> float:

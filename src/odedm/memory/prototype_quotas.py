@@ -1,0 +1,98 @@
+"""How many prototypes each class gets in the end, for streams of tasks that are equal, unequal or share classes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from odedm.consolidate.budget import check_budget, prototypes_per_class
+from odedm.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from odedm.memory.settings import ODEDM
+    from odedm.memory.site import StreamShape
+
+
+def prototypes(memory: ODEDM, shape: StreamShape) -> int | None:
+    """K worked out from rho where it is not given, if all pins fit; None where classes get different numbers."""
+    if shape.task_classes:
+        known = {each for each in class_quotas(memory, shape) if each}
+        return None if len(known) > 1 else max(known, default=memory.k or 0)
+    tasks, classes, per = shape.tasks, shape.classes_per_task, memory.rows_per_prototype
+    reserved, k = _reserved(memory, shape), memory.k or 0
+    if memory.k is None and memory.rho and tasks > 1 and memory.capacity:
+        k = prototypes_per_class(memory.rho, memory.capacity, tasks=tasks, classes=classes, rows_per_prototype=per)
+        # rounding up must not turn a legal share, rho=1 above all, into one that does not fit
+        k = min(k, (memory.capacity - reserved) // ((tasks - 1) * classes * per)) or k
+    _check_candidates(memory, shape, k)
+    if k and tasks > 1:
+        check_budget(k, memory.capacity, tasks=tasks, classes=classes, rows_per_prototype=per, reserved=reserved)
+    return k
+
+
+def class_quotas(memory: ODEDM, shape: StreamShape) -> tuple[int, ...]:
+    """The prototypes of each class, by its label [C], in a stream whose tasks are unequal or share classes.
+
+    Each of the n − 1 tasks that are consolidated has the same share of the long-term rows, ρλ / (n − 1), for its |C_i|
+    classes: F_k. A class that comes in several of them has the sum of its shares, so that all together have ρλ. It has
+    its whole quota from the first time on; later its prototypes are chosen anew and replaced. With k each has k.
+
+    >>> from odedm.memory.settings import ODEDM
+    >>> from odedm.memory.site import StreamShape
+    >>> class_quotas(ODEDM(100, rho=0.6), StreamShape.of(((0, 1), (2, 3, 4), (5,))))
+    (15, 15, 10, 10, 10, 0)
+    >>> class_quotas(ODEDM(100, rho=0.6), StreamShape.of(((0, 1), (2,), (0, 1), (2,))))
+    (20, 20, 20)
+    """
+    consolidated, per = shape.task_classes[:-1], memory.rows_per_prototype
+    share = [0.0] * (1 + max(each for own in shape.task_classes for each in own))
+    for own in consolidated:
+        for each in own:
+            share[each] += (memory.rho or 0.0) * memory.capacity / len(consolidated) / len(own) / per
+    wanted = {each for own in consolidated for each in own}
+    if memory.k is not None:
+        quota = [memory.k if each in wanted else 0 for each in range(len(share))]
+    else:
+        quota = [math.floor(each + 0.5 + 1e-9) for each in share]  # halves go up, as in F_k
+        if any(share) and not all(quota[each] for each in wanted):
+            _refuse_none(memory, min(share[each] for each in wanted))
+    _check_candidates(memory, shape, max(quota))
+    room = memory.capacity - _reserved(memory, shape)
+    while memory.k is None and sum(quota) * per > room and max(quota) > 1:
+        quota[len(quota) - 1 - quota[::-1].index(max(quota))] -= 1  # rounding up must not make a legal share too large
+    if sum(quota) * per > room:
+        raise UsageError(
+            f"{max(quota)} prototypes of each of {len(wanted)} classes need {sum(quota) * per} pinned rows, but the "
+            f"memory has {room} for them. Lower k or rho, or raise the capacity."
+        )
+    return tuple(quota)
+
+
+def _reserved(memory: ODEDM, shape: StreamShape) -> int:
+    """Rows that bounded candidates take."""
+    return memory.candidates * shape.classes_per_task if isinstance(memory.candidates, int) else 0
+
+
+def _check_candidates(memory: ODEDM, shape: StreamShape, k: int) -> None:
+    bounded, per, reserved = memory.candidates, memory.rows_per_prototype, _reserved(memory, shape)
+    if isinstance(bounded, int) and bounded < k * per:
+        raise UsageError(
+            f"{bounded} candidates per class cannot give {k} prototypes of {per} rows each; "
+            f"give candidates={k * per} or more, or lower k or rho."
+        )
+    if reserved > memory.capacity:
+        raise UsageError(
+            f"{bounded} candidates for each of {shape.classes_per_task} classes need {reserved} rows, "
+            f"but the memory has {memory.capacity}. Lower candidates or raise the capacity."
+        )
+
+
+def _refuse_none(memory: ODEDM, least: float) -> None:
+    """The error for a share of a class that rounds to no prototype."""
+    rho, rows = memory.rho or 0.0, math.ceil(memory.capacity * 0.5 / least - 1e-9)
+    enough = math.ceil(rho * 0.5 / least * 1e4 - 1e-6) / 1e4
+    larger = f"a rho of at least {enough:g}, or " if enough <= 1 else ""
+    raise UsageError(
+        f"rho={rho:g} of {memory.capacity} rows gives some class {least:.2g} prototypes as its share, which "
+        f"rounds to 0. One for each class needs {larger}a capacity of at least {rows} rows."
+    )

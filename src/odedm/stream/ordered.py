@@ -1,0 +1,239 @@
+"""Makes a stream of any iterable of batches: rows in the order in which they come, with the borders they come with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from odedm.core.configuration import Flag, Number, Text, Whole, checked, refused
+from odedm.core.errors import UsageError, shown
+from odedm.core.held_out_rows import hold_out
+from odedm.core.rng import generator
+from odedm.stream.dataset import Dataset, as_images, as_labels, standardise
+
+Array = np.ndarray[Any, Any]
+Batch = tuple[Tensor, Array, int]
+"""Rows [n, ...], their labels [n] as they were given, and their task."""
+
+
+@checked(
+    rows_per_task=Whole(1),
+    rows=Whole(1),
+    test_share=Number(),
+    pad=Whole(0, 1000),
+    flip=Flag(),
+    name=Text(),
+    seed=Whole(),
+)
+def stream_of(
+    batches: Iterable[Any],
+    *,
+    rows_per_task: int | None = None,
+    rows: int | None = None,
+    test: tuple[Any, Any] | list[tuple[Any, Any]] | None = None,
+    test_share: float = 0.2,
+    classes: Sequence[Any] | None = None,
+    pad: int = 0,
+    flip: bool = False,
+    name: str = "stream",
+    seed: int = 0,
+) -> Dataset:
+    """A stream from batches of your own, for `odedm.train` and `odedm.split`; its rows keep their order.
+
+    Tasks may be of any size and share classes. A task's classes are those whose rows arrive in it, and labels are
+    numbered by the task in which they come first.
+
+    Args:
+        batches: gives (x, y) or (x, y, task): rows as for `odedm.from_arrays`, one label per row [n], and the number
+            of their task, from 0 on and never falling.
+        rows_per_task: where batches have no task, a new one begins after so many rows; unless given all are one task.
+        rows: stop after so many rows, for an iterable without end.
+        test: a pair (x, y), of which each task is tested on the rows of its classes; or a list with a pair for each
+            task, for streams whose rows change from task to task.
+        test_share: without `test`, the share of every class in every task that is held out to test the task on.
+        classes: every label that may come; others are refused. Those that come unless given.
+        pad, flip: training views of images, as for `odedm.from_arrays`.
+        name: what results call it.
+        seed: which rows are held out.
+
+    Returns:
+        The data set, with the task of every row.
+
+    >>> calm, storm = np.zeros((9, 2)), np.ones((9, 2))
+    >>> label = np.array(["rain", "sun", "rain"] * 3)
+    >>> data = stream_of([(calm, label, 0), (storm, label, 1)])
+    >>> data.class_names, data.tasks, len(data.image), len(data.test_image)
+    (('rain', 'sun'), 2, 14, 4)
+    """
+    found = list(_read(batches, rows_per_task, rows))
+    if not found:
+        raise UsageError("The stream has no rows: give at least one batch (x, y).")
+    image = torch.cat([x for x, _, _ in found])
+    label = np.concatenate([y for _, y, _ in found])
+    task = torch.cat([torch.full((len(y),), number) for _, y, number in found])
+    names = np.unique(label)
+    _check_classes(names, classes)
+    number = torch.from_numpy(np.searchsorted(names, label))
+    first = torch.stack([task[number == each].min() for each in range(len(names))])
+    order = first.argsort(stable=True)  # by arrival
+    number = order.argsort()[number]
+    names = names[order.numpy()]
+    test_task: Tensor | None
+    if test is None:
+        keep, held = _hold_out(number, task, test_share, seed)
+        test_image, test_label, test_task = image[held], number[held], task[held]
+        image, number, task = image[keep], number[keep], task[keep]
+    else:
+        test_image, test_label, test_task = _tests(test, names, image, int(task.max()) + 1)
+        _check_tested(number, task, test_label, test_task, names)
+    if (pad or flip) and image.dim() != 4:
+        raise UsageError("pad and flip are for images; the batches hold vectors. Leave both out.")
+    transform = standardise(image, pad=pad, flip=flip)
+    shown_names = tuple(str(each) for each in names)
+    return Dataset(
+        name,
+        image,
+        number,
+        test_image,
+        test_label,
+        shown_names,
+        transform,
+        int(task.max()) + 1,
+        task=task,
+        test_task=test_task,
+    )
+
+
+def _read(batches: Iterable[Any], rows_per_task: int | None, most: int | None) -> Iterator[Batch]:
+    """The batches, checked against the first, cut where a task or the stream ends; rows without a task get one."""
+    done, last, kind = 0, -1, None
+    for place, (x, y, given) in enumerate(_items(batches)):
+        image, label = as_images(x, f"x of batch {place}"), as_labels(y, f"y of batch {place}")
+        if len(image) != len(label):
+            raise UsageError(f"Batch {place} has {len(image)} rows but {len(label)} labels; give one label per row.")
+        form = (tuple(image.shape[1:]), image.dtype, label.dtype.kind in "iub", given is None)
+        kind = kind or form
+        _check_form(place, form, kind)
+        image, label = (image, label) if most is None else (image[: most - done], label[: most - done])
+        if given is None:
+            yield from _cut(image, label, done, rows_per_task)
+        else:
+            if rows_per_task:
+                raise UsageError("The batches say which task they belong to, so leave out rows_per_task.")
+            number = Whole().read(f"The task of batch {place}", given)
+            if number not in (last, last + 1):
+                what = f"falls from {last}" if number < last else f"leaves task {last + 1} without rows"
+                raise UsageError(f"The task of batch {place} is {number}: it {what}. Count from 0 on, without a gap.")
+            last = max(number, 0)
+            yield image, label, number
+        done += len(label)
+        if done == most:
+            return
+
+
+def _cut(image: Tensor, label: Array, done: int, rows_per_task: int | None) -> Iterator[Batch]:
+    """A batch whose rows come after `done` others, in a piece for each task."""
+    start, size = 0, rows_per_task or done + len(label)
+    while start < len(label):
+        end = start + size - (done + start) % size
+        yield image[start:end], label[start:end], (done + start) // size if rows_per_task else 0
+        start = end
+
+
+def _items(batches: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    if isinstance(batches, str | bytes) or not isinstance(batches, Iterable):
+        raise refused("batches", "an iterable of (x, y) or (x, y, task)", batches)
+    for place, item in enumerate(batches):
+        if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+            raise UsageError(f"Batch {place} must be (x, y) or (x, y, task); {shown(item)} was given.")
+        yield item[0], item[1], item[2] if len(item) == 3 else None
+
+
+def _check_form(place: int, form: tuple[Any, ...], first: tuple[Any, ...]) -> None:
+    if form[:2] != first[:2]:
+        raise UsageError(
+            f"Batch {place} has rows {form[0]} of {form[1]}, the first batch {first[0]} of {first[1]}; they must agree."
+        )
+    if form[2] != first[2]:
+        raise UsageError(f"Batch {place} has labels of another kind than the first: all whole numbers, or all words.")
+    if form[3] != first[3]:
+        raise UsageError(
+            f"Batch {place} {'lacks' if form[3] else 'has'} a task and the first not so; give all or none."
+        )
+
+
+def _check_classes(names: Array, classes: Sequence[Any] | None) -> None:
+    """Refuse labels that are not among those that may come, and of those one that never comes."""
+    if classes is None:
+        return
+    known = as_labels(list(classes), "classes").tolist()
+    strange = [each for each in names.tolist() if each not in known]
+    if strange:
+        raise UsageError(f"The stream has the label {shown(strange[0])}, which is not among its {len(known)} classes.")
+    missing = [each for each in known if each not in names.tolist()]
+    if missing:
+        raise UsageError(f"The class {shown(missing[0])} is in no task: no row of the stream has it. Leave it out.")
+
+
+def _hold_out(number: Tensor, task: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows to learn from and rows to test on, of each class in each task, in their order."""
+    if not 0 < share < 1:
+        raise UsageError(f"test_share must lie between 0 and 1; {share} was given. Or give test=(x, y).")
+    rng, kept, held = generator(seed, "hold out"), [], []
+    group = task * (int(number.max()) + 1) + number
+    for rows in group.argsort(stable=True).split(group.unique(return_counts=True)[1].tolist()):
+        own, tested = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), share)
+        kept += own
+        held += tested
+    keep, out = torch.tensor(sorted(kept)), torch.tensor(sorted(held), dtype=torch.int64)
+    alone = [each for each in range(int(task.max()) + 1) if not bool((task[out] == each).any())]
+    if alone:
+        raise UsageError(
+            f"Task {alone[0] + 1} has one row of each of its classes, so none can be held out to test it on; give "
+            "test=(x, y)."
+        )
+    return keep, out
+
+
+def _tests(test: Any, names: Array, image: Tensor, tasks: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Test rows, their labels and, where there is a pair for each task, their tasks."""
+    pairs = test if isinstance(test, list) else [test]
+    if isinstance(test, list) and len(test) != tasks:
+        raise UsageError(f"test has {len(test)} pairs for {tasks} tasks; give one for each, or a single pair (x, y).")
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise refused("test", "a pair (x, y), or a list with a pair for each task", pair)
+        x, y = as_images(pair[0], "The test x"), as_labels(pair[1], "The test y")
+        if len(x) != len(y):
+            raise UsageError(f"The test x has {len(x)} rows but the test y {len(y)} labels.")
+        if x.shape[1:] != image.shape[1:] or x.dtype != image.dtype:
+            raise UsageError(
+                f"The test rows are {tuple(x.shape[1:])} of {x.dtype}, those of the stream {tuple(image.shape[1:])} of "
+                f"{image.dtype}; they must agree."
+            )
+        known = {each: place for place, each in enumerate(names.tolist())}
+        strange = [each for each in y.tolist() if each not in known]
+        if strange:
+            raise UsageError(f"The test y has the label {shown(strange[0])}, which never comes in the stream.")
+        found.append((x, torch.tensor([known[each] for each in y.tolist()])))
+    task = torch.cat([torch.full((len(y),), place) for place, (_, y) in enumerate(found)])
+    return torch.cat([x for x, _ in found]), torch.cat([y for _, y in found]), task if isinstance(test, list) else None
+
+
+def _check_tested(number: Tensor, task: Tensor, label: Tensor, test_task: Tensor | None, names: Array) -> None:
+    """Refuse a test without rows of a class, and one of a task with classes that are not the task's."""
+    if test_task is None:
+        missing = sorted(set(number.tolist()) - set(label.tolist()))
+        if missing:
+            raise UsageError(f"The test y lacks the class {shown(names[missing[0]])}, which the stream has.")
+        return
+    for each in range(int(task.max()) + 1):
+        strange = sorted(set(label[test_task == each].tolist()) - set(number[task == each].tolist()))
+        if strange:
+            word = shown(names[strange[0]])
+            raise UsageError(f"The test of task {each + 1} has the class {word}, of which no row comes in the task.")

@@ -1,0 +1,141 @@
+"""Makes a data set of a torch Dataset or DataLoader, or of anything that gives (image, label) as these do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from odedm.core.configuration import refused
+from odedm.core.errors import UsageError, shown
+from odedm.stream.class_schedule import default_tasks
+from odedm.stream.dataset import Dataset, from_arrays
+
+Array = np.ndarray[Any, Any]
+PLAIN_MODES = ("L", "RGB", "F", "I", "I;16")
+"""Modes of PIL images whose numbers are those of pixels."""
+DEEPEST = 10
+
+
+def from_torch(
+    data: Any,
+    *,
+    tasks: int | None = None,
+    test: Any = None,
+    test_share: float = 0.2,
+    class_names: Sequence[str] | None = None,
+    pad: int = 0,
+    flip: bool = False,
+    name: str = "torch",
+    seed: int = 0,
+) -> Dataset:
+    """A data set from a torch Dataset or DataLoader; all its rows are read once, and held in memory.
+
+    Images stay bytes, and small, where the data set gives PIL images or uint8: leave out ToTensor and Normalize, for
+    rows are normalised here.
+
+    Args:
+        data: gives (image, label) by index or in turn, or batches of them: PIL images, arrays or tensors, all of one
+            shape and type; labels are whole numbers or words.
+        tasks: into how many tasks the classes are split; five where the classes allow it unless given.
+        test: the same for testing; without it `test_share` of every class is held out.
+        class_names: a name for each class in label order; the data set's own `classes` unless given.
+        pad, flip, name, seed: as for `odedm.from_arrays`.
+
+    Returns:
+        The data set.
+
+    >>> import torch
+    >>> rows = torch.utils.data.TensorDataset(torch.rand(40, 3, 8, 8), torch.arange(40) % 4)
+    >>> data = from_torch(torch.utils.data.DataLoader(rows, batch_size=16))
+    >>> data.shape, data.classes, data.tasks, len(data.image)
+    ((3, 8, 8), 4, 2, 32)
+    """
+    x, y = _stacked(data, "data")
+    pair = None if test is None else _stacked(test, "test")
+    classes = np.unique(y)
+    return from_arrays(
+        x,
+        y,
+        tasks=default_tasks(len(classes)) if tasks is None else tasks,
+        test=pair,
+        test_share=test_share,
+        class_names=_names(data, classes) if class_names is None else class_names,
+        pad=pad,
+        flip=flip,
+        name=name,
+        seed=seed,
+    )
+
+
+def _stacked(source: Any, what: str) -> tuple[Array, Array]:
+    """Every image and every label."""
+    images: list[Array] = []
+    labels: list[Any] = []
+    for place, item in enumerate(_items(source, what)):
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise UsageError(f"Item {place} of {what} must be (image, label); {shown(item)} was given.")
+        label = item[1].tolist() if isinstance(item[1], Tensor | np.ndarray | np.generic) else item[1]
+        many = isinstance(label, list | tuple)
+        image = _numbers(item[0], place, what, batch=many)
+        new, own = (list(image), list(label)) if many else ([image], [label])
+        if len(new) != len(own):
+            raise UsageError(f"Item {place} of {what} has {len(new)} images but {len(own)} labels; give one for each.")
+        for each in new:
+            first = images[0] if images else each
+            if (each.shape, each.dtype) != (first.shape, first.dtype):
+                raise UsageError(
+                    f"Row {len(images)} of {what} is {each.shape} of {each.dtype}, the first one {first.shape} of "
+                    f"{first.dtype}; resize and convert them to one form first."
+                )
+            images.append(each)
+        labels += own
+    if not images:
+        raise UsageError(f"{what} gives no rows.")
+    kinds = {type(each) for each in labels}
+    if kinds not in ({int}, {str}):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise UsageError(f"Labels of {what} must be all whole numbers or all words; they are {names}.")
+    return np.stack(images), np.array(labels)
+
+
+def _items(source: Any, what: str) -> Iterator[Any]:
+    """The items in turn; what the data set of anyone raises becomes a sentence."""
+    by_turn, by_index = hasattr(type(source), "__iter__"), hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    if isinstance(source, str | bytes | dict | Tensor | np.ndarray) or not (by_turn or by_index):
+        raise refused(what, "a Dataset or DataLoader of torch that gives (image, label)", source)
+    place = 0
+    try:
+        for item in iter(source) if by_turn else (source[each] for each in range(len(source))):
+            yield item
+            place += 1
+    except (UsageError, MemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UsageError(f"Item {place} of {what} cannot be read ({said}).") from error
+
+
+def _numbers(image: Any, place: int, what: str, *, batch: bool) -> Array:
+    """An image, or a batch of images, as an array."""
+    if batch and isinstance(image, list | tuple):
+        return np.stack([_numbers(each, place, what, batch=False) for each in image]) if image else np.zeros((0,))
+    if hasattr(image, "mode") and hasattr(image, "convert"):  # as PIL does it, which need not be here
+        image = image.convert("L" if image.mode == "1" else "RGB") if image.mode not in PLAIN_MODES else image
+        image = np.asarray(image)
+        image = image.transpose(2, 0, 1) if image.ndim == 3 else image  # colours last is theirs, first is ours
+    array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
+    if array.dtype.kind not in "buif" or array.ndim < (2 if batch else 1):
+        raise UsageError(f"The image of item {place} of {what} is no picture and no array of numbers: {shown(image)}.")
+    return array
+
+
+def _names(data: Any, classes: Array) -> list[str] | None:
+    """The class names that a data set of torchvision's kind brings along, if they are for these labels."""
+    for _ in range(DEEPEST):  # of a loader, or of a part of a part
+        data = getattr(data, "dataset", data)
+    names = getattr(data, "classes", None)
+    fine = isinstance(names, list | tuple) and all(isinstance(each, str) for each in names)
+    return list(names) if fine and names and classes.tolist() == list(range(len(names))) else None
