@@ -161,8 +161,8 @@ def test_studies_in_the_pages_can_be_read(page):
 
 def test_keys_of_a_study_are_those_there_are():
     (listed,) = re.findall(r"Further keys: (.*?), and `evidence`", (ROOT / "docs/studies.md").read_text(), re.S)
-    names = {name.strip("[]") for name in re.findall(r"`([^`]+)`", listed)}
-    assert names - set(axes()) == {"net_options", "name", "about", "only"}
+    names = {name.strip("[]").partition(".")[0] for name in re.findall(r"`([^`]+)`", listed)}
+    assert names - set(axes()) == {"net_options", "retrieval_options", "policy_options", "name", "about", "only"}
     used = {"data", "method", "memory", "capacity", "rho", "k", "dac"}
     assert set(axes()) - names == used, "the example shows the others"
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from jobs import Notes, job_of, run_all
 
-from odedm import ODEDM, Experiment, Native, Observation, Reservoir, Run, UsageError, blobs, select, shapes
+from odedm import ODEDM, Experiment, Native, NoMemory, Observation, Reservoir, Run, UsageError, blobs, select, shapes
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.consolidate.kmeans import kmeans, kmeans_all
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
-from odedm.core.registry import DISTANCES, METHODS
+from odedm.core.registry import DISTANCES, METHODS, RETRIEVALS
 from odedm.core.triton_support import has_kernels
 from odedm.execute.attempt import attempt_run
 from odedm.execute.engine import Placement
@@ -36,6 +36,8 @@ MEMORIES = {
     "odedm": ODEDM(40, k=2),
     "bounded": ODEDM(40, k=2, candidates=6),
 }
+LATER = {"none": NoMemory(), "balanced": ODEDM(40, k=2, short_policy="balanced-reservoir")}
+"""Memories that came later: with some methods, not with all."""
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -141,6 +143,25 @@ def test_a_captured_run_has_the_numbers_of_an_eager_one(method, memory):
     assert runs[0].stepper.captured > 10, "steps that repeat are replayed"
     assert runs[1].stepper.captured == 0
     assert captured.result.class_il == eager.result.class_il
+    for a, b in zip(captured.method.net.state_dict().values(), eager.method.net.state_dict().values(), strict=True):
+        assert a.equal(b)
+    for name, column in captured.memory.rows().items():
+        assert column.equal(eager.memory.rows()[name]), name
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("retrieval", RETRIEVALS)
+@pytest.mark.parametrize(
+    ("method", "memory"), [("er", "balanced"), ("er-ace", "balanced"), ("derpp", "reservoir"), ("er-ace", "none")]
+)
+def test_a_captured_run_with_a_retrieval_has_the_numbers_of_an_eager_one(method, memory, retrieval, precision):
+    if memory == "none" and retrieval != "uniform":
+        return
+    data, words = shapes(), {"method": method, "data": "shapes", "device": "cuda", "batch": 4, "precision": precision}
+    plan = {**MEMORIES, **LATER}[memory]
+    runs = [Run(Experiment(plan, capture=capture, retrieval=retrieval, **words), data) for capture in (True, False)]
+    captured, eager = [run.finish() for run in runs]
+    assert runs[0].stepper.captured > 10
     for a, b in zip(captured.method.net.state_dict().values(), eager.method.net.state_dict().values(), strict=True):
         assert a.equal(b)
     for name, column in captured.memory.rows().items():

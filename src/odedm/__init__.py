@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from odedm.learner.prequential import Prequential, prequential
     from odedm.memory.keyed import KeyedMemory as Memory
     from odedm.memory.live import DualMemory
+    from odedm.memory.no_memory import NoMemory
     from odedm.memory.settings import ODEDM, Native, Reservoir
     from odedm.methods.base import Method, Replay
     from odedm.nets.base import Net
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from odedm.training.experiment import Experiment
     from odedm.training.loop import Outcome, Run
     from odedm.training.observation import Observation
+    from odedm.training.retrieval import MIR, Retrieval
     from odedm.training.train import train
 
 _HOMES = {
@@ -66,10 +68,13 @@ _HOMES = {
     "Net": "nets.base",
     "Experiment": "training.experiment",
     "Native": "memory.settings",
+    "NoMemory": "memory.no_memory",
     "Reservoir": "memory.settings",
     "Outcome": "training.loop",
     "Run": "training.loop",
     "train": "training.train",
+    "MIR": "training.retrieval",
+    "Retrieval": "training.retrieval",
     "Result": "results.result",
     "Results": "report.notebook",
     "open_data": "data.opening",
@@ -84,6 +89,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "MIR",
     "ODEDM",
     "Dataset",
     "Distance",
@@ -95,6 +101,7 @@ __all__ = [
     "Method",
     "Native",
     "Net",
+    "NoMemory",
     "Observation",
     "Outcome",
     "Part",
@@ -104,6 +111,7 @@ __all__ = [
     "Reservoir",
     "Result",
     "Results",
+    "Retrieval",
     "Rows",
     "Run",
     "Store",

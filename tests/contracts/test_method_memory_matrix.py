@@ -3,8 +3,9 @@
 import itertools
 
 import pytest
+from sampling import EVERYTHING, FIRST_METHODS, FIRST_POLICIES, pairs
 
-from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, blobs, shapes
+from odedm import ODEDM, Experiment, Native, NoMemory, Part, Reservoir, Run, UsageError, blobs, shapes
 from odedm.core.registry import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
 from odedm.testing import contracts
 from odedm.testing.contracts import CAPACITY, check_promises, same_weights
@@ -24,10 +25,16 @@ def finish(memory, data=BLOBS, **options):
     return contracts.finish(memory, data, **{"batch": 32, **options})
 
 
-@pytest.mark.parametrize("setting", ["standard", "imbalanced"])
-@pytest.mark.parametrize("memory", ["reservoir", "native", *REPLAYS])
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_with_every_memory_and_reading(method, memory, setting):
+KINDS_AND_SETTINGS = list(itertools.product(["reservoir", "native", *REPLAYS], ["standard", "imbalanced"]))
+
+
+def words(part):
+    return part if isinstance(part, str) else "-".join(part)
+
+
+@pytest.mark.parametrize(("method", "case"), pairs(METHODS, KINDS_AND_SETTINGS), ids=words)
+def test_every_method_with_every_memory_and_reading(method, case):
+    memory, setting = case
     plain = {"reservoir": Reservoir(CAPACITY), "native": Native(CAPACITY)}
     plan = plain.get(memory) or ODEDM(CAPACITY, k=2, replay=memory)
     run, outcome = finish(plan, method=method, setting=setting, batch=8, class_order="seed")
@@ -38,16 +45,14 @@ def test_every_method_with_every_memory_and_reading(method, memory, setting):
         assert set(outcome.result.census[-1]["long"]) == {0, 2}, "balanced over the classes of finished tasks"
 
 
-@pytest.mark.parametrize("variant", ODEDMS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "variant"), pairs(METHODS, ODEDMS))
 def test_every_method_with_every_kind_of_long_term_memory(method, variant):
     run, outcome = finish(ODEDM(CAPACITY, k=2, **ODEDMS[variant]), method=method, batch=16)
     check_promises(run, outcome)
     assert outcome.memory.size(Part.LONG) == 16
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "policy"), pairs(METHODS, POLICIES, FIRST_POLICIES))
 def test_every_method_with_every_policy_alone_and_hosted(method, policy):
     for plan in (Native(CAPACITY, policy), ODEDM(CAPACITY, k=2, short_policy=policy)):
         run, outcome = finish(plan, method=method, batch=16)
@@ -89,8 +94,7 @@ def test_every_distance_in_every_space_on_images(distance, space):
     assert outcome.memory.size(Part.LONG) == 8
 
 
-@pytest.mark.parametrize("capacity", [0, 1, 3, 500])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "capacity"), pairs(METHODS, [0, 1, 3, 500]))
 def test_capacities_from_nothing_to_more_than_the_stream(method, capacity):
     run, outcome = finish(Reservoir(capacity), method=method, batch=16)
     check_promises(run, outcome)
@@ -99,7 +103,7 @@ def test_capacities_from_nothing_to_more_than_the_stream(method, capacity):
     check_promises(run, outcome)
 
 
-@pytest.mark.parametrize(("method", "reading"), list(itertools.product(METHODS, REPLAYS)))
+@pytest.mark.parametrize(("method", "reading"), pairs(METHODS, REPLAYS))
 def test_a_dual_memory_without_prototypes_is_its_short_term_policy_bit_for_bit(method, reading):
     _, plain = finish(Native(CAPACITY), method=method, batch=16)
     _, dual = finish(ODEDM(CAPACITY, k=0, replay=reading), method=method, batch=16)
@@ -122,6 +126,27 @@ def test_bounded_candidates_count_inside_the_capacity():
     assert outcome.memory.size() == CAPACITY - 10
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_without_a_memory_a_method_is_what_it_is_with_an_empty_one_or_says_that_it_is_nothing(method):
+    plan = Experiment(NoMemory(), data="blobs", method=method, batch=16, device="cpu")
+    if METHODS[method].load().needs_memory:
+        with pytest.raises(UsageError, match="means nothing without stored rows"):
+            Run(plan, BLOBS)
+        return
+    none = Run(plan, BLOBS).finish()
+    assert none.memory.size() == 0
+    assert same_weights(none, finish(Reservoir(0), method=method, batch=16)[1])
+
+
+def test_a_sample_of_later_parts_has_each_of_them_with_some_of_the_others():
+    methods, policies = [*FIRST_METHODS, "later"], [*FIRST_POLICIES, "newer"]
+    chosen = set(pairs(methods, policies, FIRST_POLICIES))
+    assert {(a, b) for a in FIRST_METHODS for b in FIRST_POLICIES} <= chosen
+    assert EVERYTHING or len(chosen) < len(methods) * len(policies)
+    assert len({b for a, b in chosen if a == "later"}) >= 2
+    assert len({a for a, b in chosen if b == "newer"}) >= 3
+
+
 def test_the_tables_name_every_kind_once():
-    assert set(MEMORIES) == {"reservoir", "native", "odedm"}
+    assert set(MEMORIES) == {"reservoir", "native", "odedm", "none"}
     assert all(METHODS[name].load().__doc__ for name in METHODS)

@@ -34,7 +34,7 @@ SPOILED = {
     "no object": (lambda plain: [], "must be an object; a list"),
     "a field less": (lambda plain: {k: v for k, v in plain.items() if k != "seed"}, "lacks 'seed'"),
     "a field more": (lambda plain: {**plain, "x" * 999: 1}, "does not know"),
-    "no memory": (lambda plain: {**plain, "memory": None}, "must be one of reservoir, native, odedm; 'None'"),
+    "no memory": (lambda plain: {**plain, "memory": None}, "must be one of reservoir, native, odedm, none; 'None'"),
     "memory of another kind": (lambda plain: {**plain, "memory": {"name": ["odedm"]}}, "was found"),
     "memory with more": (lambda plain: {**plain, "memory": {**plain["memory"], "secret": 1}}, "has 'secret', which"),
     "memory of lists": (lambda plain: {**plain, "memory": {**plain["memory"], "replay": []}}, "replay must be a name"),

@@ -6,7 +6,7 @@ import pytest
 from driver import Driver
 from equal_states import equal_states
 
-from odedm import ODEDM, Native, Reservoir, blobs, shapes
+from odedm import ODEDM, Native, NoMemory, Reservoir, blobs, shapes
 from odedm.core.registry import METHODS, POLICIES, REPLAYS
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
@@ -23,6 +23,7 @@ MEMORIES = {
     "odedm mixup": ODEDM(20, k=1, mixup=True),
     **{f"policy {policy}": Native(20, policy) for policy in POLICIES},
     **{f"odedm over {policy}": ODEDM(20, k=1, short_policy=policy) for policy in POLICIES},
+    "none": NoMemory(),
 }
 
 
@@ -61,6 +62,7 @@ PAIRS = [
     for row, method in enumerate(METHODS)
     for column, memory in enumerate(MEMORIES)
     if SHARE == 0 or (row + column + SHARE) % 3 == 0
+    if memory != "none" or not METHODS[method].load().needs_memory
 ]
 
 

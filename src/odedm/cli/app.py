@@ -41,6 +41,7 @@ LISTS: dict[str, dict[str, Any]] = {
     "methods": registry.METHODS,
     "memories": registry.MEMORIES,
     "policies": registry.POLICIES,
+    "retrievals": registry.RETRIEVALS,
     "data": registry.DATASETS,
     "distances": registry.DISTANCES,
     "nets": registry.NETS,

@@ -15,12 +15,21 @@ from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, 
 from odedm.core.errors import UsageError, choose
 from odedm.core.plugin_modules import load_plugins
 from odedm.core.registry import MEMORIES
-from odedm.memory.settings import KINDS, MemorySettings
+from odedm.memory.settings import KINDS, AnyMemory
 from odedm.training.experiment import Experiment
 
-SPELLING = {"options": "--set", "net_options": "--net-option", "policy_options": "--policy-set"}
+SPELLING = {
+    "options": "--set",
+    "net_options": "--net-option",
+    "policy_options": "--policy-set",
+    "retrieval_options": "--retrieval-set",
+}
 """Options that are not spelled as their settings."""
-TABLES = {"options": ("method", "hyper-parameter"), "net_options": ("net", "net option")}
+TABLES = {
+    "options": ("method", "hyper-parameter"),
+    "net_options": ("net", "net option"),
+    "retrieval_options": ("retrieval", "retrieval option"),
+}
 """Settings that are values by name: whose they are, and what one of them is called."""
 TAKES = "NAME=VALUE, e.g. {} lr=0.1"
 """What such an option takes, in a sentence with its name."""
@@ -176,7 +185,7 @@ def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Ex
     return replace(Experiment.from_dict({**before, **own}), memory=memory_from(given, before["memory"]))
 
 
-def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> MemorySettings:
+def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMemory:
     """The memory by its name; what was given must be settings of it."""
     name = given.get("memory", before["name"] if before else "odedm")
     choose("memory", name, MEMORIES)
@@ -189,9 +198,14 @@ def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> Memory
                     f"{flag} is for the memory '{theirs}', not for '{name}'. Leave out, or --memory {theirs}."
                 )
     values = {each: given[each] for each in settings_of(kind) if each in given}
+    if "policy_options" in values:
+        values["policy_options"] = pairs(SPELLING["policy_options"], "policy option", values["policy_options"])
     if "rho" in values and "k" in values and before is None:
         raise UsageError("--rho and --k both set the size of the long-term memory; give one.")
     rest = {each: value for each, value in (before or {}).items() if each in settings_of(kind)}
+    for policy in ("policy", "short_policy"):
+        if values.get(policy, rest.get(policy)) != rest.get(policy):
+            rest.pop("policy_options", None)  # those of another policy
     if "rho" in values or "k" in values:  # they decide one size: what is given replaces both
         rest |= {"rho": None, "k": None}
     return kind(**{**rest, **values})  # type: ignore[no-any-return]

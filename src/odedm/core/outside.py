@@ -55,6 +55,9 @@ SHELVES = {
         "memory.keyed:KeyedMemory",
         reserved=("native", "none"),
     ),
+    "retrievals": Shelf(
+        registry.RETRIEVALS, "retrieval", "a subclass of odedm.Retrieval", "training.retrieval:Retrieval"
+    ),
     "distances": Shelf(
         registry.DISTANCES,
         "distance",
@@ -107,7 +110,8 @@ def register(shelf: str, name: str, target: Any, *, about: str = "", title: str 
     """Give code from outside the package a name, by which settings, commands, studies and workers know it.
 
     Args:
-        shelf: what it is: "methods", "policies", "distances", "nets", "data", "transforms" or "optimizers".
+        shelf: what it is: "methods", "policies", "retrievals", "distances", "nets", "data", "transforms" or
+            "optimizers".
         name: letters, digits, dots, underscores, plus and minus signs; not that of something built in.
         target: "package.module:Name", which is imported when it is first needed, or the class or function itself.
         about: one line for `odedm list`.

@@ -47,6 +47,9 @@ METHODS = {
     ),
     "vrmcl": Entry("methods.vrmcl:VRMCL", "VR-MCL: meta-learning with a variance-reduced hypergradient.", "VR-MCL"),
     "pocl": Entry("methods.pocl:POCL", "POCL: hypergradients of past tasks in Pareto balance.", "POCL"),
+    "er-ace": Entry(
+        "methods.er_ace:ERACE", "ER-ACE: the stream's cross-entropy among its own batch's classes only.", "ER-ACE"
+    ),
 }
 
 MEMORIES = {
@@ -55,6 +58,7 @@ MEMORIES = {
     "odedm": Entry(
         "memory.settings:ODEDM", "The reservoir and a long-term memory of prototypes in one budget.", "ODEDM"
     ),
+    "none": Entry("memory.no_memory:NoMemory", "No memory at all: finetuning on the stream.", "no memory"),
 }
 
 POLICIES = {
@@ -65,8 +69,18 @@ POLICIES = {
     ),
     "herded": Entry("memory.herding:HerdedQuota", "As many exemplars of every class, chosen by herding (iCaRL)."),
     "purity": Entry("memory.purity:Purity", "Rows with small loss, unlike each other (PuriDivER)."),
+    "balanced-reservoir": Entry(
+        "memory.balanced_reservoir:BalancedReservoir", "As many rows of every class, each a uniform sample (CBRS)."
+    ),
 }
 """How short-term rows are chosen; a method's `native` is one of these."""
+
+RETRIEVALS = {
+    "uniform": Entry("training.retrieval:Uniform", "Any stored rows, each equally likely."),
+    "mir": Entry("training.retrieval:MIR", "Those whose loss the coming update would raise most.", "MIR"),
+    "balanced": Entry("training.retrieval:Balanced", "As many rows of every class."),
+}
+"""Which stored rows a replay draw takes."""
 
 DATASETS = {
     "fashion-mini": Entry("data.builtin:fashion_mini", "Fashion-MNIST subset, 300 + 100 a class, 28×28 (embedded)."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -61,6 +62,18 @@ class Probe(Protocol):
 
     def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Features [n, d] and cross-entropies [n] of rows with raw images and labels, from one forward."""
+        ...
+
+    def predict(self, image: Tensor) -> Tensor:
+        """Scores [n, C] of raw images [n, ...]."""
+        ...
+
+    def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Each row's own gradient [n, P] of its cross-entropy, by the weights of the "head" or by "all" weights.
+
+        A few rows are derived at a time; `then` turns their gradients [m, P] into what is kept of them, so that n · P
+        numbers need never be there at once.
+        """
         ...
 
     def class_weights(self) -> Tensor:

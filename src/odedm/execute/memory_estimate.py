@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from odedm.core.errors import UsageError
-from odedm.core.registry import METHODS
+from odedm.core.registry import METHODS, RETRIEVALS
 from odedm.memory.settings import ODEDM
 from odedm.methods.base import Load, Method
 from odedm.nets.build import planned
@@ -20,6 +20,7 @@ from odedm.stream.tasks import task_labels
 from odedm.training.evaluation import BATCH
 from odedm.training.experiment import Experiment
 from odedm.training.preparation import Prepared
+from odedm.training.retrieval import Retrieval
 
 MIB = 1 << 20
 PROCESS = {"cpu": 350 * MIB, "cuda": 700 * MIB}
@@ -167,7 +168,8 @@ def _step_bytes(plan: Experiment, net: Footprint, load: Load) -> int:
 def _copies(plan: Experiment, load: Load) -> float:
     """How many times as much as its weights a network takes: gradients, momentum, and what the method keeps."""
     method: type[Method] = METHODS[plan.method].load()
-    return 2.5 + bool(plan.options.get("momentum")) + method.networks_at_once(load)
+    retrieval: type[Retrieval] = RETRIEVALS[plan.retrieval].load()
+    return 2.5 + bool(plan.options.get("momentum")) + method.networks_at_once(load) + retrieval.spare_networks
 
 
 def _border_bytes(plan: Experiment, data: Dataset, net: Footprint) -> int:

@@ -7,16 +7,16 @@ from typing import Any
 from odedm.core.errors import UsageError, shown
 from odedm.core.outside import known
 from odedm.core.registry import POLICIES
-from odedm.memory.settings import KINDS, MemorySettings, Native
+from odedm.memory.settings import KINDS, AnyMemory, Native
 
 
-def memory_of(given: Any) -> MemorySettings:
+def memory_of(given: Any) -> AnyMemory:
     """The configuration that a user means; a policy, by its name or as a class, is one that fills the whole memory.
 
     >>> memory_of("reservoir"), memory_of("herded").policy
     (Reservoir(capacity=100), 'herded')
     """
-    if isinstance(given, MemorySettings):
+    if isinstance(given, AnyMemory):
         return given
     if isinstance(given, str):
         known("memory", given, POLICIES, tuple(KINDS))
@@ -25,6 +25,6 @@ def memory_of(given: Any) -> MemorySettings:
         own: Any = given
         return next((kind() for kind in KINDS.values() if kind is own), None) or Native(policy=own)
     raise UsageError(
-        f"memory must be a Reservoir, Native or ODEDM, e.g. ODEDM(capacity=200, rho=0.25), its name, or a subclass of "
-        f"odedm.Memory; {shown(given)} was given."
+        f"memory must be a Reservoir, Native, ODEDM or NoMemory, e.g. ODEDM(capacity=200, rho=0.25), its name, or a "
+        f"subclass of odedm.Memory; {shown(given)} was given."
     )

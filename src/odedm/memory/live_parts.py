@@ -164,6 +164,14 @@ class LoopProbe:
         """Not known here."""
         raise NotImplementedError
 
+    def predict(self, image: Tensor) -> Tensor:
+        """Not known here."""
+        raise NotImplementedError
+
+    def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Not known here."""
+        raise NotImplementedError
+
     def class_weights(self) -> Tensor:
         """Not known here."""
         raise NotImplementedError

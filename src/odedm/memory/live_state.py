@@ -27,6 +27,7 @@ from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, RowFormat, public
 from odedm.memory.keyed import KeyedMemory
 from odedm.memory.live_host import LiveHost
 from odedm.memory.live_parts import PURPOSES, Generators, generators
+from odedm.memory.no_memory import NoMemory
 from odedm.memory.settings import MemorySettings, memory_from_plain, memory_to_plain
 
 if TYPE_CHECKING:
@@ -74,7 +75,10 @@ def settings_in(state: Mapping[str, Any]) -> MemorySettings:
     if not isinstance(state, Mapping) or state.get("schema") != SCHEMA or not isinstance(state.get("tensors"), Mapping):
         found = str(state.get("schema"))[:60] if isinstance(state, Mapping) else type(state).__name__
         raise UsageError(f"This is no state of a memory in the format '{SCHEMA}'; '{found}' was found.")
-    return memory_from_plain(state.get("memory"))
+    kept = memory_from_plain(state.get("memory"))
+    if isinstance(kept, NoMemory):
+        raise UsageError("This is the state of no memory: nothing can be kept in one.")
+    return kept
 
 
 def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:

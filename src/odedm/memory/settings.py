@@ -25,8 +25,9 @@ from odedm.core.configuration import (
 )
 from odedm.core.errors import UsageError
 from odedm.core.registry import ANNOTATIONS, DISTANCES, GROUNDS, POLICIES, REPLAYS, SPACES
+from odedm.memory.no_memory import NoMemory
 from odedm.memory.paper_reading import paper_dac, paper_reading
-from odedm.memory.site import Site, StreamShape, check_policy_options
+from odedm.memory.site import Site, StreamShape, check_policy_options, read_policy_options
 
 if TYPE_CHECKING:
     from odedm.consolidate.consolidator import Consolidator
@@ -112,7 +113,9 @@ class Native:
         """The policy by its name; where that is the reservoir, the plain reservoir: one memory has one description."""
         policy = self.policy or native
         check_policy_options(policy, self.policy_options)
-        return Reservoir(self.capacity) if policy == "reservoir" else replace(self, policy=policy)
+        if policy == "reservoir":
+            return Reservoir(self.capacity)
+        return replace(self, policy=policy, policy_options=read_policy_options(policy, self.policy_options))
 
     def build(self, site: Site) -> Memory:
         """The live memory."""
@@ -233,6 +236,7 @@ class ODEDM:
             names = [name for name in ("epsilon", *OF_DISTANCE) if hasattr(filled, name)]
             found = replace(found, **{name: getattr(filled, name) for name in names})
         check_policy_options(found.short_policy, self.policy_options)
+        found = replace(found, policy_options=read_policy_options(found.short_policy, self.policy_options))
         consolidator(found)  # refuses what cannot be chosen by, before anything runs
         return found
 
@@ -257,15 +261,17 @@ class ODEDM:
 
 
 MemorySettings = Reservoir | Native | ODEDM
-KINDS: dict[str, type[MemorySettings]] = {kind.name: kind for kind in (Reservoir, Native, ODEDM)}
+"""Memories that keep rows."""
+AnyMemory = MemorySettings | NoMemory
+KINDS: dict[str, type[AnyMemory]] = {kind.name: kind for kind in (Reservoir, Native, ODEDM, NoMemory)}
 
 
-def memory_to_plain(memory: MemorySettings) -> dict[str, Any]:
+def memory_to_plain(memory: AnyMemory) -> dict[str, Any]:
     """A memory as plain data."""
     return {"name": memory.name, **to_plain(memory)}
 
 
-def memory_from_plain(plain: object) -> MemorySettings:
+def memory_from_plain(plain: object) -> AnyMemory:
     """A memory from plain data of anyone's.
 
     >>> memory_from_plain({"name": "reservoir", "capacity": 5})
@@ -276,7 +282,7 @@ def memory_from_plain(plain: object) -> MemorySettings:
     if not isinstance(name, str) or name not in KINDS:
         known, given = ", ".join(KINDS), str(name)[:60]
         raise UsageError(f"A stored experiment's memory must be one of {known}; {given!r} was found.")
-    kind: Callable[..., MemorySettings] = KINDS[name]
+    kind: Callable[..., AnyMemory] = KINDS[name]
     return from_plain(kind, "memory", own)
 
 

@@ -7,17 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.errors import UsageError
+from odedm.core.options import Reserved, read_options
 from odedm.core.registry import POLICIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
 
     from odedm.core.rows import Field
     from odedm.core.timer import Timer
     from odedm.memory.dual import Host
+
+TOLD = Reserved(3, ("classes",))
+"""What of a policy's constructor the run sets: capacity, fields and device by their place, the number of classes."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Site:
     """What a memory is built with: the columns of a row, where it lives, and where its draws come from.
 
     `raw` are the stream's columns, `own` those of the method; `rng` makes a generator on the device for a purpose,
-    `cpu_rng` one on the CPU, where one seed gives one choice anywhere.
+    `cpu_rng` one on the CPU, where one seed gives one choice anywhere; `classes` is how many the whole stream has, None
+    where nobody knows.
     """
 
     shape: StreamShape
@@ -58,11 +62,42 @@ class Site:
     rng: Callable[[str], torch.Generator]
     cpu_rng: Callable[[str], torch.Generator]
     timer: Timer
+    classes: int | None = None
 
     def policy(self, name: str, capacity: int, options: Mapping[str, Any] | None = None) -> Host:
         """A memory that fills its short-term part by a policy of this name."""
-        host: Host = POLICIES[name].load()(capacity, (*self.raw, *self.own), self.device, **(options or {}))
+        fields = (*self.raw, *self.own)
+        host: Host = build_policy(name, capacity, fields, self.device, classes=self.classes, options=options or {})
         return host
+
+
+def build_policy(
+    name: str,
+    capacity: int,
+    fields: Sequence[Field],
+    device: torch.device | str,
+    *,
+    classes: int | None,
+    options: Mapping[str, Any],
+) -> Any:
+    """A memory by a policy of this name with its options; it is told the number of classes if it has a keyword for it.
+
+    >>> build_policy("purity", 5, (), "cpu", classes=10, options={"alpha": 0.3}).alpha
+    0.3
+    """
+    kind = POLICIES[name].load()
+    own = read_policy_options(name, options)
+    told = {"classes": classes} if "classes" in inspect.signature(kind).parameters else {}
+    return kind(capacity, fields, device, **told, **own)
+
+
+def read_policy_options(policy: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy's options in their own types, or a sentence on which there are.
+
+    >>> read_policy_options("purity", {"alpha": "0.3"})
+    {'alpha': 0.3}
+    """
+    return read_options(f"The memory policy '{policy}'", POLICIES[policy].load(), options, TOLD) if options else {}
 
 
 def check_policy_options(policy: str, options: Mapping[str, Any]) -> None:
@@ -74,13 +109,5 @@ def check_policy_options(policy: str, options: Mapping[str, Any]) -> None:
     ...
     odedm.UsageError: The memory policy 'reservoir' has no option 'alpha'; it has none.
     """
-    if not options:
-        return
-    own = inspect.signature(POLICIES[policy].load()).parameters.values()
-    known = [each.name for each in own if each.kind is each.KEYWORD_ONLY]
-    for name in options:
-        if name not in known:
-            raise UsageError(
-                f"The memory policy '{policy}' has no option '{name}'; it has {', '.join(known) or 'none'}."
-            )
-    POLICIES[policy].load()(0, (), "cpu", **options)  # refuses values before anything runs
+    if options:
+        build_policy(policy, 0, (), "cpu", classes=None, options=options)  # refuses values before anything runs

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.configuration import refused
 from odedm.core.errors import UsageError, unknown
+from odedm.core.options import cast_like
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
 from odedm.nets.base import Net, evaluating
@@ -84,6 +84,8 @@ class Method(ABC):
     """Whether the method must be told where tasks begin and end; then it cannot learn a stream without borders."""
     exacting: ClassVar[bool] = False
     """Whether the method takes the weights as one vector and derives twice: it then computes in float32, no less."""
+    needs_memory: ClassVar[bool] = False
+    """Whether the method means nothing without stored rows: it then refuses `--memory none`."""
 
     draws_at_once: ClassVar[int] = 3
     """Replay draws that one backward pass holds beside the stream batch; the default is for methods that do not say."""
@@ -167,8 +169,25 @@ class Method(ABC):
         if self.auxiliary_loss is not None:
             raise RuntimeError("Two calls of forwards with a replay, and no descend with it in between.")
         *logits, aside = self.net.together(*inputs, past["input"])
-        self.auxiliary_loss = replay.gamma * F.cross_entropy(aside, past["label"])
+        self.auxiliary_loss = replay.gamma * self.recall_loss(aside, past)
         return logits
+
+    def recall_loss(self, logits: Tensor, rows: Rows) -> Tensor:
+        """The auxiliary term's loss (0-d) on a long-term draw, before its weight gamma; override it for another one.
+
+        Args:
+            logits: the network's outputs [n, C] for the draw, with gradients.
+            rows: the draw: `label`, `input`, `image`, and the method's own fields.
+        """
+        return F.cross_entropy(logits, rows["label"])
+
+    def bend(self, replay: Replay | None) -> None:
+        """Change the gradient between backward and step, in place in the parameters' `.grad`; here nothing is changed.
+
+        `descend` calls it. A further pass over stored rows may be made here: draw them by `replay`, which is None where
+        the update has no replay, and derive by `torch.autograd.grad`. `odedm.methods.gradients` reads and writes all
+        gradients as one vector.
+        """
 
     def descend(self, loss: Tensor, replay: Replay | None = None) -> None:
         """One optimiser step on the loss, plus the auxiliary long-term term of the method's main update."""
@@ -181,6 +200,7 @@ class Method(ABC):
         self.last_loss.copy_(loss.detach())  # in place: a captured step holds on to the tensor
         self.optimiser.zero_grad()
         loss.backward()
+        self.bend(replay)
         self.optimiser.step()
 
     def fresh_optimiser(self) -> torch.optim.Optimizer:
@@ -218,22 +238,8 @@ def configure(name: str, method: type[Method], given: dict[str, Any]) -> dict[st
     for key, value in given.items():
         if key not in values:
             raise unknown(f"hyper-parameter of {name}", key, values)
-        values[key] = _cast(f"{name}'s {key}", value, type(values[key]))
+        values[key] = cast_like(f"{name}'s {key}", value, values[key])
     for key in ("lr", "momentum", "weight_decay"):
         if values[key] < 0:
             raise UsageError(f"{name}'s {key} must be 0 or more; {values[key]} was given.")
     return values
-
-
-def _cast(what: str, value: Any, kind: type) -> Any:
-    words = {"true": True, "false": False}
-    try:
-        if kind is bool:
-            return value if isinstance(value, bool) else words[str(value).lower()]
-        cast = kind(value)
-        if kind is float and not torch.isfinite(torch.tensor(cast)):
-            raise ValueError
-    except (ValueError, TypeError, KeyError, OverflowError):
-        legal = "true or false" if kind is bool else f"a finite {kind.__name__}" if kind is float else kind.__name__
-        raise refused(what, legal, value) from None
-    return cast

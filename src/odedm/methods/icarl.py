@@ -34,6 +34,7 @@ class ICarl(Method):
     native: ClassVar[str] = "herded"
     mixes_memory: ClassVar[bool] = True
     needs_borders: ClassVar[bool] = True
+    needs_memory: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
     spare_networks: ClassVar[float] = 4

@@ -38,6 +38,7 @@ class POCL(Method):
 
     needs_borders: ClassVar[bool] = True
     exacting: ClassVar[bool] = True
+    needs_memory: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
     needs_ranges: ClassVar[bool] = True
     """A task's classes must be consecutive numbers."""

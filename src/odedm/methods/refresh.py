@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -16,18 +15,13 @@ from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Field, Rows, Task, count, take
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.derpp import rehearse
+from odedm.methods.row_gradients import CHUNK, ENTRIES, rows_at_once, statistics_kept
 
 Weights = dict[str, Tensor]
 """One tensor for every parameter of a network, by its name."""
 Tensors = tuple[Tensor, ...]
 
 MODES = {"train": "BatchNorm over the places of one image.", "eval": "BatchNorm by its running statistics."}
-ENTRIES = {"cpu": 2**25, "cuda": 2**29}
-"""How many numbers the gradients of single rows may hold at once: a cache likes few of them, a GPU many.
-
-The pass needs two to three times as much: about 5 GB on a GPU."""
-CHUNK = 64
-"""The most rows whose gradients are taken at once."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -182,40 +176,6 @@ def fisher_information(
                 p = log_p.exp().view(-1, *[1] * (each.dim() - 1))
                 fisher[name] += (p * each.square()).sum(0) / total
     return fisher
-
-
-def rows_at_once(fisher: Weights) -> int:
-    """How many rows may have their gradients taken together, so that memory stays bounded.
-
-    >>> rows_at_once({"weight": torch.zeros(2**20)}), rows_at_once({"weight": torch.zeros(10)})
-    (32, 64)
-    """
-    some = next(iter(fisher.values()))
-    size = sum(weight.numel() for weight in fisher.values())
-    return max(1, min(CHUNK, ENTRIES.get(some.device.type, ENTRIES["cpu"]) // size))
-
-
-@contextmanager
-def statistics_kept(net: nn.Module, *, training: bool) -> Iterator[None]:
-    """The network in one mode inside the block, with running statistics that nobody writes; all as before after it.
-
-    Training mode without tracking: BatchNorm uses its batch and writes nothing, which `vmap` could not do in place.
-    """
-    before, compute = net.training, getattr(net, "compute", None)
-    tracking = [module for module in net.modules() if training and getattr(module, "track_running_stats", False)]
-    net.train(training)
-    try:
-        if compute is not None:  # gradients of single rows have no batching rule for mixed types
-            vars(net)["compute"] = None
-        for module in tracking:
-            vars(module)["track_running_stats"] = False
-        yield
-    finally:
-        for module in tracking:
-            vars(module)["track_running_stats"] = True
-        if compute is not None:
-            vars(net)["compute"] = compute
-        net.train(before)
 
 
 def check_single_rows(net: nn.Module, image: Tensor) -> None:

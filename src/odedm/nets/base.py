@@ -82,6 +82,20 @@ def evaluating(net: nn.Module) -> Iterator[None]:
         net.train(training)
 
 
+@contextmanager
+def full_precision(net: nn.Module) -> Iterator[None]:
+    """The trunk in the weights' own type inside the block, whatever `compute` says."""
+    compute = getattr(net, "compute", None)
+    if compute is None:
+        yield
+        return
+    vars(net)["compute"] = None
+    try:
+        yield
+    finally:
+        vars(net)["compute"] = compute
+
+
 def channels(shape: tuple[int, ...], net: str) -> int:
     """How many channels images of this shape have, or the sentence that the net is not for vectors."""
     if len(shape) != 3:

@@ -119,7 +119,7 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
 
 def _speaks(key: str, own: Settings) -> bool:
     """Whether a group has something to say about a setting; "no DAC" is a choice, other things are just not there."""
-    return key in own and (own[key] is not None or key == "memory.dac")
+    return key in own and own[key] != {} and (own[key] is not None or key == "memory.dac")
 
 
 def _scope(key: str, own: Settings) -> tuple[str, ...]:
@@ -128,6 +128,8 @@ def _scope(key: str, own: Settings) -> tuple[str, ...]:
         return (str(own["method"]),)
     if key.startswith("net_options."):
         return (str(own.get("net")),)
+    if key.startswith("retrieval_options."):
+        return (str(own.get("retrieval")),)
     if key == "memory.short_policy" or key.startswith("memory.policy_options"):  # the method's own, unless given
         return str(own["memory.name"]), str(own["method"])
     return (str(own["memory.name"]),) if belongs_to_memory(key) else ()

@@ -165,7 +165,7 @@ def _cautions(one: Result, other: Result, configuration: list[Row]) -> list[str]
     if a["memory"].get("capacity") != b["memory"].get("capacity"):
         found.append("the memories hold other numbers of rows")
     kinds = {name.partition(".")[0] for name, _, _ in configuration} - {*STREAM, *IDLE, "columns", "data"}
-    for owner, own in (("method", "options"), ("net", "net_options")):
+    for owner, own in (("method", "options"), ("net", "net_options"), ("retrieval", "retrieval_options")):
         if owner in kinds:
             kinds.discard(own)  # they come with it
     if len(kinds) > 1:

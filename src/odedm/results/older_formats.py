@@ -22,6 +22,8 @@ LATER: dict[str, Any] = {
     "shuffle": True,
     "transform": "data",
     "optimizer": "sgd",
+    "retrieval": "uniform",
+    "retrieval_options": {},
 }
 """Settings of an experiment that were added since the second format, with the value that every run had before."""
 

@@ -150,7 +150,7 @@ def _accuracies(result: Result) -> str:
 
 def _census(result: Result) -> str:
     plan, memory, classes = result.experiment, result.experiment["memory"], len(result.classes)
-    capacity, most = memory["capacity"], _quotas(result)
+    capacity, most = memory.get("capacity", 0), _quotas(result)
     demand(len(result.census) == plan["tasks"], f"it has {len(result.census)} entries for {plan['tasks']} tasks")
     before = [0] * classes
     for i, entry in enumerate(result.census):
@@ -226,7 +226,8 @@ def _memory(result: Result, rows: Columns) -> str:
         demand(rows[name].dtype == np.int64 and rows[name].ndim == 1, f"its column {name} is not whole numbers")
     label, task, index, prototype = (rows[name] for name in STORED[1:])
     held, long = len(label), prototype >= 0
-    demand(held <= memory["capacity"], f"it has {held} rows, and λ is {memory['capacity']}")
+    capacity = memory.get("capacity", 0)
+    demand(held <= capacity, f"it has {held} rows, and λ is {capacity}")
     demand(within(label, classes), f"it has labels beyond the {classes} classes")
     demand(within(task, plan["tasks"]), "it has tasks beyond the last")
     for part, own in (("short", ~long), ("long", long)):

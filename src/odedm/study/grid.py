@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast
 from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, shown, unknown
 from odedm.core.outside import discover, known
-from odedm.core.registry import MEMORIES, METHODS
+from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS
 from odedm.memory.paper_reading import paper_dac
-from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, MemorySettings, Native
+from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native
 from odedm.study.paper_numbers import plain
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import check_values
@@ -26,7 +26,7 @@ PLAIN = "plain"
 PAPER = "paper"
 """A DAC by this name is the one that the paper has for a ρ and a λ."""
 NONE = "none"
-TABLES = ("options", "net_options")
+TABLES = ("options", "net_options", "retrieval_options", "policy_options")
 MOST = 1_000_000
 
 
@@ -76,7 +76,8 @@ def axes() -> dict[str, Kind]:
 class Grid:
     """Every combination of the values of `axes`, with those of each method's own `options` and of the net's.
 
-    What belongs to one memory alone does not multiply the runs of others.
+    `retrieval_options` and `policy_options` are by the names of retrievals and memory policies, and count where these
+    are named. What belongs to one memory alone does not multiply the runs of others.
 
     >>> grid = Grid({"method": ("er", "derpp"), "memory": ("plain", "odedm"), "capacity": (50,), "rho": (0.25, 0.5)})
     >>> len(grid.experiments())
@@ -86,10 +87,16 @@ class Grid:
     axes: Mapping[str, Values] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
     net_options: Mapping[str, Values] = field(default_factory=dict)
+    retrieval_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
+    policy_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for method in self.options:
             known("method", method, METHODS)
+        for retrieval in self.retrieval_options:
+            known("retrieval", retrieval, RETRIEVALS)
+        for policy in self.policy_options:
+            known("memory policy", policy, POLICIES)
         for name, values in self._lists().items():
             check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 
@@ -100,15 +107,18 @@ class Grid:
         found: dict[str, Experiment] = {}
         for chosen in _product(self._own(Experiment)):
             options = self.options.get(chosen.get("method", default_of(Experiment, "method")), {})
-            beside = itertools.product(_product(options), _product(self.net_options), self._memories())
-            for own, net, memory in beside:
-                plan = Experiment(memory, **chosen, options=own, net_options=net)
+            drawn = self.retrieval_options.get(chosen.get("retrieval", default_of(Experiment, "retrieval")), {})
+            beside = itertools.product(_product(options), _product(self.net_options), _product(drawn), self._memories())
+            for own, net, draw, memory in beside:
+                plan = Experiment(memory, **chosen, options=own, net_options=net, retrieval_options=draw)
                 found.setdefault(plan.slug(), plan)
         return list(found.values())
 
     def _lists(self) -> dict[str, Values]:
         """Every list by its whole name."""
         tables = {f"options.{method}": own for method, own in self.options.items()} | {"net_options": self.net_options}
+        for table in ("retrieval_options", "policy_options"):
+            tables |= {f"{table}.{name}": own for name, own in getattr(self, table).items()}
         return {**self.axes, **{f"{table}.{name}": own[name] for table, own in tables.items() for name in own}}
 
     def _own(self, kind: Any) -> dict[str, Values]:
@@ -116,7 +126,7 @@ class Grid:
         varied = {name: own for name, own in settings_of(kind).items() if name in self.axes}
         return {name: tuple(map(_given(own), self.axes[name])) for name, own in varied.items()}
 
-    def _memories(self) -> Iterator[MemorySettings]:
+    def _memories(self) -> Iterator[AnyMemory]:
         for name in self.axes.get("memory", ("odedm",)):
             kind = Native if name == PLAIN else KINDS[name]
             own = self._own(kind)
@@ -126,7 +136,9 @@ class Grid:
                 if chosen.get("dac") == PAPER:
                     capacity = chosen.get("capacity", default_of(ODEDM, "capacity"))
                     chosen["dac"] = paper_dac(capacity, chosen.get("rho", None if "k" in chosen else DEFAULT_RHO))
-                yield kind(**chosen)
+                policy = chosen.get("policy") or chosen.get("short_policy")
+                for options in _product(self.policy_options.get(str(policy), {})):
+                    yield kind(**(chosen | {"policy_options": options} if options else chosen))
 
 
 def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
@@ -180,8 +192,9 @@ def _flat(plan: Experiment) -> dict[str, Any]:
     memory["memory"] = memory.pop("name")
     if memory.get("dac") is not None:
         memory["dac"] = "x".join(str(each) for each in memory["dac"])
-    tables = {f"{name}.{key}": value for name in TABLES for key, value in plain.pop(name).items()}
-    return {**plain, **memory, **tables}
+    flat = {**plain, **memory}
+    tables = {f"{name}.{key}": value for name in TABLES for key, value in flat.pop(name, {}).items()}
+    return flat | tables
 
 
 def many(value: Any, *, pair: bool = False) -> tuple[Any, ...]:

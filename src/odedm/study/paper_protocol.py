@@ -33,6 +33,7 @@ STREAM = {
     "draw": 32,
     "columns": "seen",
     "precision": "auto",
+    "retrieval": "uniform",
 }
 RESNET: tuple[str, dict[str, Any]] = ("resnet18", {"width": 64})
 NETS: dict[str, tuple[str, dict[str, Any]]] = {

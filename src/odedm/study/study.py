@@ -90,6 +90,9 @@ class Study:
                 text += _table(f"[grid.options.{_key(method)}]\n", own)
             if grid.net_options:
                 text += _table("[grid.net_options]\n", grid.net_options)
+            for table in ("retrieval_options", "policy_options"):
+                for name, own in getattr(grid, table).items():
+                    text += _table(f"[grid.{table}.{name}]\n", own)
         return text
 
 
@@ -153,17 +156,23 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
             raise UsageError(f"'{key}' is the whole study's: write it above the grids.")
     for key in both:
         choose("key", key, dict.fromkeys([*axes(), *TABLES, *KEYS]))
-    options, net_options = (both.pop(name, {}) for name in TABLES)
-    for name, value in zip(TABLES, (options, net_options), strict=True):
+    tables = {name: both.pop(name, {}) for name in TABLES}
+    for name, value in tables.items():
         if not isinstance(value, dict):
             raise UsageError(f"'{name}' must be a table; {shown(value)} was given.")
+    options, net_options, *parts = tables.values()
     for method, own in options.items():
         if not isinstance(own, dict):
             raise UsageError(f"Hyper-parameters belong to a method: write [options.derpp], not options.{method}.")
+    for what in ("retrieval", "policy"):
+        for name, own in tables[f"{what}_options"].items():
+            if not isinstance(own, dict):
+                raise UsageError(f"Options belong to a {what}: write [{what}_options.NAME], not {what}_options.{name}.")
     return Grid(
         {name: many(value, pair=name == "dac") for name, value in both.items()},
         {method: {name: many(value) for name, value in own.items()} for method, own in options.items()},
         {name: many(value) for name, value in net_options.items()},
+        *({part: {name: many(value) for name, value in own.items()} for part, own in each.items()} for each in parts),
     )
 
 

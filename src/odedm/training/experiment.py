@@ -21,6 +21,7 @@ from odedm.core.configuration import (
     to_plain,
 )
 from odedm.core.errors import UsageError
+from odedm.core.options import name_and_options
 from odedm.core.outside import OutsideEntry
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import (
@@ -32,11 +33,12 @@ from odedm.core.registry import (
     NETS,
     OPTIMIZERS,
     PRECISIONS,
+    RETRIEVALS,
     SETTINGS,
     TRANSFORMS,
 )
 from odedm.memory.given_memory import memory_of
-from odedm.memory.settings import KINDS, ODEDM, MemorySettings, memory_from_plain, memory_to_plain
+from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_plain, memory_to_plain
 from odedm.stream.class_schedule import Sizes
 
 STREAM: Any = {"panel": "Stream"}
@@ -52,7 +54,8 @@ class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows.
 
     Args:
-        memory: a `Reservoir`, `Native` or `ODEDM`, its name, or a policy of one's own, a subclass of `Memory`.
+        memory: a `Reservoir`, `Native`, `ODEDM` or `NoMemory`, its name, or a policy of one's own, which is a subclass
+            of `Memory`.
         method: a name in `odedm list methods`, or a subclass of `Method`; `options` are its hyper-parameters by name.
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
         task_classes, recurring, domain: tasks of unequal size, classes that return, all classes in every task.
@@ -63,6 +66,8 @@ class Experiment:
             that makes one; `net_options` are its options by name.
         optimizer: "sgd", "adamw", a class of torch.optim, or a function of parameters and keywords.
         batch: stream rows per step. `draw`: replayed rows per draw, as many as `batch` unless given.
+        retrieval: which stored rows a draw takes: a name in `odedm list retrievals`, with `retrieval_options` by name,
+            or a class or object such as MIR(candidates=100).
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
         seed: from which everything random follows.
         device, threads, capture: where and how fast; no part of what a run is. Another device or number of threads adds
@@ -74,7 +79,7 @@ class Experiment:
     6
     """
 
-    memory: MemorySettings = field(default_factory=ODEDM)
+    memory: AnyMemory = field(default_factory=ODEDM)
     method: str = described(OneOf("method", METHODS), "derpp", "How to learn.")
     options: Mapping[str, Any] = described(NamedValues(), dict, "A hyper-parameter of the method.", **BY_NAME)
     data: str = described(Text(), "fashion-mini", "Data set: a name, or a path to pictures or arrays.", **STREAM)
@@ -125,6 +130,12 @@ class Experiment:
     batch: int = described(Whole(1), 32, "Stream rows per step.")
     draw: int | None = described(Whole(1), None, "Replayed rows per draw.", default_words="as many as batch")
     optimizer: str = described(OneOf("optimizer", OPTIMIZERS), "sgd", "What makes the steps.", introduced="sgd")
+    retrieval: str = described(
+        OneOf("retrieval", RETRIEVALS), "uniform", "Which stored rows a draw takes.", introduced="uniform"
+    )
+    retrieval_options: Mapping[str, Any] = described(
+        NamedValues(), dict, "An option of the retrieval, e.g. candidates=100 of mir.", introduced={}, **BY_NAME
+    )
     columns: str = described(OneOf("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes.")
     seed: int = described(Whole(0), 0, "First seed.", panel="Run", axis=False)
     device: str = described(OneOf("device", DEVICES), "auto", "Where to compute.", **PACE)
@@ -137,6 +148,11 @@ class Experiment:
     PANEL: ClassVar[str] = "Method"
 
     def __post_init__(self) -> None:
+        given: Any = self.retrieval_options
+        if isinstance(given, Mapping):  # a class or an object, as its name and options
+            name, options = name_and_options(RETRIEVALS, self.retrieval, given)
+            object.__setattr__(self, "retrieval", name)
+            object.__setattr__(self, "retrieval_options", options)
         check_settings(self)
         object.__setattr__(self, "memory", memory_of(self.memory))
         if self.factor is not None and self.setting != "long-tail":

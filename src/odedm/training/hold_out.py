@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odedm.core.configuration import LARGEST, Kind, Number, Whole, is_scalar, refused
 from odedm.core.errors import UsageError
 from odedm.core.held_out_rows import hold_out
-from odedm.memory.settings import ODEDM, MemorySettings
+from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.memory.site import StreamShape
 from odedm.stream.class_schedule import Labels
 from odedm.training.experiment import Experiment
@@ -117,7 +117,7 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     return (own if select.tasks > 1 else replace(own, blur=0.0)), part
 
 
-def _with_share_of(memory: MemorySettings, labels: Labels, tasks: int) -> MemorySettings:
+def _with_share_of(memory: AnyMemory, labels: Labels, tasks: int) -> AnyMemory:
     """The memory for the first tasks of a stream, where classes have quotas of their own: rho is what these come to."""
     from odedm.memory.prototype_quotas import class_quotas
 

@@ -44,6 +44,7 @@ from odedm.training.preparation import Prepared, prepare, stream_settings
 from odedm.training.probe import LearnerProbe
 from odedm.training.progress import Progress
 from odedm.training.replay import MemoryReplay
+from odedm.training.retrieval import build_retrieval
 
 Watch = Callable[[int, int, int], None]
 """Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
@@ -117,6 +118,8 @@ class Run:
             draw=draw,
             gamma=plan.memory.gamma,
             rng=self.rng,
+            retrieval=build_retrieval(plan.retrieval, plan.retrieval_options),
+            method=self.method,
         )
         self.keys, self.views = self.rng("memory"), self.rng("stream views")
         # these two on the CPU: one seed, one choice anywhere
@@ -143,6 +146,7 @@ class Run:
             rng=self.rng,
             cpu_rng=partial(generator, self.experiment.seed),
             timer=self.timer,
+            classes=self.data.classes,
         )
 
     def _generators(self) -> Iterator[torch.Generator]:
@@ -251,9 +255,10 @@ class Run:
 
     def _step(self, batch: Rows, new: int) -> Rows:
         """One update and what the memory keeps of the batch: all that a recording holds."""
-        self.replay.begin_step()
-        view = self.stream.transform.augment(batch["image"], self.views)
-        fields = self.method.step({**batch, "input": view}, self.replay)
+        seen = {**batch, "input": self.stream.transform.augment(batch["image"], self.views)}
+        self.replay.begin_step(seen)
+        fields = self.method.step(seen, self.replay)
+        self.replay.end_step()
         self.guard.note()
         rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
         if new:

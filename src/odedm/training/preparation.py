@@ -13,7 +13,7 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
 from odedm.data.opening import open_data
 from odedm.memory.site import StreamShape
-from odedm.methods.base import configure
+from odedm.methods.base import Method, configure
 from odedm.nets.build import configure as configure_net
 from odedm.nets.build import pick
 from odedm.stream.class_schedule import Labels
@@ -21,6 +21,7 @@ from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import STREAM_SETTINGS, check_stream
 from odedm.training.experiment import Experiment
 from odedm.training.ingredients import check_optimiser
+from odedm.training.retrieval import build_retrieval, read_retrieval_options
 
 LONG_TAIL_FACTOR = 10.0
 """The imbalance of the setting 'long-tail' where none is given."""
@@ -48,6 +49,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
     if plan.threads > cores and not elsewhere:
         raise UsageError(f"threads must be {cores} or fewer, the cores of this machine; {plan.threads} was given.")
     method = METHODS[plan.method].load()
+    retrieval_options = check_parts(plan, method)
     _check_ranges(method, labels)
     check_optimiser(plan.optimizer, method)
     net = pick(plan.net, data.shape)
@@ -62,10 +64,26 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
         net=net,
         net_options=configure_net(net, data.shape, data.classes, plan.net_options),
         draw=plan.draw or plan.batch,
+        retrieval_options=retrieval_options,
         device=device.type,
         precision=resolve_precision(plan.precision, device, exacting=method.exacting, elsewhere=elsewhere),
     )
     return Prepared(resolved, data)
+
+
+def check_parts(plan: Experiment, method: type[Method]) -> dict[str, Any]:
+    """The retrieval's options in their own types; refuses parts that mean nothing together."""
+    name, title = plan.retrieval, METHODS[plan.method].title or plan.method
+    build_retrieval(name, plan.retrieval_options)  # refuses values before anything runs
+    if plan.memory.name == "none" and method.needs_memory:
+        raise UsageError(
+            f"{title} means nothing without stored rows. Give it a memory, e.g. --memory reservoir, or take a method "
+            "that learns from the stream as well, e.g. --method er."
+        )
+    if name != "uniform" and (plan.memory.name == "none" or method.mixes_memory):
+        why = f"{title} mixes all stored rows into the stream" if method.mixes_memory else "there is no memory"
+        raise UsageError(f"The retrieval '{name}' has nothing to choose: {why}. Leave --retrieval out.")
+    return read_retrieval_options(name, plan.retrieval_options)
 
 
 def stream_settings(plan: Experiment) -> dict[str, Any]:

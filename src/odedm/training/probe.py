@@ -1,7 +1,8 @@
-"""The learner as a memory sees it: features, scores and losses of raw images, computed in bounded memory."""
+"""The learner as a memory sees it: features, scores, losses and gradients of raw images, in bounded memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from odedm.core.rows import Rows, count
 from odedm.methods.base import Method
+from odedm.methods.row_gradients import row_gradients, rows_at_once, weights_of
 from odedm.nets.base import evaluating
 from odedm.stream.augment import Transform
 from odedm.training.evaluation import BATCH, in_chunks
@@ -52,3 +54,12 @@ class LearnerProbe:
     def predict(self, image: Tensor) -> Tensor:
         """Scores [n, C] of raw images."""
         return in_chunks(lambda part: self.method.predict(self.transform.normalise(part)), image)
+
+    def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Each row's own gradient [n, P] of its cross-entropy, as `Probe` says."""
+        size, net = rows_at_once(weights_of(self.method.net, of)), self.method.net
+        parts = []
+        for image, label in zip(rows["image"].split(size), rows["label"].split(size), strict=True):
+            found = row_gradients(net, self.transform.normalise(image), label, of)
+            parts.append(then(found) if then else found)
+        return torch.cat(parts)

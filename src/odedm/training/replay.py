@@ -9,11 +9,16 @@ from torch import Tensor
 
 from odedm.core.rows import Part, Rows
 from odedm.memory.base import Memory
+from odedm.methods.base import Method
 from odedm.stream.augment import Transform
+from odedm.training.retrieval import Retrieval, Uniform
+
+EVERY = 2**62
+"""More rows than any memory holds."""
 
 
 class MemoryReplay:
-    """Draws from a memory as training views.
+    """Draws from a memory as training views; which rows they are, a retrieval decides.
 
     The i-th draw of a step has generators of its own, for rows and for views: leaving one draw out, or adding the
     auxiliary term, shifts no other draw.
@@ -28,22 +33,31 @@ class MemoryReplay:
         draw: int,
         gamma: float,
         rng: Callable[[str], torch.Generator],
+        retrieval: Retrieval | None = None,
+        method: Method | None = None,
     ) -> None:
         self.memory, self.transform, self.draw, self.gamma = memory, transform, draw, gamma
         self._source = Part.SHORT if reading == "auxiliary" else Part.ALL
         self._has_auxiliary = reading != "union" and gamma > 0  # without weight not even BatchNorm sees such rows
         self._rng = rng
+        self._retrieval, self._method = retrieval or Uniform(), method
+        self._batch: Rows | None = None
         self._generators: dict[str, torch.Generator] = {}
         self._calls = 0
         self._most = draw
 
-    def begin_step(self) -> None:
-        """The next draw is the first of a step."""
-        self._calls = 0
+    def begin_step(self, batch: Rows | None = None) -> None:
+        """The next draw is the first of a step on this batch, which has its training view as `input`."""
+        self._calls, self._batch = 0, batch
+
+    def end_step(self) -> None:
+        """Let go of the batch: it is no state of the run."""
+        self._batch = None
 
     def frozen(self) -> tuple[int, ...]:
         """The host's numbers that this replay's draws, and the memory's own work, depend on."""
-        return self.memory.frozen(self._most)
+        # another retrieval may look at all rows, so that every number of them counts
+        return self.memory.frozen(self._most if type(self._retrieval) is Uniform else EVERY)
 
     def __bool__(self) -> bool:
         return self.memory.size() > 0
@@ -52,7 +66,12 @@ class MemoryReplay:
         """Up to n rows for the method's own terms."""
         self._calls += 1
         self._most = max(self._most, n)
-        return self._read(n, self._part(), f"draw {self._calls}")
+        stored = PartOfMemory(self, self._part(), f"draw {self._calls}")
+        if type(self._retrieval) is Uniform:
+            return stored.view(stored.draw(n))
+        if self._batch is None or self._method is None:
+            raise RuntimeError("This retrieval looks at the batch and the learner, and was not told of them.")
+        return self._retrieval(n, stored, self._batch, self._method)
 
     def mixture(self) -> Rows:
         """Every raw row that the method's own terms may read: what is shuffled into a task where a method asks so."""
@@ -66,7 +85,8 @@ class MemoryReplay:
         """As many long-term rows as a replay draw, or None where there are none or the reading has no such term."""
         if not self._has_auxiliary or self.memory.size(Part.LONG) == 0:
             return None
-        return self._read(self.draw, Part.LONG, "auxiliary draw")
+        stored = PartOfMemory(self, Part.LONG, "auxiliary draw")
+        return stored.view(stored.draw(self.draw))  # always uniform: the prototypes are a choice already
 
     def rows(self) -> Rows:
         """Every stored row, raw."""
@@ -78,18 +98,34 @@ class MemoryReplay:
 
     def weak(self, image: Tensor) -> Tensor:
         """Inputs of a fresh training view."""
-        return self.transform.augment(image, self._generator("weak views"))
+        return self.transform.augment(image, self.generator("weak views"))
 
     def strong(self, image: Tensor) -> Tensor:
         """Inputs of a fresh view under the strong augmentation."""
-        return self.transform.strengthen(image, self._generator("strong views"))
+        return self.transform.strengthen(image, self.generator("strong views"))
 
-    def _read(self, n: int, part: Part, purpose: str) -> Rows:
-        rows = self.memory.sample(n, part=part, rng=self._generator(f"{purpose}: rows"))
-        rows["input"] = self.transform.augment(rows["image"], self._generator(f"{purpose}: view"))
-        return rows
-
-    def _generator(self, purpose: str) -> torch.Generator:
+    def generator(self, purpose: str) -> torch.Generator:
+        """This replay's own generator for a purpose, made on first use."""
         if purpose not in self._generators:
             self._generators[purpose] = self._rng(purpose)
         return self._generators[purpose]
+
+
+class PartOfMemory:
+    """The rows of one draw as a retrieval sees them: a part of the memory, and generators of the draw's own."""
+
+    def __init__(self, replay: MemoryReplay, part: Part, purpose: str) -> None:
+        self._replay, self._part, self._purpose = replay, part, purpose
+        self.rng = replay.generator(f"{purpose}: rows")
+
+    def __len__(self) -> int:
+        return self._replay.memory.size(self._part)
+
+    def draw(self, n: int) -> Rows:
+        """min(n, len) distinct rows, uniformly at random, with raw images."""
+        return self._replay.memory.sample(n, part=self._part, rng=self.rng)
+
+    def view(self, rows: Rows) -> Rows:
+        """The rows with a fresh training view as `input`."""
+        views = self._replay.generator(f"{self._purpose}: view")
+        return {**rows, "input": self._replay.transform.augment(rows["image"], views)}

@@ -53,7 +53,9 @@ def cnn():
 class Bench:
     """One method on one net with one memory."""
 
-    def __init__(self, kind, *, net=None, policy=ReservoirMemory, capacity=12, draw=6, transform=PLAIN, **options):
+    def __init__(
+        self, kind, *, net=None, policy=ReservoirMemory, capacity=12, draw=6, transform=PLAIN, retrieval=None, **options
+    ):
         self.net = (net or mlp()).train()
         self.method = kind(net=self.net, draw=draw, **options)
         numbers = [Field(name, dtype=torch.int64) for name in ("label", "task", "index")]
@@ -61,13 +63,21 @@ class Bench:
         self.memory = policy(capacity, [Field("image", SHAPE, torch.float64), *numbers, *own])
         self.probe = LearnerProbe(self.method, transform)
         self.replay = MemoryReplay(
-            self.memory, transform, reading="auxiliary", draw=draw, gamma=1.0, rng=lambda name: generator(0, name)
+            self.memory,
+            transform,
+            reading="auxiliary",
+            draw=draw,
+            gamma=1.0,
+            rng=lambda name: generator(0, name),
+            retrieval=retrieval,
+            method=self.method,
         )
         self.keys, self.choice = generator(0, "memory"), generator(0, "consolidation")
 
     def step(self, batch):
-        self.replay.begin_step()
+        self.replay.begin_step(batch)
         stored = self.method.step(batch, self.replay)
+        self.replay.end_step()
         raw = {name: column for name, column in batch.items() if name != "input"}
         self.memory.add({**raw, **stored}, self.probe, rng=self.keys)
         return stored

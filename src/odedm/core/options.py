@@ -1,0 +1,103 @@
+"""Options of a part by name, such as those of a memory policy or a retrieval: which there are, and their own types.
+
+A part says nothing of them: the keywords of its constructor are its options, and their defaults are their types.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from odedm.core.configuration import refused
+from odedm.core.errors import UsageError
+
+WORDS = {"true": True, "false": False}
+LARGEST_FLOAT = 3.4028234e38
+"""What float32 can hold: beyond it a number is infinite where it is used."""
+
+
+class Reserved(NamedTuple):
+    """What of a constructor the run sets, not the user: so many arguments by their place, and some by name."""
+
+    first: int = 0
+    names: tuple[str, ...] = ()
+
+
+NOTHING = Reserved()
+
+
+def options_of(kind: Any, reserved: Reserved = NOTHING) -> dict[str, Any]:
+    """The options of a class with their defaults: keywords of its constructor, but for those that the run sets.
+
+    >>> class Policy:
+    ...     def __init__(self, capacity, *, classes=0, alpha=0.5): ...
+    >>> options_of(Policy, Reserved(1, ("classes",)))
+    {'alpha': 0.5}
+    """
+    own = list(inspect.signature(kind).parameters.values())[reserved.first :]
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {each.name: each.default for each in own if each.kind in named and each.name not in reserved.names}
+
+
+def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A part that was given as a class or an object, as its name and the options that it was made with.
+
+    A class that is not in the table stays itself. Options that hold their default are left out; a name stays a name.
+
+    >>> from odedm.core.registry import RETRIEVALS
+    >>> name_and_options(RETRIEVALS, "mir", {"candidates": 20})
+    ('mir', {'candidates': 20})
+    >>> name_and_options(RETRIEVALS, RETRIEVALS["mir"].load()(candidates=30), {})
+    ('mir', {'candidates': 30})
+    """
+    if isinstance(part, str):
+        return part, dict(options)
+    kind = part if isinstance(part, type) else type(part)
+    try:
+        known = {} if isinstance(part, type) else options_of(kind)
+    except (ValueError, TypeError):  # a number, say: refused where a name is wanted
+        return part, dict(options)
+    own = {name: getattr(part, name) for name, default in known.items() if getattr(part, name, default) != default}
+    ours = kind.__module__.startswith("odedm.")
+    name = next((name for name, entry in table.items() if ours and entry.load() is kind), kind)
+    return name, {**own, **options}
+
+
+def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: Reserved = NOTHING) -> dict[str, Any]:
+    """The given options in their own types, or a sentence on which there are; a command line gives all as text.
+
+    >>> class Policy:
+    ...     def __init__(self, *, alpha=0.5): ...
+    >>> read_options("The policy 'mine'", Policy, {"alpha": "0.25"})
+    {'alpha': 0.25}
+    >>> read_options("The policy 'mine'", Policy, {"beta": 1})
+    Traceback (most recent call last):
+    odedm.UsageError: The policy 'mine' has no option 'beta'; it has alpha.
+    """
+    known = options_of(kind, reserved)
+    for name in given:
+        if name not in known:
+            raise UsageError(f"{what} has no option '{name}'; it has {', '.join(known) or 'none'}.")
+    return {name: cast_like(f"{what[:1].lower()}{what[1:]}: {name}", given[name], known[name]) for name in given}
+
+
+def cast_like(what: str, value: Any, default: Any) -> Any:
+    """A value in the type of a default; a default of None, or none at all, leaves it as it is.
+
+    >>> cast_like("lr", "0.5", 0.1), cast_like("flip", "false", True)
+    (0.5, False)
+    """
+    kind = type(default)
+    if default is None or default is inspect.Parameter.empty:
+        return value
+    try:
+        if kind is bool:
+            return value if isinstance(value, bool) else WORDS[str(value).lower()]
+        cast = kind(value)
+        if kind is float and not abs(cast) <= LARGEST_FLOAT:
+            raise ValueError
+    except (ValueError, TypeError, KeyError, OverflowError):
+        legal = "true or false" if kind is bool else f"a finite {kind.__name__}" if kind is float else kind.__name__
+        raise refused(what, legal, value) from None
+    return cast

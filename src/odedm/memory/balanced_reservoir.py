@@ -1,0 +1,159 @@
+"""The class-balanced reservoir: as many rows of every class as of any other, each class a uniform sample (CBRS)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.store import EMPTY
+from odedm.memory.keyed import KeyedMemory
+
+FULL = Field("full", dtype=torch.bool)
+
+
+@final
+class BalancedReservoir(KeyedMemory):
+    """Keeps all rows while there is room. Then a row of a new class takes the place of one of the largest class.
+
+    A class that is, or once was, the largest in a filled memory is *full*: it grows no more, and its new rows compete
+    with its old ones as in a reservoir of that size. So rare classes are kept whole, and of every other class there is
+    a uniform sample of all its rows, whatever the stream's shares are. With fewer rows than classes a class may lose
+    its last row; it is then no longer full and can return.
+
+    Within a class the largest of uniform keys stay: a class that gives up a row gives up its smallest key. Pinned rows
+    are not counted, and take the places of rows of the largest classes. A further column, `full`, tells which rows are
+    of a full class.
+
+    `classes` is how many the stream has, its labels being 0 to `classes` - 1. Where nobody knows, any labels will do,
+    and they are read back from a device.
+
+    >>> memory = BalancedReservoir(4, [Field("label", dtype=torch.int64)])
+    >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 0])}, rng=torch.Generator().manual_seed(0))
+    >>> memory.census(2)["short"]
+    [2, 2]
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        fields: Sequence[Field],
+        device: torch.device | str = "cpu",
+        *,
+        classes: int | None = None,
+    ) -> None:
+        super().__init__(capacity, [*fields, FULL], device)
+        self.classes = classes
+
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:  # noqa: ARG002
+        """Offer a stream batch, row by row."""
+        self.see(rows, rng=rng)
+
+    def see(self, rows: Rows, *, rng: torch.Generator) -> None:
+        """Offer rows with fresh uniform keys; whose place each takes is decided one row at a time."""
+        amount, device, room = count(rows), self.store.key.device, self.short_capacity
+        fresh = torch.rand(amount, dtype=torch.float64, generator=rng, device=device)
+        excess = min(amount, max(0, self._short + amount - room))
+        chance = torch.rand(excess, dtype=torch.float64, generator=rng, device=device)
+        if room == 0:
+            return
+        which, classes = self._classes(rows["label"])
+        arriving = self.capacity + torch.arange(amount - excess, amount, device=device)
+        key = torch.cat([self._short_keys(), fresh])
+        key, full = make_room(key, which, self._full(which, classes), arriving, chance)
+        self._rewrite(key[: self.capacity], full[which[: self.capacity]])
+        self.offer_short({**rows, "full": full[which[self.capacity :]]}, key[self.capacity :])
+
+    def pin(self, rows: Rows) -> None:
+        """Keep rows for good, in the place of empty slots and then of rows of the largest classes."""
+        self._shrink(self.short_capacity - count(rows))
+        super().pin({**rows, "full": torch.zeros_like(rows["label"], dtype=torch.bool)})
+
+    def resize(self, capacity: int) -> None:
+        """Another number of rows in all: what there is no room for goes from the largest classes."""
+        self._shrink(capacity - self._long)
+        super().resize(capacity)
+
+    def frozen(self, n: int) -> tuple[int, ...]:
+        """Classes are counted over all rows, so every number of them counts."""
+        return (*super().frozen(n), self._short, self._long)
+
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+        """Nothing changes at a border."""
+
+    def _shrink(self, room: int) -> None:
+        """Let short-term rows go until so many are left, one at a time from the largest class."""
+        excess = self._short - room
+        if excess <= 0 or room < 0:  # what cannot be is refused by whoever asked for it
+            return
+        which, classes = self._classes()
+        chance = torch.zeros(excess, dtype=torch.float64, device=which.device)  # of equal classes the first gives way
+        key, full = make_room(self._short_keys(), which, self._full(which, classes), None, chance)
+        self._rewrite(key, full[which])
+        self._short -= excess
+
+    def _short_keys(self) -> Tensor:
+        return self.store.key.where(self._belongs(Part.SHORT), EMPTY)
+
+    def _rewrite(self, key: Tensor, full: Tensor) -> None:
+        """Take other keys [capacity] and marks for short-term rows; EMPTY frees a slot, and pinned rows keep theirs."""
+        pinned = self._belongs(Part.LONG)
+        self.store.key.copy_(self.store.key.where(pinned, key))
+        self.store.columns["full"].copy_(full & ~pinned)
+
+    def _classes(self, arriving: Tensor | None = None) -> tuple[Tensor, int]:
+        """Which class each slot is of, and each arriving row: numbers [n] below the second value."""
+        label = self.store.columns["label"]
+        label = label if arriving is None else torch.cat([label, arriving])
+        if self.classes is not None:
+            return label, self.classes
+        names, which = label.unique(return_inverse=True)
+        return which, len(names)
+
+    def _full(self, which: Tensor, classes: int) -> Tensor:
+        """Which classes [C] are full: their stored rows say so."""
+        marked = self.store.columns["full"] & self._belongs(Part.SHORT)
+        return (members(which[: self.capacity], classes) & marked[:, None]).any(0)
+
+
+def members(which: Tensor, classes: int) -> Tensor:
+    """Whether row i is of class c [n, C], for the rows' classes [n]."""
+    return which[:, None] == torch.arange(classes, device=which.device)
+
+
+def make_room(
+    key: Tensor, which: Tensor, full: Tensor, arriving: Tensor | None, chance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Let a row go for each that arrives in a filled memory: keys [n], EMPTY for those that went, and `full` [C] after.
+
+    `key` [n] and `which` [n], the class, are those of all rows; a key is EMPTY where there is none. `arriving` [m] are
+    the positions of the rows for which there is no room, in their order: each finds the memory as the one before left
+    it. None: m rows go from the largest class. `chance` [m], in [0, 1), decides between equally large classes.
+
+    >>> key = torch.tensor([0.25, 0.5, 0.75, 0.125], dtype=torch.float64)
+    >>> key, full = make_room(key, torch.tensor([0, 0, 0, 1]), torch.zeros(2).bool(), torch.tensor([3]), torch.zeros(1))
+    >>> key.tolist(), full.tolist()
+    ([-inf, 0.5, 0.75, 0.125], [True, False])
+    """
+    offered, key = key, key.clone()
+    if arriving is not None:
+        key.index_fill_(0, arriving, EMPTY)
+    counts = (members(which, len(full)) & (key >= 0)[:, None]).sum(0)
+    for turn in range(len(chance)):
+        luck, largest = chance[turn], counts == counts.amax()
+        full = (full & (counts > 0)) | largest
+        # the i-th of the largest classes, where i is a fair die of as many faces
+        victim = ((largest.cumsum(0) > luck * largest.sum()) & largest).int().argmax(keepdim=True)
+        if arriving is not None:
+            new = arriving[turn : turn + 1]
+            own = which[new]
+            key.index_copy_(0, new, offered[new])
+            counts.index_add_(0, own, torch.ones_like(own))
+            victim = torch.where(full[own], own, victim)
+        gone = key.where((which == victim) & (key >= 0), torch.inf).argmin(keepdim=True)
+        key.index_fill_(0, gone, EMPTY)
+        counts.index_add_(0, victim, -torch.ones_like(victim))
+    return key, full

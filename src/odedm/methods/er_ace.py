@@ -1,0 +1,66 @@
+"""ER-ACE: experience replay with an asymmetric cross-entropy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.core.rows import Rows
+from odedm.methods.base import Method, Replay
+
+
+@dataclass(kw_only=True, eq=False)
+class ERACE(Method):
+    """The stream's cross-entropy runs among the classes of its own batch, the replay's among all classes seen so far.
+
+    So a new class does not push the features of old ones away while it has none of its own yet; what tells it from
+    them is the replay. BatchNorm sees stream and replay each by itself.
+    """
+
+    capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 1
+    spare_networks: ClassVar[float] = 1
+
+    lr: float = 0.03
+    seen: Tensor = field(init=False, repr=False)
+    """Which classes [C] the stream has shown."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.seen = torch.zeros(self.net.classes, dtype=torch.bool, device=self.last_loss.device)
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:
+        """CE(h(x), y) among the batch's classes + CE(h(x'), y') among the seen ones."""
+        x, y = batch["input"], batch["label"]
+        present = torch.zeros_like(self.seen).index_fill_(0, y, True)
+        self.seen |= present  # in place: a captured step holds on to the tensor
+        if replay:
+            past = replay(self.draw)
+            logits, recalled = self.forwards(x, past["input"], replay=replay)
+            loss = cross_entropy_among(present, logits, y) + cross_entropy_among(self.seen, recalled, past["label"])
+        else:
+            (logits,) = self.forwards(x)
+            loss = cross_entropy_among(present, logits, y)
+        self.descend(loss, replay)
+        return {}
+
+    def recall_loss(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Long-term rows are replay: among the seen classes."""
+        return cross_entropy_among(self.seen, logits, rows["label"])
+
+    def classes_joined(self, classes: int) -> None:
+        """The network has outputs for so many classes from now on: the new ones were not seen yet."""
+        self.seen = torch.cat([self.seen, self.seen.new_zeros(classes - len(self.seen))])
+
+
+def cross_entropy_among(classes: Tensor, logits: Tensor, label: Tensor) -> Tensor:
+    """The mean cross-entropy of logits [n, C] for labels [n] where only the marked `classes` [C] can be answered.
+
+    >>> cross_entropy_among(torch.tensor([True, True, False]), torch.zeros(1, 3), torch.tensor([1])).exp().item()
+    2.0
+    """
+    return F.cross_entropy(logits.masked_fill(~classes, -torch.inf), label)

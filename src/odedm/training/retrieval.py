@@ -1,0 +1,178 @@
+"""Retrieval: which stored rows a replay draw takes. Any, or a choice that looks at the batch and at the learner."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.core.configuration import Whole
+from odedm.core.errors import UsageError
+from odedm.core.options import options_of, read_options
+from odedm.core.registry import RETRIEVALS
+from odedm.core.rows import Rows, rank_within, take
+from odedm.methods.base import Method
+from odedm.methods.meta_learning import NetFunction
+from odedm.nets.base import full_precision
+
+
+class StoredRows(Protocol):
+    """The part of the memory that a method's draws come from, as a retrieval sees it."""
+
+    rng: torch.Generator
+    """This draw's own generator, on the rows' device: for whatever a retrieval leaves to chance."""
+
+    def __len__(self) -> int:
+        """How many rows there are: a host number."""
+        ...
+
+    def draw(self, n: int) -> Rows:
+        """min(n, len) distinct rows, uniformly at random, with raw `image`."""
+        ...
+
+    def view(self, rows: Rows) -> Rows:
+        """The rows with a fresh training view as `input`."""
+        ...
+
+
+class Retrieval(ABC):
+    """Chooses the rows of a replay draw; the keywords of its constructor are its options.
+
+    To be recorded on a GPU it reads nothing back from the device, and its shapes depend on sizes alone.
+
+    >>> class Newest(Retrieval):
+    ...     def __call__(self, n, stored, batch, method):
+    ...         rows = stored.draw(len(stored))
+    ...         return stored.view(take(rows, rows["index"].topk(min(n, len(stored))).indices))
+    """
+
+    spare_networks: ClassVar[float] = 0.0
+    """Networks' worth of memory that a choice takes, for an estimate before a run."""
+
+    @abstractmethod
+    def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
+        """The rows of one draw.
+
+        Args:
+            n: how many are wanted; fewer where fewer are stored.
+            stored: where they come from.
+            batch: the stream batch of the step, with its training view as `input`.
+            method: the learner; it must be left as it is.
+
+        Returns:
+            Stored rows with `input`.
+        """
+
+
+@dataclass(frozen=True)
+class Uniform(Retrieval):
+    """Any rows, each equally likely."""
+
+    def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:  # noqa: ARG002
+        """A uniform draw."""
+        return stored.view(stored.draw(n))
+
+
+@dataclass(frozen=True)
+class Balanced(Retrieval):
+    """As many rows of each class as of any other, while it has so many; which of a class, chance decides."""
+
+    def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:  # noqa: ARG002
+        """A draw of n rows in which two classes differ by one row, or one of them is used up."""
+        rows = stored.draw(len(stored))
+        return stored.view(take(rows, class_balanced(rows["label"], n, stored.rng)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MIR(Retrieval):
+    """Maximally interfered retrieval: the rows whose loss a step on the stream batch alone would raise most.
+
+    Of `candidates` rows drawn at random, those with the largest ℓ(θᵛ) - ℓ(θ), where θᵛ = θ - η ∇ℓ(batch) is a virtual
+    step of plain SGD at the method's current rate η, and ℓ the cross-entropy. Where a method draws as many rows as
+    there are candidates, nothing is left to choose. The network and its BatchNorm statistics stay as they are.
+
+    >>> MIR(candidates=0)
+    Traceback (most recent call last):
+    odedm.UsageError: candidates of mir must be a whole number, 1 or more; 0 was given.
+    """
+
+    spare_networks: ClassVar[float] = 4.0
+
+    candidates: int = 50
+
+    def __post_init__(self) -> None:
+        Whole(1).read("candidates of mir", self.candidates)
+
+    def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
+        """The n most interfered of the candidates, in the views by which they were judged."""
+        rows = stored.view(stored.draw(max(n, self.candidates)))
+        if len(rows["label"]) <= n:
+            return rows
+        return take(rows, interference(method, batch, rows).topk(n).indices)
+
+
+def interference(method: Method, batch: Rows, rows: Rows) -> Tensor:
+    """How much a virtual step on the batch would raise the cross-entropy [m] of other rows.
+
+    Both have `input` and `label`. It is computed in the weights' own precision: differences of losses are small.
+    """
+    rate = method.optimiser.param_groups[0]["lr"]
+    with full_precision(method.net):
+        function = NetFunction(method.net)
+        start = function.weights().requires_grad_()
+        loss = F.cross_entropy(function(start, batch["input"]), batch["label"])
+        (slope,) = torch.autograd.grad(loss, start)
+        with torch.no_grad():
+            before, after = (
+                F.cross_entropy(function(weights, rows["input"]), rows["label"], reduction="none")
+                for weights in (start, start - rate * slope)
+            )
+    return after - before
+
+
+def class_balanced(label: Tensor, n: int, rng: torch.Generator) -> Tensor:
+    """Positions [min(n, m)] of a draw from labels [m] that takes one row of each class after the other, in turns.
+
+    >>> label = torch.tensor([0, 0, 0, 0, 0, 0, 7, 7, 9])
+    >>> label[class_balanced(label, 5, torch.Generator().manual_seed(0))].bincount()[[0, 7, 9]].tolist()
+    [2, 2, 1]
+    """
+    noise = torch.rand(2, len(label), dtype=torch.float64, generator=rng, device=label.device)
+    order = noise[0].argsort()
+    turn = torch.empty_like(label)
+    turn[order] = rank_within(label[order])
+    # in [0, 1), so noise decides within a turn: which classes have the rows of the last, incomplete one
+    return (turn + noise[1]).topk(min(n, len(label)), largest=False).indices
+
+
+def build_retrieval(name: str, options: Mapping[str, Any]) -> Retrieval:
+    """A retrieval by its name with its options, which may be text; a sentence where it has none such.
+
+    >>> build_retrieval("mir", {"candidates": "20"})
+    MIR(candidates=20)
+    >>> build_retrieval("uniform", {"candidates": "20"})
+    Traceback (most recent call last):
+    odedm.UsageError: The retrieval 'uniform' has no option 'candidates'; it has none.
+    """
+    found: Retrieval = RETRIEVALS[name].load()(**read_retrieval_options(name, options))
+    return found
+
+
+def read_retrieval_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a retrieval, the given ones in their own types.
+
+    >>> read_retrieval_options("mir", {})
+    {'candidates': 50}
+    """
+    kind, what = RETRIEVALS[name].load(), f"The retrieval '{name}'"
+    values = {**options_of(kind), **read_options(what, kind, options)}
+    missing = [each for each, value in values.items() if value is Parameter.empty]
+    if missing:
+        raise UsageError(f"{what} needs its option '{missing[0]}'. Give it by --retrieval-set {missing[0]}=VALUE.")
+    return values

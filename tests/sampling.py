@@ -1,0 +1,24 @@
+"""Which pairs of a method and something else the tests run: all for the first ones, a third for what came later.
+
+`make matrix-full` runs every pair.
+"""
+
+import os
+
+EVERYTHING = bool(os.environ.get("ODEDM_EVERYTHING"))
+FIRST_METHODS = ("er", "der", "derpp", "refresh", "fdr", "icarl", "puridiver", "vrmcl", "pocl")
+FIRST_POLICIES = ("reservoir", "task-quota", "task-quota-released", "herded", "purity")
+
+
+def pairs(methods, others, first_others=None):
+    """Every pair of first ones; of the others every third, so that each of either side is in some.
+
+    `first_others` are those among `others` that were there from the start, all of them unless given.
+    """
+    first = set(others if first_others is None else first_others)
+    return [
+        (method, other)
+        for row, method in enumerate(methods)
+        for column, other in enumerate(others)
+        if EVERYTHING or (method in FIRST_METHODS and other in first) or (row + column) % 3 == 0
+    ]
