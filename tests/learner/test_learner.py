@@ -217,7 +217,7 @@ def test_announced_classes_have_outputs_and_are_never_answered():
     assert "class 2" not in learner.predict(x)
 
 
-def test_images_and_a_network_of_ones_own():
+def test_images_and_a_network_of_ones_own(tmp_path):
     data = odedm.shapes(classes=4, tasks=2)
     words = np.array(["up", "down", "left", "right"])[data.label]
     order = np.random.default_rng(0).permutation(len(words)).repeat(2)
@@ -230,8 +230,17 @@ def test_images_and_a_network_of_ones_own():
     own = Learner("der", net=net, memory=40).partial_fit(flat, words)
     assert net.head.weight.equal(weights), "a copy is trained"
     assert own.predict(flat[:3]).dtype.kind == "U"
-    with pytest.raises(UsageError, match=r"net must be a name.*Linear"):
+    plain = nn.Sequential(nn.Linear(flat.shape[1], 8), nn.ReLU(), nn.Linear(8, 1))
+    grown = Learner("er", net=plain, memory=40).partial_fit(flat, words)
+    assert grown.predict_proba(flat).shape[1] == len(set(words)), "its head grows with the classes"
+    file = grown.save(tmp_path / "plain.safetensors")
+    assert list(Learner.load(file, net=plain).predict(flat)) == list(grown.predict(flat))
+    with pytest.raises(UsageError, match=r"net must be a name.*7"):
+        Learner("er", net=7).partial_fit(flat, words)
+    with pytest.raises(UsageError, match=r"Linear does not take rows"):
         Learner("er", net=nn.Linear(2, 2)).partial_fit(flat, words)
+    with pytest.raises(UsageError, match="no linear layer"):
+        Learner("er", net=nn.Flatten()).partial_fit(flat, words)
     with pytest.raises(UsageError, match=r"MLP cannot take rows of shape \[5\]"):
         Learner("er", net=net).partial_fit(flat[:, :5], words)
 

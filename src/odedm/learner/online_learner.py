@@ -37,7 +37,8 @@ class Learner(Answering):
             rows are long-term, shared equally by the classes consolidated so far; with k each class has k, until there
             is no room for more classes. Prototypes are chosen among short-term rows, or with candidates=N among N rows
             of each class that is not yet consolidated; all of it inside λ.
-        net: a name in `odedm list nets`, "auto", or a `Net` of your own, of which a copy is trained.
+        net: a name in `odedm list nets`, "auto", or an `nn.Module` of your own that ends with a linear layer;
+            a copy is trained.
         options, net_options: hyper-parameters of the method and options of the net by name.
         scaling: how rows become inputs: "auto" by the means and deviations of all rows so far, None as they are
             (bytes of images divided by 255), or the `transform` of an odedm data set.

@@ -40,13 +40,13 @@ class WrappedNet(Net):
         return features
 
 
-def wrap(module: nn.Module, shape: tuple[int, ...], classes: int, head: str = "") -> Net:
+def wrap(module: nn.Module, shape: tuple[int, ...], classes: int | None, head: str = "") -> Net:
     """A network of ours made of any module; the module itself is taken, not a copy.
 
     Args:
         module: gives logits [n, classes] of inputs [n, *shape], and ends with a linear layer.
         shape: that of one input.
-        classes: how many classes the stream has in all.
+        classes: how many classes the stream has in all; None where that is not known yet.
         head: the name of the linear layer, e.g. "fc"; the one that is called last unless given.
 
     Returns:
@@ -69,7 +69,7 @@ def wrap(module: nn.Module, shape: tuple[int, ...], classes: int, head: str = ""
         raise unknown(f"linear layer of the net {title}", head, layers)
     name, entering, leaving, logits, x = _traced(module, title, layers, shape, head)
     last = layers[name]
-    if last.out_features != classes:
+    if classes is not None and last.out_features != classes:
         raise UsageError(
             f"The layer '{name}' of the net {title} has {last.out_features} outputs and the stream {classes} classes: "
             f"give it {classes}, e.g. nn.Linear({last.in_features}, {classes}), or name the last layer by head=."
