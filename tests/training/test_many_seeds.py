@@ -140,6 +140,7 @@ def test_progress_shows_by_itself_in_a_terminal(monkeypatch):
         def isatty(self):
             return True
 
+    monkeypatch.setattr("sys.stderr", io.StringIO())
     assert not wanted(None)
     monkeypatch.setattr("sys.stderr", Screen())
     assert wanted(None)

@@ -49,7 +49,8 @@ class ProgressLine:
     ) -> None:
         self.runs, self.hidden, self._now = runs, hidden, now
         self.console = console or Console(stderr=True)
-        self.redrawn = self.console.is_terminal or (self.console.is_jupyter and find_spec("ipywidgets") is not None)
+        screen = self.console.is_terminal and not self.console.is_dumb_terminal
+        self.redrawn = screen or (self.console.is_jupyter and find_spec("ipywidgets") is not None)
         self._next = now() + (0 if self.redrawn else PRINTED / 2)
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),

@@ -89,11 +89,12 @@ def train(
     given = open_data(data) if isinstance(data, str) else data
     plan, observation = Experiment(data=given.name, **settings), Observation(evidence, anytime)
     found: list[Outcome] = []
-    with enough_memory(), ProgressLine(len(chosen or [0]), hidden=not shows) as line:
+    with ProgressLine(len(chosen or [0]), hidden=not shows) as line:
         for number, seed in enumerate([plan.seed] if chosen is None else chosen):
             try:
-                run = Run(plan.with_seed(seed), given, observation, callbacks)
-                found.append(run.finish(line.watch(run, number)))
+                with enough_memory():
+                    run = Run(plan.with_seed(seed), given, observation, callbacks)
+                    found.append(run.finish(line.watch(run, number)))
             except BaseException as error:
                 if found:
                     error.add_note(
