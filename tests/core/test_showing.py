@@ -64,7 +64,7 @@ NASTY = "<script>alert(1)</script>\x1b[31m\n&"
 
 
 def test_names_of_anyone_stay_text(outcome):
-    plan = {**outcome.result.experiment, "data": NASTY, "method": NASTY}
+    plan = {**outcome.result.experiment, "data": NASTY, "method": NASTY, "seed": NASTY}
     plan["memory"] = {"name": "native", "policy": NASTY, "capacity": NASTY}
     result = replace(outcome.result, experiment=plan)
     for each in (result, replace(outcome, result=result), odedm.Outcomes([replace(outcome, result=result)] * 2)):
@@ -74,6 +74,7 @@ def test_names_of_anyone_stay_text(outcome):
         for text in (page, line):
             assert text.isprintable()
         assert "<script" not in page
+        assert page.count("&lt;script") >= 4, "in the caption and in the table"
     assert repr(replace(odedm.blobs(), name=NASTY)).isprintable()
 
 

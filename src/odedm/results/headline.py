@@ -87,7 +87,7 @@ def heading(results: Sequence[Result], name: str) -> str:
 def as_html(results: Sequence[Result]) -> str:
     """A table with a row for each seed, and one of means where there are several."""
     means, errors = means_of(results)
-    lines = [[str(each.experiment.get("seed", "")), *_words(figures_of(each))] for each in results]
+    lines = [[printable(each.experiment.get("seed", ""), 24), *_words(figures_of(each))] for each in results]
     lines += [["mean", *_words(means, errors)]] if len(results) > 1 else []
     return html_table(["Seed", *(heading(results, name) for name in TITLES)], lines, what_ran(results[0]))
 
