@@ -9,8 +9,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import typer.testing
 
 import odedm
+from odedm.cli.app import app
 from odedm.cli.generated_options import spelling
 from odedm.core.configuration import settings_of
 from odedm.execute.engine import Placement
@@ -18,6 +20,7 @@ from odedm.memory.settings import KINDS
 from odedm.study.grid import axes
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
+from odedm.training.preparation import prepare
 
 PACKAGE = Path(odedm.__file__).parent
 LINE = '    pretend: int = described(Whole(1), 7, "A pretend option.", introduced=7)\n'
@@ -128,6 +131,70 @@ def test_every_setting_is_an_option_an_axis_and_a_keyword():
     assert {each.name for each in fields(Experiment)} | {"evidence", "anytime"} <= keywords
     varied = {name for kind in (Experiment, *KINDS.values()) for name, own in settings_of(kind).items() if own.axis}
     assert varied | {"memory"} == set(axes())
+
+
+class Asked(Exception):
+    """In the place of the work: what was asked for is known."""
+
+
+def asked_by_command(monkeypatch, *words):
+    """The experiments and the looks that `odedm run` asks for."""
+    found = []
+
+    def plan_jobs(plans, place, placement, options):
+        del place, placement
+        found.append((plans, options.observation))
+        raise Asked
+
+    monkeypatch.setattr("odedm.cli.run_command.plan_jobs", plan_jobs)
+    typer.testing.CliRunner().invoke(app, ["run", *words])
+    return found[0]
+
+
+def asked_by_python(monkeypatch, **given):
+    """The experiments and the looks that `odedm.train` asks for."""
+    found = []
+
+    class Run:
+        def __init__(self, plan, data, observation, callbacks):
+            assert (plan.data, list(callbacks)) == (data.name, [])
+            found.append((plan, observation))
+
+        def finish(self, watch):
+            del watch
+
+    monkeypatch.setattr("odedm.training.train.Run", Run)
+    monkeypatch.setattr("odedm.training.train.Outcomes", list)
+    odedm.train(**given)
+    return [plan for plan, _ in found], found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ([], {}),
+        (["--memory", "reservoir", "--seeds", "3", "--seed", "2"], {"memory": "reservoir", "seeds": 3, "seed": 2}),
+        (["--memory", "native", "--lr", "0.2", "--anytime", "2"], {"memory": "native", "lr": 0.2, "anytime": 2}),
+        (["--capacity", "40", "--evidence"], {"memory": odedm.ODEDM(40), "evidence": True}),
+        (["--data", "blobs", "--method", "er"], {"data": "blobs", "method": "er"}),
+    ],
+)
+def test_what_is_not_said_is_the_same_in_python_as_on_the_command_line(words, given, monkeypatch):
+    """Setting by setting, as every run is then prepared: the data's tasks, the method's rates, the long-term share."""
+    plans, looks = asked_by_command(monkeypatch, *words)
+    ours, our_looks = asked_by_python(monkeypatch, **given)
+    assert len(plans) == len(ours) == given.get("seeds", 1)
+    for plan, own in zip(plans, ours, strict=True):
+        prepared = [prepare(each).experiment.describe() for each in (plan, own)]
+        for name, value in prepared[0].items():
+            assert prepared[1][name] == value, name
+    assert our_looks == looks
+
+
+def test_the_defaults_in_the_signature_are_those_of_a_plan():
+    keywords, plan = inspect.signature(odedm.train).parameters, Experiment()
+    for each in fields(Experiment):
+        assert keywords[each.name].default == getattr(plan, each.name), each.name
 
 
 @pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="only in a checkout")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from odedm.training.experiment import Experiment
     from odedm.training.loop import Outcome, Run
     from odedm.training.observation import Observation
+    from odedm.training.outcomes import Outcomes
     from odedm.training.retrieval import MIR, Retrieval
     from odedm.training.train import train
 
@@ -71,6 +72,7 @@ _HOMES = {
     "NoMemory": "memory.no_memory",
     "Reservoir": "memory.settings",
     "Outcome": "training.loop",
+    "Outcomes": "training.outcomes",
     "Run": "training.loop",
     "train": "training.train",
     "MIR": "training.retrieval",
@@ -104,6 +106,7 @@ __all__ = [
     "NoMemory",
     "Observation",
     "Outcome",
+    "Outcomes",
     "Part",
     "Prequential",
     "Probe",

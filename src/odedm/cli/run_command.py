@@ -27,10 +27,8 @@ from odedm.execute.scheduler import Summary, run_jobs
 from odedm.memory.settings import KINDS
 from odedm.results.folder import EVIDENCE_FILE, FILE, check_free, find_one
 from odedm.results.result import Result
-from odedm.training.experiment import Experiment
+from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.observation import Observation
-
-MOST_SEEDS = 10_000
 
 guarded = console.guarded("Finished runs are kept; the same command goes on where the others stopped.")
 

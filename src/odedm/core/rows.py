@@ -10,6 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from odedm.core.errors import shown
+
 Rows = dict[str, Tensor]
 """Columns by name that share their first dimension."""
 
@@ -47,6 +49,9 @@ class Task:
 
     def __len__(self) -> int:
         return len(self.rows["label"])
+
+    def __repr__(self) -> str:
+        return f"<Task {self.index + 1} of {self.total}: {len(self)} rows of the classes {shown(list(self.classes))}>"
 
 
 class Probe(Protocol):

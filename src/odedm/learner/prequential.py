@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError, shown
+from odedm.core.showing import html_table
 
 SHOWN_LINES = 12
 """Windows that a table shows; more are joined."""
@@ -93,9 +93,7 @@ class Prequential:
 
     def _repr_html_(self) -> str:
         title, *_ = repr(self).splitlines()
-        body = "".join(f"<tr><td>{html.escape(name)}</td><td>{value:.2f}</td></tr>" for name, value in self.lines())
-        head = "<tr><th>rows</th><th>accuracy %</th></tr>"
-        return f"<table><caption>{html.escape(title)}</caption>{head}{body}</table>"
+        return html_table(["rows", "accuracy %"], [(name, f"{value:.2f}") for name, value in self.lines()], title)
 
     def plot(self, axes: Any = None) -> Any:
         """Draw the accuracy by window, and of all rows so far.

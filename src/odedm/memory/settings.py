@@ -25,6 +25,7 @@ from odedm.core.configuration import (
 )
 from odedm.core.errors import UsageError
 from odedm.core.registry import ANNOTATIONS, DISTANCES, GROUNDS, POLICIES, REPLAYS, SPACES
+from odedm.core.showing import short_repr
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.paper_reading import paper_dac, paper_reading
 from odedm.memory.site import Site, StreamShape, check_policy_options, read_policy_options
@@ -108,6 +109,9 @@ class Native:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def __repr__(self) -> str:
+        return short_repr(self, ("capacity",))
 
     def resolve(self, shape: StreamShape, native: str) -> Native | Reservoir:  # noqa: ARG002 - of any shape
         """The policy by its name; where that is the reservoir, the plain reservoir: one memory has one description."""
@@ -203,6 +207,9 @@ class ODEDM:
                 raise UsageError(f"{name} is for the {owner} distance, not for '{self.distance}'; leave it out.")
         if self.epsilon is not None and "sinkhorn" not in (self.distance, self.dac and self.dac_distance):
             raise UsageError("epsilon is for the sinkhorn distance between clusters of --dac, of which there are none.")
+
+    def __repr__(self) -> str:
+        return short_repr(self, ("capacity",))
 
     @classmethod
     def paper(cls, capacity: int, rho: float = 0.25, **changes: Any) -> ODEDM:

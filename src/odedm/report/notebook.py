@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, shown
 from odedm.core.plain_data import flatten
+from odedm.core.showing import counted
 from odedm.report.load import load
 from odedm.report.summary import METRICS, Table, summarise
 from odedm.report.tables import to_csv, to_html, to_markdown
 from odedm.results.folder import FinishedRun
+from odedm.results.result import Result
 
 ORIGIN = ("odedm", "commit", "device", "data_checksum", "finished")
 """What a row says of where its run was made."""
+UNSAVED = Path("not saved")
+"""In the place of a folder, of a run that has none."""
 
 
 class Results:
-    """Every finished run at or below some folders.
+    """Every finished run at or below some folders, and of those that `odedm.train` gave, side by side.
+
+    Args:
+        runs: folders, or what `odedm.train` gave: an `Outcome`, `Outcomes`, a `Result`, or a list of them.
 
     >>> import tempfile, odedm
     >>> with tempfile.TemporaryDirectory() as place:
@@ -27,12 +34,17 @@ class Results:
     ...     results = Results(place)
     >>> len(results), results.rows()[0]["method"]
     (1, 'er')
+    >>> Results(outcome)
+    Results: 1 run in 1 group
     """
 
-    def __init__(self, *folders: str | Path) -> None:
-        if not folders:
-            raise UsageError("Give at least one folder of runs, e.g. Results('runs').")
-        self.runs: list[FinishedRun] = load([Path(each) for each in folders])
+    def __init__(self, *runs: Any) -> None:
+        folders = [Path(each) for each in runs if isinstance(each, str | Path)]
+        given = [result for each in runs if not isinstance(each, str | Path) for result in _results(each)]
+        if not folders and not given:
+            raise UsageError("Give at least one folder of runs, e.g. Results('runs'), or what odedm.train gave.")
+        self.runs: list[FinishedRun] = load(folders) if folders else []
+        self.runs += [FinishedRun(UNSAVED, result) for result in given]
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -84,7 +96,17 @@ class Results:
         return to_csv(self.table)
 
     def __repr__(self) -> str:
-        return f"Results: {len(self)} run{'s' if len(self) != 1 else ''} in {len(self.table.rows)} groups"
+        return f"Results: {counted(len(self), 'run')} in {counted(len(self.table.rows), 'group')}"
 
     def _repr_html_(self) -> str:
         return to_html(self.table)
+
+
+def _results(given: Any) -> list[Result]:
+    """The results of what `train` gave; without its classes, since a table needs no torch."""
+    result = getattr(given, "result", given)
+    if isinstance(result, Result):
+        return [result]
+    if isinstance(given, str | Path) or not isinstance(given, Iterable):
+        raise UsageError(f"Results takes folders, and what odedm.train gives; {shown(given)} was given.")
+    return [result for each in given for result in _results(each)]

@@ -10,6 +10,7 @@ from odedm.report.groups import BASELINES, Group, group
 from odedm.report.statistics import Estimate, Paired, estimate, holm, paired
 from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
+from odedm.results.headline import TITLES
 from odedm.results.result import Result
 
 
@@ -32,12 +33,12 @@ class Metric:
         return {seed: number for seed, number in found.items() if number is not None}
 
 
-ACC_LAST = Metric("acc_last", "ACC_T", "accuracy over all tasks after the last one, in %")
-ACC_MEAN = Metric("acc_mean", "mean ACC", "mean over i of the accuracy after task i, in %")
-TASK_IL = Metric("task_il_last", "Task-IL", "ACC_T when the task is told at test time, in %")
-FORGETTING = Metric("forgetting", "Forgetting", "best past accuracy minus the final one, in points")
-TRANSFER = Metric("backward_transfer", "BWT", "final accuracy minus that right after learning")
-SECONDS = Metric("seconds", "Seconds", "wall seconds per run, all phases")
+ACC_LAST = Metric("acc_last", TITLES["acc_last"], "accuracy over all tasks after the last one, in %")
+ACC_MEAN = Metric("acc_mean", TITLES["acc_mean"], "mean over i of the accuracy after task i, in %")
+TASK_IL = Metric("task_il_last", TITLES["task_il_last"], "ACC_T when the task is told at test time, in %")
+FORGETTING = Metric("forgetting", TITLES["forgetting"], "best past accuracy minus the final one, in points")
+TRANSFER = Metric("backward_transfer", TITLES["backward_transfer"], "final accuracy minus that right after learning")
+SECONDS = Metric("seconds", TITLES["seconds"], "wall seconds per run, all phases")
 METRICS = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING, TRANSFER, SECONDS)
 NARROW = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING)
 """Those of a narrow table: backward transfer all but repeats forgetting, and seconds are no result."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterable, Sequence
 
+from odedm.core.showing import html_table
 from odedm.core.text import printable
 from odedm.report.groups import Group
 from odedm.report.model import Cell, Line, TableModel, model
@@ -41,9 +41,7 @@ def markdown_rows(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 def to_html(table: Table) -> str:
     """The table as HTML, without the paper's numbers."""
     head, *lines = _words(model(table), paper=False)
-    rows = [("th", head), *(("td", line) for line in lines)]
-    cells = ("".join(f"<{tag}>{html.escape(word)}</{tag}>" for word in words) for tag, words in rows)
-    return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
+    return html_table(head, lines)
 
 
 def _words(lines: TableModel, *, paper: bool) -> list[list[str]]:

@@ -11,6 +11,7 @@ from typing import Any
 from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.files import as_path
 from odedm.core.plain_data import DEEPEST, too_deep
+from odedm.results.headline import as_html, one_line
 from odedm.results.older_formats import upgraded
 
 SCHEMA = "odedm.result/2"
@@ -122,6 +123,12 @@ class Result:
     def measure(cls, *, class_il: Matrix, task_il: Matrix | None, **given: Any) -> Result:
         """A result of two matrices and what was `given`, the fields that do not follow from them."""
         return cls(schema=SCHEMA, class_il=class_il, task_il=task_il, **figures(class_il, task_il), **given)
+
+    def __repr__(self) -> str:
+        return f"<Result of {one_line([self])}>"
+
+    def _repr_html_(self) -> str:
+        return as_html([self])
 
     @property
     def total_seconds(self) -> float:

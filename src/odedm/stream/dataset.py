@@ -17,7 +17,8 @@ from odedm.core.configuration import Flag, Number, Text, Whole, checked, refused
 from odedm.core.errors import UsageError
 from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
-from odedm.core.text import distinct
+from odedm.core.showing import counted
+from odedm.core.text import distinct, printable
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import check_split
 
@@ -58,6 +59,11 @@ class Dataset:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", distinct(self.class_names))  # results tell classes apart by name
+
+    def __repr__(self) -> str:
+        rows = f"{counted(len(self.image), 'row')} and {len(self.test_image)} to test, {self.shape} each"
+        classes = f"{counted(self.classes, 'class')} in {counted(self.tasks, 'task')}"
+        return f"<Dataset '{printable(self.name)}': {rows}, {classes}>"
 
     @property
     def classes(self) -> int:

@@ -14,6 +14,7 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
+from odedm.core.showing import counted
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule
 from odedm.stream.corruption import blurred, check_rows, check_shares, first_rows, homes, keep, mislabelled
@@ -60,6 +61,12 @@ class Stream:
     tests: tuple[Rows, ...]
     class_names: tuple[str, ...]
     transform: Transform
+
+    def __repr__(self) -> str:
+        rows = (
+            f"{counted(sum(map(len, self.tasks)), 'row')} and {sum(len(each['label']) for each in self.tests)} to test"
+        )
+        return f"<Stream of {counted(len(self.tasks), 'task')}, {counted(len(self.class_names), 'class')}: {rows}>"
 
     @property
     def labels(self) -> Labels:

@@ -37,6 +37,7 @@ from odedm.core.registry import (
     SETTINGS,
     TRANSFORMS,
 )
+from odedm.core.showing import short_repr
 from odedm.memory.given_memory import memory_of
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_plain, memory_to_plain
 from odedm.stream.class_schedule import Sizes
@@ -45,6 +46,8 @@ STREAM: Any = {"panel": "Stream"}
 """Of settings that make the stream."""
 BY_NAME: Any = {"metavar": "NAME=VALUE", "axis": False}
 """Of settings that are values by name."""
+MOST_SEEDS = 10_000
+"""Of one call or command."""
 PACE: Any = {"panel": "Run", "pace": True, "axis": False}
 """Of settings that say how fast a run is, and not what it is."""
 
@@ -75,6 +78,8 @@ class Experiment:
         precision: "fp32", "tf32" or "bf16"; "auto" takes float32 on a CPU and bfloat16 on a GPU, TF32 there for methods
             that derive twice.
 
+    >>> Experiment(ODEDM(200, k=6), method="er")
+    Experiment(memory=ODEDM(capacity=200, k=6), method='er', data='fashion-mini')
     >>> Experiment(ODEDM(200, k=6), method="er").describe()["memory"]["k"]
     6
     """
@@ -157,6 +162,9 @@ class Experiment:
         object.__setattr__(self, "memory", memory_of(self.memory))
         if self.factor is not None and self.setting != "long-tail":
             raise UsageError(f"factor belongs to the setting 'long-tail'; the setting is '{self.setting}'.")
+
+    def __repr__(self) -> str:
+        return short_repr(self, ("memory", "method", "data"))
 
     def with_seed(self, seed: int) -> Experiment:
         """The same run from another seed."""

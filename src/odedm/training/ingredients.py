@@ -49,9 +49,14 @@ def _made(
     """An optimiser by code from outside, told those of the rates that it takes."""
     known = inspect.signature(make).parameters.values()
     every = any(each.kind is each.VAR_KEYWORD for each in known)
-    made = make(
-        parameters, **{key: rate for key, rate in rates.items() if every or key in {each.name for each in known}}
-    )
+    own = {key: rate for key, rate in rates.items() if every or key in {each.name for each in known}}
+    try:
+        made = make(parameters, **own)
+    except TypeError as error:  # anything that can be called may have been given
+        said = " ".join(str(error).split())[:200]
+        raise UsageError(
+            f"The optimizer '{name}' must take parameters and {', '.join(rates)}; it said: {said}."
+        ) from error
     if not isinstance(made, torch.optim.Optimizer):
         raise UsageError(f"The optimizer '{name}' must give a torch.optim.Optimizer; it gave {shown(made)}.")
     return made

@@ -19,6 +19,8 @@ from odedm.core.plugin_modules import origins
 from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
+from odedm.core.showing import counted
+from odedm.core.text import printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
 from odedm.memory.dual import TaskDualMemory
@@ -26,6 +28,7 @@ from odedm.memory.site import Site, StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import build
 from odedm.results.folder import save_run
+from odedm.results.headline import as_html, one_line
 from odedm.results.provenance import provenance
 from odedm.results.result import Result, average_accuracy
 from odedm.stream.class_schedule import is_regular
@@ -61,6 +64,12 @@ class Outcome:
     data: Dataset
     evidence: Rows | None = None
 
+    def __repr__(self) -> str:
+        return f"<Outcome of {one_line([self.result])}>"
+
+    def _repr_html_(self) -> str:
+        return as_html([self.result])
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the run's folder: result, final memory and evidence, whole or not at all."""
         return save_run(as_path(folder), self.result, self.memory.rows(), self.evidence, overwrite=overwrite)
@@ -93,6 +102,12 @@ class Run:
         self.progress, self.observation, self.choices = Progress(), observation or Observation(), Choices()
         with own_numerics(self.experiment.threads, self.experiment.precision):
             self._build()
+
+    def __repr__(self) -> str:
+        plan, done = self.experiment, self.progress
+        what = printable(f"{plan.method} with {plan.memory!r} on '{plan.data}', seed {plan.seed}", 200)
+        tasks = len(self.stream.tasks)
+        return f"<Run of {what}: {done.rows} rows seen, {min(done.task, tasks)} of {counted(tasks, 'task')} done>"
 
     def _build(self) -> None:
         plan = self.experiment

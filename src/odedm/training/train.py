@@ -1,20 +1,23 @@
-"""`odedm.train`: one run from plain arguments, names, classes and objects alike."""
+"""`odedm.train`: one run, or one for each of many seeds, from plain arguments, names, classes and objects alike."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from itertools import islice
+from typing import Any, overload
 
-from odedm.core.configuration import default_of
+from odedm.core.configuration import NamedValues, Number, Whole, default_of, refused
 from odedm.core.device import enough_memory
 from odedm.core.errors import UsageError, unknown
 from odedm.data.opening import open_data
 from odedm.stream.dataset import Dataset
-from odedm.training.experiment import Experiment
+from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.loop import Outcome, Run
 from odedm.training.observation import Observation
+from odedm.training.outcomes import Outcomes
+from odedm.training.progress_line import ProgressLine, wanted
 
 KEYWORDS = [
     inspect.Parameter(
@@ -24,40 +27,55 @@ KEYWORDS = [
     if own.name != "data"
 ]
 """An experiment's settings as keywords of `train`."""
-OWN = ("evidence", "anytime", "callbacks", "head")
+OWN = ("seeds", "progress", "lr", "evidence", "anytime", "callbacks", "head")
 """Keywords of `train` alone."""
 
 
+@overload
+def train(data: str | Dataset = ..., *, seeds: None = None, **settings: Any) -> Outcome: ...
+@overload
+def train(data: str | Dataset = ..., *, seeds: int | Iterable[int], **settings: Any) -> Outcomes: ...
 def train(
     data: str | Dataset = "fashion-mini",
     *,
+    seeds: int | Iterable[int] | None = None,
+    progress: bool | None = None,
+    lr: float | None = None,
     evidence: bool = False,
     anytime: int = 0,
     callbacks: Sequence[Any] = (),
     head: str | None = None,
     **settings: Any,
-) -> Outcome:
-    """Train one method with one memory on one stream, from plain arguments.
+) -> Outcome | Outcomes:
+    """Train one method with one memory on one stream, for one seed or many, from plain arguments.
 
     Args:
         data: a name, a path, or a `Dataset` (see `odedm.from_arrays`).
+        seeds: how many, from `seed` on as with `odedm run --seeds`, or a list of them. They run one after the other in
+            this process, so that objects may be given and every trained model is there; `odedm run` runs them side by
+            side.
+        progress: whether to show how far it is, on the error stream or in the notebook; unless given, where the error
+            stream is a terminal.
+        lr: the learning rate, short for options={"lr": …}.
         evidence, anytime: what is looked at on the way (see `Observation`); they change no number of the run.
         callbacks: functions of the run, called after each task, or objects with `after_step(run)`, `after_task(run)`
-            or `after_run(outcome)`; they run in this process.
+            or `after_run(outcome)`; they run in this process, and are told of every seed.
         head: the name of the linear layer with which a net from outside ends, where it is not the last one called.
-        settings: every setting of an `Experiment` by its name, with the same defaults: memory, method, options, … A
-            name may be a class or an object instead: `method=Mine`, `net=nn.Sequential(…)`, `memory=MyPolicy`.
+        settings: every setting of an `Experiment` by its name: memory, method, options, … The defaults are those of
+            `odedm run`. A name may be a class or an object instead: `method=Mine`, `net=nn.Sequential(…)`,
+            `memory=MyPolicy`. A memory's settings belong to it: `memory=ODEDM(100, rho=0.25)`.
 
     Returns:
-        The outcome: its result, the trained method, the memory as it ended.
+        The outcome: its result, the trained method, the memory as it ended. With `seeds` an `Outcomes` of them.
 
     >>> from odedm import Reservoir
     >>> outcome = train("blobs", memory=Reservoir(capacity=20), method="er")
     >>> len(outcome.result.acc)
     5
     >>> from odedm.methods.er import ER
-    >>> train("blobs", memory="reservoir", method=ER, optimizer="adamw").result.experiment["method"]
-    'er'
+    >>> two = train("blobs", memory="reservoir", method=ER, optimizer="adamw", lr=0.01, seeds=[3, 5])
+    >>> [row["seed"] for row in two.table()]
+    [3, 5]
     """
     if not isinstance(data, str | Dataset):
         raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
@@ -65,11 +83,55 @@ def train(
     for name in settings:
         if name not in known:
             raise unknown("keyword of train", name, [*known, *OWN])
+    _add(settings, "options", "lr", None if lr is None else Number().read("lr", lr))
+    _add(settings, "net_options", "head", head)
+    chosen, shows = _seeds(seeds, settings), wanted(progress)
     given = open_data(data) if isinstance(data, str) else data
-    if head is not None:
-        settings["net_options"] = {**settings.get("net_options", {}), "head": head}
-    with enough_memory():
-        return Run(Experiment(data=given.name, **settings), given, Observation(evidence, anytime), callbacks).finish()
+    plan, observation = Experiment(data=given.name, **settings), Observation(evidence, anytime)
+    found: list[Outcome] = []
+    with ProgressLine(len(chosen or [0]), hidden=not shows) as line:
+        for number, seed in enumerate([plan.seed] if chosen is None else chosen):
+            try:
+                with enough_memory():
+                    run = Run(plan.with_seed(seed), given, observation, callbacks)
+                    found.append(run.finish(line.watch(run, number)))
+            except BaseException as error:
+                if found:
+                    error.add_note(
+                        f"This was seed {seed}, after {len(found)} of {len(chosen or ())} were finished. To keep those "
+                        "whatever follows, give a callback with after_run(outcome)."
+                    )
+                raise
+    return found[0] if chosen is None else Outcomes(found)
+
+
+def _seeds(given: Any, settings: Mapping[str, Any]) -> list[int] | None:
+    """The seeds that were asked for; None where one outcome is wanted and no list.
+
+    >>> _seeds(3, {"seed": 5}), _seeds([4, 0], {}), _seeds(None, {})
+    ([5, 6, 7], [4, 0], None)
+    """
+    if given is None:
+        return None
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        first = Whole().read("seed", settings.get("seed", 0))
+        return list(range(first, first + Whole(1, MOST_SEEDS).read("seeds", given)))
+    if "seed" in settings:
+        raise UsageError("seed and a list of seeds were both given; leave out one of them.")
+    found = [Whole().read("Each of seeds", each) for each in islice(given, MOST_SEEDS + 1)]
+    if not 0 < len(set(found)) == len(found) <= MOST_SEEDS:
+        raise refused("seeds", f"a number, or a list of at most {MOST_SEEDS} different seeds", found)
+    return found
+
+
+def _add(settings: dict[str, Any], table: str, name: str, value: object) -> None:
+    """Put a value that has a keyword of its own into the table that it belongs to."""
+    if value is None:
+        return
+    before = NamedValues().read(table, settings.get(table, {}))
+    if name in before:
+        raise UsageError(f"{name} was given twice, as a keyword and in {table}; give it once.")
+    settings[table] = {**before, name: value}
 
 
 def _keywords() -> inspect.Signature:

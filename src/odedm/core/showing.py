@@ -1,0 +1,48 @@
+"""How things show themselves, at a prompt in a line or two and in a notebook as a small table of plain text."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from odedm.core.configuration import default_of
+from odedm.core.errors import shown
+
+
+def short_repr(plan: Any, always: Sequence[str] = ()) -> str:
+    """A data class as Python writes it, without what is as it is by default; the names in `always` stand there anyway.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Plan:
+    ...     batch: int = 32
+    ...     seed: int = 0
+    >>> short_repr(Plan(seed=3)), short_repr(Plan(), always=["batch"])
+    ('Plan(seed=3)', 'Plan(batch=32)')
+    """
+    values = {each.name: getattr(plan, each.name) for each in fields(plan) if each.repr}
+    own = {name: each for name, each in values.items() if name in always or each != default_of(type(plan), name)}
+    return f"{type(plan).__name__}({', '.join(f'{name}={shown(value, 200)}' for name, value in own.items())})"
+
+
+def counted(number: int, thing: str) -> str:
+    """So many of a thing.
+
+    >>> counted(1, "task"), counted(2, "class"), counted(0, "row")
+    ('1 task', '2 classes', '0 rows')
+    """
+    return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("s") else "s")
+
+
+def html_table(head: Sequence[str], lines: Iterable[Sequence[str]], caption: str = "") -> str:
+    """A table for a notebook. Every word is shown as it is: none of it is taken for HTML.
+
+    >>> html_table(["data"], [["<b>"]], "1 & 2")
+    '<table><caption>1 &amp; 2</caption><tr><th>data</th></tr><tr><td>&lt;b&gt;</td></tr></table>'
+    """
+    rows = [("th", head), *(("td", line) for line in lines)]
+    cells = ("".join(f"<{tag}>{html.escape(word)}</{tag}>" for word in words) for tag, words in rows)
+    above = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f"<table>{above}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"

@@ -1,0 +1,87 @@
+"""Several finished runs that differ by seed alone, as one thing that can be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import overload
+
+from odedm.core.errors import UsageError, shown
+from odedm.core.files import as_path
+from odedm.results.folder import check_free
+from odedm.results.headline import as_html, figures_of, means_of, one_line
+from odedm.results.result import Result
+from odedm.training.loop import Outcome
+
+
+class Outcomes(Sequence[Outcome]):
+    """What `odedm.train(…, seeds=5)` gives: an `Outcome` for each seed, and their figures together.
+
+    Args:
+        outcomes: those of one experiment, at least one.
+
+    >>> import odedm
+    >>> outcomes = odedm.train("blobs", method="er", memory=odedm.Reservoir(20), seeds=2)
+    >>> len(outcomes), [row["seed"] for row in outcomes.table()], outcomes.mean["acc_last"] > 30
+    (2, [0, 1], True)
+    """
+
+    def __init__(self, outcomes: Iterable[Outcome]) -> None:
+        self._outcomes = tuple(outcomes)
+        strange = [each for each in self._outcomes if not isinstance(each, Outcome)]
+        if strange or not self._outcomes:
+            given = shown(strange[0]) if strange else "nothing"
+            raise UsageError(f"Outcomes holds what odedm.train gives, at least one; {given} was given.")
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
+
+    @overload
+    def __getitem__(self, place: int) -> Outcome: ...
+    @overload
+    def __getitem__(self, place: slice) -> Outcomes: ...
+    def __getitem__(self, place: int | slice) -> Outcome | Outcomes:
+        return Outcomes(self._outcomes[place]) if isinstance(place, slice) else self._outcomes[place]
+
+    @property
+    def results(self) -> list[Result]:
+        """The result of each."""
+        return [each.result for each in self._outcomes]
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """The mean of each figure over the seeds: acc_last, acc_mean, task_il_last, forgetting, … seconds."""
+        return means_of(self.results)[0]
+
+    @property
+    def error(self) -> dict[str, float]:
+        """The standard error of each mean; empty for a single seed, which has none."""
+        return means_of(self.results)[1]
+
+    def table(self) -> list[dict[str, float]]:
+        """One row a seed, ready for pandas.DataFrame; `odedm.Results` compares several of these, paired by seed."""
+        return [{"seed": each.experiment["seed"], **figures_of(each)} for each in self.results]
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write each run's folder as `seed-N` below one; `odedm report` and `odedm.Results` read that.
+
+        Args:
+            folder: where; one folder for each experiment.
+            overwrite: whether runs that are there are replaced.
+
+        Returns:
+            The folder.
+        """
+        place = as_path(folder)
+        own = {place / f"seed-{each.result.experiment['seed']}": each for each in self._outcomes}
+        for target in own:  # all or none
+            check_free(target, overwrite=overwrite)
+        for target, outcome in own.items():
+            outcome.save(target, overwrite=overwrite)
+        return place
+
+    def __repr__(self) -> str:
+        return f"<Outcomes of {one_line(self.results)}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self.results)
