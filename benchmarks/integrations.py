@@ -6,8 +6,8 @@ Experience replay on fashion-mini, ten classes in five tasks of two, one epoch, 
 reservoir, our memory with k=0 (which is a reservoir, too), and ODEDM with k prototypes of each class. In Avalanche
 `Naive` with the unchanged `ReplayPlugin`, and ODEDM also with the auxiliary term; in Mammoth the unchanged model `Er`,
 its `Buffer` and its `BaseMNISTMLP`, in a loop of ours that calls what Mammoth's trainer calls, since importing
-Mammoth's data sets downloads weights. Accuracy is that on all test rows at the end. Differences are paired by seed, with
-the interval that covers 95 % (Student). `--table` prints the table of a finished file.
+Mammoth's data sets downloads weights. Accuracy is that on all test rows at the end. Differences are paired by seed,
+with the interval that covers 95 % (Student). `--table` prints the table of a finished file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rows() -> dict[str, tuple[Tensor, Tensor]]:
 def start(seed: int) -> None:
     """One seed for everything that draws."""
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - Mammoth draws from it
     torch.manual_seed(seed)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import default_collate
 
 from odedm.core.configuration import Number, Whole
 from odedm.core.errors import UsageError, shown
@@ -86,7 +86,7 @@ class ODEDMStorage(ExemplarsBuffer):  # type: ignore[misc]
         if not self.memory.size("long"):
             return []
         data = self._rows_at(self.memory.sample(n, "long")["images"])
-        return list(next(iter(DataLoader(data, batch_size=len(data)))))
+        return list(default_collate([data[place] for place in range(len(data))]))
 
     def _end_task(self, strategy: Any) -> None:
         model = strategy.model
@@ -101,9 +101,10 @@ class ODEDMStorage(ExemplarsBuffer):  # type: ignore[misc]
 
     def _embedded(self, rows: Tensor, strategy: Any) -> Iterator[Tensor]:
         """Features of rows in their order, some at a time; a class is chosen from rows of many experiences."""
-        items = [self._experiences[e].eval()[i] for e, i in rows.tolist()]
-        for batch in DataLoader(items, batch_size=strategy.eval_mb_size):
-            found = self.features(strategy.model, batch[0].to(strategy.device))
+        plain = {number: data.eval() for number, data in self._experiences.items()}
+        for part in rows.split(strategy.eval_mb_size):
+            inputs = default_collate([plain[number][place][0] for number, place in part.tolist()])
+            found = self.features(strategy.model, inputs.to(strategy.device))
             yield found.detach().flatten(1).to(rows.device)
 
     def _rows_at(self, places: Tensor) -> Any:
@@ -137,7 +138,7 @@ class AuxiliaryPlugin(SupervisedPlugin):  # type: ignore[misc]
         super().__init__()
         if not isinstance(storage, ODEDMStorage):
             raise UsageError(f"AuxiliaryPlugin needs the ODEDMStorage whose prototypes it uses; not {shown(storage)}.")
-        self.storage, self.draw, self.gamma = storage, Whole(1).read("draw", draw), Number().read("gamma", gamma)
+        self.storage, self.draw, self.gamma = storage, Whole(1).read("draw", draw), Number(0).read("gamma", gamma)
 
     def before_backward(self, strategy: Any, *_: Any, **__: Any) -> None:
         """Add the term, once there are prototypes."""
@@ -160,8 +161,8 @@ def last_layer_inputs(model: nn.Module, inputs: Any) -> Tensor:
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not layers:
         raise UsageError(
-            f"{type(model).__name__} has no linear layer whose inputs could be its features: give features=, a function "
-            "from (model, inputs) to features [n, d]."
+            f"{type(model).__name__} has no linear layer whose inputs could be its features: give features=, a "
+            "function from (model, inputs) to features [n, d]."
         )
     found: list[Tensor] = []
     handle = layers[-1].register_forward_pre_hook(lambda _, given: found.append(given[0]))

@@ -88,8 +88,8 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
         """See rows of the stream, once each."""
         if labels is None or attention_maps is not None or sample_selection_scores is not None:
             raise UsageError(
-                "This buffer needs labels, and keeps logits, task_labels and true_labels beside them; attention maps and "
-                "selection scores it does not. Use Mammoth's own buffer with this model."
+                "This buffer needs labels, and keeps logits, task_labels and true_labels beside them; attention maps "
+                "and selection scores it does not. Use Mammoth's own buffer with this model."
             )
         given = {"logits": logits, "task_labels": task_labels, "true_labels": true_labels}
         self.memory.add(examples, labels, **{name: each for name, each in given.items() if each is not None})
@@ -124,9 +124,8 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
             normalise = getattr(model, "normalization_transform", None)  # as test images are seen
 
             def embed(images: Tensor) -> Tensor:
-                found: Tensor = model.net(
-                    apply_transform(images, transform=normalise).to(model.device), returnt="features"
-                )
+                seen = apply_transform(images, transform=normalise).to(model.device)
+                found: Tensor = model.net(seen, returnt="features")
                 return found.flatten(1).to(images.device)
 
             modes = {each: each.training for each in model.net.modules()}
