@@ -1,5 +1,6 @@
 """The memory inside Avalanche, against a stand-in of its storage protocol."""
 
+import doctest
 import pickle
 from collections import Counter
 from types import SimpleNamespace
@@ -110,3 +111,8 @@ def test_what_cannot_be_done_is_said(ours, monkeypatch):
         ours.AuxiliaryPlugin("storage")
     with pytest.raises(UsageError, match="needs Avalanche.*pip install avalanche-lib"):
         adapter("avalanche", monkeypatch, missing=True)
+
+
+def test_its_examples_hold(ours):
+    """They are not collected with the others, since the module needs Avalanche."""
+    assert tuple(doctest.testmod(ours)) == (0, 1)
