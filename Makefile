@@ -15,11 +15,14 @@ PYTHONS := 3.11 3.12 3.13
 KILLS ?= 300
 # minutes for each fuzzer of `make fuzz`
 MINUTES ?= 1
+# where `make integrations` has Mammoth, or clones it to, and seeds of each variant
+MAMMOTH ?= .venv-integrations/mammoth
+SEEDS ?= 40
 
-.PHONY: help demo test check format lint types fuzz kill pytest reference matrix matrix-full clean
+.PHONY: help demo test check format lint types fuzz kill pytest integrations reference matrix matrix-full clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.demo ## Set up and run the demo: DER and DER++ with and without ODEDM, a table and a report
 	$(BIN)/odedm demo
@@ -49,6 +52,12 @@ types: $(VENV)/.dev
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto
 
+# an environment of its own; torch stays as it is, and torchvision is the one that takes it
+integrations: ## Compare the memory inside Avalanche and Mammoth (MAMMOTH=FOLDER) with their own reservoirs
+	$(MAKE) --no-print-directory VENV=.venv-integrations .venv-integrations/.peers
+	@[ -d "$(MAMMOTH)" ] || git clone --quiet --depth 1 https://github.com/aimagelab/mammoth "$(MAMMOTH)"
+	OMP_NUM_THREADS=1 .venv-integrations/bin/python benchmarks/integrations.py --mammoth "$(MAMMOTH)" --seeds $(SEEDS)
+
 reference: $(VENV)/.dev ## Write docs/reference.md from the settings and commands themselves
 	$(BIN)/python -m odedm.cli.reference > $(VENV)/reference.md
 	mv $(VENV)/reference.md docs/reference.md
@@ -67,7 +76,7 @@ matrix-full: $(VENV)/.dev ## Every method with every memory, in one go and kille
 	ODEDM_EVERYTHING=1 $(BIN)/python -m pytest -n auto tests/contracts tests/training/test_resume_matrix.py
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-integrations .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -87,3 +96,7 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch
 	$(PIP) -e '.[dev$(EXTRAS)]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.peers: pyproject.toml $(VENV)/.torch
+	$(PIP) -e '.[digits]' avalanche-lib==0.6.0 torchvision==0.28.0 'kornia>=0.7' timm==0.9.8 tqdm onedrivedownloader ftfy regex pyyaml six
+	@touch $@

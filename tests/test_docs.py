@@ -118,6 +118,8 @@ def test_modules_and_their_names_exist(page):
         words, depth = dotted.split("."), 1
         while depth < len(words) and is_module(".".join(words[: depth + 1])):
             depth += 1
+        if depth == len(words) > 1:
+            continue  # a module that is there; those of odedm.integrations import libraries that need not be
         thing = import_module(".".join(words[:depth]))
         for name in words[depth:]:
             assert hasattr(thing, name), f"{page.name}: {dotted}"

@@ -18,13 +18,13 @@ LAYERS = (
     {"data", "memory", "methods"},
     {"results"},
     {"training"},
-    {"execute", "learner"},
+    {"execute", "learner", "integrations"},
     {"study", "recipes", "testing"},
     {"report"},
     {"cli"},
 )
 """Rooms from the ground up: each may use those below its own layer, and of its own layer none but itself."""
-BESIDE = {"methods": {"nets"}, "memory": {"consolidate"}, "data": {"stream"}}
+BESIDE = {"methods": {"nets"}, "memory": {"consolidate"}, "data": {"stream"}, "integrations": {"memory", "stream"}}
 """Rooms of the science know of those below them only what they need."""
 ALLOWED = {
     room: set().union({"core"}, BESIDE[room]) if room in BESIDE else set().union(*LAYERS[:height])
@@ -44,6 +44,7 @@ OPTIONAL |= {
         "consolidate/sinkhorn/solver_triton.py",
     },
 }
+OPTIONAL |= {"avalanche": {"integrations/avalanche.py"}, "utils": {"integrations/mammoth.py"}}  # Mammoth's utils
 OPTIONAL |= {"ray": {"execute/ray_engine.py"}, "pandas": {"report/notebook.py"}}
 
 

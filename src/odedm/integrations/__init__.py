@@ -1,0 +1,1 @@
+"""The memory inside other libraries: one module each, which needs that library and is loaded only when imported."""
