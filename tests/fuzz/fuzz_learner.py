@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from fuzz_memory import NUMBERS, VALUES, WAYS
-from fuzzing import Fuzzer, mutated
+from fuzzing import Fuzzer, altered, mutated
 from hypothesis import strategies as st
 from safetensors.torch import save
 
@@ -33,17 +33,7 @@ def content(state):
 def changed(number, plain, fill):
     """A state with some plain values, at any depth, and some tensors' entries replaced."""
     state = STATES[number]
-    head = json.loads(json.dumps(state["head"]))
-    for way, value in plain:
-        place = head
-        for step in way[:-1]:
-            inner = list(place.values()) if isinstance(place, dict) else place
-            if not inner or not isinstance(inner[step % len(inner)], dict | list):
-                break
-            place = inner[step % len(inner)]
-        if place:
-            keys = list(place) if isinstance(place, dict) else range(len(place))
-            place[keys[way[-1] % len(keys)]] = json.loads(value)
+    head = altered(state["head"], plain)
     tensors = {name: each.clone() for name, each in state["tensors"].items()}
     for which, at, value in fill:
         column = list(tensors.values())[which % len(tensors)].view(-1)

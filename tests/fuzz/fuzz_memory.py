@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from fuzzing import Fuzzer, mutated
+from fuzzing import Fuzzer, altered, mutated
 from hypothesis import strategies as st
 from safetensors.torch import save
 
@@ -35,17 +35,7 @@ def content(state):
 def changed(number, plain, fill):
     """A state with some plain values and some tensors' entries replaced, at any depth."""
     state = STATES[number]
-    new = json.loads(json.dumps({name: state[name] for name in PLAIN}))
-    for way, value in plain:
-        place = new
-        for step in way[:-1]:
-            inner = list(place.values()) if isinstance(place, dict) else place
-            if not inner or not isinstance(inner[step % len(inner)], dict | list):
-                break
-            place = inner[step % len(inner)]
-        if place:
-            keys = list(place) if isinstance(place, dict) else range(len(place))
-            place[keys[way[-1] % len(keys)]] = json.loads(value)
+    new = altered({name: state[name] for name in PLAIN}, plain)
     tensors = {name: each.clone() for name, each in state["tensors"].items()}
     for which, at, value in fill:
         column = list(tensors.values())[which % len(tensors)].view(-1)

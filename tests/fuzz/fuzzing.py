@@ -7,6 +7,7 @@ writes into the corpus, where it stays.
 
 import hashlib
 import importlib
+import json
 import os
 import resource
 import signal
@@ -106,6 +107,22 @@ def try_many(fuzzer: Fuzzer, number: int, start: int) -> int:
         error.content = getattr(one, "last", b"")
         raise
     return tried
+
+
+def altered(plain, changes):
+    """Plain data with some of its values, at any depth, replaced: `changes` are ways to them and values as JSON."""
+    new = json.loads(json.dumps(plain))
+    for way, value in changes:
+        place = new
+        for step in way[:-1]:
+            inner = list(place.values()) if isinstance(place, dict) else place
+            if not inner or not isinstance(inner[step % len(inner)], dict | list):
+                break
+            place = inner[step % len(inner)]
+        if place:
+            keys = list(place) if isinstance(place, dict) else range(len(place))
+            place[keys[way[-1] % len(keys)]] = json.loads(value)
+    return new
 
 
 def mutated(*bases: bytes) -> st.SearchStrategy[bytes]:

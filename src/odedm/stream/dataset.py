@@ -269,17 +269,23 @@ def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: i
     return torch.tensor(sorted(kept)), torch.tensor(sorted(held))
 
 
-def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor) -> tuple[Tensor, Tensor]:
-    if not isinstance(test, Sequence) or len(test) != 2:
-        raise refused("test", "a pair (x, y)", test)
-    test_image, test_label = as_images(test[0], "The test x"), as_labels(test[1], "The test y")
+def rows_to_test(pair: Any, image: Tensor, those: str) -> tuple[Tensor, np.ndarray[Any, Any]]:
+    """Test rows and their labels, which must be of the kind of other rows, named by `those`."""
+    test_image, test_label = as_images(pair[0], "The test x"), as_labels(pair[1], "The test y")
     if len(test_image) != len(test_label):
         raise UsageError(f"The test x has {len(test_image)} rows but the test y {len(test_label)} labels.")
     if test_image.shape[1:] != image.shape[1:] or test_image.dtype != image.dtype:
         raise UsageError(
-            f"The test rows are {tuple(test_image.shape[1:])} of {test_image.dtype}, the training rows "
+            f"The test rows are {tuple(test_image.shape[1:])} of {test_image.dtype}, {those} "
             f"{tuple(image.shape[1:])} of {image.dtype}; they must agree."
         )
+    return test_image, test_label
+
+
+def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor) -> tuple[Tensor, Tensor]:
+    if not isinstance(test, Sequence) or len(test) != 2:
+        raise refused("test", "a pair (x, y)", test)
+    test_image, test_label = rows_to_test(test, image, "the training rows")
     there, known = set(test_label.tolist()), set(names.tolist())
     if there != known:
         strange, missing = sorted(there - known), sorted(known - there)

@@ -13,7 +13,7 @@ from odedm.core.configuration import Flag, Number, Text, Whole, checked, refused
 from odedm.core.errors import UsageError, shown
 from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
-from odedm.stream.dataset import Dataset, as_images, as_labels, standardise
+from odedm.stream.dataset import Dataset, as_images, as_labels, rows_to_test, standardise
 
 Array = np.ndarray[Any, Any]
 Batch = tuple[Tensor, Array, int]
@@ -208,14 +208,7 @@ def _tests(test: Any, names: Array, image: Tensor, tasks: int) -> tuple[Tensor, 
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise refused("test", "a pair (x, y), or a list with a pair for each task", pair)
-        x, y = as_images(pair[0], "The test x"), as_labels(pair[1], "The test y")
-        if len(x) != len(y):
-            raise UsageError(f"The test x has {len(x)} rows but the test y {len(y)} labels.")
-        if x.shape[1:] != image.shape[1:] or x.dtype != image.dtype:
-            raise UsageError(
-                f"The test rows are {tuple(x.shape[1:])} of {x.dtype}, those of the stream {tuple(image.shape[1:])} of "
-                f"{image.dtype}; they must agree."
-            )
+        x, y = rows_to_test(pair, image, "those of the stream")
         known = {each: place for place, each in enumerate(names.tolist())}
         strange = [each for each in y.tolist() if each not in known]
         if strange:
