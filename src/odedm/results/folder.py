@@ -25,6 +25,8 @@ FILE = "result.json"
 MEMORY_FILE = "memory.safetensors"
 EVIDENCE_FILE = "evidence.safetensors"
 """Only where a run was to keep evidence."""
+MODEL_FILE = "model.safetensors"
+"""Only where a run was to keep its trained model."""
 STORED = ("image", "label", "task", "index", "prototype")
 """The columns of a saved memory."""
 FEATURES = ("feature.data", "feature.memory")
@@ -92,9 +94,15 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
 
 
 def save_run(
-    folder: Path, result: Result, rows: Rows, evidence: Rows | None = None, *, overwrite: bool = False
+    folder: Path,
+    result: Result,
+    rows: Rows,
+    evidence: Rows | None = None,
+    model: bytes | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Path:
-    """Write the result, the memory's final `rows` and any evidence beside the target, then rename it into place."""
+    """Write the result, the memory's final `rows`, evidence and model beside the target, then rename it into place."""
     from safetensors.torch import save  # torch is imported where runs happen, not where they are planned
 
     check_free(folder, overwrite=overwrite)
@@ -103,6 +111,8 @@ def save_run(
         write_bytes(staging / MEMORY_FILE, save(columns))
         if evidence is not None:
             write_bytes(staging / EVIDENCE_FILE, save(evidence))
+        if model is not None:
+            write_bytes(staging / MODEL_FILE, model)
         write_text(staging / FILE, json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
         seal(staging)
     return folder
