@@ -32,8 +32,11 @@ def content(state):
 
 
 def changed(number, plain, fill):
+    return content(changed_state(STATES[number], plain, fill))
+
+
+def changed_state(state, plain, fill):
     """A state with some plain values, at any depth, and some tensors' entries replaced."""
-    state = STATES[number]
     head = json.loads(json.dumps(state["head"]))
     for way, value in plain:
         place = head
@@ -51,7 +54,7 @@ def changed(number, plain, fill):
         if len(column):
             finite = value if column.is_floating_point() else int(value) % 256 if abs(value) < 1e9 else 0
             column[at % len(column)] = finite
-    return content({"head": head, "tensors": tensors})
+    return {"head": head, "tensors": tensors}
 
 
 def go_on(path):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odedm.checkpoint.manifest import working_folder
 from odedm.core.errors import Unsound, UsageError
 from odedm.core.files import staged_folder, write_bytes, write_text
-from odedm.core.seal import check_file, seal
+from odedm.core.seal import check_file, no_constant, seal
 from odedm.core.text import printable
 from odedm.results.result import Result
 
@@ -128,6 +128,18 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
             present = set(file.keys())
             return {name: file.get_tensor(name) for name in names or sorted(present) if name in present}
     except (SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
+        raise Unsound(f"{path.name} cannot be read ({str(error)[:100]})") from None
+
+
+def read_head(path: Path) -> Any:
+    """The plain values in the head of a file of tensors, without torch; `Unsound` where there are none."""
+    from safetensors import SafetensorError, safe_open
+
+    check_file(path)
+    try:
+        with safe_open(path, framework="np") as file:
+            return json.loads((file.metadata() or {})["odedm"], parse_constant=no_constant)
+    except (SafetensorError, OSError, TypeError, ValueError, KeyError, RecursionError) as error:
         raise Unsound(f"{path.name} cannot be read ({str(error)[:100]})") from None
 
 
