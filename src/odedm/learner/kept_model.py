@@ -159,8 +159,8 @@ def _name(what: str, result: Result, given: Any, table: Mapping[str, Any]) -> st
     if given is None:
         if what in objects and (what == "net" or name not in table):
             raise UsageError(
-                f"The model's {what} was {shown(objects[what])}, of a script or an object, which no file holds. Give it "
-                f"again: odedm.load(path, {what}=…)."
+                f"The model's {what} was {shown(objects[what])}, of a script or an object, which no file holds. Give "
+                f"it again: odedm.load(path, {what}=…)."
             )
         return known(what, name, table)
     if what not in objects:

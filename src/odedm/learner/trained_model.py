@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from odedm.core.configuration import OneOf
 from odedm.core.files import as_path
 from odedm.core.rows import Part, Rows
-from odedm.learner.going_on import go_on
 from odedm.learner.given_batch import read_labels
+from odedm.learner.going_on import go_on
 from odedm.learner.kept_model import KeptModel, find_model, read_model
 from odedm.learner.online_learner import Learner
 from odedm.results.result import Result

@@ -145,9 +145,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
         only,
         select=from_table(Selection, "select", plain["select"]) if "select" in plain else None,
         runtime=from_table(Runtime, "runtime", plain["runtime"]) if "runtime" in plain else None,
-        observation=Observation(
-            plain.get("evidence", False), plain.get("anytime", 0), plain.get("keep_model", False)
-        ),
+        observation=Observation(plain.get("evidence", False), plain.get("anytime", 0), plain.get("keep_model", False)),
     )
 
 

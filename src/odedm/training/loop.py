@@ -95,7 +95,7 @@ class Outcome:
 
     def predict(self, x: Any) -> np.ndarray[Any, Any]:
         """The label of each raw row of x, given as for `from_arrays`; of the type that the data set was given."""
-        return np.array(self.labels())[self._numbers(x)]
+        return np.asarray(np.array(self.labels())[self._numbers(x)])
 
     def predict_names(self, x: Any) -> list[str]:
         """The class name of each raw row of x."""

@@ -22,7 +22,7 @@ DEEPEST = 8
 PLAIN = (bool, int, str, type(None))
 
 
-class _Left(Exception):  # noqa: N818 - no error: a part that is built anew
+class _Left(Exception):
     """Something that is neither plain nor a tensor nor a network."""
 
 
@@ -70,7 +70,10 @@ def _noted(value: Any, name: str, tensors: dict[str, Tensor], net: nn.Module, de
         return [type(value).__name__, parts]
     if type(value) is dict and depth < DEEPEST and all(type(key) in (int, str) for key in value):
         pairs = enumerate(value.items())
-        return ["dict", [[key, _noted(each, f"{name}.{place}", tensors, net, depth + 1)] for place, (key, each) in pairs]]
+        return [
+            "dict",
+            [[key, _noted(each, f"{name}.{place}", tensors, net, depth + 1)] for place, (key, each) in pairs],
+        ]
     raise _Left
 
 
@@ -101,7 +104,9 @@ def _built(node: Any, fresh: Any, tensors: Mapping[str, Tensor], net: nn.Module,
         demand(isinstance(inner, str), "a network of its method is missing")
         own = copy.deepcopy(net).requires_grad_(False).eval()
         prefix = f"{inner}."
-        load_weights(own, {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)})
+        load_weights(
+            own, {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+        )
         return own
     demand(kind in ("tuple", "list", "dict") and isinstance(inner, list), "its method's state is none")
     if kind == "dict":
