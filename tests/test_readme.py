@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-
-
 PAGES = ["README.md", *(f"docs/{name}.md" for name in ("memory-alone", "learner", "python", "keep-model"))]
 
 
@@ -19,7 +17,7 @@ def test_python_in_the_pages_runs(page, capsys):
         exec(compile(block, page, "exec"), {})
     said = {"README.md": "ODEDM", "docs/memory-alone.md": "24 long-term", "docs/learner.md": "Test, then train"}
     said["docs/python.md"] = "<Outcome of ER · ODEDM · λ=40 on 'blobs', seed 0: ACC_5"
-    said["docs/keep-model.md"] = "TrainedModel(er on arrays, 4 classes, 40 rows of memory)"
+    said["docs/keep-model.md"] = "<TrainedModel of ER · ODEDM · λ=40 on 'arrays', seed 0: ACC_2"
     assert said[page] in capsys.readouterr().out
 
 

@@ -71,7 +71,7 @@ def test_answers_are_in_the_users_own_labels(tmp_path, plain, path):
     assert len(model.rows()["x"]) == len(model.memory["label"]) == 16
     assert model.result == plain.result
     assert model.plan == Experiment.from_dict(plain.result.experiment)
-    assert repr(model) == "TrainedModel(er on arrays, 4 classes, 16 rows of memory)"
+    assert repr(model).startswith("<TrainedModel of ER · ODEDM · λ=16 on 'arrays', seed 0: ACC_2")
     years = learned(odedm.from_arrays(X / 255, NUMBER * 10 + 1990, tasks=2, class_names=list("abcd")))
     model = odedm.load(years.save(tmp_path / "years.safetensors"))
     assert set(model.predict(X / 255).tolist()) <= {1990, 2000, 2010, 2020}

@@ -17,6 +17,7 @@ from odedm.learner.given_batch import read_labels
 from odedm.learner.going_on import go_on
 from odedm.learner.kept_model import KeptModel, find_model, read_model
 from odedm.learner.online_learner import Learner
+from odedm.results.headline import one_line
 from odedm.results.result import Result
 from odedm.stream.dataset import rows_in_form
 from odedm.training.experiment import Experiment
@@ -43,8 +44,8 @@ def load(
     >>> outcome = odedm.train("blobs", method="er", memory=odedm.ODEDM(40), batch=8)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model = load(outcome.save(f"{folder}/model.safetensors"))
-    >>> model
-    TrainedModel(er on blobs, 10 classes, 40 rows of memory)
+    >>> len(model.classes_), len(model.memory["label"])
+    (10, 40)
     >>> bool((model.predict(outcome.data.test_image) == outcome.predict(outcome.data.test_image)).all())
     True
     """
@@ -185,9 +186,4 @@ class TrainedModel:
         return go_on(self._kept, {"patience": patience, "every": every, "trigger": trigger})
 
     def __repr__(self) -> str:
-        own = self._kept
-        plan = own.result.experiment
-        held = len(own.rows["label"])
-        return (
-            f"TrainedModel({plan['method']} on {plan['data']}, {len(own.labels.names)} classes, {held} rows of memory)"
-        )
+        return f"<TrainedModel of {one_line([self.result])}>"
