@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", *(f"docs/{name}.md" for name in ("memory-alone", "learner", "python", "keep-model"))]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/memory-alone.md", "docs/learner.md", "docs/python.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_python_in_the_pages_runs(page, capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks
@@ -16,6 +17,7 @@ def test_python_in_the_pages_runs(page, capsys):
         exec(compile(block, page, "exec"), {})
     said = {"README.md": "ODEDM", "docs/memory-alone.md": "24 long-term", "docs/learner.md": "Test, then train"}
     said["docs/python.md"] = "<Outcome of ER · ODEDM · λ=40 on 'blobs', seed 0: ACC_5"
+    said["docs/keep-model.md"] = "<TrainedModel of ER · ODEDM · λ=40 on 'arrays', seed 0: ACC_2"
     assert said[page] in capsys.readouterr().out
 
 

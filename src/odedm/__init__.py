@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from odedm.data.opening import open_data
     from odedm.learner.online_learner import Learner
     from odedm.learner.prequential import Prequential, prequential
+    from odedm.learner.trained_model import TrainedModel, load
     from odedm.memory.keyed import KeyedMemory as Memory
     from odedm.memory.live import DualMemory
     from odedm.memory.no_memory import NoMemory
@@ -63,6 +64,8 @@ _HOMES = {
     "Learner": "learner.online_learner",
     "Prequential": "learner.prequential",
     "prequential": "learner.prequential",
+    "TrainedModel": "learner.trained_model",
+    "load": "learner.trained_model",
     "ODEDM": "memory.settings",
     "Method": "methods.base",
     "Replay": "methods.base",
@@ -120,11 +123,13 @@ __all__ = [
     "Store",
     "Stream",
     "Task",
+    "TrainedModel",
     "UsageError",
     "__version__",
     "blobs",
     "from_arrays",
     "from_torch",
+    "load",
     "memory",
     "open_data",
     "prequential",

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 import odedm
-from odedm.learner.learner_state import _fingerprint, capture
+from odedm.core.tensor_archive import archive_fingerprint
+from odedm.learner.learner_state import capture
 
 X = np.random.default_rng(0).random((16, 3))
 
@@ -27,12 +28,15 @@ def state_of(method, memory, **settings):
 def content(state):
     plain = json.dumps(state["head"])
     tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
-    return save(tensors, {"odedm": plain, "checksum": _fingerprint(plain, tensors)})
+    return save(tensors, {"odedm": plain, "checksum": archive_fingerprint(plain, tensors)})
 
 
 def changed(number, plain, fill):
+    return content(changed_state(STATES[number], plain, fill))
+
+
+def changed_state(state, plain, fill):
     """A state with some plain values, at any depth, and some tensors' entries replaced."""
-    state = STATES[number]
     head = altered(state["head"], plain)
     tensors = {name: each.clone() for name, each in state["tensors"].items()}
     for which, at, value in fill:
@@ -40,7 +44,7 @@ def changed(number, plain, fill):
         if len(column):
             finite = value if column.is_floating_point() else int(value) % 256 if abs(value) < 1e9 else 0
             column[at % len(column)] = finite
-    return content({"head": head, "tensors": tensors})
+    return {"head": head, "tensors": tensors}
 
 
 def go_on(path):

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 import odedm
 from odedm import ODEDM, Learner, Reservoir, UsageError
+from odedm.core.tensor_archive import archive_fingerprint
 from odedm.learner import learner_state
 from odedm.methods.er import ER
 from odedm.nets.small import MLP
@@ -46,7 +47,7 @@ def run(learner, first, last):
 
 def digest(learner):
     state = learner_state.capture(learner)
-    return learner_state._fingerprint(json.dumps(state["head"]), state["tensors"])
+    return archive_fingerprint(json.dumps(state["head"]), state["tensors"])
 
 
 @pytest.mark.parametrize(("kind", "when"), [*((kind, 9) for kind in KINDS), ("share", 1)])
@@ -63,12 +64,13 @@ def test_so_it_does_in_another_process(tmp_path):
     path = learner.save(tmp_path / "learner.safetensors")
     code = f"""{STREAM}
 import json, sys, odedm
+from odedm.core.tensor_archive import archive_fingerprint
 from odedm.learner import learner_state
 learner = odedm.Learner.load({str(path)!r})
 for x, y in batches(7, 15):
     learner.partial_fit(x, y)
 state = learner_state.capture(learner)
-print(learner_state._fingerprint(json.dumps(state["head"]), state["tensors"]))
+print(archive_fingerprint(json.dumps(state["head"]), state["tensors"]))
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == [digest(run(learner, 7, 15))]
@@ -105,7 +107,7 @@ def rewrite(path, change, seal=True):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     change(head, tensors)
     plain = json.dumps(head)
-    checksum = learner_state._fingerprint(plain, tensors) if seal else checksum
+    checksum = archive_fingerprint(plain, tensors) if seal else checksum
     save_file(tensors, path, {"odedm": plain, "checksum": checksum})
 
 

@@ -13,7 +13,8 @@ from odedm.results.folder import check_free
 def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     outcome = train("blobs", memory=Reservoir(10))
     folder = outcome.save(tmp_path / "run")
-    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "memory.safetensors", "result.json"]
+    files = ["checksums.json", "memory.safetensors", "model.safetensors", "result.json"]
+    assert sorted(path.name for path in folder.iterdir()) == files
     with pytest.raises(UsageError, match="holds a run already"):
         outcome.save(folder)
     before = (folder / "result.json").read_bytes()

@@ -39,7 +39,7 @@ def outcomes():
 @pytest.fixture
 def run(outcomes, tmp_path):
     def make(name="odedm"):
-        folder = outcomes[name].save(tmp_path / name)
+        folder = outcomes[name].save(tmp_path / name, keep_model=False)
         seal(folder)
         return folder
 

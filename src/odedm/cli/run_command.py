@@ -25,7 +25,7 @@ from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import PlannedJobs, below, finished, plan_jobs, unfinished_runs
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.memory.settings import KINDS
-from odedm.results.folder import EVIDENCE_FILE, FILE, check_free, find_one
+from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, check_free, find_one
 from odedm.results.result import Result
 from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.observation import Observation
@@ -193,6 +193,8 @@ def _say_unobserved(done: Sequence[tuple[Job, Result]]) -> None:
             lacking.setdefault("evidence", []).append(job.folder)
         if asked.anytime and result.anytime is None:
             lacking.setdefault("any-time accuracy", []).append(job.folder)
+        if asked.keep_model and not (job.folder / MODEL_FILE).is_file():
+            lacking.setdefault("keeping its model", []).append(job.folder)
     for what, folders in lacking.items():
         which = f"'{folders[0]}' was" if len(folders) == 1 else f"{len(folders)} of them were"
         say(f"{which} finished without {what}. --overwrite would train again, and make it.")
@@ -209,4 +211,8 @@ def _show(jobs: Sequence[Job], *, as_json: bool) -> None:
     print_table(summarise(load([job.folder for job in jobs])), out)
     for folder in dict.fromkeys(job.folder.parent for job in jobs):
         tell(f"Results: {folder}")
+        kept = [job.folder for job in jobs if job.folder.parent == folder and (job.folder / MODEL_FILE).is_file()]
+        if kept:
+            more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+            tell(f"Model:   {kept[0] / MODEL_FILE}{more}, for odedm.load")
         tell(f"Report:  odedm report {shlex.quote(str(folder))}")

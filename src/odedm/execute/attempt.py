@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +80,7 @@ def attempt_run(
             checkpointer.on_store = lambda: emit(Stored(job.key))
             outcome = run.finish(_progress(job, emit), checkpointer)
             lock.check()
-            outcome.save(job.folder, overwrite=options.overwrite)
+            outcome.save(job.folder, overwrite=options.overwrite, keep_model=run.observation.keep_model)
             lock.clear()
         finally:
             if not listed(work):
@@ -123,14 +124,19 @@ def _progress(job: Job, emit: Emit) -> Callable[[int, int, int], None]:
 
 
 def _observation(work: Path, options: RunOptions, say: Callable[[str], None]) -> Observation:
-    """What a run is to look at: as it began, for what it did not look at then cannot be made up for."""
+    """What a run is to look at: as it began, for what it did not look at then cannot be made up for.
+
+    Its model can be kept all the same: that is written when the run ends.
+    """
     asked, stored = options.observation, None
     if not options.fresh:
         with suppress(UsageError, TypeError):
             stored = Observation.from_dict(inspect(work)["observation"])
     if stored is None:
         return asked or Observation()
-    if asked is not None and asked != stored:
+    if asked is not None and asked.keep_model:
+        stored = replace(stored, keep_model=True)
+    if asked is not None and replace(asked, keep_model=stored.keep_model) != stored:
         say(
             f"This run began {stored.words()}, and goes on so. To have it {asked.words()}, start it anew: by --fresh, "
             f"or without its working folder '{work}'."

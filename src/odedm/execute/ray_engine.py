@@ -26,7 +26,7 @@ from odedm.execute.attempt import attempt
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, sentence
 
 MOST_BYTES = 1 << 30
-"""What a run may send back: its result, its memory's rows and its evidence."""
+"""What a run may send back: its result, its memory's rows, its evidence and its model."""
 POLL = 0.5
 PATIENCE = 10.0
 """Seconds to wait for a cluster to answer."""
@@ -191,7 +191,8 @@ def contents(folder: Path, most: int = MOST_BYTES) -> dict[str, bytes]:
     size = sum(path.stat().st_size for path in files)
     if size > most:
         raise UsageError(
-            f"The run's files have {size} bytes, more than the {most} that are sent back. Lower λ, or keep no evidence."
+            f"The run's files have {size} bytes, more than the {most} that are sent back. Lower λ, or "
+            "keep no evidence and no model."
         )
     return {path.name: path.read_bytes() for path in files}
 

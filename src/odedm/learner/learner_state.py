@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from odedm.checkpoint.capture_state import State, StateError, capture_state
@@ -19,7 +15,7 @@ from odedm.checkpoint.restore_state import restore_state
 from odedm.core.configuration import LARGEST
 from odedm.core.errors import Unsound, UsageError, demand, shown
 from odedm.core.files import write_bytes
-from odedm.core.seal import check_file, no_constant
+from odedm.core.tensor_archive import archive_bytes, read_archive
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.given_batch import KINDS, LabelNames, RowForm
@@ -37,7 +33,6 @@ SCHEMA = "odedm.learner/1"
 OBJECTS = ("method", "net", "trigger")
 """Parameters that may be code, which no file holds."""
 PLAIN = ("options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision")
-MOST_HEAD = 1 << 26
 MOST_CLASSES = 1 << 24
 TYPES = {"uint8": torch.uint8, "float32": torch.float32}
 
@@ -235,20 +230,10 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
     demand(sound, "its generators are none")
 
 
-def _fingerprint(plain: str, tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.blake2b(plain.encode(), digest_size=16)
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def write(state: Mapping[str, Any], path: Path) -> Path:
     """One file in safetensors' format, the head as JSON in it, and a checksum over both."""
-    plain = json.dumps(state["head"], allow_nan=False)
-    tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
     try:
-        write_bytes(path, save(tensors, {"odedm": plain, "checksum": _fingerprint(plain, tensors)}))
+        write_bytes(path, archive_bytes(state["head"], state["tensors"]))
     except OSError as error:
         raise UsageError(f"Cannot write the learner to '{path}': {error.strerror or error}.") from error
     return path
@@ -256,27 +241,7 @@ def write(state: Mapping[str, Any], path: Path) -> Path:
 
 def read(path: Path) -> dict[str, Any]:
     """The state in a file of anyone's; the tensors are plain numbers, whatever else it is."""
-    try:
-        check_file(path)
-        with safe_open(path, "pt") as file:
-            words = file.metadata() or {}
-            plain = words["odedm"]
-            demand(len(plain) <= MOST_HEAD, "its head is larger than any learner's")
-            head = json.loads(plain, parse_constant=no_constant)
-            demand(isinstance(head, dict) and isinstance(head.get("parameters"), dict), "its head is not a learner's")
-            other = head.get("schema")
-            if other != SCHEMA:
-                raise Unsound(
-                    f"its format is '{str(other)[:60]}' and this version of odedm ({__version__}) reads '{SCHEMA}'; "
-                    "load it with the version that wrote it"
-                )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        demand(_fingerprint(plain, tensors) == words.get("checksum"), "it has changed since it was written")
-    except Unsound as error:
-        raise UsageError(f"'{path}' is no learner that can be loaded: {error}.") from error
-    except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:
-        raise UsageError(
-            f"'{path}' is no saved learner, or not whole ({type(error).__name__}: {str(error)[:120]}). "
-            "Give a file that Learner.save has written."
-        ) from error
+    head, tensors = read_archive(path, SCHEMA, "learner", "Learner.save")
+    if not isinstance(head.get("parameters"), dict):
+        raise UsageError(f"'{path}' is no learner that can be loaded: its head is not a learner's.")
     return {"head": head, "tensors": tensors}

@@ -158,10 +158,14 @@ class KeyedMemory(ABC):
 
     def rows(self, part: Part = Part.ALL) -> Rows:
         """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
+        return self.store.read(self.ordered_slots(part))
+
+    def ordered_slots(self, part: Part = Part.ALL) -> Tensor:
+        """In which slot [n] each row of a part is, in the order of `rows`."""
         order = self.store.columns["order"]
         order = order + self._belongs(Part.LONG) * (LATER // 2)
         rank = order.where(self._belongs(part), LATER)
-        return self.store.read(rank.argsort()[: self.size(part)])
+        return rank.argsort()[: self.size(part)]
 
     def census(self, classes: int) -> dict[str, list[int]]:
         """Rows per class in the short-term and in the long-term part."""

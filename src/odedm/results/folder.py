@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odedm.checkpoint.manifest import working_folder
 from odedm.core.errors import Unsound, UsageError
 from odedm.core.files import staged_folder, write_bytes, write_text
-from odedm.core.seal import check_file, seal
+from odedm.core.seal import check_file, no_constant, seal
 from odedm.core.text import printable
 from odedm.results.result import Result
 
@@ -25,6 +25,8 @@ FILE = "result.json"
 MEMORY_FILE = "memory.safetensors"
 EVIDENCE_FILE = "evidence.safetensors"
 """Only where a run was to keep evidence."""
+MODEL_FILE = "model.safetensors"
+"""Only where a run was to keep its trained model."""
 STORED = ("image", "label", "task", "index", "prototype")
 """The columns of a saved memory."""
 FEATURES = ("feature.data", "feature.memory")
@@ -92,9 +94,15 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
 
 
 def save_run(
-    folder: Path, result: Result, rows: Rows, evidence: Rows | None = None, *, overwrite: bool = False
+    folder: Path,
+    result: Result,
+    rows: Rows,
+    evidence: Rows | None = None,
+    model: bytes | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Path:
-    """Write the result, the memory's final `rows` and any evidence beside the target, then rename it into place."""
+    """Write the result, the memory's final `rows`, evidence and model beside the target, then rename it into place."""
     from safetensors.torch import save  # torch is imported where runs happen, not where they are planned
 
     check_free(folder, overwrite=overwrite)
@@ -103,6 +111,8 @@ def save_run(
         write_bytes(staging / MEMORY_FILE, save(columns))
         if evidence is not None:
             write_bytes(staging / EVIDENCE_FILE, save(evidence))
+        if model is not None:
+            write_bytes(staging / MODEL_FILE, model)
         write_text(staging / FILE, json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
         seal(staging)
     return folder
@@ -118,6 +128,18 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
             present = set(file.keys())
             return {name: file.get_tensor(name) for name in names or sorted(present) if name in present}
     except (SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
+        raise Unsound(f"{path.name} cannot be read ({str(error)[:100]})") from None
+
+
+def read_head(path: Path) -> Any:
+    """The plain values in the head of a file of tensors, without torch; `Unsound` where there are none."""
+    from safetensors import SafetensorError, safe_open
+
+    check_file(path)
+    try:
+        with safe_open(path, framework="np") as file:
+            return json.loads((file.metadata() or {})["odedm"], parse_constant=no_constant)
+    except (SafetensorError, OSError, TypeError, ValueError, KeyError, RecursionError) as error:
         raise Unsound(f"{path.name} cannot be read ({str(error)[:100]})") from None
 
 

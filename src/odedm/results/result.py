@@ -145,13 +145,14 @@ class Result:
 
     def titles(self) -> dict[str, str]:
         """How people write the code from outside that the run was made with, by setting; nothing need be installed."""
-        return {setting: title for setting, title, _ in self._outside()}
+        return {setting: title for setting, title, _ in self.outside()}
 
     def only_there(self) -> list[str]:
         """Titles of what only the process knew that made the run: it cannot be run again from its file."""
-        return [title for _, title, again in self._outside() if not again]
+        return [title for _, title, again in self.outside() if not again]
 
-    def _outside(self) -> list[tuple[str, str, bool]]:
+    def outside(self) -> list[tuple[str, str, bool]]:
+        """Settings that named code from outside: the setting, its title, and whether a file can name that code."""
         found = self.provenance.get("outside")
         every = found.items() if isinstance(found, dict) else ()
         sound = [(key, each) for key, each in every if isinstance(each, dict) and isinstance(each.get("title"), str)]

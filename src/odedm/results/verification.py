@@ -16,7 +16,18 @@ from odedm.core.text import printable
 from odedm.memory.settings import ODEDM, memory_from_plain
 from odedm.memory.site import StreamShape
 from odedm.results.data_check import Skipped, against_data, within
-from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED, Columns, read_columns
+from odedm.results.folder import (
+    CHOICE,
+    EVIDENCE_FILE,
+    FEATURES,
+    FILE,
+    MEMORY_FILE,
+    MODEL_FILE,
+    STORED,
+    Columns,
+    read_columns,
+    read_head,
+)
 from odedm.results.result import Result, figures, numbers
 from odedm.stream.class_schedule import classes_return
 
@@ -53,6 +64,9 @@ def verify(folder: Path, *, data: bool = True) -> list[Check]:
     evidence = folder / EVIDENCE_FILE
     if evidence.exists() or evidence.is_symlink():
         checks.append(_checked("evidence", _evidence, result, evidence, rows))
+    model = folder / MODEL_FILE
+    if model.exists() or model.is_symlink():
+        checks.append(_checked("model", _model, result, model, rows))
     return [*checks, _checked("data", against_data, result, rows)] if data else checks
 
 
@@ -244,6 +258,18 @@ def _memory(result: Result, rows: Columns) -> str:
     _, pinned = np.unique(np.stack([label, prototype])[:, long], axis=1, return_counts=True)
     demand((pinned <= per).all(), f"a prototype has more than its {per} rows")
     return f"{held} rows, by class as the census says, {long.sum()} of them prototypes"
+
+
+def _model(result: Result, path: Path, memory: Columns) -> str:
+    """The kept model is this run's: its file has the same result and the same rows."""
+    head = read_head(path)
+    demand(isinstance(head, dict) and "result" in head, f"{path.name} is no kept model")
+    demand(Result.from_dict(head["result"], path.name) == result, f"{path.name} is another run's model")
+    stored = read_columns(path, [f"memory.{name}" for name in STORED])
+    for name in STORED:
+        same = f"memory.{name}" in stored and np.array_equal(stored[f"memory.{name}"], memory[name])
+        demand(same, f"{path.name} has other rows of memory than {MEMORY_FILE}")
+    return f"{path.name} is this run's, with the same {len(memory['label'])} rows of memory"
 
 
 def _evidence(result: Result, path: Path, memory: Columns) -> str:

@@ -38,6 +38,7 @@ class Dataset:
         task, test_task: in which task each row arrives [n] and is tested [m], where the data are a stream in their own
             order (`odedm.stream_of`); its rows are in the order in which they arrive.
         known_checksum: the checksum where it is known already, as of a cache: hashing gigabytes takes seconds.
+        labels: the C labels as they were given, in label order, in which trained models answer; else the names.
 
     >>> from odedm.stream.synthetic import shapes
     >>> data = shapes(classes=6, tasks=3)
@@ -56,6 +57,7 @@ class Dataset:
     known_checksum: str | None = None
     task: Tensor | None = None
     test_task: Tensor | None = None
+    labels: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", distinct(self.class_names))  # results tell classes apart by name
@@ -69,6 +71,16 @@ class Dataset:
     def classes(self) -> int:
         """How many classes there are."""
         return len(self.class_names)
+
+    def labels_of(self, names: Sequence[str]) -> list[Any]:
+        """The labels, as they were given, of classes by their names.
+
+        >>> data = from_arrays(np.eye(4).repeat(5, 0), np.arange(4).repeat(5), tasks=2, class_names=list("abcd"))
+        >>> data.labels_of(["c", "a"])
+        [2, 0]
+        """
+        given = dict(zip(self.class_names, self.labels or self.class_names, strict=True))
+        return [given[name] for name in names]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -167,19 +179,23 @@ def from_arrays(
         raise UsageError("pad and flip are for images; x holds vectors. Leave both out.")
     shown = tuple(map(str, class_names)) if class_names is not None else tuple(str(each) for each in names)
     transform = standardise(image, pad=pad, flip=flip)
-    return Dataset(name, image, number, test_image, test_number, shown, transform, tasks)
+    own = tuple(names.tolist())
+    return Dataset(name, image, number, test_image, test_number, shown, transform, tasks, labels=own)
 
 
 def rows_like(data: Dataset, x: Any) -> Tensor:
     """Rows [n, ...] given as for `from_arrays`, in the shape and type in which the data set stores them."""
+    return rows_in_form(data.shape, data.image.dtype, x)
+
+
+def rows_in_form(shape: tuple[int, ...], dtype: torch.dtype, x: Any) -> Tensor:
+    """Rows [n, *shape] given as for `from_arrays`, as a data set of such rows stores them."""
     rows = as_images(x, "x")
-    if tuple(rows.shape[1:]) != data.shape:
-        raise UsageError(
-            f"Rows of this data set have the shape {data.shape}; the rows of x have {tuple(rows.shape[1:])}."
-        )
-    if data.image.dtype == torch.uint8 and rows.dtype != torch.uint8:
+    if tuple(rows.shape[1:]) != shape:
+        raise UsageError(f"Rows of this data set have the shape {shape}; the rows of x have {tuple(rows.shape[1:])}.")
+    if dtype == torch.uint8 and rows.dtype != torch.uint8:
         raise UsageError("This data set holds uint8 images from 0 to 255; x holds other numbers. Convert it to uint8.")
-    return rows.to(data.image.dtype)
+    return rows.to(dtype)
 
 
 def as_images(x: Any, what: str) -> Tensor:

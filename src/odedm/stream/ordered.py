@@ -105,6 +105,7 @@ def stream_of(
         int(task.max()) + 1,
         task=task,
         test_task=test_task,
+        labels=tuple(names.tolist()),
     )
 
 

@@ -21,7 +21,7 @@ from odedm.training.observation import Observation
 MOST_RUNS = 100_000
 MOST_BYTES = 1 << 20
 MOST_NAME = 100
-KEYS = ("name", "about", "seeds", "only", "select", "runtime", "grid", "evidence", "anytime")
+KEYS = ("name", "about", "seeds", "only", "select", "runtime", "grid", "evidence", "anytime", "keep_model")
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
         only,
         select=from_table(Selection, "select", plain["select"]) if "select" in plain else None,
         runtime=from_table(Runtime, "runtime", plain["runtime"]) if "runtime" in plain else None,
-        observation=Observation(plain.get("evidence", False), plain.get("anytime", 0)),
+        observation=Observation(plain.get("evidence", False), plain.get("anytime", 0), plain.get("keep_model", False)),
     )
 
 

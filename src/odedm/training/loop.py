@@ -41,6 +41,7 @@ from odedm.training.evaluation import evaluate
 from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
 from odedm.training.ingredients import Callbacks, can_be_recorded, optimiser_of, views_of
+from odedm.training.model_file import SUFFIX, model_bytes, save_model
 from odedm.training.numerics import arranged, own_numerics, own_stream, settle
 from odedm.training.observation import Observation
 from odedm.training.preparation import Prepared, prepare, stream_settings
@@ -70,19 +71,42 @@ class Outcome:
     def _repr_html_(self) -> str:
         return as_html([self.result])
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the run's folder: result, final memory and evidence, whole or not at all."""
-        return save_run(as_path(folder), self.result, self.memory.rows(), self.evidence, overwrite=overwrite)
+    def save(self, path: str | Path, *, overwrite: bool = False, keep_model: bool = True) -> Path:
+        """Write the trained model, or the run with it, whole or not at all; `odedm.load(path)` gives the model again.
+
+        Args:
+            path: where to. One that ends with ".safetensors" becomes one file, weights and memory; any other the run's
+                folder: result, final memory, evidence, and the model in it.
+            overwrite: whether such a file, or a finished run, is replaced.
+            keep_model: whether the folder holds the model.
+
+        Returns:
+            The path.
+        """
+        place = as_path(path)
+        if place.suffix == SUFFIX:
+            return save_model(self, place, overwrite=overwrite)
+        model = model_bytes(self) if keep_model else None
+        return save_run(place, self.result, self.memory.rows(), self.evidence, model, overwrite=overwrite)
+
+    def labels(self) -> list[Any]:
+        """The labels as the data set was given them, by the number of their class: in order of arrival."""
+        return self.data.labels_of(self.result.classes)
 
     def predict(self, x: Any) -> np.ndarray[Any, Any]:
-        """The class number, in order of arrival, of each raw row of x, given as for `from_arrays`."""
-        rows = rows_like(self.data, x).to(self.probe.transform.shift.device)
-        return self.probe.predict(rows).argmax(1).cpu().numpy()
+        """The label of each raw row of x, given as for `from_arrays`; of the type that the data set was given."""
+        return np.asarray(np.array(self.labels())[self._numbers(x)])
 
     def predict_names(self, x: Any) -> list[str]:
         """The class name of each raw row of x."""
         names = self.result.classes
-        return [names[number] for number in self.predict(x)]
+        return [names[number] for number in self._numbers(x)]
+
+    def _numbers(self, x: Any) -> np.ndarray[Any, Any]:
+        """The class number, in order of arrival, of each row, computed as the run's own test does."""
+        rows, plan = rows_like(self.data, x).to(self.probe.transform.shift.device), self.result.experiment
+        with own_numerics(plan["threads"], plan["precision"]):
+            return self.probe.predict(rows).argmax(1).cpu().numpy()
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""What a run measures beside its result, such as accuracy in mid-task; doing so changes no other number."""
+"""What a run leaves beside its result, such as accuracy in mid-task or its model; doing so changes no other number."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from odedm.core.configuration import Flag, Whole, check_settings, described, fro
 
 @dataclass(frozen=True)
 class Observation:
-    """What a run is to look at.
+    """What a run is to look at and to keep.
 
     Args:
         evidence: keep how prototypes were chosen, and features by the final network of training rows and stored rows.
         anytime: tests in each task.
+        keep_model: write the trained model, weights and memory, into the run's folder, where `odedm.load` finds it.
 
     `anytime` is how many times in each task the accuracy is measured, spread evenly over the task's rows. The last of
     them is the task's own test. One in between is made like it: on the test rows of all tasks up to the one under way,
@@ -25,6 +26,7 @@ class Observation:
 
     evidence: bool = described(Flag(), False, "Keep features, and how prototypes were chosen.")
     anytime: int = described(Whole(0), 0, "Test N times in each task.")
+    keep_model: bool = described(Flag(), False, "Keep weights and memory, for odedm.load.")
 
     PANEL: ClassVar[str] = "Observe"
 
@@ -42,7 +44,7 @@ class Observation:
         return after < rows and after * self.anytime // rows > before * self.anytime // rows
 
     def words(self) -> str:
-        """What is looked at, to stand behind a verb.
+        """What is looked at on the way, to stand behind a verb.
 
         >>> Observation().words(), Observation(evidence=True, anytime=5).words()
         ('without evidence or any-time accuracy', 'with evidence and 5 tests a task')
@@ -61,6 +63,6 @@ class Observation:
         """The same again, every entry checked; what is missing is not looked at.
 
         >>> Observation.from_dict(Observation(anytime=2).to_dict())
-        Observation(evidence=False, anytime=2)
+        Observation(evidence=False, anytime=2, keep_model=False)
         """
         return from_plain(cls, "observation", {**cls().to_dict(), **plain})

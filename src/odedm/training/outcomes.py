@@ -62,12 +62,13 @@ class Outcomes(Sequence[Outcome]):
         """One row a seed, ready for pandas.DataFrame; `odedm.Results` compares several of these, paired by seed."""
         return [{"seed": each.experiment["seed"], **figures_of(each)} for each in self.results]
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+    def save(self, folder: str | Path, *, overwrite: bool = False, keep_model: bool = True) -> Path:
         """Write each run's folder as `seed-N` below one; `odedm report` and `odedm.Results` read that.
 
         Args:
             folder: where; one folder for each experiment.
             overwrite: whether runs that are there are replaced.
+            keep_model: whether each folder holds the trained model, for `odedm.load`.
 
         Returns:
             The folder.
@@ -77,7 +78,7 @@ class Outcomes(Sequence[Outcome]):
         for target in own:  # all or none
             check_free(target, overwrite=overwrite)
         for target, outcome in own.items():
-            outcome.save(target, overwrite=overwrite)
+            outcome.save(target, overwrite=overwrite, keep_model=keep_model)
         return place
 
     def __repr__(self) -> str:

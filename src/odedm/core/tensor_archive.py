@@ -1,0 +1,72 @@
+"""One file for tensors and what is to be said of them: safetensors' format, a head of JSON, a checksum over both.
+
+Files come from anyone: nothing in one is run or imported, and what is not whole is refused with a sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.seal import check_file, no_constant
+from odedm.core.version import __version__
+
+MOST_HEAD = 1 << 26
+"""Bytes of JSON that no head of ours exceeds."""
+
+
+def archive_fingerprint(plain: str, tensors: Mapping[str, Tensor]) -> str:
+    """A digest of a head and of every tensor's name and content."""
+    digest = hashlib.blake2b(plain.encode(), digest_size=16)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def archive_bytes(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
+    """The file's content; each tensor is written by itself, whatever memory it shares.
+
+    >>> len(archive_bytes({"schema": "mine/1"}, {"weight": torch.ones(2)})) > 0
+    True
+    """
+    plain = json.dumps(head, allow_nan=False)
+    own = {name: each.contiguous() for name, each in tensors.items()}
+    return save(own, {"odedm": plain, "checksum": archive_fingerprint(plain, own)})
+
+
+def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The head and the tensors in a file of anyone's; `what` it should be and what writes such, for the sentences."""
+    try:
+        check_file(path)
+        with safe_open(path, "pt") as file:
+            words = file.metadata() or {}
+            plain = words["odedm"]
+            demand(len(plain) <= MOST_HEAD, f"its head is larger than any {what}'s")
+            head = json.loads(plain, parse_constant=no_constant)
+            demand(isinstance(head, dict), f"its head is not a {what}'s")
+            other = head.get("schema")
+            if other != schema:
+                raise Unsound(
+                    f"its format is '{str(other)[:60]}' and this version of odedm ({__version__}) reads '{schema}'; "
+                    "load it with the version that wrote it"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        demand(archive_fingerprint(plain, tensors) == words.get("checksum"), "it has changed since it was written")
+    except Unsound as error:
+        raise UsageError(f"'{path}' is no {what} that can be loaded: {error}.") from error
+    except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:
+        raise UsageError(
+            f"'{path}' is no saved {what}, or not whole ({type(error).__name__}: {str(error)[:120]}). "
+            f"Give a file that {writer} has written."
+        ) from error
+    return head, tensors

@@ -1,0 +1,104 @@
+"""From a finished run to a stream without borders: a learner with a kept model's weights and memory."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from odedm.core.errors import Unsound, UsageError
+from odedm.core.outside import OutsideEntry
+from odedm.core.registry import NETS
+from odedm.learner.kept_model import KeptModel
+from odedm.learner.online_learner import Learner
+from odedm.learner.online_parts import OnlineParts
+from odedm.memory.live_parts import pins
+from odedm.memory.live_state import restore_store
+from odedm.memory.settings import ODEDM
+from odedm.stream.augment import Transform
+from odedm.training.experiment import Experiment
+from odedm.training.method_state import load_weights, own_state, weights_of_net
+
+NEEDED = {"optimizer": "sgd", "retrieval": "uniform"}
+"""What of a run a learner can go on with."""
+
+
+def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
+    """A learner that begins where the run ended; `when` says when it consolidates."""
+    plan = Experiment.from_dict(kept.result.experiment)
+    for name, only in NEEDED.items():
+        if getattr(plan, name) != only:
+            raise UsageError(
+                f"A learner goes on with the {name} '{only}' alone; the run had '{getattr(plan, name)}'. "
+                "odedm.train has all of them."
+            )
+    if plan.transform not in ("data", "none"):
+        raise UsageError(f"A learner has no views of its own; the run had the transform '{plan.transform}'.")
+    memory = plan.memory
+    if isinstance(memory, ODEDM) and memory.rho is not None:
+        memory = replace(memory, k=None)  # which followed from rho and the stream's number of classes
+    method, constants = kept.probe.method, kept.probe.transform
+    entry = NETS[kept.net]
+    named = not isinstance(entry, OutsideEntry) or entry.portable
+    learner = Learner(
+        plan.method,
+        memory=memory,
+        net=kept.net if named else copy.deepcopy(method.net),
+        options=dict(plan.options),
+        net_options=dict(kept.net_options) if named else None,
+        scaling=Transform(constants.shift.cpu(), constants.scale.cpu(), constants.pad, constants.flip),
+        batch=plan.batch,
+        draw=plan.draw,
+        seed=plan.seed,
+        device=kept.device.type,
+        threads=kept.threads,
+        precision=kept.precision,
+        **when,
+    )
+    with learner._numerics():
+        learner._join(kept.form, kept.labels.kind, list(kept.labels.names))
+    parts = learner._parts
+    assert parts is not None
+    try:
+        _fill(parts, kept)
+    except Unsound as error:
+        raise UsageError(f"A learner cannot go on with this model: {error}.") from error
+    label, pinned = kept.rows["label"], kept.rows["prototype"] >= 0
+    amount = len(kept.labels.names)
+    # new rows get numbers behind all old ones, by which a row is known
+    learner._rows = max(1, kept.seen, int(kept.rows["index"].max()) + 1 if len(label) else 0)
+    learner._seen_at = torch.full((amount,), learner._rows)
+    waiting = label.bincount(minlength=amount) * (label[pinned].bincount(minlength=amount) == 0)
+    learner._news = waiting if pins(parts.plan.memory) else torch.zeros_like(waiting)
+    return learner
+
+
+def _fill(parts: OnlineParts, kept: KeptModel) -> None:
+    """Weights, the method's tensors of fixed size, and the memory's rows."""
+    before = kept.probe.method
+    load_weights(parts.method.net, {name: each.to("cpu") for name, each in weights_of_net(before.net).items()})
+    _, found = own_state(before)
+    _, fresh = own_state(parts.method)
+    for name, own in fresh.items():
+        if name in found and found[name].shape == own.shape and found[name].dtype == own.dtype:
+            own.copy_(found[name])
+    host, amount = parts.memory.host, len(kept.rows["label"])
+    room = host.capacity - amount
+    if room < 0:
+        raise Unsound(f"its memory has {amount} rows where {host.capacity} fit")
+    columns = {**host.store.columns, "key": host.store.key}
+    missing = [name for name in columns if name not in kept.rows]
+    if missing:
+        raise Unsound(f"its memory lacks the column '{missing[0]}'")
+    tensors = {f"host.{name}": _padded(kept.rows[name], room, empty=name == "key") for name in columns}
+    restore_store(host, host.capacity, tensors, "host", kept.seen)
+
+
+def _padded(column: Tensor, room: int, *, empty: bool) -> Tensor:
+    rest = column.new_full((room, *column.shape[1:]), -math.inf if empty else 0)
+    return torch.cat([column, rest])

@@ -1,0 +1,203 @@
+"""Reads a kept model's file, which may be anyone's, and builds from it what predicts: network, method, transform.
+
+Nothing in a file is imported. A network or method from outside is one that this process knows by the name in the file,
+or that the caller gives as an object.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from odedm.core.configuration import OneOf, Whole
+from odedm.core.errors import Unsound, UsageError, demand, shown
+from odedm.core.outside import known, named
+from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
+from odedm.core.rng import generator
+from odedm.core.rows import Rows
+from odedm.core.tensor_archive import read_archive
+from odedm.learner.given_batch import LabelNames, RowForm
+from odedm.learner.learner_state import MOST_CLASSES, _form, _labels
+from odedm.learner.online_parts import fixed
+from odedm.methods.base import Method, configure
+from odedm.nets.build import build, planned
+from odedm.nets.build import configure as configure_net
+from odedm.results.folder import MODEL_FILE
+from odedm.results.result import Result
+from odedm.stream.augment import Transform
+from odedm.training.method_state import give_state, load_weights
+from odedm.training.model_file import MEMORY, METHOD, MODEL_SCHEMA, VIEWS, WEIGHTS
+from odedm.training.numerics import arranged, own_numerics
+from odedm.training.preparation import resolve_device, resolve_precision
+from odedm.training.probe import LearnerProbe
+
+LABEL_KINDS = {str: "text", bool: "true or false", int: "whole numbers"}
+COLUMNS = ("image", "label", "index", "prototype", "order", "key")
+"""What every stored row has, beside what its method keeps of it."""
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """A file's content, checked and built."""
+
+    result: Result
+    form: RowForm
+    labels: LabelNames
+    probe: LearnerProbe
+    rows: Rows
+    """The memory's rows, on the CPU."""
+    seen: int
+    net: str
+    """The network's name in this process."""
+    net_options: Mapping[str, Any]
+    device: torch.device
+    threads: int
+    precision: str
+
+
+def find_model(path: Path) -> Path:
+    """The model's file: the path itself, or the one in a run's folder."""
+    if not path.is_dir():
+        return path
+    if not (path / MODEL_FILE).exists():
+        raise UsageError(
+            f"There is no {MODEL_FILE} in '{path}': the run was made without its model. Make it again with "
+            "`odedm run … --keep-model --overwrite`, or give another folder or file."
+        )
+    return path / MODEL_FILE
+
+
+def read_model(path: Path, *, net: Any, method: Any, device: Any, threads: int | None) -> KeptModel:
+    """The model in a file of anyone's, or a sentence on what is wrong with it."""
+    head, tensors = read_archive(path, MODEL_SCHEMA, "model", "outcome.save or --keep-model")
+    where = resolve_device(OneOf("device", DEVICES).read("device", device))
+    asked = None if threads is None else Whole(1).read("threads", threads)
+    try:
+        return _built(head, tensors, (net, method), where, asked)
+    except Unsound as error:
+        raise UsageError(f"The model '{path}' cannot be used: {error}.") from error
+    except UsageError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, ArithmeticError) as error:
+        raise UsageError(f"The model '{path}' cannot be used: {shown(str(error), 200)}.") from error
+
+
+def _built(
+    head: dict[str, Any], tensors: dict[str, Tensor], given: tuple[Any, Any], device: torch.device, threads: int | None
+) -> KeptModel:
+    result = Result.from_dict(head["result"], "the model's result")
+    plan, classes = result.experiment, len(result.classes)
+    form = _form([head["shape"], head["dtype"], None])
+    labels = _labels([_kind(head["labels"]), head["labels"]])
+    demand(len(labels.names) == classes <= MOST_CLASSES, "it has not one label for each class")
+    net, kind, net_options, options = _parts(result, form, given, tensors)
+    precision = OneOf("precision", PRECISIONS).read("precision", plan["precision"])
+    if plan["device"] != device.type:  # of another kind of device, which computes in its own way
+        precision = resolve_precision("auto", device, exacting=kind.exacting)
+    draw = Whole(1, MOST_CLASSES).read("draw", plan["draw"])
+    threads = threads or min(Whole(1).read("threads", plan["threads"]), os.cpu_count() or 1)
+    transform = _transform(head["views"], tensors, form).to(device)
+    rng = partial(generator, Whole(0).read("seed", plan["seed"]), device=device)
+    with own_numerics(threads, precision):
+        network = build(net, form.shape, classes, seed=plan["seed"], options=net_options)
+        network = arranged(network.to(device), precision, exacting=kind.exacting)
+        method: Method = kind(net=network, draw=draw, rng=rng, **options)
+        load_weights(network, _of(WEIGHTS, tensors))
+        own = _of(METHOD, tensors)
+        finite = all(bool(each.isfinite().all()) for each in own.values() if each.is_floating_point())
+        demand(finite, "its method's state holds a NaN or an infinity")
+        demand(isinstance(head["method"], dict), "its method's state is none")
+        give_state(method, head["method"], own)
+        network.eval()
+        probe = LearnerProbe(method, transform)
+        _try(probe, form, classes, device)
+    rows = _rows(_of(MEMORY, tensors), form, classes)
+    seen = head["seen"]
+    demand(type(seen) is int and 0 <= seen < 1 << 53, "it does not say how many rows it has seen")
+    return KeptModel(result, form, labels, probe, rows, seen, net, net_options, device, threads, precision)
+
+
+def _kind(labels: Any) -> str:
+    demand(isinstance(labels, list) and labels and type(labels[0]) in LABEL_KINDS, "its labels are of no kind")
+    return LABEL_KINDS[type(labels[0])]
+
+
+def _of(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+
+
+def _parts(
+    result: Result, form: RowForm, given: tuple[Any, Any], tensors: Mapping[str, Tensor]
+) -> tuple[str, type[Method], dict[str, Any], dict[str, Any]]:
+    """The network's name and the method's class with the options of both."""
+    plan = result.experiment
+    net, method = _name("net", result, given[0], NETS), _name("method", result, given[1], METHODS)
+    kind: type[Method] = METHODS[method].load()
+    demand(isinstance(plan["options"], dict) and isinstance(plan["net_options"], dict), "its options are none")
+    options = configure(method, kind, plan["options"])
+    # a path to pretrained weights would be another's word on which file to read; the model has its own
+    own = {name: value for name, value in plan["net_options"].items() if name != "weights"}
+    net_options = configure_net(net, form.shape, len(result.classes), own)
+    wanted = sum(each.numel() for each in planned(net, form.shape, len(result.classes), net_options).parameters())
+    held = sum(each.numel() for each in _of(WEIGHTS, tensors).values())
+    demand(wanted <= held, f"its network would have {wanted} weights, and {held} are there")
+    return net, kind, net_options, options
+
+
+def _name(what: str, result: Result, given: Any, table: Mapping[str, Any]) -> str:
+    """The name of a part in this process: the file's, or that of what was given in the place of an object."""
+    name = result.experiment[what]
+    objects = {setting: title for setting, title, again in result.outside() if not again}
+    demand(isinstance(name, str), f"its {what} has no name")
+    if given is None:
+        if what in objects and (what == "net" or name not in table):
+            raise UsageError(
+                f"The model's {what} was {shown(objects[what])}, of a script or an object, which no file holds. Give "
+                f"it again: odedm.load(path, {what}=…)."
+            )
+        return known(what, name, table)
+    if what not in objects:
+        raise UsageError(f"The file names its {what} ('{shown(name)}'); leave {what} out.")
+    return named(what, given, table)
+
+
+def _transform(views: Any, tensors: Mapping[str, Tensor], form: RowForm) -> Transform:
+    shift, scale = (tensors.get(f"{VIEWS}{name}") for name in ("shift", "scale"))
+    fine = isinstance(views, list) and len(views) == 2 and type(views[0]) is int and 0 <= views[0] <= 1000
+    demand(fine and type(views[1]) is bool, "its views are none")
+    demand(shift is not None and scale is not None, "its constants are missing")
+    assert shift is not None
+    assert scale is not None
+    for each in (shift, scale):
+        demand(each.dtype == torch.float32 and bool(each.isfinite().all()), "its constants are none")
+    return fixed(Transform(shift, scale, views[0], views[1]), form)
+
+
+def _try(probe: LearnerProbe, form: RowForm, classes: int, device: torch.device) -> None:
+    """Predict a row of zeros: a state that does not fit shows itself here, not in the middle of someone's work."""
+    try:
+        scores = probe.predict(torch.zeros(1, *form.shape, dtype=form.dtype, device=device))
+        demand(scores.shape == (1, classes) and scores.is_floating_point(), "its outputs are not one for each class")
+    except UsageError:
+        raise
+    except Exception as error:  # a method of anyone's may raise what it likes
+        raise Unsound(f"it does not predict ({shown(str(error), 160)})") from error
+
+
+def _rows(rows: Rows, form: RowForm, classes: int) -> Rows:
+    demand(all(name in rows for name in COLUMNS), "its memory lacks a column")
+    amount = len(rows["label"]) if rows["label"].dim() == 1 else -1
+    demand(all(each.dim() and len(each) == amount for each in rows.values()), "its memory's columns differ in length")
+    whole = all(rows[name].dtype == torch.int64 and rows[name].dim() == 1 for name in COLUMNS[1:-1])
+    image = tuple(rows["image"].shape[1:]) == form.shape and rows["image"].dtype == form.dtype
+    demand(whole and image and rows["key"].dtype == torch.float64, "its memory's columns are of another kind")
+    fine = bool(((rows["label"] >= 0) & (rows["label"] < classes)).all())
+    demand(fine, "its memory has rows of no class")
+    return rows

@@ -1,0 +1,189 @@
+"""The trained model of a finished run, loaded again: it predicts in the user's labels, and goes on as a learner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from odedm.core.configuration import OneOf
+from odedm.core.files import as_path
+from odedm.core.rows import Part, Rows
+from odedm.learner.given_batch import read_labels
+from odedm.learner.going_on import go_on
+from odedm.learner.kept_model import KeptModel, find_model, read_model
+from odedm.learner.online_learner import Learner
+from odedm.results.headline import one_line
+from odedm.results.result import Result
+from odedm.stream.dataset import rows_in_form
+from odedm.training.experiment import Experiment
+from odedm.training.numerics import own_numerics
+
+
+def load(
+    path: str | Path, *, net: Any = None, method: Any = None, device: str = "auto", threads: int | None = None
+) -> TrainedModel:
+    """The trained model that `outcome.save` or `odedm run --keep-model` has written; a file of anyone's does no harm.
+
+    Args:
+        path: of the file, or of a run's folder that holds one.
+        net: the network again, where it was passed as an object: its weights are overwritten by the file's.
+        method: the method's class again, where it was one of a script or notebook.
+        device: where to compute: "auto", "cpu" or "cuda". On the kind of device that trained it a model predicts what
+            the run's own test did, bit for bit.
+        threads: CPU threads; as many as the run had unless given.
+
+    Returns:
+        The model.
+
+    >>> import tempfile, odedm
+    >>> outcome = odedm.train("blobs", method="er", memory=odedm.ODEDM(40), batch=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = load(outcome.save(f"{folder}/model.safetensors"))
+    >>> len(model.classes_), len(model.memory["label"])
+    (10, 40)
+    >>> bool((model.predict(outcome.data.test_image) == outcome.predict(outcome.data.test_image)).all())
+    True
+    """
+    return TrainedModel(read_model(find_model(as_path(path)), net=net, method=method, device=device, threads=threads))
+
+
+class TrainedModel:
+    """A finished run's network with its method's way to predict, its memory and its result; `odedm.load` gives one."""
+
+    def __init__(self, kept: KeptModel) -> None:
+        self._kept = kept
+
+    def predict(self, x: Any) -> np.ndarray[Any, Any]:
+        """The label of each row.
+
+        Args:
+            x: rows as the data set had them: raw, uint8 or float; they are standardised here.
+
+        Returns:
+            Labels [n], of the type that the data set was given.
+        """
+        return np.asarray(np.array(self._kept.labels.names)[self._scores(x).argmax(1).cpu().numpy()])
+
+    def predict_proba(self, x: Any) -> np.ndarray[Any, Any]:
+        """How likely each class is for each row: the softmax of the method's scores.
+
+        iCaRL's scores are minus squared distances to class means, and were never made to be probabilities.
+
+        Args:
+            x: rows as for `predict`.
+
+        Returns:
+            Probabilities [n, C] in the order of `classes_`.
+        """
+        return self._scores(x).double().softmax(1).cpu().numpy()[:, self._kept.labels.order()]
+
+    def score(self, x: Any, y: Any) -> float:
+        """The share of rows whose label is predicted.
+
+        Args:
+            x: rows as for `predict`.
+            y: their labels.
+
+        Returns:
+            A number from 0 to 1.
+        """
+        guess = self.predict(x)
+        kind, values = read_labels(y, len(guess))
+        self._kept.labels.new(kind, values)  # refuses labels of another type, which would all be wrong
+        return float(np.mean([one == other for one, other in zip(guess.tolist(), values, strict=True)]))
+
+    def features(self, x: Any) -> np.ndarray[Any, Any]:
+        """What the network makes of each row before its last layer.
+
+        Args:
+            x: rows as for `predict`.
+
+        Returns:
+            Features [n, d].
+        """
+        return self._asked(self._kept.probe.embed, x).cpu().numpy()
+
+    def _scores(self, x: Any) -> Tensor:
+        return self._asked(self._kept.probe.predict, x)
+
+    def _asked(self, question: Callable[[Tensor], Tensor], x: Any) -> Tensor:
+        own = self._kept
+        rows = rows_in_form(own.form.shape, own.form.dtype, x).to(own.device)
+        with own_numerics(own.threads, own.precision), torch.no_grad():
+            return question(rows)
+
+    @property
+    def classes_(self) -> np.ndarray[Any, Any]:
+        """The labels, sorted: the columns of `predict_proba`."""
+        return np.array(self._kept.labels.names)[self._kept.labels.order()]
+
+    @property
+    def class_names(self) -> dict[Any, str]:
+        """The name of each class by its label, in order of arrival."""
+        return dict(zip(self._kept.labels.names, self._kept.result.classes, strict=True))
+
+    @property
+    def net(self) -> nn.Module:
+        """The network."""
+        return self._kept.probe.method.net
+
+    @property
+    def memory(self) -> Rows:
+        """All columns of the memory's rows as tensors: short-term rows by arrival, then prototypes.
+
+        `label` is the class's number in order of arrival; `prototype` is -1 in the short-term part.
+        """
+        return dict(self._kept.rows)
+
+    def rows(self, part: str = "all") -> dict[str, Any]:
+        """What the memory holds, as `Learner.rows` gives it.
+
+        Args:
+            part: "all", "short" or "long".
+
+        Returns:
+            x, the rows as they came; y, their labels; prototype, which of its class a row is, -1 in the short-term
+            part; index, which row of the training data it was.
+        """
+        asked = OneOf("part of the memory", {each.value: each for each in Part}).read("part", part)
+        held = self._kept.rows
+        pinned = held["prototype"] >= 0
+        taken = {"all": torch.ones_like(pinned), "short": ~pinned, "long": pinned}[asked]
+        names = np.array(self._kept.labels.names)[held["label"][taken].numpy()]
+        return {"x": held["image"][taken].numpy(), "y": names} | {
+            name: held[name][taken].numpy() for name in ("prototype", "index")
+        }
+
+    @property
+    def result(self) -> Result:
+        """The run's result."""
+        return self._kept.result
+
+    @property
+    def plan(self) -> Experiment:
+        """The run's experiment; code from outside that it names must be known here."""
+        return Experiment.from_dict(self._kept.result.experiment)
+
+    def learner(self, *, patience: int | None = 500, every: int | None = None, trigger: Any = None) -> Learner:
+        """A learner that goes on with these weights and this memory: rows come by `partial_fit`, without borders.
+
+        Carried on are the weights, the memory's rows with their keys, the method's tensors of fixed size, labels and
+        scaling. The optimiser's momentum and all draws begin anew, so this is no resumed run (`odedm resume` is). With
+        rho the long-term share is shared by all classes as they come. Methods and memories that need borders, another
+        optimizer than "sgd", another retrieval than "uniform" and views of one's own are refused with a sentence.
+
+        Args:
+            patience, every, trigger: when classes are consolidated, as for `Learner`.
+
+        Returns:
+            The learner; the model stays as it is.
+        """
+        return go_on(self._kept, {"patience": patience, "every": every, "trigger": trigger})
+
+    def __repr__(self) -> str:
+        return f"<TrainedModel of {one_line([self.result])}>"

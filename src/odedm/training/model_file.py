@@ -1,0 +1,80 @@
+"""The trained model as one file: weights, the method's own state, the memory's rows, and what is to be said of them.
+
+`odedm.load` (`odedm.learner.trained_model`) reads it again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from odedm.core.errors import UsageError, shown
+from odedm.core.files import write_bytes
+from odedm.core.tensor_archive import archive_bytes
+from odedm.core.version import __version__
+from odedm.training.method_state import own_state, weights_of_net
+
+if TYPE_CHECKING:
+    from odedm.core.rows import Rows
+    from odedm.memory.base import Memory
+    from odedm.training.loop import Outcome
+
+MODEL_SCHEMA = "odedm.model/1"
+SUFFIX = ".safetensors"
+"""A path that ends so is one file, any other a run's folder."""
+MEMORY, METHOD, WEIGHTS, VIEWS = "memory.", "method.", "weights.", "views."
+"""With what the names of tensors begin."""
+
+
+def model_bytes(outcome: Outcome) -> bytes:
+    """The file's content: a head of plain values, and all tensors."""
+    net, transform = outcome.method.net, outcome.probe.transform
+    for name, each in net.state_dict().items():
+        if not isinstance(each, Tensor):
+            raise UsageError(
+                f"The model cannot be kept: the net's state '{name}' is {shown(each)}, and a file holds tensors alone. "
+                "Keep it as a buffer, or save the run without its model (keep_model=False)."
+            )
+    tree, own = own_state(outcome.method)
+    rows, seen = stored_rows(outcome.memory)
+    tensors = {f"{WEIGHTS}{name}": each for name, each in weights_of_net(net).items()}
+    tensors |= {f"{METHOD}{name}": each for name, each in own.items()}
+    tensors |= {f"{MEMORY}{name}": each for name, each in rows.items()}
+    tensors |= {f"{VIEWS}shift": transform.shift, f"{VIEWS}scale": transform.scale}
+    head = {
+        "schema": MODEL_SCHEMA,
+        "versions": {"odedm": __version__, "torch": str(torch.__version__)},
+        "result": outcome.result.to_dict(),
+        "labels": outcome.labels(),
+        "shape": list(outcome.data.shape),
+        "dtype": str(outcome.data.image.dtype).removeprefix("torch."),
+        "views": [transform.pad, transform.flip],
+        "method": tree,
+        "seen": seen,
+    }
+    return archive_bytes(head, {name: _plain(each) for name, each in tensors.items()})
+
+
+def save_model(outcome: Outcome, path: Path, *, overwrite: bool) -> Path:
+    """Write the file, whole or not at all."""
+    if path.exists() and not overwrite:
+        raise UsageError(f"'{path}' is there already. Give another path, or overwrite=True to replace it.")
+    try:
+        write_bytes(path, model_bytes(outcome))
+    except OSError as error:
+        raise UsageError(f"Cannot write the model to '{path}': {error.strerror or error}.") from error
+    return path
+
+
+def stored_rows(memory: Memory) -> tuple[Rows, int]:
+    """Every row of a memory with all its columns and its key, and how many rows the memory has seen."""
+    host: Any = getattr(memory, "host", memory)
+    return {**host.rows(), "key": host.store.key[host.ordered_slots()]}, int(host.arrived)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    # a copy: safetensors refuses tensors that share memory
+    return tensor.detach().to("cpu", copy=True).contiguous()
