@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from commands import alive_in_group
 from jobs import Notes, again, job_of, open_all, run_all, same
 
-from odedm import ODEDM, Experiment
+import odedm
+from odedm import ODEDM, Experiment, Run
 from odedm.checkpoint.schedule import Schedule
 from odedm.execute.engine import Placement, ThisProcess, open_engine
 from odedm.execute.eta import TimeEstimate
@@ -22,7 +24,7 @@ from odedm.execute.job import Lost, Progressed, Stored
 from odedm.execute.local_engine import Workers
 from odedm.execute.ray_engine import do_remotely
 from odedm.execute.scheduler import Scheduler, run_jobs
-from odedm.results.folder import EVIDENCE_FILE, FILE, find
+from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, find
 from odedm.results.result import Result
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
@@ -50,23 +52,39 @@ def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
     assert [Result.load(folder / FILE) for folder in find([tmp_path / "many"])] == beside
 
 
+def digest(trained):
+    """The weights of a model or an outcome, added up with an eye on their places."""
+    net = trained.net if hasattr(trained, "net") else trained.method.net
+    return [(each.double() * torch.arange(1, each.numel() + 1).view_as(each)).sum().item() for each in net.parameters()]
+
+
+def train_as(job):
+    return Run(job.experiment).finish()
+
+
 def test_one_worker_and_several_and_another_machine_measure_the_same(tmp_path):
     jobs = many(tmp_path, 2)
     trial = replace(jobs[1], key="trial", select=Selection(seeds=(77,)))
     found = []
     for name, engine in {"several": Workers(2), "one": Workers(1)}.items():
-        own = [again(job, tmp_path / name / job.folder.name) for job in jobs]
+        keep = Observation(keep_model=True)
+        own = [again(job, tmp_path / name / job.folder.name, observation=keep) for job in jobs]
         try:
             summary = Scheduler(engine, [], TimeEstimate()).run([*own, trial])
         finally:
             engine.close()
         assert (summary.done, summary.failed) == (3, {})
-        found.append(([summary.results[job.key].class_il for job in own], summary.scores))
+        weights = [digest(odedm.load(job.folder)) for job in own]
+        found.append(([summary.results[job.key].class_il for job in own], summary.scores, weights))
     assert found[0] == found[1]
-    looking = again(jobs[0], tmp_path / "looking", observation=Observation(evidence=True, anytime=2))
+    assert found[0][2] == [digest(train_as(job)) for job in jobs], "the models of other processes"
+    looking = again(jobs[0], tmp_path / "looking", observation=Observation(evidence=True, anytime=2, keep_model=True))
     run_all([looking])
     files = do_remotely(looking.to_text(), None)["files"]
     assert files[EVIDENCE_FILE] == (looking.folder / EVIDENCE_FILE).read_bytes()
+    sent = looking.folder.with_name("sent.safetensors")
+    sent.write_bytes(files[MODEL_FILE])
+    assert digest(odedm.load(sent)) == digest(odedm.load(looking.folder))
     assert json.loads(files[FILE])["anytime"] == Result.load(looking.folder / FILE).anytime
 
 

@@ -259,17 +259,17 @@ def test_files_that_are_not_whole_are_refused_with_a_sentence(plain, path, tmp_p
             call()
 
 
-def test_the_command_keeps_it_in_two_lanes_and_verify_looks_at_it(tmp_path):
+def test_the_command_keeps_it_and_verify_looks_at_it(tmp_path):
     words = ["run", "--data", "blobs", "--method", "er", "--memory", "odedm", "--capacity", "20", "--device", "cpu"]
-    words += ["--seeds", "2", "--lanes", "2", "--out", str(tmp_path / "runs")]
-    kept = command(*words, "--keep-model")
-    assert "model.safetensors and 1 more, for odedm.load" in kept
+    words += ["--out", str(tmp_path / "runs"), "--keep-model"]
+    assert "seed-0/model.safetensors, for odedm.load" in command(*words)
+    command(*words, "--seed", 1)
     first, second = sorted((tmp_path / "runs").glob("*/*"))
     data = odedm.blobs()
     for folder in (first, second):
         model = odedm.load(folder)
         here = odedm.train(data, method="er", memory=ODEDM(20), device="cpu", seed=model.plan.seed)
-        assert model._scores(data.test_image).equal(here.probe.predict(data.test_image)), "of another process"
+        assert model._scores(data.test_image).equal(here.probe.predict(data.test_image)), "as train makes it"
         assert 100 * model.score(data.test_image, data.test_label) == pytest.approx(model.result.acc_last)
         assert is_sound(verify(folder))
         assert "model" in [check.name for check in verify(folder)]
