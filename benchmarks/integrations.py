@@ -64,7 +64,7 @@ def accuracy(net: nn.Module, data: dict[str, tuple[Tensor, Tensor]]) -> float:
 
 def mend_torchvision() -> bool:
     """Whether torchvision needed two empty operators: its wheel for CUDA cannot load them beside a torch for CPUs."""
-    done = subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-P", "-c", "import torchvision"], capture_output=True, check=False)
     if not done.returncode:
         return False
     library = torch.library.Library("torchvision", "DEF")
