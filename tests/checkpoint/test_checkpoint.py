@@ -369,7 +369,7 @@ for step in range(1, 100000):
 
 def test_a_writer_killed_at_any_moment_leaves_a_good_checkpoint(tmp_path):
     """SIGKILL at many moments of writing: what is found is whole, and one of the last two that were made."""
-    for delay in (0.0, 0.003, 0.007, 0.013, 0.021):
+    for delay in (0.0, 0.007, 0.017):
         work = tmp_path / f"work {delay}"
         work.mkdir()
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(work)], stdout=subprocess.PIPE, text=True)

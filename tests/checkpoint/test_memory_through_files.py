@@ -125,7 +125,7 @@ ACTIONS = st.tuples(DEEDS, st.integers(0, 9), st.booleans())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(capacity=st.integers(0, 12), sequence=st.lists(ACTIONS, min_size=1, max_size=14))
 def test_saving_and_loading_between_any_two_actions_changes_nothing(kind, capacity, sequence):
     straight, stopped = Bench(kind, capacity), Bench(kind, capacity)

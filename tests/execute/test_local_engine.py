@@ -121,7 +121,7 @@ class Killer(Notes):
             os.kill(self.at[job.key], self.number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGTERM])  # SIGKILL: tests/test_kill.py
 def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(tmp_path, number):
     jobs = [
         replace(job, options=replace(job.options, schedule=Schedule.parse("3 steps")))

@@ -10,6 +10,7 @@ import torch
 from driver import Driver
 from equal_states import equal_states
 from rich.console import Console
+from sampling import pairs
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Results, UsageError, blobs, shapes, train
 from odedm.core.registry import METHODS
@@ -95,8 +96,7 @@ def straight_and_killed(memory, kills, **options):
     return outcome.result, again.result
 
 
-@pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "stream"), pairs(METHODS, STREAMS, ("recurring",)))
 def test_every_method_on_every_stream_and_killed_on_the_way(method, stream):
     memory = ODEDM(24, rho=0.5, distance="l2", dac=None) if stream != "domains" else Native(20)
     options = {"method": method, "batch": 8, **STREAMS[stream]}
