@@ -7,8 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from rewritten_files import rewrite
 
 import odedm
 from odedm import ODEDM, Learner, Reservoir, UsageError
@@ -98,17 +97,6 @@ def test_code_is_never_in_the_file_and_must_be_given_again(tmp_path):
         Learner.load(plain, net=net)
     with pytest.raises(UsageError, match="memory cannot be given to load"):
         Learner.load(plain, memory=20)
-
-
-def rewrite(path, change, seal=True):
-    """The file with another head or other tensors, with a right checksum: as someone with ill intent would."""
-    with safe_open(path, "pt") as file:
-        head, checksum = json.loads(file.metadata()["odedm"]), file.metadata()["checksum"]
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    change(head, tensors)
-    plain = json.dumps(head)
-    checksum = archive_fingerprint(plain, tensors) if seal else checksum
-    save_file(tensors, path, {"odedm": plain, "checksum": checksum})
 
 
 def set_head(**values):

@@ -1,21 +1,17 @@
 """A run's trained model, kept in one file: it predicts as the run's own test did, in the user's labels, and goes on."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from commands import odedm as command
 from jobs import job_of
-from safetensors import safe_open
-from safetensors.torch import save_file
+from rewritten_files import rewrite
 from torch import nn
 
 import odedm
 from odedm import ODEDM, Experiment, NoMemory, Observation, Reservoir, UsageError
 from odedm.checkpoint.stop import Stopped
 from odedm.core.registry import METHODS
-from odedm.core.tensor_archive import archive_fingerprint
 from odedm.execute.attempt import attempt_run
 from odedm.methods.er import ER
 from odedm.results.verification import is_sound, verify
@@ -168,17 +164,6 @@ def test_code_from_outside_is_given_or_registered_and_never_imported(tmp_path):
 
 
 X_TENSOR = torch.from_numpy(X)
-
-
-def rewrite(path, change, seal=True):
-    """The file with another head or other tensors, with a right checksum: as someone with ill intent would."""
-    with safe_open(path, "pt") as file:
-        head, checksum = json.loads(file.metadata()["odedm"]), file.metadata()["checksum"]
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    change(head, tensors)
-    text = json.dumps(head)
-    tensors = {name: each.contiguous() for name, each in tensors.items()}
-    save_file(tensors, path, {"odedm": text, "checksum": archive_fingerprint(text, tensors) if seal else checksum})
 
 
 def head_of(**values):

@@ -81,20 +81,22 @@ def test_it_goes_on_bit_for_bit(kind, way, when, tmp_path):
     assert repr(new) == repr(memory)
 
 
-@pytest.fixture
-def memory():
-    made = odedm.memory(KINDS["bounded"], seed=5)
+def under_way(kind):
+    """A memory of a kind after a few steps."""
+    made = odedm.memory(KINDS[kind], seed=5)
     for number in range(6):
         step(made, number)
     return made
+
+
+@pytest.fixture
+def memory():
+    return under_way("bounded")
 
 
 @pytest.fixture
 def whole():
-    made = odedm.memory(KINDS["k"], seed=5)
-    for number in range(6):
-        step(made, number)
-    return made
+    return under_way("k")
 
 
 def test_a_copy_shares_nothing(memory):
