@@ -17,6 +17,7 @@ from odedm.core.errors import UsageError, unknown
 from odedm.core.options import cast_like
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
+from odedm.methods.plain_sgd import PlainSGD
 from odedm.nets.base import Net, evaluating
 
 
@@ -208,7 +209,7 @@ class Method(ABC):
         if self.make_optimiser is not None:
             rates = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
             return self.make_optimiser(self.net.parameters(), **rates)
-        return torch.optim.SGD(
+        return PlainSGD(
             self.net.parameters(), lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
         )
 

@@ -25,6 +25,7 @@ from odedm.methods.noisy_labels import (
     shuffled,
     split,
 )
+from odedm.methods.plain_sgd import PlainSGD
 from odedm.nets.base import Net
 from odedm.nets.grouped_batch_norm import GroupedNorm
 
@@ -69,7 +70,7 @@ class PuriDivER(Method):
 
     def fresh_optimiser(self) -> torch.optim.Optimizer:
         """SGD with Nesterov momentum at the stream's rate."""
-        return torch.optim.SGD(
+        return PlainSGD(
             self.net.parameters(),
             lr=self.online_lr or self.lr,
             momentum=self.momentum,

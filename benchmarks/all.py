@@ -1,0 +1,415 @@
+"""Everything that users wait for, in one run: one JSON, one table, one picture, and what changed since the last time.
+
+    python benchmarks/all.py [--device cuda] [--parts alone,lanes,command,consolidation,pictures,cpu] [--methods er,…]
+                             [--out docs/results/all-h200.json] [--picture docs/performance-all.png]
+                             [--against docs/results/all-h200.json] [--src OLD/src] [--quick]
+
+Every figure of the library comes from its own command line and from the seconds in the results it writes, so an older
+version (`--src`, a checkout's source folder) is measured by the same program. Rows are random: 32×32 pictures of ten
+classes in five tasks, batch 32, λ = 200, ResNet-18 on a GPU and the slim one's small sister on a CPU. Beside them, in
+the same run, stand hand-written PyTorch loops: ER's arithmetic as one would write it, the same as a CUDA graph, and the
+card's ceiling (the same network on batches 16 times as large).
+
+What the columns say: `ms` wall time of training by steps, first uses and recording included; `arithmetic` how many
+forwards of one row a step needs by its method's formula (a backward counts two); `ratio` ms against that count times what
+one row costs in ER's recorded step of the same precision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BATCH, CAPACITY, TASKS, CLASSES = 32, 200, 5, 10
+NOISE = 0.15
+"""A figure that is worse by more than this share than the last one is shown as slower."""
+FIRST = "er,der,derpp,refresh,fdr,icarl,puridiver,vrmcl,pocl"
+HERE = Path(__file__).resolve().parents[1] / "src"
+Figure = dict[str, Any]
+
+
+@dataclass
+class Bench:
+    """One version of the library, and where its runs go."""
+
+    src: Path
+    device: str
+    folder: Path
+    quick: bool
+    number: int = 0
+
+    def odedm(self, *words: str) -> Figure:
+        """The wall, user and system seconds of a command, and the largest memory of one of its processes."""
+        environment = {**os.environ, "PYTHONPATH": str(self.src), "ODEDM_DATA": str(self.folder / "data")}
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "odedm", *words], env=environment, capture_output=True, text=True, check=False
+        )
+        wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode:
+            raise RuntimeError(f"odedm {' '.join(words)}:\n{done.stderr[-1500:]}")
+        return {
+            "wall_s": wall,
+            "user_s": after.ru_utime - before.ru_utime,
+            "system_s": after.ru_stime - before.ru_stime,
+        }
+
+    def rows(self, name: str, per_class: int, side: int, classes: int = CLASSES, tasks: int = TASKS) -> None:
+        """A data set of random pictures by a name."""
+        rng, file = np.random.default_rng(0), self.folder / f"{name}.npz"
+        x = rng.integers(0, 256, (per_class * classes, side, side, 3), dtype=np.uint8)
+        y = np.arange(classes).repeat(per_class)
+        step = max(1, per_class // 20 if self.quick else 5)
+        np.savez(file, x=x, y=y, x_test=x[::step], y_test=y[::step])
+        self.odedm("data", "import", str(file), "--as", name, "--tasks", str(tasks), "--flip")
+        file.unlink()
+
+    def run(self, data: str, *words: str, seeds: int = 1, lanes: int = 1) -> tuple[Figure, list[Figure]]:
+        """What a command took, and the results of its runs."""
+        self.number += 1
+        out = self.folder / f"runs-{self.number}"
+        took = self.odedm(
+            "run", "--data", data, "--device", self.device, "--seeds", str(seeds), "--lanes", str(lanes),
+            "--batch", str(BATCH), "--out", str(out), *words,
+        )  # fmt: skip
+        found = [json.loads(path.read_text()) for path in sorted(out.rglob("result.json"))]
+        if len(found) != seeds:
+            raise RuntimeError(f"{len(found)} of {seeds} runs were finished")
+        return took, found
+
+
+def of_runs(took: Figure, found: list[Figure], steps: int, lanes: int) -> Figure:
+    """A command's figures: ms of a run-step, seconds of a run by phase, and what is no run's."""
+    phases = {name for each in found for name in each["seconds"]}
+    seconds = {name: statistics.mean(each["seconds"].get(name, 0.0) for each in found) for name in sorted(phases)}
+    inside = sum(sum(each["seconds"].values()) for each in found) / lanes
+    steps_done = [each["provenance"].get("steps", {}) for each in found]
+    return {
+        **took,
+        "ms": 1e3 * seconds["train"] / steps / lanes,
+        "seconds": seconds,
+        "outside_s": took["wall_s"] - inside,
+        "eager": statistics.mean(each.get("eager", steps) for each in steps_done),
+    }
+
+
+def alone_and_lanes(bench: Bench, methods: list[str], lanes: int, memory: tuple[str, ...]) -> Iterator[tuple[str, Figure]]:
+    """Every method, so many at a time."""
+    for name in methods:
+        long = name in ("vrmcl", "pocl")
+        data, steps = ("two-tasks", bench_steps(bench, long=True)) if long else ("short", bench_steps(bench, long=False))
+        took, found = bench.run(
+            data, "--method", name, "--capacity", str(CAPACITY), *memory, *net(bench), seeds=lanes, lanes=lanes
+        )
+        yield name, of_runs(took, found, steps, lanes)
+
+
+def bench_steps(bench: Bench, *, long: bool) -> int:
+    """How many steps a run on the short data has, or on that with two tasks of full length."""
+    rows = CLASSES * rows_per_class(bench, long=long)
+    return rows // BATCH
+
+
+def rows_per_class(bench: Bench, *, long: bool) -> int:
+    """Of the short data, 63 steps a task; of the long one, 313 steps of each of two tasks."""
+    if bench.quick or bench.device == "cpu":
+        return 64
+    return 2003 if long else 1008
+
+
+def net(bench: Bench) -> tuple[str, ...]:
+    """The network's words."""
+    if bench.device == "cpu":
+        return ("--net", "cnn")
+    return ("--net", "resnet18")
+
+
+def command(bench: Bench) -> Iterator[tuple[str, Figure]]:
+    """From command to prompt: one run, sixteen seeds of DER++, and a study's worth of short ones."""
+    words = ("--method", "derpp", "--memory", "reservoir", "--capacity", str(CAPACITY), *net(bench))
+    seeds, lanes = (2, 2) if bench.quick or bench.device == "cpu" else (16, 8)
+    steps = CLASSES * (64 if seeds == 2 else 5000) // BATCH
+    took, found = bench.run("full", *words)
+    yield "one run", of_runs(took, found, steps, 1)
+    took, found = bench.run("full", *words, seeds=seeds, lanes=lanes)
+    yield f"{seeds} seeds in {lanes} lanes", of_runs(took, found, steps, lanes) | {"runs_an_hour": 3600 * seeds / took["wall_s"]}
+
+
+def consolidation(bench: Bench) -> Iterator[tuple[str, Figure]]:
+    """The share of a run's seconds that choosing prototypes takes, alone and in lanes."""
+    small = bench.quick or bench.device == "cpu"
+    steps = CLASSES * (64 if small else 5000) // BATCH
+    for k, capacity in ((6, 200), (160, 5120)):
+        if small and k > 6:
+            continue
+        for lanes in (1, 2 if small else 8):
+            words = ("--method", "derpp", "--memory", "odedm", "--k", str(k), "--capacity", str(capacity), *net(bench))
+            took, found = bench.run("full", *words, seeds=lanes, lanes=lanes)
+            figure = of_runs(took, found, steps, lanes)
+            choosing = sum(figure["seconds"].get(name, 0.0) for name in PHASES_OF_CHOICE)
+            figure["share"] = choosing / sum(figure["seconds"].values())
+            yield f"k={k}, {lanes} lanes" if lanes > 1 else f"k={k}", figure
+
+
+PHASES_OF_CHOICE = ("consolidate", "embed", "reduce", "centre", "select", "match")
+
+
+def pictures(bench: Bench) -> Iterator[tuple[str, Figure]]:
+    """DER++ on larger pictures, alone and in lanes."""
+    kinds = {"64×64, ResNet-18": ("large64", "resnet18"), "224×224, ViT": ("large224", "vit")}
+    for title, (data, name) in kinds.items():
+        for lanes in (1, 4):
+            words = ("--method", "derpp", "--memory", "reservoir", "--capacity", str(CAPACITY), "--net", name)
+            took, found = bench.run(data, *words, seeds=lanes, lanes=lanes)
+            steps = PICTURES[data][0] * PICTURES[data][2] // BATCH
+            yield f"{title}, {lanes} lanes" if lanes > 1 else title, of_runs(took, found, steps, lanes)
+
+
+PICTURES = {"large64": (640, 64, 10, 2), "large224": (160, 224, 10, 2)}
+"""Rows of a class, pixels, classes, tasks."""
+
+
+def by_hand(device: str) -> dict[str, Figure]:
+    """What stands beside the library: the same arithmetic written in plain PyTorch, in this very run.
+
+    A child process, for it must not leave its memory on the card.
+    """
+    program = Path(__file__).with_name("ceiling.py")
+    words = [sys.executable, "-P", str(program), "--device", device]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(HERE)}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-1500:])
+    found: dict[str, Figure] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def cpu(_bench: Bench) -> Iterator[tuple[str, Figure]]:
+    """The memory and the choice of prototypes on a processor, against plain versions of the same."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    import consolidate
+    import memory
+
+    for module in (memory, consolidate):
+        yield from module.measure(quick=True).items()
+
+
+def measure(bench: Bench, parts: list[str], methods: list[str], out: Path | None) -> dict[str, Any]:
+    """All parts in turn; what is there is printed and written at once."""
+    made = {"short": False}
+
+    def data(name: str, *shape: int) -> None:
+        if not made.get(name):
+            made[name] = True
+            bench.rows(name, *shape)
+
+    def steps(lanes: int, memory: tuple[str, ...]) -> Callable[[], Iterator[tuple[str, Figure]]]:
+        def maker() -> Iterator[tuple[str, Figure]]:
+            data("short", rows_per_class(bench, long=False), 32)
+            data("two-tasks", rows_per_class(bench, long=True), 32, CLASSES, 2)
+            return alone_and_lanes(bench, methods, lanes, memory)
+
+        return maker
+
+    def full(maker: Callable[[Bench], Iterator[tuple[str, Figure]]]) -> Callable[[], Iterator[tuple[str, Figure]]]:
+        def made_with_data() -> Iterator[tuple[str, Figure]]:
+            data("full", 64 if bench.quick or bench.device == "cpu" else 5000, 32)
+            return maker(bench)
+
+        return made_with_data
+
+    def large() -> Iterator[tuple[str, Figure]]:
+        for name, shape in PICTURES.items():
+            data(name, *shape)
+        return pictures(bench)
+
+    lanes = 2 if bench.device == "cpu" else 8
+    makers = {
+        "alone": steps(1, ("--memory", "native")),
+        "odedm": steps(1, ("--memory", "odedm", "--k", "6")),
+        "lanes": steps(lanes, ("--memory", "native")),
+        "command": full(command),
+        "consolidation": full(consolidation),
+        "pictures": large,
+        "cpu": lambda: cpu(bench),
+    }
+    found: dict[str, Any] = {"about": about(bench), "by hand": by_hand(bench.device), "parts": {}}
+    for part in parts:
+        found["parts"][part] = {}
+        for name, figure in makers[part]():
+            found["parts"][part][name] = figure
+            shown = {key: round(value, 3) for key, value in figure.items() if isinstance(value, float)}
+            print(f"{part}: {name}: {shown}", flush=True)
+            if out:
+                out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return found
+
+
+def about(bench: Bench) -> dict[str, Any]:
+    """What was measured, and on what."""
+    import torch
+
+    from odedm.results.provenance import processor
+
+    name = torch.cuda.get_device_name() if bench.device == "cuda" else processor()
+    commit = subprocess.run(
+        ["git", "-C", str(bench.src), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return {"hardware": name, "torch": torch.__version__, "commit": commit, "date": time.strftime("%Y-%m-%d")}
+
+
+def counted(method: str, found: dict[str, Any], *, tasks: int = TASKS) -> tuple[float, float] | None:
+    """Forwards of one row that a step needs by the method's formula, and what that much arithmetic takes, in ms."""
+    from odedm.core.registry import METHODS
+    from odedm.methods.base import Load
+
+    kind = METHODS[method].load()
+    load = Load(BATCH, BATCH, CAPACITY, tasks, weights=0, device="cuda", options={})
+    if not hasattr(kind, "arithmetic"):
+        return None
+    units = kind.arithmetic(load)
+    hand = found["by hand"].get("recorded tf32" if kind.exacting else "recorded bf16") or found["by hand"]["eager"]
+    return units, units * hand["ms"] / hand["row_forwards"]
+
+
+def table(found: dict[str, Any], beside: dict[str, Any] | None) -> str:
+    """Markdown: a row for every figure, with what it was in another measurement."""
+    lines = [
+        "| | | ms a run-step | against the counted arithmetic | outside training, s | of a run choosing | before, ms | |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for part, figures in found["parts"].items():
+        for name, figure in figures.items():
+            old = ((beside or {}).get("parts", {}).get(part) or {}).get(name)
+            count = counted(name, found) if part in ("alone", "odedm", "lanes") else None
+            ratio = f"{figure['ms'] / count[1]:.2f} ({count[0]:.0f} rows)" if count else ""
+            share = f"{100 * figure['share']:.1f} %" if "share" in figure else ""
+            cells = [part, name, number(figure.get("ms")), ratio, number(figure.get("outside_s")), share]
+            lines.append("| " + " | ".join([*cells, number(old and old.get("ms")), verdict(figure, old)]) + " |")
+    return "\n".join(lines)
+
+
+def number(value: float | None) -> str:
+    """A figure for people.
+
+    >>> number(2.5), number(None)
+    ('2.50', '')
+    """
+    return "" if value is None else f"{value:.2f}"
+
+
+def verdict(new: Figure, old: Figure | None) -> str:
+    """What became of a figure beyond noise.
+
+    >>> verdict({"ms": 1.0}, {"ms": 2.0}), verdict({"ms": 2.0}, {"ms": 1.0}), verdict({"ms": 1.0}, {"ms": 1.1})
+    ('2.0 × as fast', '**slower, 2.0 ×**', 'the same')
+    """
+    for key in ("ms", "wall_s"):
+        if old and key in new and key in old:
+            ratio = new[key] / old[key]
+            if ratio > 1 + NOISE:
+                return f"**slower, {ratio:.1f} ×**"
+            return "the same" if ratio > 1 - NOISE else f"{1 / ratio:.1f} × as fast"
+    return ""
+
+
+def picture(found: dict[str, Any], beside: dict[str, Any] | None, path: Path) -> None:
+    """Milliseconds of every method, and where the wall time of many seeds goes; before in grey."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    panels = [part for part in ("alone", "lanes", "consolidation", "pictures") if part in found["parts"]]
+    runs = found["parts"].get("command", {})
+    sizes = [len(found["parts"][part]) for part in panels] + ([2 * len(runs)] if runs else [])
+    figure, axes = pyplot.subplots(
+        len(sizes), figsize=(9, 0.36 * sum(sizes) + 1.0 * len(sizes)), height_ratios=sizes, squeeze=False
+    )
+    for axis, part in zip(axes[:, 0], panels, strict=False):
+        rows = found["parts"][part]
+        names = list(rows)[::-1]
+        old = ((beside or {}).get("parts", {}).get(part)) or {}
+        axis.barh(names, [old.get(name, {}).get("ms", 0) for name in names], color="#cccccc", height=0.8, label="before")
+        bars = axis.barh(names, [rows[name]["ms"] for name in names], color="#0072B2", height=0.5, label="now")
+        axis.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
+        axis.set_xscale("log")
+        axis.set_title({"alone": "Every method alone", "lanes": "Every method in lanes"}.get(part, part.capitalize()), loc="left")
+        axis.set_xlabel("ms of a run-step")
+    if runs:
+        where_time_goes(axes[-1, 0], runs, ((beside or {}).get("parts", {}).get("command")) or {})
+    for axis in axes[:, 0]:
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+
+
+COLOURS = {
+    "start and end": "#999999", "train": "#0072B2", "consolidate": "#E69F00", "evaluate": "#009E73",
+    "checkpoint": "#CC79A7", "end task": "#56B4E9",
+}  # fmt: skip
+
+
+def where_time_goes(axis: Any, runs: dict[str, Figure], before: dict[str, Figure]) -> None:
+    """Wall seconds by phase, of a lane."""
+    bars = [(f"{name}, before", before[name]) for name in runs if name in before]
+    bars += [(f"{name}, now" if before else name, figure) for name, figure in runs.items()]
+    for name, figure in sorted(bars, reverse=True):
+        inside = figure["wall_s"] - figure["outside_s"]
+        share = inside / max(sum(figure["seconds"].values()), 1e-9)
+        left = 0.0
+        parts = {"start and end": figure["outside_s"], **{key: share * value for key, value in figure["seconds"].items()}}
+        for phase, seconds in parts.items():
+            axis.barh(name, seconds, left=left, color=COLOURS.get(phase, "#D55E00"), height=0.6)
+            left += seconds
+        axis.text(left, name, f" {figure['wall_s']:.0f} s", va="center", fontsize=8)
+    for phase, colour in COLOURS.items():
+        axis.barh([name for name, _ in bars][:1], 0, color=colour, label=phase)
+    axis.legend(fontsize=7, ncols=6, loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False)
+    axis.set_title("Where the wall time goes, from command to prompt", loc="left")
+    axis.set_xlabel("seconds")
+
+
+def main() -> None:
+    """Measure, print, write, compare."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--device", default="")
+    options.add_argument("--parts", default="alone,odedm,lanes,command,consolidation,pictures,cpu")
+    options.add_argument("--methods", default=FIRST)
+    options.add_argument("--src", type=Path, default=HERE, help="the source folder of the version to measure")
+    options.add_argument("--quick", action="store_true", help="very little of everything, to try the program")
+    options.add_argument("--from", dest="source", type=Path, help="a JSON of before to show, without measuring")
+    options.add_argument("--out", type=Path)
+    options.add_argument("--picture", type=Path)
+    options.add_argument("--against", type=Path)
+    given = options.parse_args()
+    if given.source:
+        found = json.loads(given.source.read_text(encoding="utf-8"))
+    else:
+        import torch
+
+        device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        with tempfile.TemporaryDirectory(prefix="odedm-all-") as folder:
+            bench = Bench(given.src.resolve(), device, Path(folder), given.quick)
+            parts = [part for part in given.parts.split(",") if not (part == "pictures" and device == "cpu")]
+            found = measure(bench, parts, given.methods.split(","), given.out)
+    beside = json.loads(given.against.read_text(encoding="utf-8")) if given.against else None
+    print(f"\n{table(found, beside)}\n\nby hand: {found['by hand']}")
+    if given.picture:
+        picture(found, beside, given.picture)
+
+
+if __name__ == "__main__":
+    main()
