@@ -11,8 +11,8 @@ the same run, stand hand-written PyTorch loops: ER's arithmetic as one would wri
 card's ceiling (the same network on batches 16 times as large).
 
 What the columns say: `ms` wall time of training by steps, first uses and recording included; `arithmetic` how many
-forwards of one row a step needs by its method's formula (a backward counts two); `ratio` ms against that count times what
-one row costs in ER's recorded step of the same precision.
+forwards of one row a step needs by its method's formula (a backward counts two); `ratio` ms against that count times
+what one row costs in ER's recorded step of the same precision.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ NOISE = 0.15
 FIRST = "er,der,derpp,refresh,fdr,icarl,puridiver,vrmcl,pocl"
 HERE = Path(__file__).resolve().parents[1] / "src"
 Figure = dict[str, Any]
+Figures = Iterator[tuple[str, Figure]]
 
 
 @dataclass
@@ -106,11 +107,13 @@ def of_runs(took: Figure, found: list[Figure], steps: int, lanes: int) -> Figure
     }
 
 
-def alone_and_lanes(bench: Bench, methods: list[str], lanes: int, memory: tuple[str, ...]) -> Iterator[tuple[str, Figure]]:
+def alone_and_lanes(bench: Bench, methods: list[str], lanes: int, memory: tuple[str, ...]) -> Figures:
     """Every method, so many at a time."""
     for name in methods:
         long = name in ("vrmcl", "pocl")
-        data, steps = ("two-tasks", bench_steps(bench, long=True)) if long else ("short", bench_steps(bench, long=False))
+        data, steps = (
+            ("two-tasks", bench_steps(bench, long=True)) if long else ("short", bench_steps(bench, long=False))
+        )
         took, found = bench.run(
             data, "--method", name, "--capacity", str(CAPACITY), *memory, *net(bench), seeds=lanes, lanes=lanes
         )
@@ -137,7 +140,7 @@ def net(bench: Bench) -> tuple[str, ...]:
     return ("--net", "resnet18")
 
 
-def command(bench: Bench) -> Iterator[tuple[str, Figure]]:
+def command(bench: Bench) -> Figures:
     """From command to prompt: one run, sixteen seeds of DER++, and a study's worth of short ones."""
     words = ("--method", "derpp", "--memory", "reservoir", "--capacity", str(CAPACITY), *net(bench))
     seeds, lanes = (2, 2) if bench.quick or bench.device == "cpu" else (16, 8)
@@ -145,10 +148,13 @@ def command(bench: Bench) -> Iterator[tuple[str, Figure]]:
     took, found = bench.run("full", *words)
     yield "one run", of_runs(took, found, steps, 1)
     took, found = bench.run("full", *words, seeds=seeds, lanes=lanes)
-    yield f"{seeds} seeds in {lanes} lanes", of_runs(took, found, steps, lanes) | {"runs_an_hour": 3600 * seeds / took["wall_s"]}
+    yield (
+        f"{seeds} seeds in {lanes} lanes",
+        of_runs(took, found, steps, lanes) | {"runs_an_hour": 3600 * seeds / took["wall_s"]},
+    )
 
 
-def consolidation(bench: Bench) -> Iterator[tuple[str, Figure]]:
+def consolidation(bench: Bench) -> Figures:
     """The share of a run's seconds that choosing prototypes takes, alone and in lanes."""
     small = bench.quick or bench.device == "cpu"
     steps = CLASSES * (64 if small else 5000) // BATCH
@@ -167,7 +173,7 @@ def consolidation(bench: Bench) -> Iterator[tuple[str, Figure]]:
 PHASES_OF_CHOICE = ("consolidate", "embed", "reduce", "centre", "select", "match")
 
 
-def pictures(bench: Bench) -> Iterator[tuple[str, Figure]]:
+def pictures(bench: Bench) -> Figures:
     """DER++ on larger pictures, alone and in lanes."""
     kinds = {"64×64, ResNet-18": ("large64", "resnet18"), "224×224, ViT": ("large224", "vit")}
     for title, (data, name) in kinds.items():
@@ -189,14 +195,16 @@ def by_hand(device: str) -> dict[str, Figure]:
     """
     program = Path(__file__).with_name("ceiling.py")
     words = [sys.executable, "-P", str(program), "--device", device]
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(HERE)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": str(HERE)}, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(done.stderr[-1500:])
     found: dict[str, Figure] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def cpu(_bench: Bench) -> Iterator[tuple[str, Figure]]:
+def cpu(_bench: Bench) -> Figures:
     """The memory and the choice of prototypes on a processor, against plain versions of the same."""
     sys.path.insert(0, str(Path(__file__).parent))
     import consolidate
@@ -215,22 +223,22 @@ def measure(bench: Bench, parts: list[str], methods: list[str], out: Path | None
             made[name] = True
             bench.rows(name, *shape)
 
-    def steps(lanes: int, memory: tuple[str, ...]) -> Callable[[], Iterator[tuple[str, Figure]]]:
-        def maker() -> Iterator[tuple[str, Figure]]:
+    def steps(lanes: int, memory: tuple[str, ...]) -> Callable[[], Figures]:
+        def maker() -> Figures:
             data("short", rows_per_class(bench, long=False), 32)
             data("two-tasks", rows_per_class(bench, long=True), 32, CLASSES, 2)
             return alone_and_lanes(bench, methods, lanes, memory)
 
         return maker
 
-    def full(maker: Callable[[Bench], Iterator[tuple[str, Figure]]]) -> Callable[[], Iterator[tuple[str, Figure]]]:
-        def made_with_data() -> Iterator[tuple[str, Figure]]:
+    def full(maker: Callable[[Bench], Figures]) -> Callable[[], Figures]:
+        def made_with_data() -> Figures:
             data("full", 64 if bench.quick or bench.device == "cpu" else 5000, 32)
             return maker(bench)
 
         return made_with_data
 
-    def large() -> Iterator[tuple[str, Figure]]:
+    def large() -> Figures:
         for name, shape in PICTURES.items():
             data(name, *shape)
         return pictures(bench)
@@ -287,7 +295,7 @@ def counted(method: str, found: dict[str, Any], *, tasks: int = TASKS) -> tuple[
 def table(found: dict[str, Any], beside: dict[str, Any] | None) -> str:
     """Markdown: a row for every figure, with what it was in another measurement."""
     lines = [
-        "| | | ms a run-step | against the counted arithmetic | outside training, s | of a run choosing | before, ms | |",
+        "| | | ms a run-step | against the count | outside of runs, s | share of choosing | before, ms | |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for part, figures in found["parts"].items():
@@ -342,11 +350,15 @@ def picture(found: dict[str, Any], beside: dict[str, Any] | None, path: Path) ->
         rows = found["parts"][part]
         names = list(rows)[::-1]
         old = ((beside or {}).get("parts", {}).get(part)) or {}
-        axis.barh(names, [old.get(name, {}).get("ms", 0) for name in names], color="#cccccc", height=0.8, label="before")
-        bars = axis.barh(names, [rows[name]["ms"] for name in names], color="#0072B2", height=0.5, label="now")
+        axis.barh(
+            names, [old.get(name, {}).get("ms", 0) for name in names], color="#cccccc", height=0.8, label="before"
+        )
+        bars = axis.barh(names, [rows[name]["ms"] for name in names], color="#0072B2", height=0.5)
         axis.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
         axis.set_xscale("log")
-        axis.set_title({"alone": "Every method alone", "lanes": "Every method in lanes"}.get(part, part.capitalize()), loc="left")
+        axis.set_title(
+            {"alone": "Every method alone", "lanes": "Every method in lanes"}.get(part, part.capitalize()), loc="left"
+        )
         axis.set_xlabel("ms of a run-step")
     if runs:
         where_time_goes(axes[-1, 0], runs, ((beside or {}).get("parts", {}).get("command")) or {})
@@ -356,6 +368,7 @@ def picture(found: dict[str, Any], beside: dict[str, Any] | None, path: Path) ->
     figure.savefig(path, dpi=130)
 
 
+TITLES = {"alone": "Every method alone", "lanes": "Every method in lanes"}
 COLOURS = {
     "start and end": "#999999", "train": "#0072B2", "consolidate": "#E69F00", "evaluate": "#009E73",
     "checkpoint": "#CC79A7", "end task": "#56B4E9",
@@ -370,7 +383,10 @@ def where_time_goes(axis: Any, runs: dict[str, Figure], before: dict[str, Figure
         inside = figure["wall_s"] - figure["outside_s"]
         share = inside / max(sum(figure["seconds"].values()), 1e-9)
         left = 0.0
-        parts = {"start and end": figure["outside_s"], **{key: share * value for key, value in figure["seconds"].items()}}
+        parts = {
+            "start and end": figure["outside_s"],
+            **{key: share * value for key, value in figure["seconds"].items()},
+        }
         for phase, seconds in parts.items():
             axis.barh(name, seconds, left=left, color=COLOURS.get(phase, "#D55E00"), height=0.6)
             left += seconds

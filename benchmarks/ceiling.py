@@ -25,7 +25,9 @@ from odedm.nets.build import build
 ROWS = 64
 
 
-def er_step(net: str, side: int, rows: int, device: str, dtype: torch.dtype | None, *, fused: bool) -> Callable[[], None]:
+def er_step(
+    net: str, side: int, rows: int, device: str, dtype: torch.dtype | None, *, fused: bool
+) -> Callable[[], None]:
     """Forward, cross-entropy, backward and update of so many rows, half of them as if replayed."""
     model = build(net, (3, side, side), 10, seed=0).to(device)
     if device == "cuda":
@@ -62,7 +64,11 @@ def main() -> None:
         note("eager", timed(er_step("resnet18", 32, ROWS, device, None, fused=False), 50), ROWS)
         note("recorded bf16", timed(recorded(er_step("resnet18", 32, ROWS, device, bf16, fused=True)), 200), ROWS)
         note("recorded tf32", timed(recorded(er_step("resnet18", 32, ROWS, device, None, fused=True)), 200), ROWS)
-        for title, net, side, rows in (("", "resnet18", 32, ROWS), (" 64×64", "resnet18", 64, 96), (" 224×224", "vit", 224, 96)):
+        for title, net, side, rows in (
+            ("", "resnet18", 32, ROWS),
+            (" 64×64", "resnet18", 64, 96),
+            (" 224×224", "vit", 224, 96),
+        ):
             large = 16 * rows if side < 224 else 4 * rows
             note(f"ceiling bf16{title}", timed(er_step(net, side, large, device, bf16, fused=True), 10), large)
         note("ceiling tf32", timed(er_step("resnet18", 32, 16 * ROWS, device, None, fused=True), 10), 16 * ROWS)

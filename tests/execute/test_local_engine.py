@@ -16,9 +16,11 @@ from commands import alive_in_group
 from jobs import Notes, again, job_of, open_all, run_all, same
 
 import odedm
-from odedm import ODEDM, Experiment, Run
+from odedm import ODEDM, Experiment, Reservoir, Run
 from odedm.checkpoint.schedule import Schedule
-from odedm.execute.engine import Placement, ThisProcess, open_engine
+from odedm.execute import engine as engine_module
+from odedm.execute import local_engine
+from odedm.execute.engine import Placement, ThisProcess, get_ready, open_engine
 from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Lost, Progressed, Stored
 from odedm.execute.local_engine import Workers
@@ -97,6 +99,23 @@ def test_one_job_needs_no_worker_and_several_do(tmp_path):
         assert isinstance(engine, Workers)
         assert engine.lanes == lanes
         engine.close()
+
+
+def test_workers_started_early_are_the_ones_that_work_and_the_others_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_module, "cores", lambda: 4)
+    get_ready(5, Placement(lanes=3))
+    assert len(local_engine._early) == 2
+    early = {worker.process.pid for worker in local_engine._early}
+    notes = Notes()
+    run_all([job_of(plan(seed, Reservoir(20)), tmp_path / str(seed)) for seed in range(2)], notes, lanes=1)
+    assert {line[2] for line in notes.lines if line[0] == "taken_up"} <= early
+    (left,) = local_engine._early
+    local_engine._end_early()
+    assert left.process.returncode == -signal.SIGKILL
+    assert not left.crash.exists()
+    get_ready(1, Placement())
+    get_ready(5, Placement(engine="ray"))
+    assert not local_engine._early
 
 
 class Killer(Notes):

@@ -20,7 +20,7 @@ from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
 from odedm.core.registry import MEMORIES
 from odedm.execute.attempt import discard_leftover
-from odedm.execute.engine import Placement
+from odedm.execute.engine import Placement, get_ready
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import PlannedJobs, below, finished, plan_jobs, unfinished_runs
 from odedm.execute.scheduler import Summary, run_jobs
@@ -73,6 +73,7 @@ def run(
     options = RunOptions(Schedule.parse(checkpoint), fresh, overwrite, Observation(**_of(given, Observation)))
     plans = [plan.with_seed(plan.seed + each) for each in range(seeds)]
     placement = Placement(**_of(given, Placement))
+    get_ready(seeds, placement)
     planned = plan_jobs(plans, below(out_folder), placement, options)
     launch(planned, placement, (events, tensorboard), quiet=as_json, writable=out_folder)
     _show(planned.jobs, as_json=as_json)

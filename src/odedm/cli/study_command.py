@@ -16,7 +16,7 @@ from odedm.cli.generated_options import Events, Given, Logs, opt, with_settings
 from odedm.cli.results_command import say_if_no_figures, tell_report
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.engine import Placement, lanes_here
+from odedm.execute.engine import Placement, get_ready, lanes_here
 from odedm.execute.eta import in_words, parse_time
 from odedm.study.gathering import read_all
 from odedm.study.identity import REUSE
@@ -107,6 +107,8 @@ def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[
     from odedm.report.page import check_page
 
     ledger = session.ledger
+    if not conduct.dry_run:
+        get_ready(len(plan.experiments()), session.placement)
     planned = session.plan(plan, lenient=conduct.dry_run)
     if conduct.dry_run:
         _say_plan(session.status(plan, planned), session)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from odedm.core.configuration import Number, OneOf, Text, Whole, check_settings, described
+from odedm.core.configuration import Flag, Number, OneOf, Text, Whole, check_settings, described
 from odedm.core.errors import UsageError
 from odedm.core.processes import cores
 from odedm.execute.job import Event, Job
@@ -54,11 +54,14 @@ class Placement:
     Args:
         engine: "local" or "ray".
         lanes: runs side by side.
+        mps: whether lanes on a GPU use CUDA's multi-process service, where the driver brings it; it is started for the
+            command alone, and ended with it.
         address: of a running Ray cluster; without one a Ray of this machine is started.
         cpus, gpus: what one run takes on Ray.
     """
 
     lanes: int | None = described(Whole(1), None, "Runs side by side.", default_words="chosen automatically")
+    mps: bool = described(Flag(), True, "Lanes' kernels side by side on a GPU, by CUDA's multi-process service.")
     engine: str = described(OneOf("engine", ENGINES), "local", "This machine, or Ray.")
     address: str | None = described(Text(), None, "A running Ray cluster, e.g. auto.", default_words="start one here")
     cpus: float | None = described(Number(0), None, "CPUs that one run takes (ray).", default_words="1")
@@ -133,7 +136,8 @@ def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Da
         return ThisProcess(data)
     from odedm.execute.local_engine import Workers
 
-    return Workers(lanes)
+    on_gpu = any(job.experiment.device == "cuda" for job in jobs)
+    return Workers(lanes, shares_gpu=placement.mps and on_gpu)
 
 
 def _only_here(jobs: Sequence[Job], placement: Placement) -> bool:
@@ -149,6 +153,15 @@ def _only_here(jobs: Sequence[Job], placement: Placement) -> bool:
                 )
             return True
     return False
+
+
+def get_ready(runs: int, placement: Placement) -> None:
+    """Let workers start before it is known what they do: on a machine with cores to spare they import while we plan."""
+    workers = min(runs, placement.lanes or GPU_LANES, cores() // 2)
+    if workers > 1 and not placement.elsewhere:
+        from odedm.execute.local_engine import start_early
+
+        start_early(workers)
 
 
 def lanes_here(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> int:

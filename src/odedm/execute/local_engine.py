@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import queue
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from odedm.core.plugin_modules import handed_on
 from odedm.core.processes import close_pipes, start_program
+from odedm.execute.gpu_sharing import MOST_LANES, SharedGPU
 from odedm.execute.job import Done, Event, Failed, Job, Lost, event_from_text
 from odedm.execute.lane import GPU_BROKEN
 from odedm.execute.worker_process import STOP
@@ -41,14 +43,44 @@ class _Worker:
                 self.process.stdin.flush()
 
 
-class Workers:
-    """Jobs in processes of their own, `lanes` at a time; a worker that is done takes the next."""
+def _begin() -> _Worker:
+    handle, crash = tempfile.mkstemp(prefix="odedm-worker-")
+    os.close(handle)
+    return _Worker(start_program("odedm.execute.worker_process", crash), Path(crash))
 
-    def __init__(self, lanes: int) -> None:
+
+_early: list[_Worker] = []
+"""Workers that were started before it was known what they are to do."""
+
+
+def start_early(number: int) -> None:
+    """Start workers that get ready while this process still plans; those that find nothing to do end with it."""
+    if not _early:
+        atexit.register(_end_early)
+    _early.extend(_begin() for _ in range(number - len(_early)))
+
+
+def _end_early() -> None:
+    for worker in _early:
+        worker.process.kill()
+        worker.process.wait()
+        close_pipes(worker.process)
+        worker.crash.unlink(missing_ok=True)
+    _early.clear()
+
+
+class Workers:
+    """Jobs in processes of their own, `lanes` at a time; a worker that is done takes the next.
+
+    With `shares_gpu` they use CUDA's multi-process service, where it can be had.
+    """
+
+    def __init__(self, lanes: int, *, shares_gpu: bool = False) -> None:
         self.lanes = lanes
         self._workers: list[_Worker] = []
         self._heard: queue.SimpleQueue[tuple[_Worker, Event | None]] = queue.SimpleQueue()
         self._place = tempfile.TemporaryDirectory(prefix="odedm-workers-")
+        self._gpu = SharedGPU(Path(self._place.name)) if shares_gpu and 1 < lanes <= MOST_LANES else None
         self._killed = _killed_for_memory()
 
     def has_room(self) -> bool:
@@ -62,10 +94,9 @@ class Workers:
         worker.send(job.to_text())
 
     def _new(self) -> _Worker:
-        handle, crash = tempfile.mkstemp(dir=self._place.name)
-        os.close(handle)
-        worker = _Worker(start_program("odedm.execute.worker_process", crash), Path(crash))
-        worker.send(json.dumps(handed_on()))
+        worker = _early.pop() if _early else _begin()
+        shared = self._gpu.environment if self._gpu is not None else {}
+        worker.send(json.dumps({**handed_on(), "environment": shared}))
         self._workers.append(worker)
         threading.Thread(target=self._read, args=(worker,), daemon=True).start()
         return worker
@@ -97,6 +128,7 @@ class Workers:
             self._workers.remove(worker)
         close_pipes(worker.process)
         why = self._death(worker)
+        worker.crash.unlink(missing_ok=True)
         if worker.job is not None:
             yield Lost(worker.job, why)
 
@@ -126,7 +158,10 @@ class Workers:
                 worker.process.kill()
                 worker.process.wait(5)
             close_pipes(worker.process)
+            worker.crash.unlink(missing_ok=True)
         self._workers.clear()
+        if self._gpu is not None:
+            self._gpu.close()
         self._place.cleanup()
 
 

@@ -12,11 +12,13 @@ import os
 import signal
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.plugin_modules import receive
-from odedm.execute.job import Event, Failed, Job, event_to_text
+from odedm.execute.job import Emit, Event, Failed, Job, event_to_text
 from odedm.execute.lane import Lane
 
 STOP = "stop"
@@ -41,7 +43,7 @@ def main() -> None:
             except OSError:  # nobody listens any more
                 os._exit(1)
 
-    lane = Lane(emit)
+    lane = _ready_lane(emit)
 
     def ended(*_: object) -> None:
         """Asked to end by the system: the lane stores its state, and the parent starts its job again elsewhere."""
@@ -67,7 +69,7 @@ def main() -> None:
             break
         try:
             if "plugins" in plain:  # the first line: what code from outside the parent knows, and where it is
-                receive(plain)
+                _take_over(plain)
                 continue
             if trouble:
                 raise UsageError(trouble)
@@ -81,6 +83,18 @@ def main() -> None:
         os._exit(1)
     with contextlib.suppress(OSError):
         os.close(events)
+
+
+def _ready_lane(emit: Emit) -> Lane:
+    """A lane; what takes longest is imported while the parent says what is to be done."""
+    threading.Thread(target=import_module, args=("odedm.training.loop",), daemon=True).start()
+    return Lane(emit)
+
+
+def _take_over(plain: dict[str, Any]) -> None:
+    """Know what the parent knows: its environment for GPUs, before anything touches one, and code from outside."""
+    os.environ.update(plain.get("environment", {}))
+    receive(plain)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""The multi-process service of a GPU: started for a command, ended with it. Its program is made up here."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from odedm.core.processes import safe_environment
+from odedm.execute.gpu_sharing import CONTROL, FOLDERS, SharedGPU
+
+PROGRAM = """#!/bin/sh
+echo "$1" "$(cat)" "$CUDA_MPS_PIPE_DIRECTORY" >> "{log}"
+exit {code}
+"""
+
+
+@pytest.fixture
+def control(tmp_path, monkeypatch):
+    """Puts a program in the driver's place, which writes down what it was told."""
+
+    def put(code=0):
+        log, folder = tmp_path / "told", tmp_path / "bin"
+        folder.mkdir()
+        (folder / CONTROL).write_text(PROGRAM.format(log=log, code=code))
+        (folder / CONTROL).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.delenv(FOLDERS[0], raising=False)
+        return log
+
+    return put
+
+
+def test_it_is_started_for_a_command_and_ended_with_it(control, tmp_path):
+    log = control()
+    shared = SharedGPU(tmp_path)
+    assert [*shared.environment] == [*FOLDERS]
+    assert shared.environment[FOLDERS[0]].startswith(str(tmp_path))
+    assert log.read_text() == f"-d  {shared.environment[FOLDERS[0]]}\n"
+    shared.close()
+    assert log.read_text().splitlines()[1].split()[:2] == ["quit", "-t"]
+    assert not shared.environment
+    shared.close()
+
+
+def test_one_that_does_not_start_is_done_without(control, tmp_path):
+    control(code=1)
+    assert not SharedGPU(tmp_path).environment
+
+
+def test_the_users_own_is_left_alone(control, tmp_path, monkeypatch):
+    log = control()
+    monkeypatch.setenv(FOLDERS[0], "theirs")
+    assert not SharedGPU(tmp_path).environment
+    assert not log.exists()
+
+
+def test_it_ends_with_a_parent_that_is_killed(control, tmp_path):
+    log = control()
+    lines = [
+        "import time; from pathlib import Path; from odedm.execute.gpu_sharing import SharedGPU",
+        f"shared = SharedGPU(Path({str(tmp_path)!r})); print('up', flush=True); time.sleep(60)",
+    ]
+    parent = subprocess.Popen(
+        [sys.executable, "-P", "-c", "\n".join(lines)], stdout=subprocess.PIPE, env=safe_environment()
+    )
+    assert parent.stdout.readline() == b"up\n"
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.communicate()
+    until = time.monotonic() + 20
+    while "quit" not in log.read_text() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert "quit" in log.read_text()
