@@ -40,6 +40,7 @@ OPTIONAL |= {
     "datasets": {"data/huggingface.py"},
     "triton": {
         "nets/grouped_batch_norm_triton.py",
+        "nets/second_derivatives_triton.py",
         "consolidate/kmeans_triton.py",
         "consolidate/sinkhorn/solver_triton.py",
     },

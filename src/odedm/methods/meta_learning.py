@@ -14,14 +14,15 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, count
 from odedm.methods.base import Replay
-from odedm.nets.base import Net
+from odedm.nets.base import Net, as_function
+from odedm.nets.grouped_batch_norm import GroupedNorm
 
 
 class NetFunction:
     """The logits of a net as a function of all its trainable weights in one vector [P].
 
-    Calls normalise with the batch's statistics while the net trains, but only change a copy of the running ones: the
-    net stays as it is, in weights and buffers.
+    Calls normalise with the batch's statistics while the net trains, but leave the running ones alone: the net stays
+    as it is, in weights and buffers.
 
     >>> from odedm.nets.small import MLP
     >>> net = MLP((4,), 3)
@@ -35,11 +36,15 @@ class NetFunction:
         self.parameters = {name: value for name, value in net.named_parameters() if value.requires_grad}
         self.sizes = [value.numel() for value in self.parameters.values()]
 
-    def __call__(self, weights: Tensor, x: Tensor) -> Tensor:
-        """Logits [n, C] of inputs [n, ...] under weights [P]."""
-        buffers = {name: buffer.clone() for name, buffer in self.net.named_buffers()}
-        # tie_weights: a layer that is registered under two names would keep the borrowed weights for good
-        logits: Tensor = functional_call(self.net, {**self._named(weights), **buffers}, (x,), tie_weights=False)
+    def __call__(self, weights: Tensor, x: Tensor, *, twice: bool = False) -> Tensor:
+        """Logits [n, C] of inputs [n, ...] under weights [P]; `twice` where gradients will be derived once more."""
+        borrowed = {**self._named(weights), **self._copied_buffers()}
+        if x.is_cuda:  # maps as rows of channels, as convolutions and kernels there like them best
+            borrowed = {name: _channels_last(value) for name, value in borrowed.items()}
+            x = _channels_last(x)
+        with as_function(self.net, x, twice=twice):
+            # tie_weights: a layer that is registered under two names would keep the borrowed weights for good
+            logits: Tensor = functional_call(self.net, borrowed, (x,), tie_weights=False)
         return logits
 
     def weights(self) -> Tensor:
@@ -65,11 +70,24 @@ class NetFunction:
             return
         with torch.no_grad():
             for _ in range(times):
-                self.net(x)
+                self.net.together(x)
+
+    def _copied_buffers(self) -> dict[str, Tensor]:
+        """Buffers that a pass may change: all but those of our own BatchNorm, which can leave them alone."""
+        return {
+            f"{path}.{name}" if path else name: buffer.clone()
+            for path, module in self.net.named_modules()
+            if not isinstance(module, GroupedNorm)
+            for name, buffer in module.named_buffers(recurse=False)
+        }
 
     def _named(self, weights: Tensor) -> dict[str, Tensor]:
         parts = zip(self.parameters.items(), weights.split(self.sizes), strict=True)
         return {name: part.view(value.shape) for (name, value), part in parts}
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 @dataclass(frozen=True)
@@ -131,7 +149,7 @@ def hypergradient(
     path, total = [], torch.zeros((), dtype=weights.dtype, device=weights.device)
     for step in inner:
         start = weights.detach().requires_grad_()
-        loss = step.loss(function(start, step.input))
+        loss = step.loss(function(start, step.input, twice=second_order))
         (slope,) = torch.autograd.grad(loss, start, create_graph=second_order)
         move = slope.detach().clamp(-clip, clip)
         end = (start.detach() - rates * move).requires_grad_()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from odedm.core.errors import UsageError
-from odedm.nets.grouped_batch_norm import every_norm_groups, grouped
+from odedm.nets.grouped_batch_norm import every_norm_groups, grouped, still
+from odedm.nets.second_derivatives import ConvolutionsDerivedTwice
 
 
 class Net(nn.Module, ABC):
@@ -71,6 +72,21 @@ def joins(x: Tensor) -> bool:
 
 
 @contextmanager
+def as_function(net: nn.Module, x: Tensor, *, twice: bool = False) -> Iterator[None]:
+    """Inside the block a pass of inputs [n, ...] changes nothing in the net, as it should be for a function of weights.
+
+    `twice` says that gradients of it will be derived once more: where launches cost more than arithmetic, layers then
+    have second derivatives of their own (`odedm.nets.second_derivatives`).
+    """
+    if not (net.training and joins(x) and len(x) > 1 and every_norm_groups(net)):
+        with still(net):
+            yield
+        return
+    with still(net, (len(x),), twice=twice), ConvolutionsDerivedTwice() if twice else nullcontext():
+        yield
+
+
+@contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients inside the block; the mode of before after it."""
     training = net.training
@@ -83,17 +99,23 @@ def evaluating(net: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def full_precision(net: nn.Module) -> Iterator[None]:
-    """The trunk in the weights' own type inside the block, whatever `compute` says."""
-    compute = getattr(net, "compute", None)
-    if compute is None:
+def computed_in(net: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """The trunk multiplies in a type inside the block (None: the weights' own), whatever `compute` says."""
+    if getattr(net, "compute", None) is dtype:
         yield
         return
-    vars(net)["compute"] = None
+    before = {name: value for name, value in vars(net).items() if name == "compute"}
+    vars(net)["compute"] = dtype
     try:
         yield
     finally:
-        vars(net)["compute"] = compute
+        del vars(net)["compute"]
+        vars(net).update(before)
+
+
+def full_precision(net: nn.Module) -> AbstractContextManager[None]:
+    """The trunk in the weights' own type inside the block, whatever `compute` says."""
+    return computed_in(net, None)
 
 
 def channels(shape: tuple[int, ...], net: str) -> int:

@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from odedm.core.triton_support import has_kernels
+from odedm.nets.second_derivatives import normalised
 
 
 class GroupedNorm(nn.modules.batchnorm._BatchNorm):
@@ -23,6 +24,12 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
 
     groups: tuple[int, ...] = ()
     """Sizes of the parts, set by `grouped`; none: one batch."""
+    starts: Tensor | None = None
+    """Where the parts begin and the last one ends, where the device alone knows; their sizes are then upper bounds."""
+    still: bool = False
+    """Whether the running statistics stay as they are."""
+    twice: bool = False
+    """Whether gradients will be derived once more."""
     counters: dict[int, Tensor]
 
     def __init__(self, *sizes: Any, **words: Any) -> None:
@@ -35,6 +42,8 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
             return self._kernel(input, beside, relu)
         if self._has_kernel(input) and self._is_judged(input):
             return self._judged(input, beside, relu)
+        if self.twice:
+            return normalised(input, beside, self.weight, self.bias, eps=self.eps, relu=relu)
         parts = input.split(self.groups) if self.groups else (input,)
         y = self._norm(input) if len(parts) == 1 else torch.cat([self._norm(part) for part in parts])
         y = y if beside is None else y + beside
@@ -43,6 +52,8 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
     def _norm(self, x: Tensor) -> Tensor:
         if self.training and x.numel() == x.shape[1]:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        if self.still and self.training:
+            return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
         if not self.groups:
             return super().forward(x)
         return F.batch_norm(
@@ -50,9 +61,8 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
         )
 
     def _has_kernel(self, x: Tensor) -> bool:
-        return (
-            x.dim() == 4 and x.dtype != torch.float64 and has_kernels("odedm.nets.grouped_batch_norm_triton", x.device)
-        )
+        module = f"odedm.nets.{'second_derivatives' if self.twice else 'grouped_batch_norm'}_triton"
+        return x.dim() == 4 and x.dtype != torch.float64 and has_kernels(module, x.device)
 
     def _is_judged(self, x: Tensor) -> bool:
         """Whether it evaluates without gradients of any kind: those of torch.func and forward mode want torch's own."""
@@ -75,9 +85,14 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.momentum is not None
+        if self.twice:
+            from odedm.nets.second_derivatives_triton import TritonNorm, twice_norm
+
+            kernels = TritonNorm(self.groups, self._counters(x.device), self.starts)
+            return twice_norm(x, beside, self.weight, self.bias, kernels, eps=self.eps, relu=relu)
         return group_norm(
             x, beside, self.weight, self.bias, self.running_mean, self.running_var, self._counters(x.device),
-            sizes=self.groups, momentum=self.momentum, eps=self.eps, relu=relu,
+            sizes=self.groups, momentum=0.0 if self.still else self.momentum, eps=self.eps, relu=relu,
         )  # fmt: skip
 
     def _counters(self, device: torch.device) -> Tensor:
@@ -110,6 +125,31 @@ def grouped(net: nn.Module, sizes: tuple[int, ...]) -> Iterator[None]:
     counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
     if counts:
         torch._foreach_add_(counts, len(sizes))
+
+
+@contextmanager
+def still(
+    net: nn.Module, sizes: tuple[int, ...] = (), *, twice: bool = False, starts: Tensor | None = None
+) -> Iterator[None]:
+    """Inside the block no BatchNorm of this package moves its running statistics, and none counts a batch.
+
+    Args:
+        net: whose layers.
+        sizes: batches as which the rows are treated, as by `grouped`; none: one batch, by torch's own operations.
+        twice: whether gradients will be derived once more; needs `sizes`.
+        starts: where the batches begin and the last one ends, int32 on the device, where the host knows no more than
+            that none has more rows than its size; only with kernels.
+    """
+    norms = [module for module in net.modules() if isinstance(module, GroupedNorm)]
+    way = {"still": True, "groups": sizes, "twice": twice, "starts": starts}
+    try:
+        for norm in norms:
+            vars(norm).update(way)
+        yield
+    finally:
+        for norm in norms:
+            for name in way:
+                vars(norm).pop(name, None)
 
 
 def every_norm_groups(net: nn.Module) -> bool:

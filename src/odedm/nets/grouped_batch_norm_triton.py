@@ -93,7 +93,7 @@ def _statistics(
         tl.store(centre + group * channels + channel, own_mean, mask=inside)
         tl.store(variance + group * channels + channel, own_var, mask=inside)
         tl.store(rate + group * channels + channel, 1.0 / tl.sqrt(own_var + eps), mask=inside)
-        if _is_last(counters + groups, groups):
+        if _is_last(counters + groups, groups) & (momentum != 0.0):
             old_mean = tl.load(running_mean + channel, mask=inside, other=0.0)
             old_var = tl.load(running_var + channel, mask=inside, other=0.0)
             for one in range(groups):  # group after group, as separate forwards would

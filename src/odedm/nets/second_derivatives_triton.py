@@ -1,0 +1,212 @@
+"""BatchNorm with the sum and the ReLU that follow it, derivable twice, as Triton kernels.
+
+The forward and the first derivative are the kernels of `grouped_batch_norm_triton`; here are the two of the second:
+one that takes three means over every group, and one that goes over everything once. What they compute is written down
+in `odedm.nets.second_derivatives.TorchNorm.bends`.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from odedm.nets.grouped_batch_norm_triton import (
+    HOST,
+    MOST_PARTS,
+    _descend,
+    _is_last,
+    _normalise,
+    _piece,
+    _Plan,
+    _plan,
+    _rows_of_channels,
+    _slopes,
+    _statistics,
+    _tile,
+    counters_for,
+)
+from odedm.nets.second_derivatives import Cotangents, normalised
+
+
+@triton.jit(do_not_specialize=HOST)
+def _means_of_bends(
+    u, x, y, dy, start, centre, rate, mean_slope, mean_turn, sum_u, sum_turn, sum_both, middle, turn, rest, by_weight,
+    counters, channels, parts, groups, cuts, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Means over every group of u and u · x̂, and what is left of mean(u · dz); summed up, the gradient by γ."""
+    part, block, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    low, high, first, last, channel, inside = _piece(start, parts, channels, WIDTH)
+    own = tl.load(centre + group * channels + channel, mask=inside, other=0.0)
+    speed = tl.load(rate + group * channels + channel, mask=inside, other=0.0)
+    plain = tl.zeros((WIDTH,), tl.float32)
+    turned = tl.zeros((WIDTH,), tl.float32)
+    both = tl.zeros((WIDTH,), tl.float32)
+    for begin in range(first, last, ROWS):
+        row = begin + tl.arange(0, ROWS)
+        there = (row < last)[:, None] & inside[None, :]
+        at = row[:, None].to(tl.int64) * channels + channel[None, :]
+        slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
+        if cuts:
+            slope = tl.where(tl.load(y + at, mask=there, other=0.0) > 0, slope, 0.0)
+        way = tl.load(u + at, mask=there, other=0.0).to(tl.float32)
+        value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - own[None, :]) * speed[None, :]
+        plain += tl.sum(way, 0)
+        turned += tl.sum(way * value, 0)
+        both += tl.sum(way * slope, 0)
+    at = (group * PARTS + part) * channels + channel
+    tl.store(sum_u + at, plain, mask=inside)
+    tl.store(sum_turn + at, turned, mask=inside)
+    tl.store(sum_both + at, both, mask=inside)
+    counters += block * (groups + 1)
+    if _is_last(counters + group, parts):
+        each = tl.arange(0, PARTS)
+        spot = (group * PARTS + each[:, None]) * channels + channel[None, :]
+        known = (each < parts)[:, None] & inside[None, :]
+        total = (high - low).to(tl.float32)
+        here = group * channels + channel
+        own_u = tl.sum(tl.load(sum_u + spot, mask=known, other=0.0, cache_modifier=".cg"), 0) / total
+        own_turn = tl.sum(tl.load(sum_turn + spot, mask=known, other=0.0, cache_modifier=".cg"), 0) / total
+        own_both = tl.sum(tl.load(sum_both + spot, mask=known, other=0.0, cache_modifier=".cg"), 0) / total
+        own_both -= own_u * tl.load(mean_slope + here, mask=inside, other=0.0)
+        own_both -= own_turn * tl.load(mean_turn + here, mask=inside, other=0.0)
+        tl.store(middle + here, own_u, mask=inside)
+        tl.store(turn + here, own_turn, mask=inside)
+        tl.store(rest + here, own_both, mask=inside)
+        if _is_last(counters + groups, groups):
+            found = tl.zeros((WIDTH,), tl.float32)
+            for one in range(groups):
+                rows = (tl.load(start + one + 1) - tl.load(start + one)).to(tl.float32)
+                there = one * channels + channel
+                left = tl.load(rest + there, mask=inside, other=0.0, cache_modifier=".cg")
+                found += rows * left * tl.load(rate + there, mask=inside, other=0.0)
+            tl.store(by_weight + channel, found, mask=inside)
+
+
+@triton.jit(do_not_specialize=HOST)
+def _bends(
+    u, ubeside, uweight, ubias, x, y, dy, by_dy, by_x, start, centre, rate, weight, mean_slope, mean_turn, middle, turn,
+    rest, channels, adds, cuts, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the first derivative by dy and by x, where every mean is known."""
+    at, there, channel, inside, own = _tile(start, channels, ROWS, WIDTH)
+    speed = tl.load(rate + own, mask=inside, other=0.0)
+    scale = speed * tl.load(weight + channel, mask=inside, other=0.0)
+    up_weight = tl.load(uweight + channel, mask=inside, other=0.0)
+    up_bias = tl.load(ubias + channel, mask=inside, other=0.0)
+    a = tl.load(mean_slope + own, mask=inside, other=0.0)
+    b = tl.load(mean_turn + own, mask=inside, other=0.0)
+    own_u = tl.load(middle + own, mask=inside, other=0.0)
+    own_turn = tl.load(turn + own, mask=inside, other=0.0)
+    left = tl.load(rest + own, mask=inside, other=0.0)
+    place = tl.load(centre + own, mask=inside, other=0.0)
+    value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - place[None, :]) * speed[None, :]
+    way = tl.load(u + at, mask=there, other=0.0).to(tl.float32)
+    slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
+    by_slope = scale[None, :] * (way - own_u[None, :] - value * own_turn[None, :])
+    by_slope += value * up_weight[None, :] + up_bias[None, :]
+    if adds:
+        by_slope += tl.load(ubeside + at, mask=there, other=0.0).to(tl.float32)
+    if cuts:
+        open_there = tl.load(y + at, mask=there, other=0.0) > 0
+        slope = tl.where(open_there, slope, 0.0)
+        by_slope = tl.where(open_there, by_slope, 0.0)
+    tl.store(by_dy + at, by_slope.to(by_dy.dtype.element_ty), mask=there)
+    flat = up_weight * a - scale * (own_turn * a + b * own_u)
+    tilt = up_weight * b + scale * (left - 2.0 * b * own_turn)
+    bend = slope * (up_weight - scale * own_turn)[None, :] - way * (scale * b)[None, :]
+    bend -= flat[None, :] + value * tilt[None, :]
+    tl.store(by_x + at, (speed[None, :] * bend).to(by_x.dtype.element_ty), mask=there)
+
+
+class TritonNorm:
+    """The kernels of one layer for batches of groups; see `odedm.nets.second_derivatives.NormKernels`."""
+
+    def __init__(self, sizes: tuple[int, ...], counters: Tensor, starts: Tensor | None = None) -> None:
+        self.sizes, self.counters, self.starts = sizes, counters, starts
+
+    def _plan(self, x: Tensor) -> tuple[_Plan, int, Tensor]:
+        plan = _plan(self.sizes, *x.shape[1:], x.device)
+        return plan, x.shape[1], plan.start if self.starts is None else self.starts * (x.shape[2] * x.shape[3])
+
+    def normalise(
+        self, x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, *, eps: float, relu: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Maps, means [groups, c] and inverse deviations [groups, c]; no running statistics move."""
+        plan, channels, start = self._plan(x)
+        y, groups = torch.empty_like(x), len(self.sizes)
+        mean, spread = x.new_empty((2, groups, MOST_PARTS, channels), dtype=torch.float32)
+        centre, variance, rate = x.new_empty((3, groups, channels), dtype=torch.float32)
+        _statistics[plan.parts_grid](
+            x, start, mean, spread, centre, variance, rate, centre, variance, self.counters, channels, plan.parts,
+            groups, 0.0, eps, PARTS=MOST_PARTS, **plan.tile,
+        )  # fmt: skip
+        _normalise[plan.tiles_grid](
+            x, y, x if beside is None else beside, start, centre, rate, weight, bias, channels,
+            int(beside is not None), int(relu), **plan.tile,
+        )  # fmt: skip
+        return y, centre, rate
+
+    def slopes(
+        self, dy: Tensor, x: Tensor, y: Tensor, weight: Tensor, centre: Tensor, rate: Tensor, *, adds: bool, relu: bool
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, Tensor]:
+        """Gradients by x, beside, weight and bias; means [groups, c] of dz and dz · x̂."""
+        plan, channels, start = self._plan(x)
+        dy, groups = dy.contiguous(memory_format=torch.channels_last), len(self.sizes)
+        shift, scale = x.new_empty((2, groups, MOST_PARTS, channels), dtype=torch.float32)
+        mean_slope, mean_turn = x.new_empty((2, groups, channels), dtype=torch.float32)
+        dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+        dbeside = torch.empty_like(x) if adds else None
+        _slopes[plan.parts_grid](
+            x, y, dy, start, centre, rate, shift, scale, mean_slope, mean_turn, dweight, dbias, self.counters, channels,
+            plan.parts, groups, int(relu), PARTS=MOST_PARTS, **plan.tile,
+        )  # fmt: skip
+        _descend[plan.tiles_grid](
+            x, y, dy, dx, dx if dbeside is None else dbeside, start, centre, rate, weight, mean_slope, mean_turn,
+            channels, int(adds), int(relu), **plan.tile,
+        )  # fmt: skip
+        return dx, dbeside, dweight, dbias, mean_slope, mean_turn
+
+    def bends(
+        self, up: Cotangents, dy: Tensor, x: Tensor, y: Tensor, weight: Tensor, centre: Tensor, rate: Tensor,
+        mean_slope: Tensor, mean_turn: Tensor, *, relu: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Gradients of what `slopes` found, by dy, x and weight."""
+        plan, channels, start = self._plan(x)
+        u, ubeside = _rows_of_channels(up.dx.to(x.dtype), up.dbeside)
+        dy, groups = dy.contiguous(memory_format=torch.channels_last), len(self.sizes)
+        parts = x.new_empty((3, groups, MOST_PARTS, channels), dtype=torch.float32)
+        middle, turn, rest = x.new_empty((3, groups, channels), dtype=torch.float32)
+        by_dy, by_x, by_weight = torch.empty_like(x), torch.empty_like(x), torch.empty_like(weight)
+        _means_of_bends[plan.parts_grid](
+            u, x, y, dy, start, centre, rate, mean_slope, mean_turn, *parts, middle, turn, rest, by_weight,
+            self.counters, channels, plan.parts, groups, int(relu), PARTS=MOST_PARTS, **plan.tile,
+        )  # fmt: skip
+        _bends[plan.tiles_grid](
+            u, u if ubeside is None else ubeside, up.dweight.contiguous(), up.dbias.contiguous(), x, y, dy, by_dy, by_x,
+            start, centre, rate, weight, mean_slope, mean_turn, middle, turn, rest, channels, int(ubeside is not None),
+            int(relu), **plan.tile,
+        )  # fmt: skip
+        return by_dy, by_x, by_weight
+
+
+def twice_norm(
+    x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, kernels: TritonNorm, *, eps: float, relu: bool
+) -> Tensor:
+    """Maps [Σ sizes, c, h, w] normalised by group, with `beside` and the ReLU; derivable twice, no statistics move."""
+    x, beside = _rows_of_channels(x, beside)
+    return normalised(x, beside, weight, bias, eps=eps, relu=relu, kernels=kernels)
+
+
+def trial(device: torch.device) -> None:
+    """Compile and run every kernel once, on next to nothing; raises what stands in the way."""
+    one = torch.ones(16, device=device, requires_grad=True)
+    with torch.enable_grad():
+        x = torch.ones(2, 16, 2, 2, device=device).requires_grad_()
+        kernels = TritonNorm((2,), counters_for(16, 1, device))
+        y = twice_norm(x, x, one, one, kernels, eps=1e-5, relu=True)
+        (slope,) = torch.autograd.grad(y.square().sum(), one, create_graph=True)
+        torch.autograd.grad(slope.sum(), x)
