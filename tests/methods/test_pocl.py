@@ -2,14 +2,17 @@
 
 import pytest
 import torch
+from counted import RowForwards
 from fixed_replay import CLASSES, NETS, FixedReplay, adapted, cnn, flat, forward, leaves, mlp, rows, task
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, blobs, shapes
+from odedm.methods.base import Load
 from odedm.methods.er import ER
 from odedm.methods.pocl import POCL, towards_least_norm
+from odedm.nets import base
 
 DOUBLE = torch.float64
 
@@ -334,6 +337,18 @@ def test_long_term_rows_join_their_tasks_and_count_gamma_each():
     nothing.step(data, FixedReplay(memory, long, gamma=0.0))
     plain.step(data, FixedReplay(memory))
     assert nothing.function.weights().equal(plain.function.weights())
+
+
+def test_steps_compute_what_they_are_counted_for(monkeypatch):
+    """The mean over the second and the third of three tasks, each of which is heard."""
+    monkeypatch.setattr(base, "joins", lambda _: True)
+    method, total, shape = build(cnn(), at=0), 0, (1, 8, 8)
+    for at, tasks in ((1, (0, 1, 0, 1, 0, 1, 1)), (2, (0, 1, 0, 2, 1, 0, 1))):
+        method.begin_task(task(at))
+        with RowForwards(method.net.conv2.weight) as count:
+            method.step(batch(at=at, shape=shape), FixedReplay(past(tasks=tasks, shape=shape)))
+        total += count.rows
+    assert total / 2 == POCL.arithmetic(Load(4, 6, 7, 3, 0, "cpu", {}))
 
 
 def test_a_new_task_starts_from_equal_weights_and_one_more_slot():

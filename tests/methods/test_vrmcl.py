@@ -4,13 +4,16 @@ from functools import partial
 
 import pytest
 import torch
+from counted import RowForwards
 from fixed_replay import CLASSES, NETS, FixedReplay, adapted, cnn, flat, forward, leaves, mlp, rows, task
 from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, blobs, shapes
 from odedm.core.rng import generator
+from odedm.methods.base import Load
 from odedm.methods.meta_learning import NetFunction, Objective, hypergradient, rescale
 from odedm.methods.vrmcl import VRMCL
+from odedm.nets import base
 
 CURRENT = 1
 
@@ -333,9 +336,36 @@ def test_a_step_leaves_mode_and_gradients_alone():
     assert [type(p) for p in net.parameters()] == [torch.nn.Parameter] * len(list(net.parameters()))
 
 
+@pytest.mark.parametrize("options", [{}, {"second_order": False}, {"meta_updates": 2, "bn_refreshes": 3}])
+def test_a_step_computes_what_it_is_counted_for(options, monkeypatch):
+    monkeypatch.setattr(base, "joins", lambda _: True)
+    method = build(cnn(), chunk=4, **options)
+    load = Load(6, 6, 100, 3, 0, "cpu", {"chunk": 4, **options})
+    with RowForwards(method.net.conv2.weight) as count:
+        method.step(batch(shape=(1, 8, 8)), FixedReplay(past(shape=(1, 8, 8)), rows(9, [0, 0, 0], (1, 8, 8))))
+    assert count.rows == VRMCL.arithmetic(load, auxiliary=3)
+
+
+def test_queries_in_half_precision_are_near_and_their_gradients_are_whole():
+    moves = []
+    for precision in ("same", "bf16"):
+        method = build(cnn().float(), query_precision=precision)
+        data, memory = batch(shape=(1, 8, 8)), past(shape=(1, 8, 8))
+        for part in (data, memory):
+            part["input"] = part["input"].float()
+        before = method.function.weights()
+        method.step(data, FixedReplay(memory))
+        moves.append(method.function.weights() - before)
+        assert method.net.compute is None
+    assert moves[1].dtype == torch.float32
+    assert not moves[0].equal(moves[1])
+    assert torch.cosine_similarity(*moves, dim=0) > 0.98
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        ({"query_precision": "fp16"}, "query_precision of vrmcl"),
         ({"chunk": 0}, "vrmcl's chunk must be 1 or more; 0 was given"),
         ({"meta_updates": 0}, "meta_updates"),
         ({"bn_refreshes": -1}, "bn_refreshes must be 0 or more"),

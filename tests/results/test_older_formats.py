@@ -8,9 +8,11 @@ from commands import odedm
 
 from odedm import Experiment, UsageError
 from odedm.core.configuration import introduced
+from odedm.core.registry import METHODS
 from odedm.execute.planning import below, plan_jobs
+from odedm.methods.base import hyperparameters
 from odedm.results.folder import FinishedRun
-from odedm.results.older_formats import LATER, upgraded
+from odedm.results.older_formats import LATER, LATER_OPTIONS, upgraded
 from odedm.results.result import Result
 from odedm.results.verification import is_sound, verify
 from odedm.study.identity import Code, key_of_result
@@ -74,3 +76,12 @@ def test_a_result_from_before_a_setting_has_the_value_all_runs_had():
     plain = FinishedRun.load(OLD / "fdr-native").result.to_dict()
     del plain["experiment"]["memory"]["policy_options"]
     assert Result.from_dict(plain).experiment["memory"]["policy_options"] == {}
+
+
+def test_a_result_from_before_a_hyper_parameter_has_the_value_all_runs_had():
+    plain = FinishedRun.load(OLD / "fdr-native").result.to_dict()
+    plain["experiment"] |= {"method": "pocl", "options": {"lr": 0.2}}
+    assert Result.from_dict(plain).experiment["options"] == {"lr": 0.2, "query_precision": "same"}
+    for method, later in LATER_OPTIONS.items():
+        defaults = hyperparameters(METHODS[method].load())
+        assert later.items() <= defaults.items(), "what it is without a word"

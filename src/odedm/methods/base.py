@@ -117,6 +117,19 @@ class Method(ABC):
         return load.batch + cls.draws_at_once * load.draw
 
     @classmethod
+    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
+        """What a step must compute by its formulas, in forwards of one row; a benchmark divides its times by it.
+
+        The way back is two more for each row, and that of a gradient through a gradient six more. Memory, augmentation
+        and optimiser do not count. The default is one way there and back for all rows of `rows_at_once`.
+
+        Args:
+            load: how large the run is; of methods whose steps grow, it is the mean over the tasks after the first.
+            auxiliary: rows of the auxiliary long-term draw.
+        """
+        return 3.0 * (cls.rows_at_once(load) + auxiliary)
+
+    @classmethod
     def networks_at_once(cls, load: Load) -> float:  # noqa: ARG003 - most methods keep the same whatever the load
         """Networks' worth of memory that the method keeps, for the same estimate."""
         return cls.spare_networks

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task, take
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Load, Method, Replay
 from odedm.nets.base import Net
 
 CHUNK = 512
@@ -55,6 +55,11 @@ class ICarl(Method):
     exemplars: Replay | None = field(init=False, repr=False, default=None)
     means: tuple[Tensor, Tensor] | None = field(init=False, repr=False, default=None)
     """What `class_means` gave for the current weights; None from a task's beginning on, and after a step."""
+
+    @classmethod
+    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
+        """The teacher's forward of the batch beside the step's own."""
+        return super().arithmetic(load, auxiliary) + load.batch
 
     def __post_init__(self) -> None:
         super().__post_init__()

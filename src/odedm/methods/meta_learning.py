@@ -14,8 +14,13 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, count
 from odedm.methods.base import Replay
-from odedm.nets.base import Net, as_function
+from odedm.nets.base import Net, as_function, computed_in
 from odedm.nets.grouped_batch_norm import GroupedNorm
+
+QUERY_PRECISIONS = {
+    "same": "Queries are computed as everything else.",
+    "bf16": "The trunk multiplies in bfloat16 for queries, of which no second derivative is taken.",
+}
 
 
 class NetFunction:
@@ -137,6 +142,7 @@ def hypergradient(
     *,
     clip: float,
     second_order: bool = True,
+    query_precision: str = "same",
 ) -> Hypergradient:
     """The gradient of the mean query loss along a path of gradient steps, by the path's start and by its step sizes.
 
@@ -145,7 +151,9 @@ def hypergradient(
     λ ← λ + ∇query(φ_j) / S, then ∇_A ← ∇_A - λ · ĝ_j and λ ← λ - H_j(m_j · A · λ), with H_j the Hessian of inner_j at
     φ_{j-1} and m_j = 1 where nothing was clamped. So no graph reaches over more than one inner step, and none is held
     for the query. `second_order=False` leaves H_j out, as if the inner gradients were constants.
+    `query_precision` is one of `QUERY_PRECISIONS`.
     """
+    compute = torch.bfloat16 if query_precision == "bf16" else getattr(function.net, "compute", None)
     path, total = [], torch.zeros((), dtype=weights.dtype, device=weights.device)
     for step in inner:
         start = weights.detach().requires_grad_()
@@ -153,7 +161,8 @@ def hypergradient(
         (slope,) = torch.autograd.grad(loss, start, create_graph=second_order)
         move = slope.detach().clamp(-clip, clip)
         end = (start.detach() - rates * move).requires_grad_()
-        loss = query.loss(function(end, query.input)) / len(inner)
+        with computed_in(function.net, compute):
+            loss = query.loss(function(end, query.input)) / len(inner)
         (pull,) = torch.autograd.grad(loss, end)
         path.append((start, slope, move, pull))
         weights, total = end, total + loss.detach()

@@ -12,7 +12,15 @@ from torch.nn import functional as F
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count, take
 from odedm.methods.base import Load, Method, Replay
-from odedm.methods.meta_learning import NetFunction, Objective, at_least, class_range, hypergradient, with_memory
+from odedm.methods.meta_learning import (
+    QUERY_PRECISIONS,
+    NetFunction,
+    Objective,
+    at_least,
+    class_range,
+    hypergradient,
+    with_memory,
+)
 
 SLICES = {
     "head": "The weights of the head.",
@@ -55,6 +63,7 @@ class POCL(Method):
     slice: str = "head"
     groups: str = "present"
     pos_split: bool = False
+    query_precision: str = "same"
 
     function: NetFunction = field(init=False, repr=False)
     judged: Tensor = field(init=False, repr=False)
@@ -69,6 +78,12 @@ class POCL(Method):
         return load.batch + min(int(load.options.get("pool", 300)), load.capacity)
 
     @classmethod
+    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
+        """Every row with a Hessian once, a gradient of all of them for each task that is heard, and the refresh."""
+        rows, heard = cls.rows_at_once(load) + auxiliary, (max(load.tasks, 2) + 2) / 2
+        return rows * ((9 if load.options.get("second_order", True) else 3) + 3 * heard + 1)
+
+    @classmethod
     def networks_at_once(cls, load: Load) -> float:
         """A hypergradient for each task."""
         return 9 + load.tasks
@@ -79,6 +94,7 @@ class POCL(Method):
         at_least("pocl", 0, warmup=self.warmup, inner_clamp=self.inner_clamp, slot_clamp=self.slot_clamp)
         choose("slice of pocl", self.slice, SLICES)
         choose("groups of pocl", self.groups, GROUPS)
+        choose("query_precision of pocl", self.query_precision, QUERY_PRECISIONS)
         self.function = NetFunction(self.net)
         weights = self.function.weights()
         every = torch.arange(len(weights), device=weights.device)
@@ -134,6 +150,7 @@ class POCL(Method):
                 query,
                 clip=self.inner_clamp,
                 second_order=self.second_order,
+                query_precision=self.query_precision,
             )
             total = total + verdict.by_weights if self.cumulative else verdict.by_weights
             self.slots[task] = total.clamp(-self.slot_clamp, self.slot_clamp)

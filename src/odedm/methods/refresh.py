@@ -59,6 +59,11 @@ class Refresh(Method):
         entries = ENTRIES.get(load.device, ENTRIES["cpu"])
         return 4 + 3.0 * max(1, min(CHUNK, entries // max(1, load.weights // 4)))
 
+    @classmethod
+    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
+        """A gradient of the batch for every move beside the step of DER++; what a border costs is not in it."""
+        return super().arithmetic(load, auxiliary) + 3.0 * load.batch * int(load.options.get("unlearn_steps", 1))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("Fisher mode", self.fisher_mode, MODES)

@@ -13,6 +13,7 @@ from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.meta_learning import (
+    QUERY_PRECISIONS,
     Hypergradient,
     NetFunction,
     Objective,
@@ -56,6 +57,7 @@ class VRMCL(Method):
     bn_refreshes: int = 1
     clamp_rates: bool = False
     split: str = "origin"
+    query_precision: str = "same"
 
     function: NetFunction = field(init=False, repr=False)
     previous: Tensor = field(init=False, repr=False)
@@ -69,11 +71,20 @@ class VRMCL(Method):
         """Every inner step's weights are held for the way back."""
         return 7 + 4 * math.ceil(load.batch / max(1, int(load.options.get("chunk", 8))))
 
+    @classmethod
+    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
+        """For both look-aheads the batch with Hessians, and a gradient of the query after each chunk; refreshes."""
+        chunks = math.ceil(load.batch / max(1, int(load.options.get("chunk", 8))))
+        inner, query = 9 if load.options.get("second_order", True) else 3, load.batch + load.draw + auxiliary
+        once = 2 * (inner * load.batch + 3 * chunks * query) + int(load.options.get("bn_refreshes", 1)) * query
+        return float(once * int(load.options.get("meta_updates", 1)))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("vrmcl", 1, chunk=self.chunk, meta_updates=self.meta_updates)
         at_least("vrmcl", 0, bn_refreshes=self.bn_refreshes, storm=self.storm, clip=self.clip)
         choose("split of vrmcl", self.split, SPLITS)
+        choose("query_precision of vrmcl", self.query_precision, QUERY_PRECISIONS)
         self.function = NetFunction(self.net)
         self.previous = self.function.weights()
         self.rates = torch.full_like(self.previous, self.inner_rate)
@@ -109,8 +120,9 @@ class VRMCL(Method):
     def look_ahead(self, weights: Tensor, chunks: list[Objective], query: Objective) -> Hypergradient:
         """ℳ and its gradients at weights [P]."""
         return hypergradient(
-            self.function, weights, self.rates, chunks, query, clip=self.clip, second_order=self.second_order
-        )
+            self.function, weights, self.rates, chunks, query,
+            clip=self.clip, second_order=self.second_order, query_precision=self.query_precision,
+        )  # fmt: skip
 
     def chunks(self, batch: Rows) -> list[Objective]:
         """The batch in random order, `chunk` rows at a time, each among the classes of its own task only."""

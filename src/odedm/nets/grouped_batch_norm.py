@@ -42,7 +42,7 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
             return self._kernel(input, beside, relu)
         if self._has_kernel(input) and self._is_judged(input):
             return self._judged(input, beside, relu)
-        if self.twice:
+        if self.twice and input.dim() == 4:
             return normalised(input, beside, self.weight, self.bias, eps=self.eps, relu=relu)
         parts = input.split(self.groups) if self.groups else (input,)
         y = self._norm(input) if len(parts) == 1 else torch.cat([self._norm(part) for part in parts])

@@ -26,6 +26,8 @@ LATER: dict[str, Any] = {
     "retrieval_options": {},
 }
 """Settings of an experiment that were added since the second format, with the value that every run had before."""
+LATER_OPTIONS: dict[str, dict[str, Any]] = {name: {"query_precision": "same"} for name in ("vrmcl", "pocl")}
+"""The same for hyper-parameters, by method."""
 
 
 def upgraded(plain: dict[str, Any], where: str) -> dict[str, Any]:
@@ -43,7 +45,10 @@ def _with_later_settings(plain: dict[str, Any]) -> dict[str, Any]:
         return plain
     kind = KINDS.get(str(memory.get("name")))
     later = introduced(kind) if kind else {}
-    return {**plain, "experiment": {**LATER, **plan, "memory": {**later, **memory}}}
+    plan = {**LATER, **plan, "memory": {**later, **memory}}
+    if isinstance(options := plan.get("options"), dict):
+        plan["options"] = {**LATER_OPTIONS.get(str(plan.get("method")), {}), **options}
+    return {**plain, "experiment": plan}
 
 
 def _undefined(plain: dict[str, Any]) -> dict[str, Any]:
