@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, blobs, shapes
+from odedm.core.rows import take
 from odedm.methods.base import Load
 from odedm.methods.er import ER
 from odedm.methods.pocl import POCL, towards_least_norm
@@ -440,3 +441,43 @@ def test_a_step_on_the_gpu_is_the_step_on_the_cpu(options):
         found.append((method.function.weights().cpu(), method.balance.cpu(), method.last_loss.cpu()))
     for on_cpu, on_gpu in zip(*found, strict=True):
         torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("options", [{}, RELEASE], ids=["default", "release"])
+@pytest.mark.parametrize("memory", ["native", "auxiliary", "union"])
+def test_recorded_verdicts_have_the_numbers_of_eager_ones(memory, options):
+    data, words = shapes(), {"method": "pocl", "data": "shapes", "device": "cuda", "batch": 4}
+    words["options"] = {**options, "warmup": 1}
+    runs = [Run(Experiment(MEMORIES[memory], capture=capture, **words), data) for capture in (True, False)]
+    recorded, eager = (run.finish() for run in runs)
+    assert runs[0].method.verdict.replayed > 10
+    assert runs[1].method.verdict.replayed == 0
+    assert recorded.result.class_il == eager.result.class_il
+    for a, b in zip(recorded.method.net.state_dict().values(), eager.method.net.state_dict().values(), strict=True):
+        assert a.equal(b)
+    assert recorded.method.balance.equal(eager.method.balance)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_rows_that_fill_up_a_group_change_nothing():
+    found, shape = [], (1, 8, 8)
+    for filled in (True, False):
+        method = build(cnn().float().cuda(), inner_rate=0.5)
+        if not filled:
+            method.group = take
+        for seed in range(2):
+            data, memory = (
+                {name: (each.float() if each.is_floating_point() else each).cuda() for name, each in part.items()}
+                for part in (batch(seed, shape=shape), past(seed, shape=shape))
+            )
+            shared = {**data, "share": torch.ones(4, device="cuda")}
+            group = method.group(shared, torch.arange(4, device="cuda"))
+            assert len(group["label"]) == (16 if filled else 4)
+            assert group["share"].sum() == 4
+            with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+                method.step(data, FixedReplay(memory))
+        found.append(method.function.weights())
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)

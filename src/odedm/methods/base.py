@@ -143,6 +143,9 @@ class Method(ABC):
         self.net.train()
         self.optimiser = self.fresh_optimiser()
 
+    def allow_recording(self) -> None:
+        """The run's device records: a method whose steps cannot be recorded as a whole may record parts of them."""
+
     @abstractmethod
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """Update the network once on a stream batch and return the declared fields of its rows."""

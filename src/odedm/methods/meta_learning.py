@@ -41,13 +41,16 @@ class NetFunction:
         self.parameters = {name: value for name, value in net.named_parameters() if value.requires_grad}
         self.sizes = [value.numel() for value in self.parameters.values()]
 
-    def __call__(self, weights: Tensor, x: Tensor, *, twice: bool = False) -> Tensor:
-        """Logits [n, C] of inputs [n, ...] under weights [P]; `twice` where gradients will be derived once more."""
+    def __call__(self, weights: Tensor, x: Tensor, *, twice: bool = False, starts: Tensor | None = None) -> Tensor:
+        """Logits [n, C] of inputs [n, ...] under weights [P]; `twice` where gradients will be derived once more.
+
+        `starts` as in `Objective`.
+        """
         borrowed = {**self._named(weights), **self._copied_buffers()}
         if x.is_cuda:  # maps as rows of channels, as convolutions and kernels there like them best
             borrowed = {name: _channels_last(value) for name, value in borrowed.items()}
             x = _channels_last(x)
-        with as_function(self.net, x, twice=twice):
+        with as_function(self.net, x, twice=twice, starts=starts):
             # tie_weights: a layer that is registered under two names would keep the borrowed weights for good
             logits: Tensor = functional_call(self.net, borrowed, (x,), tie_weights=False)
         return logits
@@ -101,7 +104,8 @@ class Objective:
 
     Row i competes among the classes `low` to `high` - 1, and all from `beyond` on: numbers for all rows alike, or
     columns [n, 1]. Its label is always one of them, also where a stream with blurry borders brings a row of another
-    task. `weight` is [n].
+    task. `weight` is [n]. With `starts` (int32 [0, m, n], on the device) only the first m rows count, and the others,
+    of weight 0, fill up.
 
     >>> two = torch.tensor([[1.0, 1.0, 5.0]])
     >>> goal = Objective(two, torch.tensor([0]), weight=torch.ones(1), low=0, high=2)
@@ -115,6 +119,7 @@ class Objective:
     low: Tensor | int
     high: Tensor | int
     beyond: Tensor | int = 2**62
+    starts: Tensor | None = None
 
     def loss(self, logits: Tensor) -> Tensor:
         """The sum for the logits [n, C] of the rows, 0-d."""
@@ -157,7 +162,7 @@ def hypergradient(
     path, total = [], torch.zeros((), dtype=weights.dtype, device=weights.device)
     for step in inner:
         start = weights.detach().requires_grad_()
-        loss = step.loss(function(start, step.input, twice=second_order))
+        loss = step.loss(function(start, step.input, twice=second_order, starts=step.starts))
         (slope,) = torch.autograd.grad(loss, start, create_graph=second_order)
         move = slope.detach().clamp(-clip, clip)
         end = (start.detach() - rates * move).requires_grad_()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.errors import choose
+from odedm.core.recording import Recorded
 from odedm.core.rows import Rows, Task, count, take
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.meta_learning import (
@@ -21,6 +23,7 @@ from odedm.methods.meta_learning import (
     hypergradient,
     with_memory,
 )
+from odedm.nets.base import can_fill_up
 
 SLICES = {
     "head": "The weights of the head.",
@@ -31,6 +34,8 @@ GROUPS = {
     "released": "Tasks in the draw; the others keep the vector they had last (the release).",
 }
 RELEASED_SLICE = 3210
+STEP = 16
+"""Between sizes of groups on a GPU: smaller ones would need more recordings, larger ones more rows for nothing."""
 STAY, GO = 0.85, 0.15
 """How much of the old weights stays where the nearest point to 0 is an end of the segment: never all, never nothing."""
 
@@ -42,6 +47,11 @@ class POCL(Method):
     h_i = ∇_θ L_q(θ - η_in ∇L_i(θ)) for every task i in the draw. The past ones are mixed by weights on the simplex
     that move once per batch towards the mixture of least norm, the current one is added: θ ← θ - η (Σ w_i h_i + h_t).
     The first task is plain SGD; `warmup` batches of every later one bring its rows into the memory first.
+
+    How many rows a task has in a draw is read back once per step, for each group is a pass of its own: one pass for all
+    would have to take each row's part in every task's gradient apart. On a GPU the groups are filled up to a few sizes
+    with rows that count for nothing, and the verdict on a group of each size is recorded as a graph. So the read-back
+    is all that the device waits for.
     """
 
     needs_borders: ClassVar[bool] = True
@@ -71,6 +81,7 @@ class POCL(Method):
     balance: Tensor = field(init=False, repr=False)
     batches: int = field(init=False, repr=False, default=0)
     heads: list[tuple[int, int]] = field(init=False, repr=False)
+    verdict: Recorded = field(init=False, repr=False)
 
     @classmethod
     def rows_at_once(cls, load: Load) -> int:
@@ -85,8 +96,8 @@ class POCL(Method):
 
     @classmethod
     def networks_at_once(cls, load: Load) -> float:
-        """A hypergradient for each task."""
-        return 9 + load.tasks
+        """A hypergradient for each task, and the places from and to which recordings go."""
+        return (11 if load.device == "cuda" else 9) + load.tasks
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,6 +113,26 @@ class POCL(Method):
         self.slots = torch.zeros_like(weights)[None]
         self.balance = weights[:0]
         self.heads = [(0, self.net.classes)]
+        self.verdict = Recorded(
+            partial(
+                judge,
+                self.function,
+                rate=self.inner_rate,
+                clip=self.inner_clamp,
+                second_order=self.second_order,
+                query_precision=self.query_precision,
+            )
+        )
+
+    def allow_recording(self) -> None:
+        """Verdicts on groups of one size are recorded."""
+        self.verdict.allowed = True
+
+    def end_task(self, task: Task, replay: Replay) -> None:
+        """After the last task nothing is replayed."""
+        super().end_task(task, replay)
+        if task.last:
+            self.verdict.clear()
 
     def begin_task(self, task: Task) -> None:
         """A slot for the new task, equal weights for those before it."""
@@ -142,19 +173,10 @@ class POCL(Method):
             self.function.refresh(query.input)
         weights, total, losses = self.function.weights(), torch.zeros_like(self.slots[0]), []
         for task, index in groups.items():
-            verdict = hypergradient(
-                self.function,
-                weights,
-                self.inner_rate,
-                [self.support(task, take(rows, index))],
-                query,
-                clip=self.inner_clamp,
-                second_order=self.second_order,
-                query_precision=self.query_precision,
-            )
-            total = total + verdict.by_weights if self.cumulative else verdict.by_weights
+            loss, gradient = self.verdict(weights, self.support(task, self.group(rows, index)), query)
+            total = total + gradient if self.cumulative else gradient
             self.slots[task] = total.clamp(-self.slot_clamp, self.slot_clamp)
-            losses.append(verdict.loss)
+            losses.append(loss.clone())
         now = len(self.heads) - 1
         past = list(range(now)) if self.groups == "released" else [task for task in groups if task < now]
         self.function.follow(self.optimiser, self.mixture(past) + self.slots[now])
@@ -173,9 +195,25 @@ class POCL(Method):
             del groups[len(self.heads) - 1]
         return {task: index for task, index in groups.items() if len(index)}
 
+    def group(self, rows: Rows, index: Tensor) -> Rows:
+        """One task's rows; on a GPU filled up to a multiple of `STEP`, always by one at least, with copies of the last.
+
+        Copies have no share, and `starts` says where they begin and end.
+        """
+        many = len(index)
+        if many < 2 or not can_fill_up(self.net, rows["input"]):
+            return take(rows, index)
+        size = (many // STEP + 1) * STEP
+        found = take(rows, torch.cat([index, index[-1:].expand(size - many)]))
+        found["share"][many:] = 0
+        found["starts"] = torch.tensor([0, many, size], dtype=torch.int32).to(index.device, non_blocking=True)
+        return found
+
     def support(self, task: int, rows: Rows) -> Objective:
         """The mean loss of one task's rows among its own classes."""
-        return Objective(rows["input"], rows["label"], rows["share"] / rows["share"].sum(), *self.heads[task])
+        low, high = (rows["label"].new_full((), each) for each in self.heads[task])  # no numbers of the host: recorded
+        weight = rows["share"] / rows["share"].sum()
+        return Objective(rows["input"], rows["label"], weight, low, high, starts=rows.get("starts"))
 
     def query(self, rows: Rows) -> Objective:
         """The mean loss of batch and memory among all classes.
@@ -199,6 +237,14 @@ class POCL(Method):
             share = towards_least_norm(slots[:, self.judged], share)
         self.balance[past] = mass * share
         return share @ slots
+
+
+def judge(
+    function: NetFunction, weights: Tensor, support: Objective, query: Objective, *, rate: float, **how: Any
+) -> tuple[Tensor, Tensor]:
+    """The query loss (0-d) after one step on the support, and its gradient h [P] through that step."""
+    found = hypergradient(function, weights, rate, [support], query, **how)
+    return found.loss, found.by_weights
 
 
 def towards_least_norm(vectors: Tensor, share: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.errors import UsageError
-from odedm.nets.grouped_batch_norm import every_norm_groups, grouped, still
+from odedm.core.triton_support import has_kernels
+from odedm.nets.grouped_batch_norm import GroupedNorm, every_norm_groups, grouped, still
 from odedm.nets.second_derivatives import ConvolutionsDerivedTwice
 
 
@@ -72,18 +73,34 @@ def joins(x: Tensor) -> bool:
 
 
 @contextmanager
-def as_function(net: nn.Module, x: Tensor, *, twice: bool = False) -> Iterator[None]:
+def as_function(net: nn.Module, x: Tensor, *, twice: bool = False, starts: Tensor | None = None) -> Iterator[None]:
     """Inside the block a pass of inputs [n, ...] changes nothing in the net, as it should be for a function of weights.
 
-    `twice` says that gradients of it will be derived once more: where launches cost more than arithmetic, layers then
-    have second derivatives of their own (`odedm.nets.second_derivatives`).
+    Args:
+        net: the network.
+        x: what will be passed through it.
+        twice: whether gradients will be derived once more: where launches cost more than arithmetic, layers then have
+            second derivatives of their own (`odedm.nets.second_derivatives`).
+        starts: int32 [0, m, n] on the device where only the first m rows count and the others fill up; only where
+            `can_fill_up` says so.
     """
     if not (net.training and joins(x) and len(x) > 1 and every_norm_groups(net)):
         with still(net):
             yield
         return
-    with still(net, (len(x),), twice=twice), ConvolutionsDerivedTwice() if twice else nullcontext():
+    twice = twice or starts is not None  # the kernels that know of such rows
+    sizes = (len(x),) if starts is None else (len(x), len(x))
+    with still(net, sizes, twice=twice, starts=starts), ConvolutionsDerivedTwice() if twice else nullcontext():
         yield
+
+
+def can_fill_up(net: nn.Module, x: Tensor) -> bool:
+    """Whether a batch like x [n, ...] may be filled up with rows that change nothing: no layer mixes them in."""
+    if not (net.training and joins(x) and every_norm_groups(net)):
+        return False
+    norms = any(isinstance(module, GroupedNorm) for module in net.modules())
+    images = x.dim() == 4 and x.dtype != torch.float64
+    return not norms or (images and has_kernels("odedm.nets.second_derivatives_triton", x.device))
 
 
 @contextmanager

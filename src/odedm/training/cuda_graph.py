@@ -9,23 +9,19 @@ as a task's ragged last batch, simply stays eager.
 
 from __future__ import annotations
 
-import gc
-import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from odedm.core.generators import is_ours
+from odedm.core.recording import EAGER, ONE_AT_A_TIME, record
 from odedm.core.rows import Rows, count
 
 Step = Callable[[Rows, int], Rows]
 """A stream batch and how many of its rows are new in, the rows as they go into the memory out."""
 
-EAGER = 2
-"""Steps of a kind that run eagerly before one is recorded: what is made on first use is then there."""
 MOST = 16
 """Recordings kept at most; each holds the memory of a step's forward and backward."""
 
@@ -109,13 +105,7 @@ def _closed(_batch: Rows, _new: int) -> Rows:
 class CudaRecorder:
     """Records steps as CUDA graphs that share one pool of memory; they are replayed one after the other."""
 
-    one_at_a_time = threading.Lock()
-    """Held while a step is recorded, and wherever a recording is let go of.
-
-    Every graph enters itself with the device's default generator when it is recorded, and leaves it when it is freed.
-    That list is not made for threads: a lane that frees recordings while another records corrupts it, and the process
-    dies of a segmentation fault.
-    """
+    one_at_a_time = ONE_AT_A_TIME
 
     def __init__(self, generators: Callable[[], Iterable[torch.Generator]]) -> None:
         self.generators = generators
@@ -124,20 +114,7 @@ class CudaRecorder:
     def __call__(self, step: Step, batch: Rows, new: int) -> Recording:
         """Record a step. The caller works on a stream of its own, which is the one that is recorded."""
         inputs = {name: column.clone() for name, column in batch.items()}
-        graph = torch.cuda.CUDAGraph()
-        for generator in self.generators():
-            if generator.device.type == "cuda":
-                graph.register_generator_state(generator)
-        with self.one_at_a_time, _no_garbage_collection():
-            # thread_local: other runs go on in other threads of this process
-            graph.capture_begin(self.pool, capture_error_mode="thread_local")
-            try:
-                outputs = step(inputs, new)
-            except BaseException:
-                with suppress(RuntimeError):  # the error that counts is the one that is on its way
-                    graph.capture_end()
-                raise
-            graph.capture_end()
+        graph, outputs = record(lambda: step(inputs, new), self.pool, self.generators())
 
         def launch(batch: Rows) -> Rows:
             for name, column in inputs.items():
@@ -146,18 +123,6 @@ class CudaRecorder:
             return outputs
 
         return launch
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Nothing is collected inside the block: it could be another graph, and freeing that would spoil a recording."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def fingerprint(method: object) -> Hashable:

@@ -164,6 +164,8 @@ class Run:
         # these two on the CPU: one seed, one choice anywhere
         self.shuffle, self.borders = generator(plan.seed, "mixing"), generator(plan.seed, "memory borders")
         captures = can_be_recorded(plan, kind, network)
+        if plan.capture and plan.device == "cuda" and network.capturable and not captures:
+            self.method.allow_recording()
         self.guard = DivergenceGuard(self.method, self.device, precision=plan.precision, tasks=len(self.stream.tasks))
         self.stepper = Stepper(
             self._step,

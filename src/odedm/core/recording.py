@@ -1,0 +1,171 @@
+"""Records work of a GPU as CUDA graphs: what recordings of a process must heed; functions that record themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Found = TypeVar("Found")
+
+ONE_AT_A_TIME = threading.Lock()
+"""Held while something is recorded, and wherever a recording is let go of.
+
+Every graph enters itself with the device's default generator when it is recorded, and leaves it when it is freed. That
+list is not made for threads: a lane that frees recordings while another records corrupts it, and the process dies of a
+segmentation fault.
+"""
+EAGER = 2
+"""Calls of a kind that run eagerly before one is recorded: what is made on first use is then there."""
+MOST = 24
+"""Recordings that a function keeps at most."""
+
+
+def record(
+    work: Callable[[], Found], pool: Any, generators: Iterable[torch.Generator] = ()
+) -> tuple[torch.cuda.CUDAGraph, Found]:
+    """Record what some work asks of the GPU, without doing it; the graph, and what the work returned.
+
+    The caller works on a stream of its own, which is the one that is recorded. `generators` are those that the work
+    draws from; `pool` is the memory that recordings share which are replayed one after the other.
+    """
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        if generator.device.type == "cuda":
+            graph.register_generator_state(generator)
+    with ONE_AT_A_TIME, _no_garbage_collection():
+        # thread_local: other runs go on in other threads of this process
+        graph.capture_begin(pool, capture_error_mode="thread_local")
+        try:
+            found = work()
+        except BaseException:
+            with suppress(RuntimeError):  # the error that counts is the one that is on its way
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    return graph, found
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Nothing is collected inside the block: it could be another graph, and freeing that would spoil a recording."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Recorded:
+    """A function of tensors, recorded once for each shape of its arguments that repeats, and replayed from then on.
+
+    For parts of a step whose shapes are known only in the midst of it. Arguments are tensors, or data classes that hold
+    tensors; all else in them counts for the shape. The function draws no random numbers and changes nothing. What a
+    call returns is overwritten by the next. Nothing is recorded before `allowed` is set.
+
+    >>> double = Recorded(lambda x: (2 * x,))
+    >>> double(torch.ones(2))
+    (tensor([2., 2.]),)
+    """
+
+    def __init__(self, function: Callable[..., tuple[Tensor, ...]]) -> None:
+        self.function, self.allowed, self.replayed = function, False, 0
+        self._seen: dict[Hashable, int] = {}
+        self._recordings: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]] = {}
+        self._buffers: dict[Hashable, Tensor] = {}
+        self._pool: Any = None
+
+    def __call__(self, *given: Any) -> tuple[Tensor, ...]:
+        """The function's value."""
+        tensors = [each for thing in given for each in _tensors(thing)]
+        if not (self.allowed and on_gpu(tensors[0])):
+            return self.function(*given)
+        kind = (*(_kind(each) for each in tensors), *(_rest(thing) for thing in given))
+        found = self._recordings.pop(kind, None)
+        if found is None:
+            self._seen[kind] = self._seen.get(kind, 0) + 1
+            if self._seen[kind] <= EAGER:
+                return self.function(*given)
+            found = self._record(given, tensors)
+        self._recordings[kind] = found  # at the end: the one that was not used for longest goes first
+        graph, inputs, outputs = found
+        for own, each in zip(inputs, tensors, strict=True):
+            own.copy_(each)
+        graph.replay()
+        self.replayed += 1
+        return outputs
+
+    def _record(
+        self, given: Sequence[Any], tensors: Sequence[Tensor]
+    ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
+        with ONE_AT_A_TIME:
+            while len(self._recordings) >= MOST:
+                self._recordings.pop(next(iter(self._recordings)))
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        inputs = [self._buffer(("in", place), each) for place, each in enumerate(tensors)]
+        outputs = tuple(self._buffer(("out", place), each) for place, each in enumerate(self.function(*given)))
+        rest = iter(inputs)
+        held = [_with(thing, rest) for thing in given]
+
+        def work() -> None:
+            for own, each in zip(outputs, self.function(*held), strict=True):
+                own.copy_(each)
+
+        graph, _ = record(work, self._pool)
+        return graph, inputs, outputs
+
+    def _buffer(self, place: Hashable, like: Tensor) -> Tensor:
+        """One for all recordings that have such a tensor in such a place: they are replayed one after the other."""
+        return self._buffers.setdefault((place, _kind(like)), like.detach().clone())
+
+    def clear(self) -> None:
+        """Let go of all recordings and their memory."""
+        with ONE_AT_A_TIME:
+            self._recordings.clear()
+            self._buffers.clear()
+            self._seen.clear()
+            self._pool = None
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether work on a tensor can be recorded."""
+    return tensor.is_cuda
+
+
+def _kind(tensor: Tensor) -> Hashable:
+    return tuple(tensor.shape), str(tensor.dtype)
+
+
+def _tensors(thing: Any) -> list[Tensor]:
+    if isinstance(thing, Tensor):
+        return [thing]
+    values = [getattr(thing, each.name) for each in dataclasses.fields(thing)]
+    return [each for each in values if isinstance(each, Tensor)]
+
+
+def _rest(thing: Any) -> Hashable:
+    """What of an argument is no tensor."""
+    if isinstance(thing, Tensor):
+        return None
+    values = [(each.name, getattr(thing, each.name)) for each in dataclasses.fields(thing)]
+    return tuple((name, None if isinstance(value, Tensor) else (value,)) for name, value in values)
+
+
+def _with(thing: Any, tensors: Iterator[Tensor]) -> Any:
+    """The argument with other tensors in the place of its own."""
+    if isinstance(thing, Tensor):
+        return next(tensors)
+    names = [each.name for each in dataclasses.fields(thing)]
+    return dataclasses.replace(thing, **{name: next(tensors) for name in names if _holds(thing, name)})
+
+
+def _holds(thing: Any, name: str) -> bool:
+    return isinstance(getattr(thing, name), Tensor)
