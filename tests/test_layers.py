@@ -41,6 +41,7 @@ OPTIONAL |= {
     "triton": {
         "nets/grouped_batch_norm_triton.py",
         "nets/second_derivatives_triton.py",
+        "methods/adaptation_steps_triton.py",
         "consolidate/kmeans_triton.py",
         "consolidate/sinkhorn/solver_triton.py",
     },

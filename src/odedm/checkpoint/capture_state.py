@@ -28,6 +28,8 @@ Node = Any
 VOLATILE = {
     "odedm.core.timer.Timer": frozenset({"_since", "_running"}),
     "odedm.core.recording.Recorded": frozenset({"allowed", "replayed", "_seen", "_recordings", "_buffers", "_pool"}),
+    "odedm.nets.grouped_batch_norm.Norm2d": frozenset({"counters"}),
+    "odedm.methods.puridiver.HeadNorm": frozenset({"counters"}),
 }
 """Attributes that mean something to one process only: a reading of its clock, the blocks it is in, what a GPU holds."""
 

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, count
+from odedm.core.side_stream import SideStream
+from odedm.methods.adaptation_steps import advance, retreat
 from odedm.methods.base import Replay
 from odedm.nets.base import Net, as_function, computed_in
 from odedm.nets.grouped_batch_norm import GroupedNorm
@@ -148,6 +150,7 @@ def hypergradient(
     clip: float,
     second_order: bool = True,
     query_precision: str = "same",
+    side: SideStream | None = None,
 ) -> Hypergradient:
     """The gradient of the mean query loss along a path of gradient steps, by the path's start and by its step sizes.
 
@@ -156,30 +159,32 @@ def hypergradient(
     λ ← λ + ∇query(φ_j) / S, then ∇_A ← ∇_A - λ · ĝ_j and λ ← λ - H_j(m_j · A · λ), with H_j the Hessian of inner_j at
     φ_{j-1} and m_j = 1 where nothing was clamped. So no graph reaches over more than one inner step, and none is held
     for the query. `second_order=False` leaves H_j out, as if the inner gradients were constants.
-    `query_precision` is one of `QUERY_PRECISIONS`.
+    `query_precision` is one of `QUERY_PRECISIONS`. Queries go to the `side`: no inner step waits for one.
     """
+    side = side or SideStream(torch.device("cpu"))
     compute = torch.bfloat16 if query_precision == "bf16" else getattr(function.net, "compute", None)
     path, total = [], torch.zeros((), dtype=weights.dtype, device=weights.device)
     for step in inner:
         start = weights.detach().requires_grad_()
         loss = step.loss(function(start, step.input, twice=second_order, starts=step.starts))
         (slope,) = torch.autograd.grad(loss, start, create_graph=second_order)
-        move = slope.detach().clamp(-clip, clip)
-        end = (start.detach() - rates * move).requires_grad_()
-        with computed_in(function.net, compute):
+        weights = advance(start.detach(), slope.detach(), rates, clip)
+        with side(), computed_in(function.net, compute):
+            end = weights.detach().requires_grad_()
             loss = query.loss(function(end, query.input)) / len(inner)
-        (pull,) = torch.autograd.grad(loss, end)
-        path.append((start, slope, move, pull))
-        weights, total = end, total + loss.detach()
-    adjoint, by_rates = torch.zeros_like(weights), torch.zeros_like(weights)
-    for start, slope, move, pull in reversed(path):
-        adjoint = adjoint + pull
-        by_rates = by_rates - adjoint * move
+            (pull,) = torch.autograd.grad(loss, end)
+        path.append((start, slope, pull, loss.detach()))
+    side.join()
+    for *_, loss in path:
+        total = total + loss
+    back, bend = None, None
+    for start, slope, pull, _ in reversed(path):
+        back = retreat(back, bend, pull, slope.detach(), rates, clip)
         if second_order:
-            free = slope.detach().abs() <= clip
-            (bend,) = torch.autograd.grad(slope, start, grad_outputs=torch.where(free, rates * adjoint, 0.0))
-            adjoint = adjoint - bend
-    return Hypergradient(total, adjoint.detach(), by_rates.detach())
+            (bend,) = torch.autograd.grad(slope, start, grad_outputs=back.direction)
+    assert back is not None, "there is a step"
+    adjoint = back.adjoint if bend is None else back.adjoint - bend
+    return Hypergradient(total, adjoint.detach(), back.by_rates.detach())
 
 
 def rescale(vector: Tensor, norm: float) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count
+from odedm.core.side_stream import SideStream
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.meta_learning import (
     QUERY_PRECISIONS,
@@ -65,11 +66,19 @@ class VRMCL(Method):
     velocity: Tensor | None = field(init=False, repr=False, default=None)
     order: torch.Generator = field(init=False, repr=False)
     heads: list[tuple[int, int]] = field(init=False, repr=False)
+    beside: SideStream = field(init=False, repr=False)
+    queries: tuple[SideStream, SideStream] = field(init=False, repr=False)
+
+    @classmethod
+    def rows_at_once(cls, load: Load) -> int:
+        """The batch and a draw; on a GPU both look-aheads at a time."""
+        return (2 if load.device == "cuda" else 1) * super().rows_at_once(load)
 
     @classmethod
     def networks_at_once(cls, load: Load) -> float:
-        """Every inner step's weights are held for the way back."""
-        return 7 + 4 * math.ceil(load.batch / max(1, int(load.options.get("chunk", 8))))
+        """Every inner step's weights are held for the way back; on a GPU both look-aheads at a time."""
+        steps = math.ceil(load.batch / max(1, int(load.options.get("chunk", 8))))
+        return 7 + (8 if load.device == "cuda" else 4) * steps
 
     @classmethod
     def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
@@ -89,6 +98,8 @@ class VRMCL(Method):
         self.previous = self.function.weights()
         self.rates = torch.full_like(self.previous, self.inner_rate)
         self.order = self.rng("order of inner chunks")
+        device = self.previous.device
+        self.beside, self.queries = SideStream(device), (SideStream(device), SideStream(device))
         self.heads = [(0, self.net.classes)]
 
     def begin_task(self, task: Task) -> None:
@@ -103,8 +114,10 @@ class VRMCL(Method):
             chunks, query = self.chunks(batch), self.query(with_memory(batch, replay, self.draw), count(batch))
             self.function.refresh(query.input, self.bn_refreshes)
             weights = self.function.weights()
+            with self.beside():
+                then = self.look_ahead(self.previous, chunks, query)
             now = self.look_ahead(weights, chunks, query)
-            then = self.look_ahead(self.previous, chunks, query)
+            self.beside.join()
             gradient, old = rescale(now.by_weights, self.clip), rescale(then.by_weights, self.clip)
             by_rates = rescale(rescale(now.by_rates, self.clip) + then.by_rates, self.clip)
             velocity = old if self.velocity is None else self.velocity
@@ -122,6 +135,7 @@ class VRMCL(Method):
         return hypergradient(
             self.function, weights, self.rates, chunks, query,
             clip=self.clip, second_order=self.second_order, query_precision=self.query_precision,
+            side=self.queries[self.beside.active],
         )  # fmt: skip
 
     def chunks(self, batch: Rows) -> list[Objective]:

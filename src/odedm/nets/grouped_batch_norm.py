@@ -30,11 +30,11 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
     """Whether the running statistics stay as they are."""
     twice: bool = False
     """Whether gradients will be derived once more."""
-    counters: dict[int, Tensor]
+    counters: dict[tuple[int, int], Tensor]
 
     def __init__(self, *sizes: Any, **words: Any) -> None:
         super().__init__(*sizes, **words)
-        self.counters = {}  # the kernel's, by number of groups; no part of the network's state
+        self.counters = {}  # the kernel's, by number of groups and stream; no part of the network's state
 
     def forward(self, input: Tensor, beside: Tensor | None = None, *, relu: bool = False) -> Tensor:
         """Values [n, c, ...], normalised; then `beside` is added and the ReLU taken, where asked for."""
@@ -98,9 +98,11 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
     def _counters(self, device: torch.device) -> Tensor:
         from odedm.nets.grouped_batch_norm_triton import counters_for
 
-        kept = self.counters.get(len(self.groups))
+        # a stream each: passes beside each other must not count together
+        kind = len(self.groups), torch.cuda.current_stream(device).cuda_stream
+        kept = self.counters.get(kind)
         if kept is None or kept.device != device:
-            kept = self.counters[len(self.groups)] = counters_for(self.num_features, len(self.groups), device)
+            kept = self.counters[kind] = counters_for(self.num_features, len(self.groups), device)
         return kept
 
     def _check_input_dim(self, input: Tensor) -> None:
