@@ -146,7 +146,8 @@ class POCL(Method):
         """SGD in the first task, then a few batches of warm-up, then the balanced step."""
         batches, self.batches = self.batches, self.batches + 1
         if len(self.heads) == 1:
-            self.descend(F.cross_entropy(self.net(batch["input"]), batch["label"]))
+            (logits,) = self.forwards(batch["input"])
+            self.descend(F.cross_entropy(logits, batch["label"]))
         elif batches < self.warmup:
             self.warm_up(batch, replay)
         else:
@@ -157,13 +158,15 @@ class POCL(Method):
         """A step of experience replay; without `warmup_update` only the running statistics move."""
         if not self.warmup_update:
             with torch.no_grad():
-                self.last_loss.copy_(F.cross_entropy(self.net(batch["input"]), batch["label"]))
+                (logits,) = self.forwards(batch["input"])
+                self.last_loss.copy_(F.cross_entropy(logits, batch["label"]))
             return
         x, y = batch["input"], batch["label"]
         if replay:
             past = replay(self.draw)
             x, y = torch.cat([x, past["input"]]), torch.cat([y, past["label"]])
-        self.descend(F.cross_entropy(self.net(x), y), replay)
+        (logits,) = self.forwards(x)
+        self.descend(F.cross_entropy(logits, y), replay)
 
     def balanced_step(self, batch: Rows, replay: Replay) -> None:
         """Fill the slots of the tasks in the draw and follow d = Σ_{i<t} w_i G_i + G_t."""
