@@ -80,9 +80,9 @@ def _means_of_bends(
             found = tl.zeros((WIDTH,), tl.float32)
             for one in range(groups):
                 rows = (tl.load(start + one + 1) - tl.load(start + one)).to(tl.float32)
-                there = one * channels + channel
-                left = tl.load(rest + there, mask=inside, other=0.0, cache_modifier=".cg")
-                found += rows * left * tl.load(rate + there, mask=inside, other=0.0)
+                spot_of_one = one * channels + channel
+                left = tl.load(rest + spot_of_one, mask=inside, other=0.0, cache_modifier=".cg")
+                found += rows * left * tl.load(rate + spot_of_one, mask=inside, other=0.0)
             tl.store(by_weight + channel, found, mask=inside)
 
 
