@@ -214,6 +214,16 @@ def test_what_the_fingerprint_must_see(change):
     assert before != fingerprint(method)
 
 
+def test_steps_that_do_not_repeat_stay_eager_and_spoil_no_recording(bench):
+    stepper, memory, log = bench
+    memory.size = 8
+    for repeats in [True] * (EAGER + 1) + [False] * 4 + [True]:
+        stepper.repeats = lambda repeats=repeats: repeats
+        stepper(rows(4), 4)
+    assert (stepper.eager, stepper.captured) == (EAGER + 4, 2)
+    assert log == ["recorder", "record 4", "replay 4", "replay 4"]
+
+
 def test_without_a_recorder_every_step_is_eager():
     memory = Counter()
     stepper = Stepper(memory.step, frozen=lambda: 0, replayed=memory.replayed, recorder=None)

@@ -143,8 +143,12 @@ class Method(ABC):
         self.net.train()
         self.optimiser = self.fresh_optimiser()
 
+    def repeats(self) -> bool:
+        """Whether the next step of a `capturable` method can be recorded and replayed; the same for a whole task."""
+        return True
+
     def allow_recording(self) -> None:
-        """The run's device records: a method whose steps cannot be recorded as a whole may record parts of them."""
+        """The run's device records: a method may record parts of steps that cannot be recorded as a whole."""
 
     @abstractmethod
     def step(self, batch: Rows, replay: Replay) -> Rows:

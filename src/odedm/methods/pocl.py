@@ -55,6 +55,7 @@ class POCL(Method):
     """
 
     needs_borders: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
     exacting: ClassVar[bool] = True
     needs_memory: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
@@ -124,6 +125,10 @@ class POCL(Method):
             )
         )
 
+    def repeats(self) -> bool:
+        """In the first task: later steps count their batches and read sizes back."""
+        return len(self.heads) == 1
+
     def allow_recording(self) -> None:
         """Verdicts on groups of one size are recorded."""
         self.verdict.allowed = True
@@ -144,11 +149,12 @@ class POCL(Method):
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """SGD in the first task, then a few batches of warm-up, then the balanced step."""
-        batches, self.batches = self.batches, self.batches + 1
         if len(self.heads) == 1:
             (logits,) = self.forwards(batch["input"])
             self.descend(F.cross_entropy(logits, batch["label"]))
-        elif batches < self.warmup:
+            return {}
+        self.batches += 1
+        if self.batches <= self.warmup:
             self.warm_up(batch, replay)
         else:
             self.balanced_step(batch, replay)

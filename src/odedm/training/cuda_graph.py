@@ -43,8 +43,10 @@ class Stepper:
         frozen: Callable[[], Hashable],
         replayed: Callable[[int], None],
         recorder: Callable[[], Recorder] | None,
+        repeats: Callable[[], bool] = lambda: True,
     ) -> None:
         self.step, self.frozen, self.replayed, self.recorder = step, frozen, replayed, recorder
+        self.repeats = repeats
         self._record: Recorder | None = None
         self.eager, self.captured = 0, 0
         self._seen: dict[Hashable, int] = {}
@@ -67,6 +69,9 @@ class Stepper:
 
     def __call__(self, batch: Rows, new: int) -> Rows:
         """One step on a batch whose first `new` rows are new."""
+        if not self.repeats():
+            self.eager += 1
+            return self.step(batch, new)
         kind = (count(batch), new, self.frozen())
         recording = self._recordings.pop(kind, None)
         if recording is not None:

@@ -164,7 +164,7 @@ class Run:
         # these two on the CPU: one seed, one choice anywhere
         self.shuffle, self.borders = generator(plan.seed, "mixing"), generator(plan.seed, "memory borders")
         captures = can_be_recorded(plan, kind, network)
-        if plan.capture and plan.device == "cuda" and network.capturable and not captures:
+        if captures:
             self.method.allow_recording()
         self.guard = DivergenceGuard(self.method, self.device, precision=plan.precision, tasks=len(self.stream.tasks))
         self.stepper = Stepper(
@@ -172,6 +172,7 @@ class Run:
             frozen=self.replay.frozen,
             replayed=self.memory.replayed,
             recorder=partial(CudaRecorder, self._generators) if captures else None,
+            repeats=self.method.repeats,
         )
 
     def _site(self) -> Site:
