@@ -5,9 +5,9 @@
 
 Rows are random and CIFAR-10-shaped, batch 32, memory 200; `--steps` are those of a task. Each method runs twice with
 its native memory: once undisturbed, which gives the seconds of each phase, milliseconds a step and how many steps were
-captured; then with torch's profiler over a few steps of task 2, and over what follows it. A line of the profile says how
-many kernels there were, how long the device was busy, and what the host asked of the driver; the profiler slows the host
-down, so shares are those of the profiled time. Consolidation is of 2 × 5000 synthetic features, DAC (3, 4).
+captured; then with torch's profiler over a few steps of task 2, and over what follows it. A line of the profile says
+how many kernels there were, how long the device was busy, and what the host asked of the driver; the profiler slows the
+host down, so shares are those of the profiled time. Consolidation is of 2 × 5000 synthetic features, DAC (3, 4).
 """
 
 from __future__ import annotations
