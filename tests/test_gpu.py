@@ -19,9 +19,12 @@ from odedm.execute.engine import Placement
 from odedm.execute.job import Progressed, Said
 from odedm.execute.observers import Observer
 from odedm.execute.scheduler import run_jobs
+from odedm.methods.refresh import fisher_information
 from odedm.nets import base
 from odedm.nets.grouped_batch_norm import Norm2d, grouped
 from odedm.nets.resnet import ResNet18
+from odedm.nets.small import SmallCNN
+from odedm.training.numerics import arranged, own_numerics
 
 pytestmark = [
     pytest.mark.gpu,
@@ -394,3 +397,21 @@ def test_lanes_that_forget_recordings_do_not_disturb_lanes_that_record(tmp_path)
     jobs, notes = [job_of(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], Notes()
     assert len(run_all(jobs, notes, lanes=8)) == len(plans)
     assert notes.keys("lost") == []
+
+
+@pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-3), ("tf32", 0.05), ("bf16", 0.3)])
+@pytest.mark.parametrize(("kind", "side", "width"), [(ResNet18, 32, 64), (ResNet18, 20, 10), (SmallCNN, 9, 3)])
+def test_squares_of_single_rows_are_those_of_their_own_backward_passes(kind, side, width, precision, off):
+    assert has_kernels("odedm.methods.row_squares_triton", torch.device("cuda"))
+    torch.manual_seed(0)
+    net = kind((3, side, side), 5, width=width)
+    x, y = torch.randn(11, 3, side, side), torch.arange(11) % 5
+    expected = fisher_information(net.double(), [(x.double(), y)], total=11, training=True)
+    net = arranged(net.float().cuda(), precision, exacting=False)
+    with own_numerics(1, precision):
+        found, again = (fisher_information(net, [(x.cuda(), y.cuda())], total=11, training=True) for _ in range(2))
+    for name, value in found.items():
+        assert value.equal(again[name])
+        wanted = expected[name]
+        assert (value.double().cpu() - wanted).norm() <= off * wanted.norm(), name
+    assert not any("forward" in vars(module) for module in net.modules())

@@ -7,6 +7,8 @@ from torch.nn import functional as F
 from workbench import CLASSES, PLAIN, SHAPE, Bench, batch_of, cnn, flat, mlp, same, task_of
 
 from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, UsageError, blobs, shapes
+from odedm.methods import refresh as refresh_module
+from odedm.methods import row_squares
 from odedm.methods.base import configure, hyperparameters
 from odedm.methods.derpp import DERpp
 from odedm.methods.refresh import (
@@ -18,6 +20,7 @@ from odedm.methods.refresh import (
     stream_gradient,
     weights,
 )
+from odedm.methods.row_squares import RowSquares
 from odedm.nets.grouped_batch_norm import Norm2d
 from odedm.nets.resnet import ResNet18
 from odedm.nets.small import MLP
@@ -261,8 +264,10 @@ def test_the_move_is_small_beside_the_update_with_the_published_constants():
 
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("chunk", [1, 4, 20])
-def test_fisher_equals_one_backward_pass_per_row(net, training, chunk):
+@pytest.mark.parametrize(("chunk", "way"), [(1, "rows"), (4, "rows"), (20, "rows"), (1, "squares"), (4, "squares")])
+def test_fisher_equals_one_backward_pass_per_row(net, training, chunk, way, monkeypatch):
+    monkeypatch.setattr(refresh_module, "launch_bound", lambda _device: way == "squares")  # as on a GPU
+    monkeypatch.setattr(row_squares, "MOST_ROWS", 3)
     bench = Bench(DERpp, net=net())
     for seed in range(3):
         bench.step(batch_of(seed))  # running statistics that differ from the first ones
@@ -280,6 +285,34 @@ def test_fisher_equals_one_backward_pass_per_row(net, training, chunk):
     assert same(before, bench.state()), "no weight and no statistic has changed"
     assert bench.net.training
     assert all(module.track_running_stats for module in bench.net.modules() if isinstance(module, nn.BatchNorm2d))
+
+
+def test_squares_of_strides_and_ways_around_equal_those_of_rows(monkeypatch):
+    torch.manual_seed(0)
+    net = ResNet18((3, 8, 8), CLASSES, width=2).double()  # its last maps have one place, which has no spread
+    monkeypatch.setattr(row_squares, "ENTRIES", 4 * 16 * 16 * 9)  # four rows of the largest layer at a time
+    net.stem.bias = nn.Parameter(torch.randn(2, dtype=torch.float64))
+    net.norm.weight.requires_grad_(False)
+    x, y = torch.randn(6, 3, 8, 8, dtype=torch.float64), torch.arange(6) % CLASSES
+    expected = fisher_information(net, [(x, y)], total=1, training=True)
+    squares = RowSquares(net, training=True)
+    squares.add(x[:5], y[:5])
+    squares.add(x[5:], y[5:])
+    assert squares.total.keys() == expected.keys()
+    for name, value in squares.total.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-9, atol=1e-18)
+
+
+def test_squares_are_made_of_layers_alone_that_do_not_mix_rows():
+    net, shared = ResNet18((3, 8, 8), 2, width=2), MLP((4,), 3, width=4)
+    assert row_squares.knows_squares(net)
+    assert row_squares.knows_squares(shared)
+    shared.hidden[3].weight = shared.hidden[1].weight
+    net.blocks[0].around = nn.BatchNorm2d(2)
+    assert not row_squares.knows_squares(shared), "a weight of two layers"
+    assert not row_squares.knows_squares(net), "a BatchNorm that is not ours"
+    net.blocks[0].around = nn.Conv2d(2, 2, 1, groups=2)
+    assert not row_squares.knows_squares(net), "a convolution by group"
 
 
 def test_fisher_is_zero_throughout_the_first_task_and_then_forgets_by_tau():

@@ -11,11 +11,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
+from odedm.core.device import launch_bound
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Field, Rows, Task, count, take
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.derpp import rehearse
 from odedm.methods.row_gradients import CHUNK, ENTRIES, rows_at_once, statistics_kept
+from odedm.methods.row_squares import RowSquares, knows_squares, rows_together
+from odedm.nets.base import Net
 
 Weights = dict[str, Tensor]
 """One tensor for every parameter of a network, by its name."""
@@ -161,6 +164,9 @@ def fisher_information(
     `parts` are inputs [n, ...] and labels [n] of `total` rows in all. Every row is a batch of its own: with `training`,
     BatchNorm works over the places of one image. The network is the same after it as before.
     """
+    device = next(net.parameters()).device
+    if launch_bound(device) and isinstance(net, Net) and knows_squares(net):
+        return _fisher_by_squares(net, parts, total=total, training=training)
     own = {name: weight.detach() for name, weight in weights(net).items()}
 
     def likelihood(at: Weights, x: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,6 +182,23 @@ def fisher_information(
                 p = log_p.exp().view(-1, *[1] * (each.dim() - 1))
                 fisher[name] += (p * each.square()).sum(0) / total
     return fisher
+
+
+def _fisher_by_squares(net: Net, parts: Iterable[tuple[Tensor, Tensor]], *, total: int, training: bool) -> Weights:
+    """The same by passes over many rows, as a GPU likes them; in the precision of training, and rounded otherwise."""
+    squares, held = RowSquares(net, training=training), list[tuple[Tensor, Tensor]]()
+
+    def work() -> None:
+        if held:
+            squares.add(*(torch.cat(side) for side in zip(*held, strict=True)))
+            held.clear()
+
+    for x, label in parts:
+        if held and sum(len(other) for _, other in held) + len(label) > rows_together(x):
+            work()
+        held.append((x, label))
+    work()
+    return {name: each.div_(total) for name, each in squares.total.items()}
 
 
 def check_single_rows(net: nn.Module, image: Tensor) -> None:
