@@ -19,6 +19,8 @@ from odedm.execute.engine import Placement
 from odedm.execute.job import Progressed, Said
 from odedm.execute.observers import Observer
 from odedm.execute.scheduler import run_jobs
+from odedm.memory import purity
+from odedm.memory.purity import survivors
 from odedm.methods.refresh import fisher_information
 from odedm.nets import base
 from odedm.nets.grouped_batch_norm import Norm2d, grouped
@@ -415,3 +417,23 @@ def test_squares_of_single_rows_are_those_of_their_own_backward_passes(kind, sid
         wanted = expected[name]
         assert (value.double().cpu() - wanted).norm() <= off * wanted.norm(), name
     assert not any("forward" in vars(module) for module in net.modules())
+
+
+@pytest.mark.parametrize(("rows", "classes", "excess"), [(232, 10, 32), (57, 1, 20), (1999, 300, 64), (3000, 7, 5)])
+def test_one_kernel_lets_the_same_rows_go_as_many_do(rows, classes, excess):
+    assert has_kernels("odedm.memory.purity_triton", torch.device("cuda"))
+    rng = torch.Generator().manual_seed(0)
+    label, loss = torch.randint(classes, (rows,), generator=rng), torch.rand(rows, generator=rng)
+    direction = torch.nn.functional.normalize(torch.randn(rows, 24, generator=rng, dtype=torch.float64))
+    alpha = torch.tensor(0.4, dtype=torch.float64)
+
+    def stay(where):
+        draws = torch.Generator(where).manual_seed(1)
+        words = {"alpha": alpha.to(where), "classes": classes, "excess": excess, "rng": draws}
+        return survivors(label.to(where), loss.to(where), direction.to(where), **words)
+
+    assert stay("cuda").sum() == rows - excess
+    with pytest.MonkeyPatch.context() as patch:
+        there = stay("cuda")
+        patch.setattr(purity, "has_kernels", lambda *_: False)
+        assert there.equal(stay("cuda"))

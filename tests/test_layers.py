@@ -43,6 +43,7 @@ OPTIONAL |= {
         "consolidate/kmeans_triton.py",
         "consolidate/sinkhorn/solver_triton.py",
         "methods/row_squares_triton.py",
+        "memory/purity_triton.py",
     },
 }
 OPTIONAL |= {"avalanche": {"integrations/avalanche.py"}, "utils": {"integrations/mammoth.py"}}  # Mammoth's utils
