@@ -44,7 +44,7 @@ def _remove(
         own = here & (own_label == largest)
         score = (1 - weight) * _standard(own_loss, own, amount, tiny)
         score += weight * _standard(near / amount, own, amount, tiny)
-        score = tl.where(score == score, score, float("inf"))  # not a number: as good as any
+        score = tl.where(score == score, score, float("inf"))  # noqa: PLR0124 - not a number: as good as any
         gone = tl.argmax(tl.where(own, score, -float("inf")), 0)
         near -= tl.where(own, tl.load(cosine + gone.to(tl.int64) * rows + row, mask=real, other=0.0), 0.0)
         here = here & (row != gone)
