@@ -437,3 +437,15 @@ def test_one_kernel_lets_the_same_rows_go_as_many_do(rows, classes, excess):
         there = stay("cuda")
         patch.setattr(purity, "has_kernels", lambda *_: False)
         assert there.equal(stay("cuda"))
+
+
+@pytest.mark.parametrize("memory", [Native(40), ODEDM(40, k=2)], ids=["native", "odedm"])
+def test_icarls_recordings_stay_good_from_task_to_task_and_whatever_rows_are_mixed_in(memory):
+    words = {"method": "icarl", "data": "shapes", "device": "cuda", "batch": 4}
+    recorded, eager = (Run(Experiment(memory, capture=c, **words), shapes()).finish() for c in (True, False))
+    steps = recorded.result.provenance["steps"]
+    # the kinds: without a teacher and with one, with and without long-term rows, and each task's ragged last batch
+    assert steps["eager"] <= 2 * 4 + 5
+    assert recorded.result.class_il == eager.result.class_il
+    for one, other in zip(recorded.method.net.parameters(), eager.method.net.parameters(), strict=True):
+        assert one.equal(other)

@@ -141,6 +141,11 @@ class Method(ABC):
     def end_task(self, task: Task, replay: Replay) -> None:
         """A task is over."""
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Attributes that no recorded step reads: they may change between tasks, and a recording stays good."""
+        return ()
+
     def classes_joined(self, classes: int) -> None:
         """The network has outputs for so many classes from now on: what else has a size by class must grow as well."""
 

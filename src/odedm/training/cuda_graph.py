@@ -47,7 +47,9 @@ class Stepper:
         frozen: Callable[[], Hashable],
         replayed: Callable[[int], None],
         recorder: Callable[[], Recorder] | None,
+        by_new: bool = True,
     ) -> None:
+        self.by_new = by_new  # not where the memory looks at no batch: a step is then the same whatever rows are new
         self.step, self.frozen, self.replayed, self.recorder = step, frozen, replayed, recorder
         self._record: Recorder | None = None
         self.eager, self.captured = 0, 0
@@ -71,7 +73,8 @@ class Stepper:
 
     def __call__(self, batch: Rows, new: int) -> Rows:
         """One step on a batch whose first `new` rows are new."""
-        kind = (count(batch), new, self.frozen())
+        counted = new if self.by_new else count(batch)
+        kind = (count(batch), counted, self.frozen())
         recording = self._recordings.pop(kind, None)
         if recording is not None:
             self.replayed(new)
@@ -83,10 +86,11 @@ class Stepper:
                 while len(self._recordings) >= MOST:
                     self._recordings.pop(next(iter(self._recordings)))
             self._record = self._record or self.recorder()
-            recording = self._record(self.step, batch, new)  # counts the rows on the host
+            recording = self._record(self.step, batch, counted)  # counts the rows on the host
         self._recordings[kind] = recording  # at the end: the one that was not used for longest goes first
         self.captured += 1
-        return recording(batch)
+        rows = recording(batch)
+        return rows if self.by_new else {name: column[:new] for name, column in rows.items()}
 
     def _still_eager(self, kind: Hashable) -> bool:
         self._seen[kind] = self._seen.get(kind, 0) + 1
@@ -173,10 +177,11 @@ def fingerprint(method: object) -> Hashable:
     >>> fingerprint(one) == fingerprint(two)
     False
     """
-    return _held(method, ())
+    unread = getattr(method, "unread", ())
+    return tuple(each for each in _held(method, ()) if each[0] not in unread)
 
 
-def _held(thing: object, above: tuple[object, ...]) -> Hashable:
+def _held(thing: object, above: tuple[object, ...]) -> tuple[tuple[str, Hashable], ...]:
     """What the attributes of an object would freeze; one that is inside itself counts as the object that it is."""
     if any(thing is each for each in above):
         return _Same(thing)

@@ -170,6 +170,7 @@ class Run:
             frozen=self.replay.frozen,
             replayed=self.memory.replayed,
             recorder=partial(CudaRecorder, self._generators) if captures else None,
+            by_new=not getattr(self.memory, "only_at_borders", False),
         )
 
     def _site(self) -> Site:
