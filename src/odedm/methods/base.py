@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.device import launch_bound
 from odedm.core.errors import UsageError, unknown
 from odedm.core.options import cast_like
 from odedm.core.rng import generator
@@ -128,7 +129,7 @@ class Method(ABC):
     def begin_task(self, task: Task) -> None:  # noqa: ARG002
         """A task starts: training mode and a new optimiser, so momentum never crosses a border."""
         self.net.train()
-        self.optimiser = self.fresh_optimiser()
+        self.restart_optimiser()
 
     @abstractmethod
     def step(self, batch: Rows, replay: Replay) -> Rows:
@@ -208,6 +209,15 @@ class Method(ABC):
         loss.backward()
         self.bend(replay)
         self.optimiser.step()
+
+    def restart_optimiser(self) -> None:
+        """A new optimiser; on a GPU with the old one's momentum, at zero, for a recorded step holds on to it."""
+        before, self.optimiser = self.optimiser, self.fresh_optimiser()
+        if type(before) is type(self.optimiser) is torch.optim.SGD:
+            for weight, state in before.state.items():
+                momentum = state.get("momentum_buffer")
+                if momentum is not None and launch_bound(weight.device):
+                    self.optimiser.state[weight]["momentum_buffer"] = momentum.zero_()
 
     def fresh_optimiser(self) -> torch.optim.Optimizer:
         """Plain SGD by this method's rates, unless the run has another optimiser."""

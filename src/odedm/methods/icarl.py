@@ -95,7 +95,7 @@ class ICarl(Method):
 
     def _sum_of_squares(self) -> Tensor:
         """Σ ‖θ‖² (0-d); on a GPU without its gradient, which `bend` adds: a fifth of a step would go into copies."""
-        own = list(self.net.parameters())
+        own: list[Tensor] = list(self.net.parameters())
         if not launch_bound(own[0].device):
             return torch.cat([weight.flatten() for weight in own]).square().sum()
         with torch.no_grad():
@@ -108,7 +108,8 @@ class ICarl(Method):
             with torch.no_grad():
                 for weight in own:
                     weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-                torch._foreach_add_([weight.grad for weight in own], own, alpha=2 * self.l2)
+                gradients = [weight.grad for weight in own if weight.grad is not None]
+                torch._foreach_add_(gradients, own, alpha=2 * self.l2)
 
     def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
         """The network becomes the next task's teacher, and the class means are measured with it."""

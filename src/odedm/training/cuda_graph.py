@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -177,15 +177,15 @@ def fingerprint(method: object) -> Hashable:
     >>> fingerprint(one) == fingerprint(two)
     False
     """
-    unread = getattr(method, "unread", ())
-    return tuple(each for each in _held(method, ()) if each[0] not in unread)
+    return _held(method, (), getattr(method, "unread", ()))
 
 
-def _held(thing: object, above: tuple[object, ...]) -> tuple[tuple[str, Hashable], ...]:
+def _held(thing: object, above: tuple[object, ...], unread: Sequence[str] = ()) -> Hashable:
     """What the attributes of an object would freeze; one that is inside itself counts as the object that it is."""
     if any(thing is each for each in above):
         return _Same(thing)
-    return tuple((name, _frozen(value, (*above, thing))) for name, value in sorted(vars(thing).items()))
+    own = {name: value for name, value in vars(thing).items() if name not in unread}
+    return tuple((name, _frozen(value, (*above, thing))) for name, value in sorted(own.items()))
 
 
 class _Same:
