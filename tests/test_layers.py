@@ -42,6 +42,7 @@ OPTIONAL |= {
         "nets/grouped_batch_norm_triton.py",
         "consolidate/kmeans_triton.py",
         "consolidate/sinkhorn/solver_triton.py",
+        "consolidate/sinkhorn/clouds_triton.py",
         "methods/row_squares_triton.py",
         "memory/purity_triton.py",
     },
