@@ -9,6 +9,7 @@ from jobs import Notes, job_of, run_all
 from odedm import ODEDM, Experiment, Native, NoMemory, Observation, Reservoir, Run, UsageError, blobs, select, shapes
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
+from odedm.consolidate import kmeans as kmeans_module
 from odedm.consolidate.kmeans import kmeans, kmeans_all
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
@@ -469,3 +470,18 @@ def test_clouds_by_kernels_cost_what_they_cost_by_torch(problems, n, m, epsilon)
     assert found.cost.equal(again.cost)
     assert found.iterations <= by_torch.iterations + 5
     torch.testing.assert_close(found.cost, by_torch.cost, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(("sizes", "k"), [((1700, 1234), 160), ((60,), 9), ((300, 90, 200), 80)])
+def test_one_kernel_draws_the_same_seeds_as_many_operations(sizes, k):
+    sets = [torch.randn(n, 32, generator=torch.Generator().manual_seed(n)).cuda() for n in sizes]
+
+    def found():
+        return kmeans_all(sets, k, rngs=[torch.Generator().manual_seed(n) for n in sizes], iterations=1)[0]
+
+    by_kernel = found()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kmeans_module, "MOST_SEEDED", 0)
+        by_torch = found()
+    for one, other in zip(by_kernel, by_torch, strict=True):
+        assert one.label.equal(other.label)
