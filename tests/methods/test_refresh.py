@@ -21,6 +21,7 @@ from odedm.methods.refresh import (
     weights,
 )
 from odedm.methods.row_squares import RowSquares
+from odedm.nets import base
 from odedm.nets.grouped_batch_norm import Norm2d
 from odedm.nets.resnet import ResNet18
 from odedm.nets.small import MLP
@@ -149,8 +150,9 @@ def test_larger_fisher_entries_strictly_shrink_the_move():
             assert held[name].equal(free[name])
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_unlearning_leaves_buffers_gradients_optimiser_and_mode_alone(training):
+@pytest.mark.parametrize(("training", "joined"), [(True, False), (False, False), (True, True)])
+def test_unlearning_leaves_buffers_gradients_optimiser_and_mode_alone(training, joined, monkeypatch):
+    monkeypatch.setattr(base, "joins", lambda _: joined)  # as on a GPU
     bench = Bench(Refresh, net=cnn(), momentum=0.9, delta=0.1)
     bench.step(batch_of(0))
     bench.step(batch_of(1))
@@ -168,6 +170,16 @@ def test_unlearning_leaves_buffers_gradients_optimiser_and_mode_alone(training):
     assert momenta
     assert all(old.equal(new) for old, new in zip(momenta, now, strict=True))
     assert all(module.training is training for module in bench.net.modules())
+    assert all(module.momentum == 0.1 for module in bench.net.modules() if isinstance(module, Norm2d))
+
+
+def test_the_gradient_of_a_move_is_the_same_by_a_pass_as_on_a_gpu(monkeypatch):
+    net, batch = cnn().train(), batch_of(3)
+    alone = stream_gradient(net, weights(net), batch["input"], batch["label"])
+    monkeypatch.setattr(base, "joins", lambda _: True)
+    joined = stream_gradient(net, weights(net), batch["input"], batch["label"])
+    for one, other in zip(alone, joined, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
 
 
 def test_moves_are_repeated_from_where_the_last_one_ended():
