@@ -142,8 +142,8 @@ def weights(net: nn.Module) -> Weights:
 def stream_gradient(net: nn.Module, own: Weights, x: Tensor, label: Tensor) -> Tensors:
     """The gradient of the mean cross-entropy on inputs x [B, ...], by a pass that changes nothing in the network.
 
-    The pass works on copies of the buffers, so BatchNorm's running statistics do not see it. On a GPU it is as any other
-    of the network's, which is faster, and moves the statistics by nothing.
+    The pass works on copies of the buffers, so BatchNorm's running statistics do not see it. On a GPU it is like any
+    other of the network's, which is faster, and moves the statistics by nothing.
     """
     if isinstance(net, Net) and net.training and base.joins(x) and len(x) > 1 and every_norm_groups(net):
         with statistics_at_rest(net):
