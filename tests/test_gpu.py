@@ -10,6 +10,7 @@ from odedm import ODEDM, Experiment, Native, NoMemory, Observation, Reservoir, R
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.consolidate import kmeans as kmeans_module
+from odedm.consolidate.distance import Sinkhorn
 from odedm.consolidate.kmeans import kmeans, kmeans_all
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
@@ -485,3 +486,13 @@ def test_one_kernel_draws_the_same_seeds_as_many_operations(sizes, k):
         by_torch = found()
     for one, other in zip(by_kernel, by_torch, strict=True):
         assert one.label.equal(other.label)
+
+
+def test_many_prototypes_are_chosen_by_few_solved_pairs_as_by_all():
+    rng = torch.Generator().manual_seed(0)
+    mix, mode = torch.randn(48, 512, generator=rng) / 7, 1.5 * torch.randn(12, 48, generator=rng)
+    latent = mode[torch.randint(12, (1500,), generator=rng)] + torch.randn(1500, 48, generator=rng)
+    x = (latent @ mix + 0.3 * torch.randn(1500, 512, generator=rng) + 0.5).relu().cuda()
+    centre = kmeans(x, 160, rng=torch.Generator().manual_seed(0)).centroid
+    few, every = (Sinkhorn(margin=margin).prepare(x, None).nearest(x, centre) for margin in (0.1, float("inf")))
+    assert few.row.equal(every.row)

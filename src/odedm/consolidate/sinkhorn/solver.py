@@ -173,8 +173,7 @@ def matched(
     cost, error = source.new_empty(len(row)), source.new_empty(len(row))
     most: list[int] = [0]
 
-    fine = source.dtype == torch.float32 and tolerance >= LEAST_TOLERANCE
-    own = fine and has_kernels("odedm.consolidate.sinkhorn.solver_triton", source.device)
+    own = tolerance >= LEAST_TOLERANCE and _has_kernel(source)
 
     def together(part: Tensor) -> None:
         i, j = row[part], column[part]
@@ -203,9 +202,15 @@ def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: K
     [1.0]
     """
     tiny = least(source.dtype)
+    cost = source.new_empty(len(row))
+    if _has_kernel(source) and isinstance(kernel, DenseKernel):
+        from odedm.consolidate.sinkhorn import solver_triton as fused  # Triton comes with torch for GPUs alone
+
+        for part in chunks(len(row), target):
+            cost[part] = fused.rough(source, target, row[part], column[part], kernel, iterations)
+        return cost
     first = source / kernel.apply(torch.ones_like(target[:1]))
     sums = kernel.back(first).clamp_(min=tiny)
-    cost = source.new_empty(len(row))
 
     def work(part: Tensor) -> None:
         i, j = row[part], column[part]
@@ -218,6 +223,10 @@ def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: K
 
     share(work, chunks(len(row), target))
     return cost
+
+
+def _has_kernel(source: Tensor) -> bool:
+    return source.dtype == torch.float32 and has_kernels("odedm.consolidate.sinkhorn.solver_triton", source.device)
 
 
 def chunks(pairs: int, target: Tensor) -> tuple[Tensor, ...]:
