@@ -17,6 +17,11 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+HOST = (
+    "rows", "splits", "height", "width", "out_height", "out_width", "taps", "across",
+    "step_down", "step_right", "pad_up", "pad_left", "apart_down", "apart_right",
+)  # fmt: skip
+"""Numbers of the host that are not worth a kernel of their own: each costs a second or two to compile."""
 PROGRAMS = 528
 """How many programs a convolution's squares aim at: four for each multiprocessor of an H200."""
 TILE, FEWEST, PLACES = 128, 16, 64
@@ -28,7 +33,7 @@ Told = Callable[[Tensor, Tensor], None]
 """Told the gradients [n, c] of every row by BatchNorm's weight and by its bias."""
 
 
-@triton.jit(do_not_specialize=["rows", "splits"])
+@triton.jit(do_not_specialize=HOST)
 def _squares(
     x, slope, part, rows, splits, height, width, channels, out_height, out_width, out_channels,
     taps, across, step_down, step_right, pad_up, pad_left, apart_down, apart_right,
