@@ -403,7 +403,7 @@ def test_lanes_that_forget_recordings_do_not_disturb_lanes_that_record(tmp_path)
     assert notes.keys("lost") == []
 
 
-@pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-3), ("tf32", 0.05), ("bf16", 0.3)])
+@pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-3), ("tf32", 0.05), ("bf16", 0.5)])
 @pytest.mark.parametrize(("kind", "side", "width"), [(ResNet18, 32, 64), (ResNet18, 20, 10), (SmallCNN, 9, 3)])
 def test_squares_of_single_rows_are_those_of_their_own_backward_passes(kind, side, width, precision, off):
     assert has_kernels("odedm.methods.row_squares_triton", torch.device("cuda"))

@@ -9,7 +9,7 @@ import torch
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, shapes
 from odedm.core.registry import METHODS
-from odedm.methods import icarl
+from odedm.methods import base, icarl
 from odedm.methods.base import Method
 from odedm.training.cuda_graph import EAGER, MOST, Stepper, fingerprint
 
@@ -60,10 +60,11 @@ def test_a_replayed_run_has_the_numbers_of_an_eager_one(method, memory):
     assert steps > 10
 
 
-def test_so_has_icarl_as_a_gpu_does_it_with_recordings_for_all_tasks(monkeypatch):
-    before = replayed_as_eager("icarl", "odedm")
-    monkeypatch.setattr(icarl, "launch_bound", lambda _device: True)
-    assert replayed_as_eager("icarl", "odedm") > before
+@pytest.mark.parametrize(("method", "module"), [("icarl", icarl), ("puridiver", base)], ids=["icarl", "puridiver"])
+def test_so_has_one_as_a_gpu_does_it_with_recordings_for_several_tasks(method, module, monkeypatch):
+    before = replayed_as_eager(method, "native")
+    monkeypatch.setattr(module, "launch_bound", lambda _device: True)
+    assert replayed_as_eager(method, "native") > before
 
 
 def replayed_as_eager(method, memory):
