@@ -9,6 +9,8 @@ from jobs import Notes, job_of, run_all
 from odedm import ODEDM, Experiment, Native, NoMemory, Observation, Reservoir, Run, UsageError, blobs, select, shapes
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
+from odedm.consolidate import kmeans as kmeans_module
+from odedm.consolidate.distance import Sinkhorn
 from odedm.consolidate.kmeans import kmeans, kmeans_all
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
@@ -19,9 +21,14 @@ from odedm.execute.engine import Placement
 from odedm.execute.job import Progressed, Said
 from odedm.execute.observers import Observer
 from odedm.execute.scheduler import run_jobs
+from odedm.memory import purity
+from odedm.memory.purity import survivors
+from odedm.methods.refresh import fisher_information
 from odedm.nets import base
 from odedm.nets.grouped_batch_norm import Norm2d, grouped
 from odedm.nets.resnet import ResNet18
+from odedm.nets.small import SmallCNN
+from odedm.training.numerics import arranged, own_numerics
 
 pytestmark = [
     pytest.mark.gpu,
@@ -394,3 +401,98 @@ def test_lanes_that_forget_recordings_do_not_disturb_lanes_that_record(tmp_path)
     jobs, notes = [job_of(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], Notes()
     assert len(run_all(jobs, notes, lanes=8)) == len(plans)
     assert notes.keys("lost") == []
+
+
+@pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-3), ("tf32", 0.05), ("bf16", 0.5)])
+@pytest.mark.parametrize(("kind", "side", "width"), [(ResNet18, 32, 64), (ResNet18, 20, 10), (SmallCNN, 9, 3)])
+def test_squares_of_single_rows_are_those_of_their_own_backward_passes(kind, side, width, precision, off):
+    assert has_kernels("odedm.methods.row_squares_triton", torch.device("cuda"))
+    torch.manual_seed(0)
+    net = kind((3, side, side), 5, width=width)
+    x, y = torch.randn(11, 3, side, side), torch.arange(11) % 5
+    expected = fisher_information(net.double(), [(x.double(), y)], total=11, training=True)
+    net = arranged(net.float().cuda(), precision, exacting=False)
+    with own_numerics(1, precision):
+        found, again = (fisher_information(net, [(x.cuda(), y.cuda())], total=11, training=True) for _ in range(2))
+    for name, value in found.items():
+        assert value.equal(again[name])
+        wanted = expected[name]
+        assert (value.double().cpu() - wanted).norm() <= off * wanted.norm(), name
+    assert not any("forward" in vars(module) for module in net.modules())
+
+
+@pytest.mark.parametrize(("rows", "classes", "excess"), [(232, 10, 32), (57, 1, 20), (1999, 300, 64), (3000, 7, 5)])
+def test_one_kernel_lets_the_same_rows_go_as_many_do(rows, classes, excess):
+    assert has_kernels("odedm.memory.purity_triton", torch.device("cuda"))
+    rng = torch.Generator().manual_seed(0)
+    label, loss = torch.randint(classes, (rows,), generator=rng), torch.rand(rows, generator=rng)
+    direction = torch.nn.functional.normalize(torch.randn(rows, 24, generator=rng, dtype=torch.float64))
+    alpha = torch.tensor(0.4, dtype=torch.float64)
+
+    def stay(where):
+        draws = torch.Generator(where).manual_seed(1)
+        words = {"alpha": alpha.to(where), "classes": classes, "excess": excess, "rng": draws}
+        return survivors(label.to(where), loss.to(where), direction.to(where), **words)
+
+    assert stay("cuda").sum() == rows - excess
+    with pytest.MonkeyPatch.context() as patch:
+        there = stay("cuda")
+        patch.setattr(purity, "has_kernels", lambda *_: False)
+        assert there.equal(stay("cuda"))
+
+
+@pytest.mark.parametrize("memory", [Native(40), ODEDM(40, k=2)], ids=["native", "odedm"])
+def test_icarls_recordings_stay_good_from_task_to_task_and_whatever_rows_are_mixed_in(memory):
+    words = {"method": "icarl", "data": "shapes", "device": "cuda", "batch": 4}
+    recorded, eager = (Run(Experiment(memory, capture=c, **words), shapes()).finish() for c in (True, False))
+    steps = recorded.result.provenance["steps"]
+    # the kinds: without a teacher and with one, with and without long-term rows, and each task's ragged last batch
+    assert steps["eager"] <= 2 * 4 + 5
+    assert recorded.result.class_il == eager.result.class_il
+    for one, other in zip(recorded.method.net.parameters(), eager.method.net.parameters(), strict=True):
+        assert one.equal(other)
+
+
+@pytest.mark.parametrize(
+    ("problems", "n", "m", "epsilon"), [(6, 1700, 900, 0.05), (1, 5, 3000, 0.05), (2, 40, 40, 0.003)]
+)
+def test_clouds_by_kernels_cost_what_they_cost_by_torch(problems, n, m, epsilon):
+    assert has_kernels("odedm.consolidate.sinkhorn.clouds_triton", torch.device("cuda"))
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(problems, n, 16, generator=rng), torch.randn(problems, m, 16, generator=rng) + 0.5
+    cost = torch.cdist(x, y).square().cuda()
+    a, b = torch.ones(problems, n, device="cuda"), torch.ones(problems, m, device="cuda")
+    a[0, n // 2 :] = 0.0  # padding
+    a, b = a / a.sum(1, keepdim=True), b / b.sum(1, keepdim=True)
+    found, again = (sinkhorn.clouds(cost, a, b, epsilon=epsilon) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sinkhorn, "has_kernels", lambda *_: False)
+        by_torch = sinkhorn.clouds(cost, a, b, epsilon=epsilon)
+    assert found.cost.equal(again.cost)
+    assert found.iterations <= by_torch.iterations + 5
+    torch.testing.assert_close(found.cost, by_torch.cost, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(("sizes", "k"), [((1700, 1234), 160), ((60,), 9), ((300, 90, 200), 80)])
+def test_one_kernel_draws_the_same_seeds_as_many_operations(sizes, k):
+    sets = [torch.randn(n, 32, generator=torch.Generator().manual_seed(n)).cuda() for n in sizes]
+
+    def found():
+        return kmeans_all(sets, k, rngs=[torch.Generator().manual_seed(n) for n in sizes], iterations=1)[0]
+
+    by_kernel = found()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kmeans_module, "MOST_SEEDED", 0)
+        by_torch = found()
+    for one, other in zip(by_kernel, by_torch, strict=True):
+        assert one.label.equal(other.label)
+
+
+def test_many_prototypes_are_chosen_by_few_solved_pairs_as_by_all():
+    rng = torch.Generator().manual_seed(0)
+    mix, mode = torch.randn(48, 512, generator=rng) / 7, 1.5 * torch.randn(12, 48, generator=rng)
+    latent = mode[torch.randint(12, (1500,), generator=rng)] + torch.randn(1500, 48, generator=rng)
+    x = (latent @ mix + 0.3 * torch.randn(1500, 512, generator=rng) + 0.5).relu().cuda()
+    centre = kmeans(x, 160, rng=torch.Generator().manual_seed(0)).centroid
+    few, every = (Sinkhorn(margin=margin).prepare(x, None).nearest(x, centre) for margin in (0.1, float("inf")))
+    assert few.row.equal(every.row)

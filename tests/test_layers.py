@@ -44,6 +44,9 @@ OPTIONAL |= {
         "methods/adaptation_steps_triton.py",
         "consolidate/kmeans_triton.py",
         "consolidate/sinkhorn/solver_triton.py",
+        "consolidate/sinkhorn/clouds_triton.py",
+        "methods/row_squares_triton.py",
+        "memory/purity_triton.py",
     },
 }
 OPTIONAL |= {"avalanche": {"integrations/avalanche.py"}, "utils": {"integrations/mammoth.py"}}  # Mammoth's utils

@@ -6,9 +6,12 @@ from clouds import network_features, rng
 
 from odedm.consolidate.distance import Sinkhorn
 from odedm.consolidate.kmeans import kmeans
+from odedm.consolidate.nearest import nearest_distinct
 from odedm.consolidate.sinkhorn import solver as sinkhorn
+from odedm.consolidate.sinkhorn import transport
 from odedm.consolidate.sinkhorn.estimate import foresee, own
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
+from odedm.core import device
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
@@ -60,3 +63,20 @@ def test_rows_of_one_bin_have_finite_estimates(dtype, price):
     same = torch.arange(240)[:, None] % 80 == torch.arange(5)
     if price:
         assert estimate[same].max() < 0.1 * estimate[~same].min()
+
+
+@pytest.mark.parametrize("per", [1, 3])
+def test_on_a_gpu_few_iterations_of_all_pairs_choose_as_all_costs_would(per, monkeypatch):
+    x = network_features(200, 96)
+    centre, fitted = kmeans(x, 12, rng=rng()).centroid, Sinkhorn().prepare(x, None)
+    wanted = nearest_distinct(fitted.pairs(x, centre), per)
+    solved, matched = [], sinkhorn.matched
+    monkeypatch.setattr(device, "launch_bound", lambda _: True)
+    monkeypatch.setattr(transport, "SMALL_BATCH", 0)
+    monkeypatch.setattr(
+        sinkhorn, "matched", lambda *given, **limits: solved.append(given[2]) or matched(*given, **limits)
+    )
+    chosen = fitted.nearest(x, centre, per)
+    assert chosen.row.equal(wanted.row)
+    assert chosen.centroid.equal(wanted.centroid)
+    assert 0 < len(torch.cat(solved)) < 0.5 * 200 * 12

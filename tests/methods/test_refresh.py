@@ -7,6 +7,8 @@ from torch.nn import functional as F
 from workbench import CLASSES, PLAIN, SHAPE, Bench, batch_of, cnn, flat, mlp, same, task_of
 
 from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, UsageError, blobs, shapes
+from odedm.methods import refresh as refresh_module
+from odedm.methods import row_squares
 from odedm.methods.base import configure, hyperparameters
 from odedm.methods.derpp import DERpp
 from odedm.methods.refresh import (
@@ -18,6 +20,8 @@ from odedm.methods.refresh import (
     stream_gradient,
     weights,
 )
+from odedm.methods.row_squares import RowSquares
+from odedm.nets import base
 from odedm.nets.grouped_batch_norm import Norm2d
 from odedm.nets.resnet import ResNet18
 from odedm.nets.small import MLP
@@ -146,8 +150,9 @@ def test_larger_fisher_entries_strictly_shrink_the_move():
             assert held[name].equal(free[name])
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_unlearning_leaves_buffers_gradients_optimiser_and_mode_alone(training):
+@pytest.mark.parametrize(("training", "joined"), [(True, False), (False, False), (True, True)])
+def test_unlearning_leaves_buffers_gradients_optimiser_and_mode_alone(training, joined, monkeypatch):
+    monkeypatch.setattr(base, "joins", lambda _: joined)  # as on a GPU
     bench = Bench(Refresh, net=cnn(), momentum=0.9, delta=0.1)
     bench.step(batch_of(0))
     bench.step(batch_of(1))
@@ -165,6 +170,16 @@ def test_unlearning_leaves_buffers_gradients_optimiser_and_mode_alone(training):
     assert momenta
     assert all(old.equal(new) for old, new in zip(momenta, now, strict=True))
     assert all(module.training is training for module in bench.net.modules())
+    assert all(module.momentum == 0.1 for module in bench.net.modules() if isinstance(module, Norm2d))
+
+
+def test_the_gradient_of_a_move_is_the_same_by_a_pass_as_on_a_gpu(monkeypatch):
+    net, batch = cnn().train(), batch_of(3)
+    alone = stream_gradient(net, weights(net), batch["input"], batch["label"])
+    monkeypatch.setattr(base, "joins", lambda _: True)
+    joined = stream_gradient(net, weights(net), batch["input"], batch["label"])
+    for one, other in zip(alone, joined, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
 
 
 def test_moves_are_repeated_from_where_the_last_one_ended():
@@ -261,8 +276,10 @@ def test_the_move_is_small_beside_the_update_with_the_published_constants():
 
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("chunk", [1, 4, 20])
-def test_fisher_equals_one_backward_pass_per_row(net, training, chunk):
+@pytest.mark.parametrize(("chunk", "way"), [(1, "rows"), (4, "rows"), (20, "rows"), (1, "squares"), (4, "squares")])
+def test_fisher_equals_one_backward_pass_per_row(net, training, chunk, way, monkeypatch):
+    monkeypatch.setattr(refresh_module, "launch_bound", lambda _device: way == "squares")  # as on a GPU
+    monkeypatch.setattr(row_squares, "MOST_ROWS", 3)
     bench = Bench(DERpp, net=net())
     for seed in range(3):
         bench.step(batch_of(seed))  # running statistics that differ from the first ones
@@ -280,6 +297,34 @@ def test_fisher_equals_one_backward_pass_per_row(net, training, chunk):
     assert same(before, bench.state()), "no weight and no statistic has changed"
     assert bench.net.training
     assert all(module.track_running_stats for module in bench.net.modules() if isinstance(module, nn.BatchNorm2d))
+
+
+def test_squares_of_strides_and_ways_around_equal_those_of_rows(monkeypatch):
+    torch.manual_seed(0)
+    net = ResNet18((3, 8, 8), CLASSES, width=2).double()  # its last maps have one place, which has no spread
+    monkeypatch.setattr(row_squares, "ENTRIES", 4 * 16 * 16 * 9)  # four rows of the largest layer at a time
+    net.stem.bias = nn.Parameter(torch.randn(2, dtype=torch.float64))
+    net.norm.weight.requires_grad_(False)
+    x, y = torch.randn(6, 3, 8, 8, dtype=torch.float64), torch.arange(6) % CLASSES
+    expected = fisher_information(net, [(x, y)], total=1, training=True)
+    squares = RowSquares(net, training=True)
+    squares.add(x[:5], y[:5])
+    squares.add(x[5:], y[5:])
+    assert squares.total.keys() == expected.keys()
+    for name, value in squares.total.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-9, atol=1e-18)
+
+
+def test_squares_are_made_of_layers_alone_that_do_not_mix_rows():
+    net, shared = ResNet18((3, 8, 8), 2, width=2), MLP((4,), 3, width=4)
+    assert row_squares.knows_squares(net)
+    assert row_squares.knows_squares(shared)
+    shared.hidden[3].weight = shared.hidden[1].weight
+    net.blocks[0].around = nn.BatchNorm2d(2)
+    assert not row_squares.knows_squares(shared), "a weight of two layers"
+    assert not row_squares.knows_squares(net), "a BatchNorm that is not ours"
+    net.blocks[0].around = nn.Conv2d(2, 2, 1, groups=2)
+    assert not row_squares.knows_squares(net), "a convolution by group"
 
 
 def test_fisher_is_zero_throughout_the_first_task_and_then_forgets_by_tau():

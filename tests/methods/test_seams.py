@@ -5,8 +5,9 @@ from typing import ClassVar
 
 import torch
 from torch.nn import functional as F
-from workbench import Bench, batch_of, cnn, flat, mlp, same, sgd
+from workbench import Bench, batch_of, cnn, flat, mlp, same, sgd, task_of
 
+from odedm.methods import base
 from odedm.methods.base import Method
 from odedm.methods.er import ER
 from odedm.methods.gradients import gradient_of, read_gradient, write_gradient
@@ -117,3 +118,19 @@ def test_the_auxiliary_loss_is_the_methods_to_define():
     deaf, plain, weightless = with_prototypes(Deaf), with_prototypes(ER), with_prototypes(ER, gamma=0.0)
     assert not same(deaf.state(), plain.state())
     torch.testing.assert_close(deaf.weights(), weightless.weights())
+
+
+def test_on_a_gpu_a_task_begins_with_the_old_momentum_at_zero_which_is_as_good_as_none(monkeypatch):
+    fresh, taken = (Bench(ER, net=cnn(), lr=0.01, momentum=0.9) for _ in range(2))
+    for bench in (fresh, taken):
+        monkeypatch.setattr(base, "launch_bound", lambda _device, bench=bench: bench is taken)
+        for task in range(2):
+            bench.method.begin_task(task_of(task))
+            before = [state["momentum_buffer"] for state in bench.method.optimiser.state.values()]
+            assert bool(before) == (task == 1 and bench is taken)
+            assert not any(each.any() for each in before)
+            for seed in range(2):
+                bench.step(batch_of(2 * task + seed))
+        after = [state["momentum_buffer"] for state in bench.method.optimiser.state.values()]
+        assert all(one is other for one, other in zip(before, after, strict=bench is taken))
+    assert same(fresh.state(), taken.state())

@@ -9,6 +9,7 @@ import torch
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, shapes
 from odedm.core.registry import METHODS
+from odedm.methods import base, icarl
 from odedm.methods.base import Method
 from odedm.training.cuda_graph import EAGER, MOST, Stepper, fingerprint
 
@@ -55,18 +56,31 @@ def numbers(host):
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("method", CAPTURABLE)
 def test_a_replayed_run_has_the_numbers_of_an_eager_one(method, memory):
+    steps = replayed_as_eager(method, memory)
+    assert steps > 10
+
+
+@pytest.mark.parametrize(("method", "module"), [("icarl", icarl), ("puridiver", base)], ids=["icarl", "puridiver"])
+def test_so_has_one_as_a_gpu_does_it_with_recordings_for_several_tasks(method, module, monkeypatch):
+    before = replayed_as_eager(method, "native")
+    monkeypatch.setattr(module, "launch_bound", lambda _device: True)
+    assert replayed_as_eager(method, "native") > before
+
+
+def replayed_as_eager(method, memory):
+    """How many steps of a run are replayed, once its numbers have been found the same as those of an eager one."""
     data = shapes()
     plan = Experiment(MEMORIES[memory], method=method, data="shapes", device="cpu", batch=4)
     eager, replayed = Run(plan, data), Run(plan, data)
     replayed.stepper.recorder = lambda: Emulated(replayed)
     one, other = eager.finish(), replayed.finish()
-    assert replayed.stepper.captured > 10
     assert one.result.class_il == other.result.class_il
     assert one.result.census == other.result.census
     for a, b in zip(one.method.net.state_dict().values(), other.method.net.state_dict().values(), strict=True):
         assert a.equal(b)
     for name, column in one.memory.rows().items():
         assert column.equal(other.memory.rows()[name]), name
+    return replayed.stepper.captured
 
 
 def test_what_a_step_freezes_is_seen_in_the_fingerprint():
@@ -149,6 +163,29 @@ def test_another_shape_or_number_of_new_rows_is_another_kind(bench):
     stepper(rows(4), 2)
     assert [entry for entry in log if entry.startswith("record ")] == ["record 4"]
     assert stepper.eager == EAGER + 2
+
+
+def test_where_no_batch_is_looked_at_the_number_of_new_rows_is_no_other_kind(bench):
+    stepper, memory, log = bench
+    memory.size, stepper.by_new = 8, False
+    found = [len(stepper(rows(4), new)["label"]) for new in (4, 2, 3, 1, 4)]
+    assert log == ["recorder", "record 4", "replay 4", "replay 4", "replay 4"]
+    assert found[EAGER:] == [3, 1, 4]
+
+
+def test_what_no_step_reads_may_change_on_the_host(bench):
+    stepper, memory, log = bench
+
+    class Method:
+        unread = ("old",)
+        old = 0
+
+    method = Method()
+    memory.size = 8
+    for method.old in range(3):
+        stepper.begin_task(method)
+        stepper(rows(4), 4)
+    assert log == ["recorder", "record 4", "replay 4"]
 
 
 def test_a_change_on_the_host_forgets_recordings_and_no_change_keeps_them(bench):

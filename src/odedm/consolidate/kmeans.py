@@ -20,6 +20,9 @@ TABLE_BYTES = 1 << 28
 NOISE_ROWS = 64
 """Seeds whose noise is drawn by one call and moved by one transfer."""
 
+MOST_SEEDED = 8192
+"""Points of a set from which one kernel draws all seeds: they are in one program's hands."""
+
 CHECK_EVERY = 8
 """Iterations between two looks at convergence where a look costs more than an iteration."""
 
@@ -234,6 +237,15 @@ def _seeds(
     taken = [race[0].masked_fill(weight == 0, torch.inf).argmin(1, keepdim=True)]
     # padding is less far than a point that is taken, and too little to show in a sum
     far = distances(taken[0])[:, 0].masked_fill_(weight == 0, -1e-30)
+    if table is not None and n <= MOST_SEEDED and y.dtype == torch.float32 and has_kernels(KERNELS, y.device):
+        from odedm.consolidate import kmeans_triton  # Triton comes with torch for GPUs alone
+
+        every = torch.cat([taken[0], taken[0].new_zeros(sets, k - 1)], 1)
+        for i in range(0, k, NOISE_ROWS):
+            race = race if i == 0 else noise(min(k - i, NOISE_ROWS))
+            skip, last = int(i == 0), min(k, i + NOISE_ROWS)
+            kmeans_triton.seed(table, race[skip:], far, every, i + skip, last, draws)
+        return every
     for i in range(1, k):
         if i % NOISE_ROWS == 0:
             race = noise(min(k - i, NOISE_ROWS))

@@ -1,4 +1,4 @@
-"""Lloyd's iterations on a GPU: two products, and two Triton kernels for all that lies between them.
+"""Lloyd's iterations on a GPU: two products, and two Triton kernels for all that lies between them; and their seeds.
 
 torch starts twenty small operations an iteration, and starting them is what takes the time. Here the host starts four
 and looks at the outcome every few iterations. Sums are products with one-hot labels, in a fixed order: they repeat.
@@ -81,6 +81,52 @@ def _move(
         tl.store(left_next + which, tl.where(goes, rest - 1, rest))
 
 
+@triton.jit(do_not_specialize=["rows", "clusters", "first", "last"])
+def _seed(
+    table, race, far, taken, rows, clusters, first, last, DRAWS: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """Greedy k-means++ from seed `first` to `last` of one set: `odedm.consolidate.kmeans._seeds`, all in one program.
+
+    `table` [rows, rows] holds squared distances, `far` [rows] those to the nearest point that is taken, `race` noise.
+    """
+    which, row = tl.program_id(0), tl.arange(0, ROWS)
+    real = row < rows
+    table += which.to(tl.int64) * rows * rows
+    distance = tl.load(far + which * rows + row, mask=real, other=-float("inf"))
+    before = tl.load(taken + which * clusters + first - 1)
+    for turn in range(first, last):
+        distance = tl.where(row == before, 0.0, distance)  # exactly: rounding must not let a point be drawn twice
+        noise = tl.load(race + ((turn - first) * tl.num_programs(0) + which) * rows + row, mask=real, other=1.0)
+        chance = tl.where(real, tl.div_rn(distance, noise), -float("inf"))
+        best, closest = float("inf"), distance
+        for _ in range(DRAWS):
+            candidate = tl.argmax(chance, 0)
+            chance = tl.where(row == candidate, -float("inf"), chance)
+            apart = tl.load(table + candidate.to(tl.int64) * rows + row, mask=real, other=0.0)
+            closer = tl.minimum(apart, distance)
+            total = tl.sum(tl.where(real, closer, 0.0).to(tl.float64), 0).to(tl.float32)
+            better = total < best
+            closest = tl.where(better, closer, closest)
+            before = tl.where(better, candidate, before)
+            best = tl.where(better, total, best)
+        distance = closest
+        tl.store(taken + which * clusters + turn, before)
+    tl.store(far + which * rows + row, distance, mask=real)
+
+
+def seed(table: Tensor, race: Tensor, far: Tensor, taken: Tensor, first: int, last: int, draws: int) -> None:
+    """Choose seeds `first` to `last` of sets, in place: `far` [C, n] and `taken` [C, k], int64.
+
+    `table` [C, n, n] holds squared distances, `race` [last - first, C, n] the noise of these seeds.
+    """
+    sets, rows = far.shape
+    size = triton.next_power_of_2(rows)
+    _seed[(sets,)](
+        table, race, far, taken, rows, taken.shape[1], first, last, DRAWS=draws, ROWS=size,
+        num_warps=16 if size > 1024 else 4,
+    )  # fmt: skip
+
+
 def settle(weighed: Tensor, centroid: Tensor, left: Tensor, settled: Tensor, look_every: int) -> tuple[Tensor, Tensor]:
     """Move centroids [C, k, d] until they have settled: where they are then, and what is left of the iterations.
 
@@ -117,3 +163,5 @@ def trial(device: torch.device) -> None:
     """Compile and run the kernels once, on next to nothing; raises what stands in the way."""
     weighed, one = torch.ones(1, 2, 20, device=device), torch.ones(1, device=device)
     settle(weighed, torch.zeros(1, 2, 16, device=device), one, torch.zeros_like(one), 1)
+    table, taken = torch.ones(1, 2, 2, device=device), torch.zeros(1, 2, dtype=torch.int64, device=device)
+    seed(table, table[:, :1], table[:, 0].contiguous(), taken, 1, 2, 2)

@@ -57,6 +57,11 @@ class TaskDualMemory:
         self.on_selection: OnSelection | None = None
         """Shown how prototypes were chosen; set it to look on."""
 
+    @property
+    def only_at_borders(self) -> bool:
+        """Whether nothing is stored while a task lasts."""
+        return self.candidates is None and getattr(self.host, "only_at_borders", False)
+
     def size(self, part: Part = Part.ALL) -> int:
         """How many rows a part holds; candidates belong to neither."""
         return self.host.size(part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -183,6 +184,8 @@ class KeyedMemory(ABC):
 
 class BorderMemory(KeyedMemory):
     """A memory that stores nothing while a task lasts and chooses from all of its rows when it ends."""
+
+    only_at_borders: ClassVar[bool] = True
 
     def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
         """Nothing is kept while a task lasts."""

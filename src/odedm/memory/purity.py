@@ -12,10 +12,13 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError
 from odedm.core.rows import Field, Probe, Rows, Task, count
 from odedm.core.store import EMPTY
+from odedm.core.triton_support import has_kernels
 from odedm.memory.keyed import LATER, KeyedMemory
 
 TINY = 1e-6
 """A spread this small beside the values themselves is rounding, not a difference."""
+KERNELS, MOST_AT_ONCE = "odedm.memory.purity_triton", 2048
+"""Where one kernel makes the whole choice on a GPU, and among how many rows or classes at most."""
 
 
 @final
@@ -127,7 +130,12 @@ def survivors(
     # a product, not an indexed addition: that one adds in any order on a GPU
     cosines = (direction * (member.double().T @ direction)[label]).sum(1)
     # float64: added to a count, noise in [0, 1) decides between equals and never reaches the next count
-    for noise in torch.rand(excess, classes, dtype=torch.float64, generator=rng, device=label.device):
+    chances = torch.rand(excess, classes, dtype=torch.float64, generator=rng, device=label.device)
+    if len(label) <= MOST_AT_ONCE and classes <= MOST_AT_ONCE and has_kernels(KERNELS, label.device):
+        from odedm.memory.purity_triton import remove  # Triton comes with torch for GPUs alone
+
+        return remove(label, loss, cosines, direction, counts, chances, alpha, TINY)
+    for noise in chances:
         largest = (counts + noise).argmax(keepdim=True)
         own = here & (label == largest)
         score = (1 - alpha) * z_score(loss, own) + alpha * z_score(cosines / counts[largest], own)

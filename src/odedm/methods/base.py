@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.device import launch_bound
 from odedm.core.errors import UsageError, unknown
 from odedm.core.options import cast_like
 from odedm.core.rng import generator
@@ -141,7 +142,7 @@ class Method(ABC):
     def begin_task(self, task: Task) -> None:  # noqa: ARG002
         """A task starts: training mode and a new optimiser, so momentum never crosses a border."""
         self.net.train()
-        self.optimiser = self.fresh_optimiser()
+        self.restart_optimiser()
 
     def repeats(self) -> bool:
         """Whether the next step of a `capturable` method can be recorded and replayed; the same for a whole task."""
@@ -160,6 +161,11 @@ class Method(ABC):
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """A task is over."""
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Attributes that no recorded step reads: they may change between tasks, and a recording stays good."""
+        return ()
 
     def classes_joined(self, classes: int) -> None:
         """The network has outputs for so many classes from now on: what else has a size by class must grow as well."""
@@ -223,6 +229,15 @@ class Method(ABC):
         loss.backward()
         self.bend(replay)
         self.optimiser.step()
+
+    def restart_optimiser(self) -> None:
+        """A new optimiser; on a GPU with the old one's momentum, at zero, for a recorded step holds on to it."""
+        before, self.optimiser = self.optimiser, self.fresh_optimiser()
+        if type(before) is type(self.optimiser) is PlainSGD:
+            for weight, state in before.state.items():
+                momentum = state.get("momentum_buffer")
+                if momentum is not None and launch_bound(weight.device):
+                    self.optimiser.state[weight]["momentum_buffer"] = momentum.zero_()
 
     def fresh_optimiser(self) -> torch.optim.Optimizer:
         """Plain SGD by this method's rates, unless the run has another optimiser."""

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.device import launch_bound
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task, take
 from odedm.methods.base import Load, Method, Replay
+from odedm.methods.gradients import trained
 from odedm.nets.base import Net
 
 CHUNK = 512
@@ -49,7 +51,7 @@ class ICarl(Method):
     seen: int = field(init=False, repr=False, default=0)
     known: int = field(init=False, repr=False, default=0)
     recalled: Tensor = field(init=False, repr=False)
-    """Which columns [C] are the teacher's among the old ones; changed in place."""
+    """Which columns [C] are the teacher's: old ones that the task does not have; changed in place."""
     teacher: Net | None = field(init=False, repr=False, default=None)
     """The network as the last task left it: frozen, in evaluation mode, and no module of the network."""
     exemplars: Replay | None = field(init=False, repr=False, default=None)
@@ -70,13 +72,19 @@ class ICarl(Method):
         self.seen = self.net.classes
         self.recalled = torch.ones(self.net.classes, dtype=torch.bool, device=self.last_loss.device)
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Numbers that decide about columns when a task begins; on a GPU no step reads them after that."""
+        own = ("old", "known") if launch_bound(self.recalled.device) else ("known",)
+        return own if self.bce_columns == "seen" else (*own, "seen")
+
     def begin_task(self, task: Task) -> None:
         """Which columns are old and which are seen: labels are numbered by arrival. The last task's means are over."""
         super().begin_task(task)
         self.means = None  # also where the first step is a replayed one, which runs no code here
         self.old = max(self.known, min(task.classes))
         self.known = self.seen = max(self.old, max(task.classes) + 1)
-        self.recalled.fill_(True)
+        self.recalled.fill_(False)[: self.old] = True
         self.recalled[list(task.classes)] = False
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
@@ -84,16 +92,37 @@ class ICarl(Method):
         self.exemplars, self.means = replay, None
         (logits,) = self.forwards(batch["input"], replay=replay)
         columns = logits.shape[1] if self.bce_columns == "all" else self.seen
-        past = self._recall(batch["input"], logits)
+        past = self._recall(batch["input"], logits)[:, :columns]
         target = targets(batch["label"], past, self.recalled[: past.shape[1]], columns)
         loss = F.binary_cross_entropy_with_logits(logits[:, :columns], target)
-        every = torch.cat([weight.flatten() for weight in self.net.parameters()])
-        self.descend(loss + self.l2 * every.square().sum(), replay)
+        self.descend(loss + self.l2 * self._sum_of_squares(), replay)
         return {}
+
+    def _sum_of_squares(self) -> Tensor:
+        """Σ ‖θ‖² (0-d); on a GPU without its gradient, which `bend` adds: a fifth of a step would go into copies."""
+        own: list[Tensor] = list(self.net.parameters())
+        if not launch_bound(own[0].device):
+            return torch.cat([weight.flatten() for weight in own]).square().sum()
+        with torch.no_grad():
+            return torch.stack(torch._foreach_norm(own)).square().sum()
+
+    def bend(self, replay: Replay | None) -> None:  # noqa: ARG002
+        """Add the gradient 2λθ of λ Σ ‖θ‖² where the loss has come without it."""
+        own = trained(self.net)
+        if launch_bound(own[0].device):
+            with torch.no_grad():
+                for weight in own:
+                    weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+                gradients = [weight.grad for weight in own if weight.grad is not None]
+                torch._foreach_add_(gradients, own, alpha=2 * self.l2)
 
     def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
         """The network becomes the next task's teacher, and the class means are measured with it."""
-        self.teacher = copy.deepcopy(self.net).requires_grad_(False).eval()
+        if self.teacher is None:
+            self.teacher = copy.deepcopy(self.net).requires_grad_(False).eval()
+        else:  # in place: a recorded step holds on to it
+            own, now = (list(net.state_dict().values()) for net in (self.teacher, self.net))
+            torch._foreach_copy_(own, now)
         self.exemplars, self.means = replay, self._measure(replay)
 
     def predict(self, x: Tensor) -> Tensor:
@@ -105,12 +134,13 @@ class ICarl(Method):
         return nearness(self._points(x), *self.means)
 
     def _recall(self, x: Tensor, logits: Tensor) -> Tensor:
-        """The teacher's probabilities [n, old] of the old classes, on the same training view."""
+        """The teacher's probabilities [n, old or C] of the first classes, on the same training view."""
         if self.teacher is None:
             return logits.new_zeros(len(logits), 0)
         with torch.no_grad():
             past: Tensor = self.teacher(x)
-            return past[:, : self.old].sigmoid()
+            # all columns on a GPU, where `recalled` chooses: a recorded step stays good when more of them are old
+            return (past if launch_bound(x.device) else past[:, : self.old]).sigmoid()
 
     def _points(self, x: Tensor) -> Tensor:
         """Where inputs [n, ...] lie [n, d] among the class means."""

@@ -9,7 +9,7 @@ as a task's ragged last batch, simply stays eager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -44,7 +44,9 @@ class Stepper:
         replayed: Callable[[int], None],
         recorder: Callable[[], Recorder] | None,
         repeats: Callable[[], bool] = lambda: True,
+        by_new: bool = True,
     ) -> None:
+        self.by_new = by_new  # not where the memory looks at no batch: a step is then the same whatever rows are new
         self.step, self.frozen, self.replayed, self.recorder = step, frozen, replayed, recorder
         self.repeats = repeats
         self._record: Recorder | None = None
@@ -72,7 +74,8 @@ class Stepper:
         if not self.repeats():
             self.eager += 1
             return self.step(batch, new)
-        kind = (count(batch), new, self.frozen())
+        counted = new if self.by_new else count(batch)
+        kind = (count(batch), counted, self.frozen())
         recording = self._recordings.pop(kind, None)
         if recording is not None:
             self.replayed(new)
@@ -84,10 +87,11 @@ class Stepper:
                 while len(self._recordings) >= MOST:
                     self._recordings.pop(next(iter(self._recordings)))
             self._record = self._record or self.recorder()
-            recording = self._record(self.step, batch, new)  # counts the rows on the host
+            recording = self._record(self.step, batch, counted)  # counts the rows on the host
         self._recordings[kind] = recording  # at the end: the one that was not used for longest goes first
         self.captured += 1
-        return recording(batch)
+        rows = recording(batch)
+        return rows if self.by_new else {name: column[:new] for name, column in rows.items()}
 
     def _still_eager(self, kind: Hashable) -> bool:
         self._seen[kind] = self._seen.get(kind, 0) + 1
@@ -143,14 +147,15 @@ def fingerprint(method: object) -> Hashable:
     >>> fingerprint(one) == fingerprint(two)
     False
     """
-    return _held(method, ())
+    return _held(method, (), getattr(method, "unread", ()))
 
 
-def _held(thing: object, above: tuple[object, ...]) -> Hashable:
+def _held(thing: object, above: tuple[object, ...], unread: Sequence[str] = ()) -> Hashable:
     """What the attributes of an object would freeze; one that is inside itself counts as the object that it is."""
     if any(thing is each for each in above):
         return _Same(thing)
-    return tuple((name, _frozen(value, (*above, thing))) for name, value in sorted(vars(thing).items()))
+    own = {name: value for name, value in vars(thing).items() if name not in unread}
+    return tuple((name, _frozen(value, (*above, thing))) for name, value in sorted(own.items()))
 
 
 class _Same:

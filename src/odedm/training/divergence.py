@@ -17,10 +17,11 @@ from odedm.methods.base import Method
 class DivergenceGuard:
     """Observation at every step's loss. On a GPU the host looks late, where it waits anyway, so no step is held up.
 
-    There it keeps the host only so far ahead of the device that progress is true and a request to stop is soon heard.
+    There it keeps the host only a few steps ahead of the device, asleep: progress is true, a request to stop is soon
+    heard, and lanes do not fill the driver's queues, in which they would wait by turning round and round.
     """
 
-    EVERY, AHEAD = 8, 3
+    EVERY, AHEAD = 2, 1
 
     def __init__(self, method: Method, device: torch.device, *, precision: str, tasks: int) -> None:
         self.method, self.on_gpu, self._precision, self._tasks = method, device.type == "cuda", precision, tasks

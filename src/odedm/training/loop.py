@@ -173,6 +173,7 @@ class Run:
             replayed=self.memory.replayed,
             recorder=partial(CudaRecorder, self._generators) if captures else None,
             repeats=self.method.repeats,
+            by_new=not getattr(self.memory, "only_at_borders", False),
         )
 
     def _site(self) -> Site:

@@ -72,16 +72,23 @@ def clouds(
     error, active = torch.full((len(cost),), torch.inf, dtype=cost.dtype), torch.ones(len(cost), dtype=torch.bool)
     pace = Pace.first(error)
     last_u, last_v = u, v
+    fused = cost.dtype == torch.float32 and has_kernels("odedm.consolidate.sinkhorn.clouds_triton", cost.device)
     while bool(active.any()) and done < iterations:
-        there = pace._replace(far=pace.far.to(cost.device, non_blocking=True))
-        for _ in range(min(LOOK_EVERY, iterations - done)):
-            beyond = _beyond(there, done, iterations)
-            u = _relax(a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny), u, beyond).clamp_max_(cap)
-            v = _relax(b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny), v, beyond).clamp_max_(cap)
-            done += 1
-        off = (u * torch.bmm(k, v[:, :, None])[..., 0]).sub_(a).abs_().sum(1)
+        there = (pace.far - 1)[:, None].to(cost.device, non_blocking=True)
+        until = min(done + LOOK_EVERY, iterations)
+        far = [there if _goes_beyond(at, iterations) else None for at in range(done, until)]
+        done += len(far)
         # one side's scalings vanish only as the other's grow: K has an entry near 1 in every row and column
-        now, most = torch.stack([off, torch.maximum(u.amax(1), v.amax(1))]).cpu()
+        if fused:
+            from odedm.consolidate.sinkhorn import clouds_triton  # Triton comes with torch for GPUs alone
+
+            now, most = clouds_triton.advance(k, u, v, a, b, far, cap)
+        else:
+            for beyond in far:
+                u = _relax(a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny), u, beyond).clamp_max_(cap)
+                v = _relax(b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny), v, beyond).clamp_max_(cap)
+            off = (u * torch.bmm(k, v[:, :, None])[..., 0]).sub_(a).abs_().sum(1)
+            now, most = torch.stack([off, torch.maximum(u.amax(1), v.amax(1))]).cpu()
         pace, error = pace.look(now), torch.where(active, now, error)
         # a problem keeps the scalings with which it has converged, so its company does not matter
         ends = active & ((now < tolerance) | (done == iterations))
@@ -166,8 +173,7 @@ def matched(
     cost, error = source.new_empty(len(row)), source.new_empty(len(row))
     most: list[int] = [0]
 
-    fine = source.dtype == torch.float32 and tolerance >= LEAST_TOLERANCE
-    own = fine and has_kernels("odedm.consolidate.sinkhorn.solver_triton", source.device)
+    own = tolerance >= LEAST_TOLERANCE and _has_kernel(source)
 
     def together(part: Tensor) -> None:
         i, j = row[part], column[part]
@@ -196,9 +202,15 @@ def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: K
     [1.0]
     """
     tiny = least(source.dtype)
+    cost = source.new_empty(len(row))
+    if _has_kernel(source) and isinstance(kernel, DenseKernel):
+        from odedm.consolidate.sinkhorn import solver_triton as fused  # Triton comes with torch for GPUs alone
+
+        for part in chunks(len(row), target):
+            cost[part] = fused.rough(source, target, row[part], column[part], kernel, iterations)
+        return cost
     first = source / kernel.apply(torch.ones_like(target[:1]))
     sums = kernel.back(first).clamp_(min=tiny)
-    cost = source.new_empty(len(row))
 
     def work(part: Tensor) -> None:
         i, j = row[part], column[part]
@@ -211,6 +223,10 @@ def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: K
 
     share(work, chunks(len(row), target))
     return cost
+
+
+def _has_kernel(source: Tensor) -> bool:
+    return source.dtype == torch.float32 and has_kernels("odedm.consolidate.sinkhorn.solver_triton", source.device)
 
 
 def chunks(pairs: int, target: Tensor) -> tuple[Tensor, ...]:
@@ -279,11 +295,16 @@ def _solve(a: Tensor, b: Tensor, kernel: Kernel, tolerance: float, iterations: i
 
 
 def _beyond(pace: Pace, done: int, iterations: int) -> Tensor | None:
-    """How far beyond the plain updates [p, 1] those of an iteration go; None: not at all.
+    """How far beyond the plain updates [p, 1] those of an iteration go; None: not at all."""
+    return (pace.far - 1)[:, None] if _goes_beyond(done, iterations) else None
 
-    Over-relaxation is safe near the solution only; plain updates converge from anywhere, so they come last.
+
+def _goes_beyond(done: int, iterations: int) -> bool:
+    """Whether the updates of an iteration go beyond the plain ones.
+
+    That is safe near the solution only; plain updates converge from anywhere, so they come last.
     """
-    return None if done == 0 or done >= iterations // 2 else (pace.far - 1)[:, None]
+    return 0 < done < iterations // 2
 
 
 def _relax(new: Tensor, old: Tensor, power: float | Tensor | None) -> Tensor:

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
-from odedm.consolidate.sinkhorn.relaxation import COARSE, LOOK_EVERY, Pace, Transport, least
+from odedm.consolidate.sinkhorn.relaxation import COARSE, LOOK_EVERY, ROUGH_RELAXATION, Pace, Transport, least
 
 ROWS, BINS, DEPTH, WARPS, STAGES = 64, 64, 32, 4, 4
 """Pairs and bins of a tile, how many bins of the other side it takes at a time, and how the GPU works on it."""
@@ -135,6 +135,19 @@ def solve(
         u = fresh
         v, _ = scale(u, back, target, column, v, beyond, coarse=done < coarse)
     return Transport(cost, error, done)
+
+
+def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: DenseKernel, iterations: int) -> Tensor:
+    """Estimates [p] of the costs of the same pairs after a few iterations, all in half precision."""
+    source, target = source.contiguous(), target.contiguous()
+    u, v = (halves(side.new_ones(len(row), side.shape[1])) for side in (source, target))
+    forth, back = halves(kernel.weight), halves(kernel.weight.T)
+    far = source.new_zeros(len(row))
+    for _ in range(iterations):
+        u, _ = scale(v, forth, source, row, u, far, coarse=True)
+        v, _ = scale(u, back, target, column, v, far, coarse=True)
+        far = torch.full_like(far, ROUGH_RELAXATION - 1)  # the first iteration has nothing to go beyond
+    return (whole(u) * kernel.apply_cost(whole(v), coarse=True)).sum(1)
 
 
 def trial(device: torch.device) -> None:

@@ -35,7 +35,7 @@ LEAST_EPSILON = 0.03
 SHARPER = (6, 12)
 """Iterations of sharper and sharper estimates: few rule most pairs out, more are for those that converge slowly."""
 
-SMALL, SMALL_BATCH = 1 << 17, 1 << 31
+SMALL, SMALL_BATCH = 1 << 17, 1 << 26
 """Pairs times dimensions up to which all are solved: finding out which matter takes more passes, dear on a GPU."""
 
 
@@ -198,6 +198,10 @@ class FittedSinkhorn:
 
             return find
 
+        if device.launch_bound(x.device):  # it soon has estimates of all pairs that are sharp enough
+            pair = torch.arange(len(x) * len(y), device=x.device)
+            estimate = self._sharpened(source, target, pair // len(y), pair % len(y), SHARPER[0]).view(len(x), -1)
+            return nearest_by_estimate(estimate, [], on_pairs(self._matched), per, margin=margin)
         sharper = [on_pairs(partial(self._sharpened, iterations=amount)) for amount in SHARPER]
         estimate = foresee(source[:, 0], target[:, 0], self._kernel)  # profiles have one channel
         return nearest_by_estimate(estimate, sharper, on_pairs(self._matched), per, margin=margin)
