@@ -213,7 +213,7 @@ class Method(ABC):
     def restart_optimiser(self) -> None:
         """A new optimiser; on a GPU with the old one's momentum, at zero, for a recorded step holds on to it."""
         before, self.optimiser = self.optimiser, self.fresh_optimiser()
-        if type(before) is type(self.optimiser) is torch.optim.SGD:
+        if type(before) is type(self.optimiser) is PlainSGD:
             for weight, state in before.state.items():
                 momentum = state.get("momentum_buffer")
                 if momentum is not None and launch_bound(weight.device):
