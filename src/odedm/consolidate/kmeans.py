@@ -227,7 +227,7 @@ def _seeds(
         return _squares(y.gather(1, index[:, :, None].expand(-1, -1, d)), square.gather(1, index), y, square)
 
     def noise(rows: int) -> Tensor:
-        drawn = torch.ones(rows, sets, n)
+        drawn = torch.ones(rows, sets, n, pin_memory=y.is_cuda)  # else the transfer would wait for the device
         for i, (amount, rng) in enumerate(zip(amounts, rngs, strict=True)):
             # not by exponential_, whose draws differ between versions of torch, and which is slower
             drawn[:, i, :amount] = torch.rand(rows, amount, dtype=torch.float64, generator=rng).log_().neg_()

@@ -147,7 +147,7 @@ def settle(weighed: Tensor, centroid: Tensor, left: Tensor, settled: Tensor, loo
     # what is left and how far centroids moved, before an iteration and after it: its programs run in any order
     now = left.int(), weighed.new_full((sets, clusters), torch.inf)
     later = torch.empty_like(now[0]), torch.empty_like(now[1])
-    while bool(((now[0] > 0) & (now[1].sum(1) > settled)).any()):
+    while True:  # the first look comes after the first iterations: before them there is something to do
         for _ in range(look_every):
             torch.bmm(weighed, centre.mT, out=score)
             _elect[(triton.cdiv(sets * rows, ROWS),)](score, sets * rows, clusters, ROWS=ROWS, CLUSTERS=CLUSTERS)
@@ -156,7 +156,8 @@ def settle(weighed: Tensor, centroid: Tensor, left: Tensor, settled: Tensor, loo
                 centre, total, settled, *now, *later, parts, clusters, width, wide, CLUSTERS=CLUSTERS, WIDTH=WIDTH
             )  # fmt: skip
             now, later = later, now
-    return centre[:, :, :width], now[0]
+        if not bool(((now[0] > 0) & (now[1].sum(1) > settled)).any()):
+            return centre[:, :, :width], now[0]
 
 
 def trial(device: torch.device) -> None:
