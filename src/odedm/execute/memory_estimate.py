@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from odedm.core.errors import UsageError
-from odedm.core.registry import METHODS, RETRIEVALS
+from odedm.core.registry import METHODS, NETS, RETRIEVALS
 from odedm.memory.settings import ODEDM
 from odedm.methods.base import Load, Method
-from odedm.nets.build import planned
+from odedm.nets.build import build, planned
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import task_labels
 from odedm.training.evaluation import BATCH
@@ -137,12 +138,20 @@ def memory_bytes(run: Prepared) -> int:
 
 def footprint(run: Prepared) -> Footprint:
     """What the network holds for each row, measured by a forward; of a large one, nothing is computed or allocated."""
-    rows = 2  # one row alone has no batch statistics
     plan, data = run.experiment, run.data
-    net = planned(plan.net, data.shape, data.classes, plan.net_options)
-    if math.prod(data.shape) <= SMALL_ROW and sum(each.nbytes for each in net.parameters()) <= SMALL_NET:
-        net = copy.deepcopy(net).to_empty(device="cpu")  # "meta" makes torch import its compiler, which takes seconds
-    x = torch.zeros(rows, *data.shape, device=next(net.parameters()).device)  # "meta", but for some nets from outside
+    return _footprint(NETS[plan.net].load(), plan.net, data.shape, data.classes, tuple(plan.net_options.items()))
+
+
+@lru_cache(maxsize=64)
+def _footprint(
+    _kind: object, name: str, shape: tuple[int, ...], classes: int, options: tuple[tuple[str, Any], ...]
+) -> Footprint:
+    rows = 2  # one row alone has no batch statistics
+    net = planned(name, shape, classes, dict(options))
+    if math.prod(shape) <= SMALL_ROW and sum(each.nbytes for each in net.parameters()) <= SMALL_NET:
+        # a real one: for what happens on "meta" torch imports its compiler, which takes seconds
+        net = build(name, shape, classes, seed=0, options=dict(options))
+    x = torch.zeros(rows, *shape, device=next(net.parameters()).device)  # "meta", but for some nets from outside
     own = {each.untyped_storage()._cdata for each in (*net.parameters(), *net.buffers())}
     kept: dict[int, int] = {}
 
