@@ -25,8 +25,12 @@ from odedm.core.generators import is_ours
 Node = Any
 """What JSON can hold: a scalar as itself, anything else as a list that starts with its kind."""
 
-VOLATILE = {"odedm.core.timer.Timer": frozenset({"_since", "_running"})}
-"""Attributes that mean something to one process only: a reading of its clock, the blocks it is in."""
+VOLATILE = {
+    "odedm.core.timer.Timer": frozenset({"_since", "_running"}),
+    "odedm.core.store.Store": frozenset({"_index"}),
+}
+"""Attributes that mean something to one process only: a reading of its clock, the blocks it is in, what is known of
+keys while nobody writes them."""
 
 MODULE_MACHINERY = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}
 """Hooks and the like: torch's own, the same in every freshly built module."""
