@@ -22,9 +22,11 @@ class Pooled(nn.Module):
         self.trunk, self.head = nn.Sequential(*layers), nn.Linear(WIDTHS[-1], classes)
 
     def features(self, image: Tensor) -> Tensor:
+        """Features [n, 512] of raw images [n, c, h, w]."""
         return self.trunk(image.float() / 128 - 1).mean((2, 3))
 
     def forward(self, image: Tensor) -> Tensor:
+        """Scores [n, classes]."""
         return self.head(self.features(image))
 
 
@@ -63,7 +65,7 @@ def _views(image: Tensor, amount: int, rng: torch.Generator) -> Tensor:
         return image[:amount]
     parts = [image]
     while sum(map(len, parts)) < amount:
-        down, right, flip = torch.randint(-2, 3, (2,), generator=rng).tolist() + [bool(len(parts) % 2)]
+        down, right = torch.randint(-2, 3, (2,), generator=rng).tolist()
         moved = image.roll((down, right), (2, 3))
-        parts.append(moved.flip(3) if flip else moved)
+        parts.append(moved.flip(3) if len(parts) % 2 else moved)
     return torch.cat(parts)[:amount]

@@ -25,8 +25,8 @@ def rows(start, amount):
 @pytest.fixture
 def few_at_hand(monkeypatch):
     """So few slots in order that they are used up, and so few that are many."""
-    for module in (key_index, store):
-        monkeypatch.setattr(module, "AT_HAND", 6)
+    monkeypatch.setattr(key_index, "AT_HAND", 6)
+    monkeypatch.setattr(store, "LARGE_BATCH", 6)
     monkeypatch.setattr(store, "MANY", 20)
 
 

@@ -27,7 +27,7 @@ Node = Any
 
 VOLATILE = {
     "odedm.core.timer.Timer": frozenset({"_since", "_running"}),
-    "odedm.core.store.Store": frozenset({"_index"}),
+    "odedm.core.store.Store": frozenset({"_index", "_kept"}),
 }
 """Attributes that mean something to one process only: a reading of its clock, the blocks it is in, what is known of
 keys while nobody writes them."""

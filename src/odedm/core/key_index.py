@@ -10,8 +10,10 @@ from torch import Tensor
 
 EMPTY, PINNED = -torch.inf, torch.inf
 
-AT_HAND = 4096
-"""At least so many slots of the smallest keys are kept in order; all are looked at again when these are used up."""
+AT_HAND = 256
+"""At least so many slots of the smallest keys are kept in order; all are looked at again when these are used up.
+
+And at least a 64th of all, so that the mean cost of a row does not grow with the memory."""
 
 
 class KeyIndex:

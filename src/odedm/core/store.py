@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.key_index import AT_HAND, EMPTY, PINNED, KeyIndex
+from odedm.core.key_index import EMPTY, PINNED, KeyIndex
 from odedm.core.rows import Field, Rows, count, take
-
 
 __all__ = ["EMPTY", "MANY", "PINNED", "Store", "words"]
 
@@ -53,8 +52,14 @@ class Winners(NamedTuple):
 
 NOBODY = Winners(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
+LARGE_BATCH = 4096
+"""Beyond so many offered rows a look at all slots is no great matter."""
+
+FEW = 4
+"""Up to so many rows are copied one by one, which takes less time than arrays of indices do."""
+
 MANY = 65_536
-"""Beyond so many slots equal keys count in the order of slots, and few rows are drawn without a number for each slot."""
+"""Beyond so many slots equal keys count in the order of slots, and a few rows are drawn without a look at all slots."""
 
 
 class Store:
@@ -72,6 +77,7 @@ class Store:
     """
 
     _index: KeyIndex | None = None  # of the class, for stores that are put together from a checkpoint
+    _kept: dict[str, tuple[Tensor, NDArray[Any]]] | None = None
 
     def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
         if capacity < 0:
@@ -83,7 +89,6 @@ class Store:
         }
         # float64: in float32 the largest keys of a stream of 10^7 rows begin to tie, and ties favour residents
         self.key = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
-        self._index = None
 
     @property
     def large(self) -> bool:
@@ -91,7 +96,8 @@ class Store:
         return self.capacity > MANY and self.key.is_cpu
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_index": None}  # the writes to a copy are counted anew
+        # a copy has memory of its own, and writes to it are counted anew
+        return {**vars(self), "_index": None, "_kept": None}
 
     def _check_room(self, fields: Sequence[Field], device: torch.device) -> None:
         """Refuse what would not fit, instead of being killed for it later."""
@@ -141,7 +147,7 @@ class Store:
             return None
         if self._index is None or not self._index.follows(self.key):
             self._index = self._new_index() if self.large else None
-        if self._index is None or len(key) > AT_HAND:
+        if self._index is None or len(key) > LARGE_BATCH:
             return self._compared(key)
         offered, low = key.tolist(), self._index.lowest(1)
         least = low[0][0] if low else PINNED
@@ -179,19 +185,32 @@ class Store:
         """
         if not len(won.row):
             return
-        for name, column in self.columns.items():
-            value = own.get(name)
-            if value is None:
-                offered, row = rows[name], won.row
-                if offered.dtype != column.dtype:
-                    offered, row = offered[row].to(column.dtype), np.arange(len(row))
-                # by numpy, which takes a third of torch's time for a few rows
-                value = as_array(offered).take(row, 0)
-            as_array(column)[won.slot] = value
-        fresh = as_array(key)[won.row]
-        as_array(self.key)[won.slot] = fresh
+        few = [*zip(won.slot.tolist(), won.row.tolist(), strict=True)] if len(won.row) <= FEW else []
+        for name, column in self.columns.items():  # by numpy, which takes a third of torch's time for so little
+            here = self._array(name, column)
+            if name in own:
+                here[won.slot] = own[name]
+                continue
+            value = rows[name]
+            offered = as_array(value if value.dtype is column.dtype else value.to(column.dtype))
+            if few:
+                for slot, row in few:
+                    here[slot] = offered[row]
+            else:
+                here[won.slot] = offered.take(won.row, 0)
+        fresh = as_array(key).take(won.row)
+        self._array("", self.key)[won.slot] = fresh
         if self._index is not None:
             self._index.replaced(fresh.tolist(), won.slot.tolist())
+
+    def _array(self, name: str, column: Tensor) -> NDArray[Any]:
+        """A column `as_array`, made once: for a few rows that takes longer than writing them."""
+        if self._kept is None:
+            self._kept = {}
+        kept = self._kept.get(name)
+        if kept is None or kept[0] is not column:
+            kept = self._kept[name] = column, as_array(column)
+        return kept[1]
 
     def index(self) -> KeyIndex:
         """What follows from the keys of a store on a CPU: made anew if they have changed by anything but `put`."""
@@ -222,8 +241,8 @@ class Store:
         """A copy of the rows at `slot` [n]."""
         if not slot.is_cpu:
             return take(self.columns, slot)
-        at = slot.numpy()
-        return {name: torch.from_numpy(as_array(c).take(at, 0)).view(c.dtype) for name, c in self.columns.items()}
+        at, columns = slot.numpy(), self.columns.items()
+        return {name: torch.from_numpy(self._array(name, c).take(at, 0)).view(c.dtype) for name, c in columns}
 
     def clear(self) -> None:
         """Mark every slot empty."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count, take
-from odedm.core.store import EMPTY, PINNED, Store
+from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.store import EMPTY, Store
 
 PROTOTYPE = Field("prototype", dtype=torch.int64)
 ORDER = Field("order", dtype=torch.int64)
@@ -56,14 +56,11 @@ class KeyedMemory(ABC):
 
     def offer_short(self, rows: Rows, key: Tensor) -> None:
         """Let rows [n] with keys [n] compete for the short-term part: the largest keys stay."""
-        amount, device = count(rows), self.store.key.device
-        won = self.store.winners(key)
+        amount, won = count(rows), self.store.winners(key)
         if won is None:
-            order, unpinned = (
-                self.arrived + torch.arange(amount, device=device),
-                torch.full((amount,), -1, device=device),
-            )
-            self.store.offer({**rows, "prototype": unpinned, "order": order}, key)
+            device = self.store.key.device
+            order = self.arrived + torch.arange(amount, device=device)
+            self.store.offer({**rows, "prototype": torch.full_like(order, -1), "order": order}, key)
         elif len(won.row):
             self.store.put(won, rows, key, prototype=-1, order=int(self.arrived) + won.row)
         self.arrived += amount
@@ -164,7 +161,7 @@ class KeyedMemory(ABC):
         return self.store.read(noise.topk(min(n, self.size(part))).indices)
 
     def _few_slots(self, n: int, part: Part, rng: torch.Generator) -> Tensor:
-        """n distinct slots [n] of a part that has far more, without a look at all slots."""
+        """Distinct slots [n] of a part that has far more, without a look at all slots."""
         index = self.store.index()
         if part is Part.LONG:
             return index.pinned[distinct(n, len(index.pinned), rng)]
@@ -198,7 +195,7 @@ class KeyedMemory(ABC):
 def belonging(key: Tensor, part: Part) -> Tensor:
     """Which rows are of a part [n], going by their keys [n].
 
-    >>> belonging(torch.tensor([EMPTY, 0.5, PINNED]), Part.ALL).tolist()
+    >>> belonging(torch.tensor([EMPTY, 0.5, torch.inf]), Part.ALL).tolist()
     [False, True, True]
     """
     if part is Part.LONG:
@@ -207,7 +204,7 @@ def belonging(key: Tensor, part: Part) -> Tensor:
 
 
 def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """n different numbers [n] below `end`, uniformly at random among those that are `legal`.
+    """Different numbers [n] below `end`, uniformly at random among those that are `legal`.
 
     Numbers are drawn one after the other, and those that came before, or are not legal, count for nothing.
 
