@@ -34,6 +34,7 @@ from odedm.core.timer import Timer
 
 COUNTS, ROWS = (6, 47, 160, 480), 5000
 DAC = (5, 3)
+QUICK = ((6, 47), 500)
 
 
 class Given:
@@ -70,7 +71,7 @@ def iterations(x: Any, k: int) -> int:
     return int(step.call_count)
 
 
-def measure(
+def cells(
     counts: Sequence[int] = COUNTS, rows: int = ROWS, *, device: str = "cpu", alone: bool = False
 ) -> dict[str, Any]:
     """All cells: distance × k × with and without divide-and-conquer, each with seconds, phases and the ratio."""
@@ -79,7 +80,7 @@ def measure(
     try:
         data, sets = real_features(rows)
         sets = [x.to(device) for x in sets]
-        cells = []
+        done: list[dict[str, Any]] = []
         for k in counts:
             for distance in ("l2", "sinkhorn"):
                 for dac in (None, DAC):
@@ -91,12 +92,21 @@ def measure(
                         cell["estimated"] = any(watch.estimated for watch in watches)
                     if device != "cpu" or seconds < 5:
                         seconds, phases = min((seconds, phases), ours(sets, k, distance, dac), key=lambda each: each[0])
-                    cells.append(cell | {"ours": seconds, "phases": phases})
-                    print(line(cells[-1]), flush=True)
+                    done.append(cell | {"ours": seconds, "phases": phases})
+                    print(line(done[-1]), flush=True)
         where = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
-        return {"data": data, "rows": rows, "device": device, "where": where, "cores": os.cpu_count(), "cells": cells}
+        return {"data": data, "rows": rows, "device": device, "where": where, "cores": os.cpu_count(), "cells": done}
     finally:
         torch.set_num_threads(threads)
+
+
+def measure(*, quick: bool = False) -> dict[str, dict[str, float]]:
+    """Milliseconds by name, and the ratio to the version by hand."""
+    figures = {}
+    for cell in cells(*(QUICK if quick else (COUNTS, ROWS)))["cells"]:
+        name = f"choice by {cell['distance']}, k={cell['k']}, {'DAC' if cell['dac'] else 'no DAC'}"
+        figures[name] = {"ms": 1e3 * cell["ours"], "ratio": cell["by_hand"] / cell["ours"]}
+    return figures
 
 
 def line(cell: dict[str, Any]) -> str:
@@ -143,8 +153,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="where ours runs: cpu, cuda, cuda:1 … (default cpu)")
     parser.add_argument("--alone", action="store_true", help="ours only")
     options = parser.parse_args()
-    counts, rows = ((6, 47), 500) if options.quick else (COUNTS, ROWS)
-    found = measure(options.k or counts, rows, device=options.device, alone=options.alone)
+    counts, rows = QUICK if options.quick else (COUNTS, ROWS)
+    found = cells(options.k or counts, rows, device=options.device, alone=options.alone)
     print("\n" + table(found))
     if options.out:
         options.out.write_text(table(found))
