@@ -1,33 +1,42 @@
-"""Memory operations against a per-row Python loop, in turns in one run: add, sample, pin.
+"""Memory operations against a per-row Python loop, in turns in one process, and how they grow with the memory.
 
     python benchmarks/memory.py [--quick] [--out FILE.md]
 
 The loop is the reservoir as it is usually written: preallocated tensors, one draw and one assignment per row. Rows are
 CIFAR-like: uint8 images [3, 32, 32], a label, ten logits. Memories are full and pins are a task's (2 classes × k).
+Late means a stream of many times the capacity. A time is that of the processor, of one thread: the best of several
+rounds of calls, by their mean in a round. For growth rows are small (64 bytes, a label, ten logits), up to a million
+of them; a round includes whatever is done once in many calls.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from odedm import Field, Rows
 from odedm.memory.reservoir import ReservoirMemory
 
-FIELDS = [Field("image", (3, 32, 32), torch.uint8), Field("label", dtype=torch.int64), Field("logits", (10,))]
+LABEL, LOGITS = Field("label", dtype=torch.int64), Field("logits", (10,))
+FIELDS = [Field("image", (3, 32, 32), torch.uint8), LABEL, LOGITS]
+SMALL = [Field("image", (64,), torch.uint8), LABEL, LOGITS]
 BATCH, PINS = 32, 12
+CAPACITIES, GROWTH = (200, 5120), (200, 5120, 65_536, 100_000, 1_000_000)
+CALLS = 50
 
 
-def rows(n: int) -> Rows:
+def rows(n: int, fields: Sequence[Field] = FIELDS) -> Rows:
     """A batch like those of a stream."""
+    shape = fields[0].shape
     return {
-        "image": torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8),
+        "image": torch.randint(0, 256, (n, *shape), dtype=torch.uint8),
         "label": torch.randint(0, 10, (n,)),
         "logits": torch.randn(n, 10),
     }
@@ -70,15 +79,16 @@ class Loop:
                 column[slot] = batch[name][i]
 
 
-def in_turns(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """Median microseconds of both, called alternately."""
-    times: tuple[list[float], list[float]] = ([], [])
+def in_turns(each: Sequence[Callable[[], object]], rounds: int, calls: int = CALLS) -> list[float]:
+    """Microseconds of a call: the best round of each, taken alternately."""
+    best = [float("inf")] * len(each)
     for _ in range(rounds):
-        for function, spent in zip((ours, theirs), times, strict=True):
-            start = time.perf_counter()
-            function()
-            spent.append(1e6 * (time.perf_counter() - start))
-    return statistics.median(times[0]), statistics.median(times[1])
+        for place, function in enumerate(each):
+            start = time.process_time()
+            for _ in range(calls):
+                function()
+            best[place] = min(best[place], 1e6 * (time.process_time() - start) / calls)
+    return best
 
 
 def filled(capacity: int, rng: torch.Generator) -> tuple[ReservoirMemory, Loop]:
@@ -89,42 +99,97 @@ def filled(capacity: int, rng: torch.Generator) -> tuple[ReservoirMemory, Loop]:
     return memory, loop
 
 
-def measure(capacity: int, rounds: int) -> list[str]:
-    """The table's lines for one capacity."""
+def against_a_loop(capacity: int, rounds: int) -> list[dict[str, Any]]:
+    """Each operation of one capacity by us and by the loop."""
     rng = torch.Generator().manual_seed(0)
     batch, pins = rows(BATCH), {**rows(PINS), "prototype": torch.arange(PINS)}
-    young, old = filled(capacity, rng), filled(capacity, rng)
-    for _ in range(1000):  # a stream well past the capacity: most newcomers are turned away
+    old = filled(capacity, rng)
+    for _ in range(capacity * 6 // BATCH + 600):  # a stream well past the capacity: most newcomers are turned away
         old[0].see(batch, rng=rng)
         old[1].add(batch)
-    fresh = [filled(capacity, rng) for _ in range(10)]
-    pinning = iter([pair for pair in fresh for _ in range(2)])
+    young = [filled(capacity, rng) for _ in range(rounds)]
+    first, other, ours, theirs = (iter(young) for _ in range(4))
     cases: list[tuple[str, Callable[[], object], Callable[[], object], int]] = [
-        ("add, early (most rows enter)", lambda: young[0].see(batch, rng=rng), lambda: young[1].add(batch), 10),
-        ("add, late (few rows enter)", lambda: old[0].see(batch, rng=rng), lambda: old[1].add(batch), rounds),
-        ("sample 32", lambda: old[0].sample(BATCH, rng=rng), lambda: old[1].sample(BATCH), rounds),
-        (f"pin {PINS}", lambda: next(pinning)[0].pin(pins), lambda: next(pinning)[1].pin(pins), len(fresh)),
+        (
+            "add, early (most rows enter)",
+            lambda: next(first)[0].see(batch, rng=rng),
+            lambda: next(other)[1].add(batch),
+            1,
+        ),
+        ("add, late (few rows enter)", lambda: old[0].see(batch, rng=rng), lambda: old[1].add(batch), CALLS),
+        (f"sample {BATCH}", lambda: old[0].sample(BATCH, rng=rng), lambda: old[1].sample(BATCH), CALLS),
+        (f"pin {PINS}", lambda: next(ours)[0].pin(pins), lambda: next(theirs)[1].pin(pins), 1),
     ]
-    lines = []
-    for name, ours, theirs, times in cases:
-        a, b = in_turns(ours, theirs, times)
-        lines.append(f"| {capacity} | {name} | {a:.0f} | {b:.0f} | {b / a:.1f} × |")
-    return lines
+    found = []
+    for name, we, they, calls in cases:
+        a, b = in_turns([we, they], rounds, calls)
+        found.append({"capacity": capacity, "operation": name, "ours": a, "loop": b, "ratio": b / a})
+    return found
+
+
+def growth(capacities: Sequence[int], rounds: int) -> list[dict[str, Any]]:
+    """Microseconds of `add` and `sample` in full memories of these sizes, in turns."""
+    rng, batch, memories = torch.Generator().manual_seed(0), rows(BATCH, SMALL), []
+    for capacity in capacities:
+        memory = ReservoirMemory(capacity, SMALL)
+        memory.see(rows(capacity, SMALL), rng=rng)
+        memory.arrived.fill_(capacity)
+        memory.store.key.pow_(0.1)  # as after a stream of ten times the rows, so that a tenth of them enters
+        memories.append(memory)
+    add = in_turns([lambda m=m: m.see(batch, rng=rng) for m in memories], rounds)  # type: ignore[misc]
+    sample = in_turns([lambda m=m: m.sample(BATCH, rng=rng) for m in memories], rounds)  # type: ignore[misc]
+    return [
+        {"capacity": capacity, "add": a, "sample": s} for capacity, a, s in zip(capacities, add, sample, strict=True)
+    ]
+
+
+def tables(*, quick: bool = False) -> dict[str, Any]:
+    """Both tables as data, of one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        rounds = 4 if quick else 20
+        return {
+            "loop": [each for capacity in CAPACITIES for each in against_a_loop(capacity, rounds)],
+            "growth": growth(GROWTH, rounds),
+        }
+    finally:
+        torch.set_num_threads(threads)
+
+
+def measure(*, quick: bool = False) -> dict[str, dict[str, float]]:
+    """Milliseconds by name, and where there is one the ratio to the loop."""
+    found, figures = tables(quick=quick), {}
+    for each in found["loop"]:
+        name = f"{each['operation']}, λ={each['capacity']}"
+        figures[name] = {"ms": each["ours"] / 1e3, "ratio": each["ratio"]}
+    for each in found["growth"]:
+        for name in ("add", "sample"):
+            figures[f"{name} of small rows, λ={each['capacity']}"] = {"ms": each[name] / 1e3}
+    return figures
+
+
+def table(found: dict[str, Any]) -> str:
+    """Both tables."""
+    lines = ["| λ | operation | odedm, µs | row loop, µs | ratio |", "|---|---|---|---|---|"]
+    for each in found["loop"]:
+        times = f"{each['ours']:.0f} | {each['loop']:.0f} | {each['ratio']:.1f} ×"
+        lines.append(f"| {each['capacity']} | {each['operation']} | {times} |")
+    lines += ["", "| λ | add, late, µs | sample 32, µs |", "|---|---|---|"]
+    lines += [f"| {each['capacity']} | {each['add']:.0f} | {each['sample']:.0f} |" for each in found["growth"]]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke test")
-    parser.add_argument("--out", type=Path, help="write the table to this file, too")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: a few seconds")
+    parser.add_argument("--out", type=Path, help="write the tables to this file, and the numbers beside it as .json")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    lines = ["| λ | operation | odedm, µs | row loop, µs | ratio |", "|---|---|---|---|---|"]
-    for capacity in (200, 5120):
-        lines += measure(capacity, 20 if options.quick else 500)
-    text = "\n".join(lines) + "\n"
-    print(text)
+    found = tables(quick=options.quick)
+    print(table(found))
     if options.out:
-        options.out.write_text(text)
+        options.out.write_text(table(found))
+        options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

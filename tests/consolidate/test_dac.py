@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from clouds import blobs, rng
+from clouds import blobs, relu_features, rng
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odedm.consolidate.dac import Dac, closest_subset
-from odedm.consolidate.distance import DISTANCES, L2
+from odedm.consolidate.dac import Dac, closest_by_bounds, closest_subset
+from odedm.consolidate.distance import DISTANCES, L2, Sinkhorn
 from odedm.core.errors import UsageError
 
 
@@ -136,3 +136,45 @@ def test_ties_go_to_fewer_and_lower():
 def test_refusals(clusters, depth):
     with pytest.raises(UsageError, match="was given"):
         Dac(clusters, depth)
+
+
+@given(st.integers(2, 6), st.integers(1, 40), st.booleans(), st.integers(0, 1000))
+def test_by_bounds_the_same_subset_is_found_with_fewer_distances(k, smallest, equal, seed):
+    draw = np.random.default_rng(seed)
+    far = draw.integers(0, 4, (k, k)).astype(float) if equal else draw.random((k, k))
+    far = np.triu(far, 1) + np.triu(far, 1).T
+    sizes, asked = draw.integers(1, 12, k).tolist(), []
+
+    def solve(p, q):
+        asked.append((p, q))
+        return far[p, q]
+
+    found = closest_by_bounds((far * draw.random((k, k))).tolist(), sizes, smallest, solve)
+    assert found == closest_subset(far.tolist(), sizes, smallest)
+    assert len(asked) == len(set(asked)) <= k * (k - 1) // 2
+    if found:
+        bound = far * 0.95
+        asked.clear()
+        closest_by_bounds(bound.tolist(), sizes, smallest, solve)
+        assert set(asked) >= {(p, q) for p in found for q in found if p < q}
+
+
+@pytest.mark.parametrize("settings", [Sinkhorn(), Sinkhorn(epsilon=0.5, iterations=1), Sinkhorn(epsilon=0.005)])
+def test_the_bound_on_transport_between_clouds_holds(settings):
+    for seed in range(4):
+        for x in (relu_features(90, 24, seed), blobs(90, 3, seed=seed), 1e4 + blobs(90, 5, seed=seed)):
+            clouds = x[x[:, 0].argsort()].split([30, 7, 52, 1])
+            least = settings.clouds_at_least(clouds)
+            for p in range(4):
+                for q in range(p):
+                    assert least[p, q] <= settings.clouds(clouds[p], clouds[q]) * (1 + 1e-5)
+
+
+def test_most_pairs_of_clouds_need_not_be_solved(monkeypatch):
+    x, solved, true = blobs(400, 16, modes=9, seed=2), [], Sinkhorn.clouds
+    monkeypatch.setattr(Sinkhorn, "clouds", lambda self, a, b: solved.append(1) or true(self, a, b))
+    quick = Dac(5, 2).reduce(x, smallest=10, rng=rng())
+    amount = len(solved)
+    monkeypatch.delattr(Sinkhorn, "clouds_at_least")
+    assert quick.equal(Dac(5, 2).reduce(x, smallest=10, rng=rng()))
+    assert amount < (len(solved) - amount) / 2

@@ -28,10 +28,12 @@ Node = Any
 VOLATILE = {
     "odedm.core.timer.Timer": frozenset({"_since", "_running"}),
     "odedm.core.recording.Recorded": frozenset({"allowed", "replayed", "_seen", "_recordings", "_buffers", "_pool"}),
+    "odedm.core.store.Store": frozenset({"_index", "_kept"}),
     "odedm.nets.grouped_batch_norm.Norm2d": frozenset({"counters"}),
     "odedm.methods.puridiver.HeadNorm": frozenset({"counters"}),
 }
-"""Attributes that mean something to one process only: a reading of its clock, the blocks it is in, what a GPU holds."""
+"""Attributes that mean something to one process only: a reading of its clock, the blocks it is in, what a GPU holds,
+what is known of keys while nobody writes them."""
 
 MODULE_MACHINERY = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}
 """Hooks and the like: torch's own, the same in every freshly built module."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 
 import torch
@@ -11,10 +12,14 @@ from torch import Tensor
 
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import Start, kmeans_all
+from odedm.core import device
 from odedm.core.errors import UsageError
 
 MOST_CLUSTERS = 12
 """All subsets of the clusters are compared: 4083 for 12, and twice as many with each further one."""
+
+FEW_CLUSTERS = 6
+"""Up to so many, comparing all subsets again and again takes less time than solving a pair of clouds."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,8 @@ class Dac:
             clusters, sizes = kmeans_all(points, self.clusters, rngs=[rngs[i] for i in going], start=start)
             orders = [one.label.argsort(stable=True) for one in clusters]
             clouds = [x[o].split(size) for x, o, size in zip(points, orders, sizes, strict=True)]
-            matrices = self._matrices([fitted[i] for i in going], clouds)
-            for i, matrix, order, size in zip(going, matrices, orders, sizes, strict=True):
-                best = closest_subset(matrix, size, smallest)
+            chosen = self._closest([fitted[i] for i in going], clouds, sizes, smallest)
+            for i, best, order, size in zip(going, chosen, orders, sizes, strict=True):
                 if not best:
                     del fitted[i]
                 elif len(best) < len(size):
@@ -75,6 +79,23 @@ class Dac:
                 # all clusters together leave the rows as they are; the next round still draws another start,
                 # so its clusters may be others and the depth is used up as the definition says
         return keep
+
+    def _closest(
+        self,
+        fitted: Sequence[Distance],
+        clouds: Sequence[Sequence[Tensor]],
+        sizes: Sequence[list[int]],
+        smallest: int,
+    ) -> list[tuple[int, ...]]:
+        """For each set the `closest_subset` of its clouds."""
+        at_least = getattr(self.distance, "clouds_at_least", None)
+        if at_least is None or self.clusters > FEW_CLUSTERS or device.launch_bound(clouds[0][0].device):
+            matrices = self._matrices(fitted, clouds)
+            return [closest_subset(matrix, size, smallest) for matrix, size in zip(matrices, sizes, strict=True)]
+        return [
+            closest_by_bounds(at_least(own).tolist(), size, smallest, partial(_cloud_distance, measure, own))
+            for measure, own, size in zip(fitted, clouds, sizes, strict=True)
+        ]
 
     def _matrices(self, fitted: Sequence[Distance], clouds: Sequence[Sequence[Tensor]]) -> list[list[list[float]]]:
         """For each set the symmetric matrix of distances between its clouds, with zeros on its diagonal."""
@@ -111,3 +132,30 @@ def closest_subset(distance: list[list[float]], sizes: list[int], smallest: int)
             if total < least:
                 best, least = subset, total
     return best
+
+
+def closest_by_bounds(
+    least: list[list[float]], sizes: list[int], smallest: int, solve: Callable[[int, int], float]
+) -> tuple[int, ...]:
+    """The `closest_subset` by distances that `solve` gives, of which `least` are lower bounds.
+
+    While the closest subset by what is known and by bounds has a pair that is not solved, it is solved. So the subset
+    that is found at last is exact, and none of the others, whose distances are the bounds or more, is closer.
+
+    >>> far = [[0.0, 1, 5], [1, 0, 2], [5, 2, 0]]
+    >>> closest_by_bounds([[0.0, 0.5, 4], [0.5, 0, 1.5], [4, 1.5, 0]], [4, 4, 4], 5, lambda p, q: far[p][q])
+    (0, 1)
+    """
+    matrix, known = [list(row) for row in least], set[tuple[int, int]]()
+    while True:
+        best = closest_subset(matrix, sizes, smallest)
+        unknown = [pair for pair in combinations(best, 2) if pair not in known]
+        if not unknown:
+            return best
+        for p, q in unknown:
+            matrix[p][q] = matrix[q][p] = solve(p, q)
+        known.update(unknown)
+
+
+def _cloud_distance(measure: Distance, clouds: Sequence[Tensor], p: int, q: int) -> float:
+    return float(measure.clouds(clouds[p], clouds[q]))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from odedm.core.errors import UsageError
+from odedm.core.key_index import EMPTY, PINNED, KeyIndex
 from odedm.core.rows import Field, Rows, count, take
+
+__all__ = ["EMPTY", "MANY", "PINNED", "Store", "words"]
 
 
 def words(column: Tensor) -> Tensor:
@@ -24,7 +30,36 @@ def words(column: Tensor) -> Tensor:
     return column.contiguous().flatten(1).view(torch.int64)
 
 
-EMPTY, PINNED = -torch.inf, torch.inf
+def as_array(column: Tensor) -> NDArray[Any]:
+    """The same memory as an array; of types that numpy has not, such as bfloat16, the bits.
+
+    >>> as_array(torch.ones(2, dtype=torch.bfloat16)).dtype
+    dtype('int16')
+    """
+    column = column.detach() if column.requires_grad else column
+    try:
+        return column.numpy()
+    except TypeError:
+        return column.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[column.element_size()]).numpy()
+
+
+class Winners(NamedTuple):
+    """Offered rows [m], best first, and the slots [m] they take."""
+
+    row: NDArray[np.int64]
+    slot: NDArray[np.int64]
+
+
+NOBODY = Winners(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+LARGE_BATCH = 4096
+"""Beyond so many offered rows a look at all slots is no great matter."""
+
+FEW = 4
+"""Up to so many rows are copied one by one, which takes less time than arrays of indices do."""
+
+MANY = 65_536
+"""Beyond so many slots equal keys count in the order of slots, and a few rows are drawn without a look at all slots."""
 
 
 class Store:
@@ -41,6 +76,9 @@ class Store:
     [8, 9]
     """
 
+    _index: KeyIndex | None = None  # of the class, for stores that are put together from a checkpoint
+    _kept: dict[str, tuple[Tensor, NDArray[Any]]] | None = None
+
     def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
         if capacity < 0:
             raise UsageError(f"A memory's capacity must be 0 or more rows; {capacity} was given.")
@@ -51,6 +89,15 @@ class Store:
         }
         # float64: in float32 the largest keys of a stream of 10^7 rows begin to tie, and ties favour residents
         self.key = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
+
+    @property
+    def large(self) -> bool:
+        """Whether there are so many slots on a CPU that nothing may look at all of them again and again."""
+        return self.capacity > MANY and self.key.is_cpu
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy has memory of its own, and writes to it are counted anew
+        return {**vars(self), "_index": None, "_kept": None}
 
     def _check_room(self, fields: Sequence[Field], device: torch.device) -> None:
         """Refuse what would not fit, instead of being killed for it later."""
@@ -71,6 +118,10 @@ class Store:
         `key` is [n], or [groups, n] when the slots are `groups` equal compartments that each keep their own
         largest keys. The i-th best newcomer displaces the i-th worst resident exactly when its key is larger.
         """
+        won = self.winners(key) if groups == 1 else None
+        if won is not None:
+            self.put(won, rows, key)
+            return
         size = self.capacity // groups
         most = min(key.shape[-1], size)
         if most == 0:
@@ -87,11 +138,85 @@ class Store:
         self.write(slot, take(rows, best), None if slot.is_cpu else wins)
         self.key.index_copy_(0, slot, key)
 
-    def contenders(self, key: Tensor) -> Tensor | None:
-        """The offered rows [m] whose key [n] could win a slot, or None where finding out would stall the device."""
-        if not key.is_cpu or self.capacity == 0:
+    def winners(self, key: Tensor) -> Winners | None:
+        """Which of the rows with these keys [n] win a slot, and which slots, to be `put` there.
+
+        None where finding out would stall the device.
+        """
+        if not key.is_cpu:
             return None
-        return (key > self.key.min()).nonzero().view(-1)
+        if self._index is None or not self._index.follows(self.key):
+            self._index = self._new_index() if self.large else None
+        if self._index is None or len(key) > LARGE_BATCH:
+            return self._compared(key)
+        offered, low = key.tolist(), self._index.lowest(1)
+        least = low[0][0] if low else PINNED
+        row = [i for i, each in enumerate(offered) if each > least]
+        if not row:
+            return NOBODY
+        row.sort(key=offered.__getitem__, reverse=True)
+        pairs = zip(row, self._index.lowest(len(row)), strict=False)
+        slot = [slot for i, (resident, slot) in pairs if offered[i] > resident]
+        return Winners(np.array(row[: len(slot)]), np.array(slot))
+
+    def _compared(self, key: Tensor) -> Winners:
+        """`winners` by a look at every slot."""
+        if not self.capacity:
+            return NOBODY
+        least = self.key.min()
+        row = (key > least).nonzero().view(-1)
+        newcomer, best = key.index_select(0, row).topk(min(len(row), self.capacity))
+        if self.large:  # equal keys in the order of slots, as the index has them
+            resident, worst = (each[: len(best)] for each in self.key.sort(stable=True))
+        else:
+            resident, worst = self.key.topk(len(best), largest=False)
+            # from here on, unless someone writes keys; not before it is full, since topk has its own order of equals
+            self._index = self._new_index() if least > EMPTY else None
+        won = int((newcomer > resident).sum())  # newcomers fall and residents rise: the first ones
+        return Winners(row[best[:won]].numpy(), worst[:won].numpy())
+
+    def _new_index(self) -> KeyIndex | None:
+        return None if self.key.is_inference() else KeyIndex(self.key)  # of such a tensor torch counts no writes
+
+    def put(self, won: Winners, rows: Rows, key: Tensor, **own: NDArray[Any] | int) -> None:
+        """Store those of the offered rows [n] with their keys [n] that have won.
+
+        `own` are the winners' values [m], or one for all, of columns that the offered rows have not.
+        """
+        if not len(won.row):
+            return
+        few = [*zip(won.slot.tolist(), won.row.tolist(), strict=True)] if len(won.row) <= FEW else []
+        for name, column in self.columns.items():  # by numpy, which takes a third of torch's time for so little
+            here = self._array(name, column)
+            if name in own:
+                here[won.slot] = own[name]
+                continue
+            value = rows[name]
+            offered = as_array(value if value.dtype is column.dtype else value.to(column.dtype))
+            if few:
+                for slot, row in few:
+                    here[slot] = offered[row]
+            else:
+                here[won.slot] = offered.take(won.row, 0)
+        fresh = as_array(key).take(won.row)
+        self._array("", self.key)[won.slot] = fresh
+        if self._index is not None:
+            self._index.replaced(fresh.tolist(), won.slot.tolist())
+
+    def _array(self, name: str, column: Tensor) -> NDArray[Any]:
+        """A column `as_array`, made once: for a few rows that takes longer than writing them."""
+        if self._kept is None:
+            self._kept = {}
+        kept = self._kept.get(name)
+        if kept is None or kept[0] is not column:
+            kept = self._kept[name] = column, as_array(column)
+        return kept[1]
+
+    def index(self) -> KeyIndex:
+        """What follows from the keys of a store on a CPU: made anew if they have changed by anything but `put`."""
+        if self._index is None or not self._index.follows(self.key):
+            self._index = KeyIndex(self.key)
+        return self._index
 
     def pin(self, rows: Rows) -> None:
         """Store `rows` for good: empty slots go first, then short-term rows by smallest key."""
@@ -102,6 +227,8 @@ class Store:
 
     def write(self, slot: Tensor, rows: Rows, wins: Tensor | None = None) -> None:
         """Put row i into `slot[i]`, where `wins[i]` if that is given; the slots [n] are distinct."""
+        if not len(slot):  # what is empty may be laid out in ways that `words` cannot read
+            return
         for name, column in self.columns.items():
             value = rows[name].to(column.dtype)
             if wins is not None:
@@ -112,7 +239,10 @@ class Store:
 
     def read(self, slot: Tensor) -> Rows:
         """A copy of the rows at `slot` [n]."""
-        return take(self.columns, slot)
+        if not slot.is_cpu:
+            return take(self.columns, slot)
+        at, columns = slot.numpy(), self.columns.items()
+        return {name: torch.from_numpy(self._array(name, c).take(at, 0)).view(c.dtype) for name, c in columns}
 
     def clear(self) -> None:
         """Mark every slot empty."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count, take
+from odedm.core.rows import Field, Part, Probe, Rows, Task, count
 from odedm.core.store import EMPTY, Store
 
 PROTOTYPE = Field("prototype", dtype=torch.int64)
@@ -57,15 +57,13 @@ class KeyedMemory(ABC):
 
     def offer_short(self, rows: Rows, key: Tensor) -> None:
         """Let rows [n] with keys [n] compete for the short-term part: the largest keys stay."""
-        amount, device = count(rows), self.store.key.device
-        contender = self.store.contenders(key)
-        if contender is None:
+        amount, won = count(rows), self.store.winners(key)
+        if won is None:
+            device = self.store.key.device
             order = self.arrived + torch.arange(amount, device=device)
-        else:
-            rows, key, order = take(rows, contender), key.index_select(0, contender), self.arrived + contender
-        if len(order):
-            unpinned = torch.full((len(order),), -1, device=device)
-            self.store.offer({**rows, "prototype": unpinned, "order": order}, key)
+            self.store.offer({**rows, "prototype": torch.full_like(order, -1), "order": order}, key)
+        elif len(won.row):
+            self.store.put(won, rows, key, prototype=-1, order=int(self.arrived) + won.row)
         self.arrived += amount
         self._short = min(self._short + amount, self.short_capacity)
 
@@ -151,11 +149,27 @@ class KeyedMemory(ABC):
         self._rank_pins()
 
     def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
-        """min(n, size) distinct rows of a part, uniformly at random."""
+        """min(n, size) distinct rows of a part, uniformly at random.
+
+        By a random number for each slot, of which the largest win. On a CPU, of a memory of more than 65 536 rows, by
+        random slots one after the other instead, so that a draw of few takes no longer the larger the memory is.
+        """
+        if self.store.large and 2 * n <= self.size(part):
+            return self.store.read(self._few_slots(n, part, rng))
         noise = torch.rand(self.capacity, generator=rng, device=self.store.key.device)
         if noise.is_cuda or self.size(part) < self.capacity:  # a recorded draw must not depend on whether it is full
             noise.masked_fill_(~self._belongs(part), -1.0)
         return self.store.read(noise.topk(min(n, self.size(part))).indices)
+
+    def _few_slots(self, n: int, part: Part, rng: torch.Generator) -> Tensor:
+        """Distinct slots [n] of a part that has far more, without a look at all slots."""
+        index = self.store.index()
+        if part is Part.LONG:
+            return index.pinned[distinct(n, len(index.pinned), rng)]
+        if self.size(part) < index.end // 8:  # most slots would be drawn in vain
+            slots = self._belongs(part).nonzero().view(-1)
+            return slots[distinct(n, len(slots), rng)]
+        return distinct(n, index.end, rng, lambda slot: belonging(self.store.key[slot], part))
 
     def rows(self, part: Part = Part.ALL) -> Rows:
         """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
@@ -176,10 +190,34 @@ class KeyedMemory(ABC):
         }
 
     def _belongs(self, part: Part) -> Tensor:
-        key = self.store.key
-        if part is Part.LONG:
-            return key > 1
-        return key >= 0 if part is Part.ALL else (key >= 0) & (key < 1)
+        return belonging(self.store.key, part)
+
+
+def belonging(key: Tensor, part: Part) -> Tensor:
+    """Which rows are of a part [n], going by their keys [n].
+
+    >>> belonging(torch.tensor([EMPTY, 0.5, torch.inf]), Part.ALL).tolist()
+    [False, True, True]
+    """
+    if part is Part.LONG:
+        return key > 1
+    return key >= 0 if part is Part.ALL else (key >= 0) & (key < 1)
+
+
+def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    """Different numbers [n] below `end`, uniformly at random among those that are `legal`.
+
+    Numbers are drawn one after the other, and those that came before, or are not legal, count for nothing.
+
+    >>> sorted(distinct(3, 4, torch.Generator().manual_seed(0), lambda number: number > 0).tolist())
+    [1, 2, 3]
+    """
+    chosen: dict[int, None] = {}
+    while len(chosen) < n:
+        # in float64 all have the same chance to ten digits; torch.randint prefers small ones in the fourth
+        drawn = (torch.rand(2 * n, dtype=torch.float64, generator=rng) * end).long()
+        chosen |= dict.fromkeys((drawn if legal is None else drawn[legal(drawn)]).tolist())
+    return torch.tensor([*chosen][:n])
 
 
 class BorderMemory(KeyedMemory):

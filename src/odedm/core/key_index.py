@@ -1,0 +1,83 @@
+"""What a store on a CPU remembers of its keys, so that neither an offer nor a draw looks at every slot."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+import numpy as np
+import torch
+from torch import Tensor
+
+EMPTY, PINNED = -torch.inf, torch.inf
+
+AT_HAND = 256
+"""At least so many slots of the smallest keys are kept in order; all are looked at again when these are used up.
+
+And at least a 64th of all, so that the mean cost of a row does not grow with the memory."""
+
+
+class KeyIndex:
+    """The slots with the smallest keys in order, which slots are pinned, and where the last row is.
+
+    All of it follows from `key` [λ], and is made anew when someone else has written there: torch counts the writes to
+    a tensor. So it is not part of a store's state.
+
+    >>> index = KeyIndex(torch.tensor([0.5, EMPTY, 0.25, PINNED], dtype=torch.float64))
+    >>> index.lowest(3), index.pinned.tolist(), index.end
+    ([(-inf, 1), (0.25, 2), (0.5, 0)], [3], 4)
+    """
+
+    def __init__(self, key: Tensor) -> None:
+        self.key = key
+        self._seen = key._version
+        self._low: list[tuple[float, int]] = []
+        self._all_low = False  # whether every slot that is not pinned is among them
+        self._pinned: Tensor | None = None
+        self._end: int | None = None
+
+    def follows(self, key: Tensor) -> bool:
+        """Whether this is the index of `key`, and knows of every write to it."""
+        return self.key is key and key._version == self._seen
+
+    def lowest(self, n: int) -> list[tuple[float, int]]:
+        """The n or more smallest keys with their slots, ascending; fewer where all others are pinned.
+
+        Of equal keys the first slot comes first, so empty slots fill in their order.
+        """
+        if len(self._low) < n and not self._all_low:
+            key = self.key.numpy()
+            amount = min(max(n, AT_HAND, len(key) // 64), len(key))
+            slot = np.flatnonzero(key == EMPTY)[:amount]
+            if len(slot) < amount:  # not by topk, which takes ten times as long for so many
+                slot = key.argpartition(amount - 1)[:amount]
+            self._low = sorted(zip(key[slot].tolist(), slot.tolist(), strict=True))
+            del self._low[bisect_left(self._low, (PINNED, -1)) :]
+            self._all_low = len(self._low) < amount or amount == len(key)
+        return self._low
+
+    def replaced(self, keys: list[float], slots: list[int]) -> None:
+        """The slots of as many smallest keys have just got these keys, which are neither EMPTY nor PINNED.
+
+        They were written through numpy, which torch does not count.
+        """
+        del self._low[: len(keys)]
+        for each in zip(keys, slots, strict=True):
+            if self._all_low or (self._low and each < self._low[-1]):
+                insort(self._low, each)
+        if self._end is not None:
+            self._end = max(self._end, max(slots) + 1)
+
+    @property
+    def pinned(self) -> Tensor:
+        """The slots of pinned rows, ascending."""
+        if self._pinned is None:
+            self._pinned = (self.key > 1).nonzero().view(-1)
+        return self._pinned
+
+    @property
+    def end(self) -> int:
+        """One more than the last slot with a row."""
+        if self._end is None:
+            taken = (self.key > EMPTY).nonzero().view(-1)
+            self._end = int(taken[-1]) + 1 if len(taken) else 0
+        return self._end
