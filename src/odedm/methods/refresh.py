@@ -20,7 +20,7 @@ from odedm.methods.derpp import rehearse
 from odedm.methods.row_gradients import CHUNK, ENTRIES, rows_at_once, statistics_kept
 from odedm.methods.row_squares import RowSquares, knows_squares, rows_together
 from odedm.nets import base
-from odedm.nets.base import Net
+from odedm.nets.base import Net, full_precision
 from odedm.nets.grouped_batch_norm import GroupedNorm, every_norm_groups
 
 Weights = dict[str, Tensor]
@@ -216,12 +216,13 @@ def fisher_information(
 
 
 def _fisher_by_squares(net: Net, parts: Iterable[tuple[Tensor, Tensor]], *, total: int, training: bool) -> Weights:
-    """The same by passes over many rows, as a GPU likes them; in the precision of training, and rounded otherwise."""
+    """The same by passes over many rows, as a GPU likes them; in the weights' own type as the way above, no coarser."""
     squares, held = RowSquares(net, training=training), list[tuple[Tensor, Tensor]]()
 
     def work() -> None:
         if held:
-            squares.add(*(torch.cat(side) for side in zip(*held, strict=True)))
+            with full_precision(net):
+                squares.add(*(torch.cat(side) for side in zip(*held, strict=True)))
             held.clear()
 
     for x, label in parts:
