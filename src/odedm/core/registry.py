@@ -13,13 +13,15 @@ class Entry:
     """What a name stands for.
 
     `target` is "module:attribute" below the package, `about` one line for lists, `title` how people write the name.
-    `introduced` has, for each option that was added later, the value that runs from before had.
+    `introduced` has, for each option that was added later, the value that runs from before had. `bound` marks a method
+    that is no contender but what others are measured against.
     """
 
     target: str
     about: str
     title: str = ""
     introduced: Mapping[str, Any] = field(default_factory=dict)
+    bound: bool = False
 
     def load(self) -> Any:
         """Import the module and hand out the attribute.
@@ -50,6 +52,12 @@ METHODS = {
     "er-ace": Entry(
         "methods.er_ace:ERACE", "ER-ACE: the stream's cross-entropy among its own batch's classes only.", "ER-ACE"
     ),
+    "agem": Entry("methods.agem:AGEM", "A-GEM: no step against the mean gradient of a replay draw.", "A-GEM"),
+    "gem": Entry("methods.gem:GEM", "GEM: no step against the gradient of any past task's stored rows.", "GEM"),
+    "mir": Entry("methods.mir:MIRReplay", "MIR: replays the rows that the coming update would hurt most.", "MIR"),
+    "finetune": Entry(
+        "methods.finetune:Finetune", "Finetuning on the stream, no memory: the lower bound.", "Finetune", bound=True
+    ),
 }
 
 MEMORIES = {
@@ -67,6 +75,7 @@ POLICIES = {
     "task-quota-released": Entry(
         "memory.quota:ReleasedTaskQuota", "FDR's quota as the framework releases it: off by one, nearly balanced."
     ),
+    "class-quota": Entry("memory.quota:ClassQuota", "As many random rows of every class, chosen when a task ends (GEM)."),
     "herded": Entry("memory.herding:HerdedQuota", "As many exemplars of every class, chosen by herding (iCaRL)."),
     "purity": Entry("memory.purity:Purity", "Rows with small loss, unlike each other (PuriDivER)."),
     "balanced-reservoir": Entry(
