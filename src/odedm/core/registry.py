@@ -54,6 +54,7 @@ METHODS = {
     ),
     "agem": Entry("methods.agem:AGEM", "A-GEM: no step against the mean gradient of a replay draw.", "A-GEM"),
     "gem": Entry("methods.gem:GEM", "GEM: no step against the gradient of any past task's stored rows.", "GEM"),
+    "gss": Entry("methods.gss:GSS", "GSS: ER from stored rows whose gradients differ.", "GSS"),
     "mir": Entry("methods.mir:MIRReplay", "MIR: replays the rows that the coming update would hurt most.", "MIR"),
     "finetune": Entry(
         "methods.finetune:Finetune", "Finetuning on the stream, no memory: the lower bound.", "Finetune", bound=True
@@ -80,6 +81,9 @@ POLICIES = {
     "purity": Entry("memory.purity:Purity", "Rows with small loss, unlike each other (PuriDivER)."),
     "balanced-reservoir": Entry(
         "memory.balanced_reservoir:BalancedReservoir", "As many rows of every class, each a uniform sample (CBRS)."
+    ),
+    "gss": Entry(
+        "memory.gradient_diversity:GradientDiverse", "Rows whose gradients point elsewhere than those stored (GSS)."
     ),
 }
 """How short-term rows are chosen; a method's `native` is one of these."""
