@@ -55,9 +55,13 @@ METHODS = {
     "agem": Entry("methods.agem:AGEM", "A-GEM: no step against the mean gradient of a replay draw.", "A-GEM"),
     "gem": Entry("methods.gem:GEM", "GEM: no step against the gradient of any past task's stored rows.", "GEM"),
     "gss": Entry("methods.gss:GSS", "GSS: ER from stored rows whose gradients differ.", "GSS"),
+    "gdumb": Entry("methods.gdumb:GDumb", "GDumb: a fresh network fitted to a balanced memory before each test.", "GDumb"),
     "mir": Entry("methods.mir:MIRReplay", "MIR: replays the rows that the coming update would hurt most.", "MIR"),
     "finetune": Entry(
         "methods.finetune:Finetune", "Finetuning on the stream, no memory: the lower bound.", "Finetune", bound=True
+    ),
+    "joint": Entry(
+        "methods.joint:Joint", "All rows so far at once, as many updates: the upper bound.", "Joint", bound=True
     ),
 }
 
@@ -84,6 +88,9 @@ POLICIES = {
     ),
     "gss": Entry(
         "memory.gradient_diversity:GradientDiverse", "Rows whose gradients point elsewhere than those stored (GSS)."
+    ),
+    "greedy-balanced": Entry(
+        "memory.greedy_balance:GreedyBalanced", "The first rows of every class, as many of each (GDumb)."
     ),
 }
 """How short-term rows are chosen; a method's `native` is one of these."""

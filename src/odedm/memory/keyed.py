@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ class KeyedMemory(ABC):
     stands for (-1 in the short-term part), and `order`, by which `rows` sorts. A policy says with `key`, a number in
     [0, 1), which short-term rows make room first when others are pinned: the smallest.
     """
+
+    capturable: ClassVar[bool] = True
+    """Whether a step with it can be recorded on a GPU: `add` reads no value back."""
 
     def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
         self.capacity = capacity
