@@ -56,6 +56,8 @@ METHODS = {
     "gem": Entry("methods.gem:GEM", "GEM: no step against the gradient of any past task's stored rows.", "GEM"),
     "gss": Entry("methods.gss:GSS", "GSS: ER from stored rows whose gradients differ.", "GSS"),
     "gdumb": Entry("methods.gdumb:GDumb", "GDumb: a fresh network fitted to a balanced memory before each test.", "GDumb"),
+    "aser": Entry("methods.aser:ASER", "ASER: replays and keeps rows by their Shapley value.", "ASER"),
+    "cope": Entry("methods.cope:CoPE", "CoPE: prototypes that follow their classes, the nearest one answers.", "CoPE"),
     "mir": Entry("methods.mir:MIRReplay", "MIR: replays the rows that the coming update would hurt most.", "MIR"),
     "finetune": Entry(
         "methods.finetune:Finetune", "Finetuning on the stream, no memory: the lower bound.", "Finetune", bound=True
@@ -92,12 +94,16 @@ POLICIES = {
     "greedy-balanced": Entry(
         "memory.greedy_balance:GreedyBalanced", "The first rows of every class, as many of each (GDumb)."
     ),
+    "aser": Entry("memory.shapley:ShapleyValued", "Rows of the largest Shapley value for stored ones (ASER)."),
 }
 """How short-term rows are chosen; a method's `native` is one of these."""
 
 RETRIEVALS = {
     "uniform": Entry("training.retrieval:Uniform", "Any stored rows, each equally likely."),
     "mir": Entry("training.retrieval:MIR", "Those whose loss the coming update would raise most.", "MIR"),
+    "aser": Entry(
+        "training.shapley_retrieval:ShapleyRetrieval", "Rows worth much to stored ones and little to the batch.", "ASER"
+    ),
     "balanced": Entry("training.retrieval:Balanced", "As many rows of every class."),
 }
 """Which stored rows a replay draw takes."""
