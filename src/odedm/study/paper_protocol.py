@@ -31,6 +31,7 @@ STREAM = {
     "optimizer": "sgd",
     "batch": 32,
     "draw": 32,
+    "epochs": 1,
     "columns": "seen",
     "precision": "auto",
     "retrieval": "uniform",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -40,6 +40,12 @@ class TaskBatches:
             fresh = chosen[chosen < self.new]
             order = torch.cat([fresh, chosen[chosen >= self.new]]).to(self.rows["label"].device)
             yield take(self.rows, order), len(fresh)
+
+    def again(self, rng: torch.Generator | None) -> TaskBatches:
+        """The same rows once more, in a new random order; without a generator in the one they have."""
+        if rng is None and self.order is None:
+            return self
+        return replace(self, order=torch.randperm(count(self.rows), generator=rng))
 
 
 def task_batches(task: Task, size: int, *, stored: Rows | None, rng: torch.Generator) -> TaskBatches:
