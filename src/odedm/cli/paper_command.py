@@ -148,6 +148,8 @@ def _report(name: str, data: Sequence[str], done: Sequence[FinishedRun], folder:
         for view in to_rich([cell for cell in cells if (cell.block, cell.row) in rows] or cells):
             out.print(view)
         tell(f"{finding(cells)[:1].upper()}{finding(cells)[1:]} ({LEGEND}).")
+        if item.note:
+            tell(f"{item.note}.")
         write_text(place / f"{name}.csv", to_csv(cells))
         write_text(place / f"{name}.tex", to_latex(cells))
         say(f"The table: {place / name}.csv and .tex")
