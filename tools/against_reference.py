@@ -47,7 +47,7 @@ def taken(folder: Path, file: str, *names: str, **given: Any) -> dict[str, Any]:
     tree = ast.parse((folder / file).read_text(encoding="utf-8"))
     parts: list[ast.stmt] = [each for each in tree.body if getattr(each, "name", None) in names]
     space: dict[str, Any] = {"torch": torch, "np": np, "F": F, "copy": copy, "maybe_cuda": lambda x: x, **given}
-    exec(compile(ast.Module(parts, []), file, "exec"), space)  # noqa: S102 - the reference, which the caller chose
+    exec(compile(ast.Module(parts, []), file, "exec"), space)
     return space
 
 
@@ -134,9 +134,11 @@ def projections(folder: Path) -> None:
             reference.observe(other, batch["input"], batch["label"], None)
             moved = before - flat(ours.parameters())
             bent += int(not torch.allclose(moved, LR * flat(slope)))
-            worst = max(worst, float((flat(ours.parameters()) - flat(theirs.parameters())).abs().max() / moved.abs().max()))
+            worst = max(
+                worst, float((flat(ours.parameters()) - flat(theirs.parameters())).abs().max() / moved.abs().max())
+            )
         name = "A-GEM" if margin is None else f"GEM, margin {margin}"
-        print(f"{name}: {STEPS} updates, {bent} of them bent; largest relative difference of a weight's change {worst:.1e}")
+        print(f"{name}: {STEPS} updates, {bent} bent; largest relative difference of a weight's change {worst:.1e}")
 
 
 def _number(name: str) -> Field:
@@ -197,7 +199,7 @@ def survey(folder: Path) -> None:
         model.train()
         worst["ASER"] = max(worst["ASER"], _shapley_gap(folder, step))
     print(f"MIR: scores of 20 candidates on {STEPS} batches; largest difference {worst['MIR']:.1e}")
-    print(f"GSS: similarities of rows and batch, {STEPS} batches; largest difference {worst['GSS']:.1e} (theirs in float32)")
+    print(f"GSS: similarities on {STEPS} batches; largest difference {worst['GSS']:.1e} (theirs in float32)")
     print(f"ASER: Shapley values of 30 candidates for 12 rows, {STEPS} times; largest difference {worst['ASER']:.1e}")
 
 
@@ -229,13 +231,13 @@ def cope(folder: Path) -> None:
                 every = torch.ones(CLASSES, dtype=torch.bool)
                 loss = ppp_loss(unit, label, prototypes, every, 0.1, repellor_gradient=True)
             else:
-                own = SimpleNamespace(get_all_prototypes=lambda: (prototypes, torch.arange(CLASSES)), log=False)
+                own = SimpleNamespace(get_all_prototypes=lambda p=prototypes: (p, torch.arange(CLASSES)), log=False)
                 loss = kind(own, T=0.1, tracker={})(unit, label, SimpleNamespace(gpu=False))
             loss.backward()
             sides.append((loss.detach(), x.grad))
         for place, (one, other) in enumerate(zip(*sides, strict=True)):
             worst[place] = max(worst[place], _gap(one, other) / float(other.abs().max()))
-    print(f"CoPE: loss of 16 rows, {STEPS} times; largest relative difference {worst[0]:.1e}, of its gradient {worst[1]:.1e}")
+    print(f"CoPE: loss of 16 rows, {STEPS} times; largest relative difference {worst[0]:.1e}, gradient {worst[1]:.1e}")
 
 
 def _gap(one: Tensor, other: Tensor) -> float:

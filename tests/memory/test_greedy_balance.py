@@ -41,7 +41,7 @@ def test_sizes_are_those_of_the_rule_whatever_the_batches(capacity, classes):
         stored = memory.rows()
         assert memory.size() == len(set(stored["index"].tolist()))
         assert {c: n for c, n in enumerate(memory.census(classes)["short"]) if n} == by_the_rule(label, capacity)
-        assert all(label[index] == own for index, own in zip(*(stored[n].tolist() for n in ("index", "label")), strict=True))
+        assert [label[index] for index in stored["index"].tolist()] == stored["label"].tolist()
     if capacity >= classes:
         assert max(memory.census(classes)["short"]) - min(memory.census(classes)["short"]) <= 1
 

@@ -114,9 +114,7 @@ def test_the_retrieval_takes_the_largest_difference_of_means():
     view = bench.replay.transform.augment
     bench.replay.begin_step(stream)
     before = bench.state()
-    object.__setattr__(
-        bench.replay.transform, "augment", lambda image, rng: seen.append(view(image, rng)) or seen[-1]
-    )
+    object.__setattr__(bench.replay.transform, "augment", lambda image, rng: seen.append(view(image, rng)) or seen[-1])
     try:
         chosen = bench.replay(4)
     finally:

@@ -118,5 +118,3 @@ def test_without_a_memory_it_is_the_same_rule_and_its_retrieval_is_its_own():
 def test_what_cannot_be_is_refused(options):
     with pytest.raises(UsageError, match="cope"):
         Bench(CoPE, **options)
-
-

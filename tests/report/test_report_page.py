@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from commands import odedm
 from report_runs import Fabricate, groups_of, table_of
+from sampling import KEEPING
 
 from odedm.core.errors import UsageError
-from odedm.core.registry import METHODS
 from odedm.report import page
 from odedm.report.figures.curves import forgetting_curves
 from odedm.report.figures.matrices import accuracy_matrices
@@ -271,7 +271,7 @@ def test_runs_without_a_census(fabricate: Fabricate) -> None:
 
 
 def test_many_groups_without_partners_share_one_panel_until_colours_run_out(fabricate: Fabricate) -> None:
-    names = list(METHODS)
+    names = KEEPING
     groups = groups_of(*(fabricate(name, "reservoir", saved=None) for name in names))
     assert len(forgetting_curves(groups[:4])) == 1
     assert len(forgetting_curves(groups)) == len(names)

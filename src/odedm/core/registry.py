@@ -55,7 +55,9 @@ METHODS = {
     "agem": Entry("methods.agem:AGEM", "A-GEM: no step against the mean gradient of a replay draw.", "A-GEM"),
     "gem": Entry("methods.gem:GEM", "GEM: no step against the gradient of any past task's stored rows.", "GEM"),
     "gss": Entry("methods.gss:GSS", "GSS: ER from stored rows whose gradients differ.", "GSS"),
-    "gdumb": Entry("methods.gdumb:GDumb", "GDumb: a fresh network fitted to a balanced memory before each test.", "GDumb"),
+    "gdumb": Entry(
+        "methods.gdumb:GDumb", "GDumb: a fresh network fitted to a balanced memory before each test.", "GDumb"
+    ),
     "aser": Entry("methods.aser:ASER", "ASER: replays and keeps rows by their Shapley value.", "ASER"),
     "cope": Entry("methods.cope:CoPE", "CoPE: prototypes that follow their classes, the nearest one answers.", "CoPE"),
     "mir": Entry("methods.mir:MIRReplay", "MIR: replays the rows that the coming update would hurt most.", "MIR"),
@@ -82,7 +84,9 @@ POLICIES = {
     "task-quota-released": Entry(
         "memory.quota:ReleasedTaskQuota", "FDR's quota as the framework releases it: off by one, nearly balanced."
     ),
-    "class-quota": Entry("memory.quota:ClassQuota", "As many random rows of every class, chosen when a task ends (GEM)."),
+    "class-quota": Entry(
+        "memory.quota:ClassQuota", "As many random rows of every class, chosen when a task ends (GEM)."
+    ),
     "herded": Entry("memory.herding:HerdedQuota", "As many exemplars of every class, chosen by herding (iCaRL)."),
     "purity": Entry("memory.purity:Purity", "Rows with small loss, unlike each other (PuriDivER)."),
     "balanced-reservoir": Entry(

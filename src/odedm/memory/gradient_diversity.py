@@ -106,7 +106,7 @@ class GradientDiverse(KeyedMemory):
 
 
 def victim_shares(score: Tensor, stored: Tensor) -> Tensor:
-    """How likely each of the `stored` rows [n] is to be drawn as the one that may go, by its score [n]; not summed to 1.
+    """How likely each of the `stored` rows [n] is to be the one that may go, by its score [n]; not summed to 1.
 
     >>> victim_shares(torch.tensor([-1.0, 1.0, 9.0]), torch.tensor([True, True, False]))[:2]
     tensor([1.0000e-08, 9.9502e-01], dtype=torch.float64)

@@ -65,7 +65,7 @@ class GreedyBalanced(KeyedMemory):
         """Which rows are kept depends on all that are stored."""
         return (*super().frozen(n), self._short, self._long)
 
-    def replayed(self, n: int) -> None:
+    def replayed(self, n: int) -> None:  # noqa: ARG002
         """Never: such steps are not recorded."""
         raise RuntimeError("A step with a greedily balanced memory cannot be recorded.")
 

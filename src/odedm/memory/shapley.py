@@ -135,7 +135,7 @@ class ShapleyValued(KeyedMemory):
         self._swap(rows, key, slot, value.where(speaks[:, None], 0.0).sum(0).where(here, torch.inf))
 
     def _swap(self, rows: Rows, key: Tensor, slot: Tensor, worth: Tensor) -> None:
-        """Of stored rows at `slot` [n] and new ones [m] let the m of least worth [n + m] go: equally many change places."""
+        """Of stored rows at `slot` [n] and new ones [m] let the m of least worth [n + m] go: some change places."""
         amount = count(rows)
         goes = torch.zeros_like(worth, dtype=torch.bool)
         goes.index_fill_(0, worth.argsort(stable=True)[:amount], True)

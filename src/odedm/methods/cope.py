@@ -1,4 +1,4 @@
-"""CoPE: continual prototype evolution, classes as unit vectors that follow their rows, and a loss that pulls and pushes."""
+"""CoPE: continual prototype evolution, classes as unit vectors that follow their rows, and a loss by them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from odedm.core.errors import UsageError
 from odedm.core.rows import Rows
 from odedm.methods.base import Method, Replay
 from odedm.nets.base import Net
+
+WIDEST = 2**16
 
 
 @dataclass(kw_only=True, eq=False)
@@ -42,8 +44,8 @@ class CoPE(Method):
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise UsageError(f"cope's alpha is a share between 0 and 1; {self.alpha} was given.")
-        if self.temperature <= 0 or self.width < 1 or self.iterations < 1:
-            raise UsageError("cope needs a temperature above 0, a width of 1 or more and 1 or more iterations.")
+        if not self.temperature > 0 or not 0 < self.width <= WIDEST or self.iterations < 1:
+            raise UsageError(f"cope needs a temperature above 0, a width from 1 to {WIDEST}, and 1 or more iterations.")
         self.starts = self.rng("prototypes")
         self.head = PrototypeHead.instead_of(self.net, self.width, self.temperature, self.rng("initialisation"))
         super().__post_init__()
@@ -84,7 +86,7 @@ class CoPE(Method):
 
 
 class PrototypeHead(nn.Module):
-    """Scores [n, C] of features [n, f]: their cosines to prototypes over the temperature, -inf for a class never seen."""
+    """Scores [n, C] of features [n, f]: cosines to prototypes over the temperature, -inf for a class never seen."""
 
     prototypes: Tensor
     seen: Tensor
@@ -106,6 +108,12 @@ class PrototypeHead(nn.Module):
                 weight.copy_(torch.empty(weight.shape, dtype=weight.dtype).uniform_(-bound, bound, generator=host))
         net.head = cls(layer, net.classes, temperature)
         return net.head
+
+    def grow(self, classes: int) -> None:
+        """Room for the prototypes of so many classes; the new ones were not seen yet."""
+        more = classes - len(self.seen)
+        self.prototypes = F.pad(self.prototypes, (0, 0, 0, more))
+        self.seen = F.pad(self.seen, (0, more))
 
     def points(self, feature: Tensor) -> Tensor:
         """Unit vectors [n, d] of features [n, f]."""
@@ -138,7 +146,7 @@ def ppp_loss(
     *,
     repellor_gradient: bool = False,
 ) -> Tensor:
-    """The pseudo-prototypical proxy loss of unit vectors [n, d] with labels [n]; 0 while fewer than two classes are seen.
+    """The pseudo-prototypical proxy loss of unit vectors [n, d] with labels [n]; 0 while one class alone is seen.
 
     With σ(s(q, x)) for the chance that x belongs to the class of the proxy q, among it and the prototypes of all other
     classes: each row is drawn to the mean chance over its class's other rows and prototype, and each row of another

@@ -24,8 +24,8 @@ WARM = 0.1
 class GDumb(Method):
     """Learns nothing from the stream: rows are kept, and before each test a fresh network is fitted to them.
 
-    `fit_epochs` passes over all stored rows, `fit_batch` at a time, in training views under CutMix (with the probability
-    `cutmix`): the first at a tenth of `lr`, then from `lr` to a hundredth of it in cycles of 1, 2, 4, … passes.
+    `fit_epochs` passes over all stored rows, `fit_batch` at a time, in training views under CutMix with the probability
+    `cutmix`: the first at a tenth of `lr`, then from `lr` to a hundredth of it in cycles of 1, 2, 4, … passes.
     Gradients are cut to the norm `clip`. With `every_task=False` only the last task is fitted, and tests before that
     see an untrained network.
     """
@@ -33,7 +33,7 @@ class GDumb(Method):
     native: ClassVar[str] = "greedy-balanced"
     needs_borders: ClassVar[bool] = True
     needs_memory: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 1
+    draws_at_once: ClassVar[int] = 0
     spare_networks: ClassVar[float] = 2
 
     lr: float = 0.05
@@ -53,7 +53,7 @@ class GDumb(Method):
         super().__post_init__()
         if not 0 <= self.cutmix <= 1:
             raise UsageError(f"gdumb's cutmix is a probability between 0 and 1; {self.cutmix} was given.")
-        if self.fit_epochs < 1 or self.fit_batch < 2 or self.clip <= 0:
+        if self.fit_epochs < 1 or self.fit_batch < 2 or not self.clip > 0:
             raise UsageError("gdumb needs 1 or more fit_epochs, a fit_batch of 2 or more, and a clip above 0.")
         self.start, self.boxes, self.order = start_of(self.net), self.rng("cutmix"), self.rng("fitting")
 

@@ -23,7 +23,7 @@ CLOSE = 1e-10
 
 @dataclass(kw_only=True, eq=False)
 class GEM(Method):
-    """Descends on the stream batch; where that would raise the loss of a past task's rows, by the nearest step that does not.
+    """Descends on the stream batch; where that would hurt a past task's rows, by the nearest step that does not.
 
     Each past task has one gradient, over all its stored rows. `margin` is the least multiplier of each of them in a
     step that is bent, `ridge` is added to the diagonal of their products, and `most` bounds how many rows of a task are
@@ -32,7 +32,7 @@ class GEM(Method):
 
     native: ClassVar[str] = "class-quota"
     needs_borders: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 1
+    draws_at_once: ClassVar[int] = 0
 
     lr: float = 0.03
     margin: float = 0.5
@@ -90,7 +90,7 @@ class GEM(Method):
 
 
 def bent_gradient(gradient: Tensor, past: Tensor, margin: float, ridge: float) -> Tensor | None:
-    """g + Gᵀv for a gradient g [P] and those of past tasks G [n, P]; None where g points against none of them.
+    """G + Gᵀv for a gradient g [P] and those of past tasks G [n, P]; None where g points against none of them.
 
     >>> bent_gradient(torch.tensor([1.0, -2.0]), torch.tensor([[0.0, 4.0]]), margin=0.0, ridge=0.0)
     tensor([1., 0.])
@@ -104,7 +104,9 @@ def bent_gradient(gradient: Tensor, past: Tensor, margin: float, ridge: float) -
     return gradient + (torch.tensor(share, dtype=torch.float64, device=past.device) @ wide).to(gradient.dtype)
 
 
-def multipliers(products: Sequence[Sequence[float]], along: Sequence[float], margin: float, ridge: float) -> list[float]:
+def multipliers(
+    products: Sequence[Sequence[float]], along: Sequence[float], margin: float, ridge: float
+) -> list[float]:
     """The v ≥ margin [n] that make ½ vᵀ(GGᵀ + ridge·I)v + (Gg)ᵀv least, for GGᵀ [n, n] and Gg [n].
 
     Coordinate by coordinate, in turn, until none moves: the matrix is positive definite, so that ends at the one least

@@ -18,8 +18,8 @@ from odedm.report.statistics import estimate
 from odedm.report.tables import escape
 from odedm.report.wording import csv_text, measured
 from odedm.results.folder import FinishedRun
-from odedm.study.paper_numbers import Cell as Place
 from odedm.study.paper_numbers import EPOCHS, Published, numbers, plain, share_of
+from odedm.study.paper_numbers import Cell as Place
 from odedm.study.paper_protocol import constants, departures
 
 MARKS = {"reproduced": "=", "better": "+", "worse": "−", "not comparable": "~", None: ""}

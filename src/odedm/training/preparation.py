@@ -100,8 +100,9 @@ def check_parts(plan: Experiment, method: type[Method]) -> dict[str, Any]:
             f"{title} keeps no rows: it is a bound for methods that do, and a memory would change nothing. The memory "
             f"'{plan.memory.name}' was given; say --memory none."
         )
-    if name != "uniform" and (plan.memory.name == "none" or method.mixes_memory):
-        why = f"{title} mixes all stored rows into the stream" if method.mixes_memory else "there is no memory"
+    if name != "uniform" and (plan.memory.name == "none" or method.mixes_memory or not method.draws_at_once):
+        why = "there is no memory" if plan.memory.name == "none" else f"{title} takes all stored rows, and draws none"
+        why = f"{title} mixes all stored rows into the stream" if method.mixes_memory else why
         raise UsageError(f"The retrieval '{name}' has nothing to choose: {why}. Leave --retrieval out.")
     return read_retrieval_options(name, plan.retrieval_options)
 
