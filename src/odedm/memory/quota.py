@@ -67,8 +67,9 @@ class ClassQuota(BorderMemory):
     def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
         """Cut old classes down to the new quota and fill up with rows of the finished task's."""
         device, old = self.store.key.device, self.rows(Part.SHORT)
-        seen = 1 + max([*task.classes, *self.rows()["label"].tolist()])  # labels are numbered by arrival
-        quota = torch.tensor(quotas(self.short_capacity, seen), device=device)
+        seen = torch.cat([old["label"], task.rows["label"]]).unique()  # a blurry task has rows of any class
+        quota = torch.zeros(int(seen.max()) + 1, dtype=torch.int64, device=device)
+        quota[seen] = torch.tensor(quotas(self.short_capacity, len(seen)), device=device)
         order = torch.randperm(len(task), generator=rng).to(device)  # on the CPU: one seed, one choice anywhere
         label = task.rows["label"][order]
         new = take(task.rows, order[rank_within(label) < quota[label]])
