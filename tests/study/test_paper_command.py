@@ -177,7 +177,7 @@ def test_nothing_run_and_no_data_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         raise UsageError(f"'{name}' is not here.")
 
     monkeypatch.setattr(opening, "open_data", nothing)
-    said = odedm_list(monkeypatch, "imagenet-r", "figure1", "figure3c", out=tmp_path / "paper")
+    said = odedm_list(monkeypatch, "imagenet-r", "figure1", out=tmp_path / "paper")
     assert "docs/system.svg" in said
     line = next(each for each in said.splitlines() if "imagenet-r" in each)
     assert "nothing run yet" in line
