@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from odedm import ODEDM, Experiment, Native, Run, from_arrays
+from odedm import ODEDM, Experiment, Native, NoMemory, Run, from_arrays
 from odedm.cli.board import Board
 from odedm.core.registry import METHODS
 from odedm.execute.engine import Placement
@@ -31,16 +31,15 @@ CAPACITY, BATCH, TASKS, CLASSES = 200, 32, 5, 10
 
 
 def accuracy(names: Sequence[str], seeds: int, out: Path | None, runs: Path) -> None:
-    """ACC_5, Task-IL and forgetting of every method with its native memory and with ODEDM."""
+    """ACC_5, Task-IL and forgetting of every method with its native memory and with ODEDM; of bounds with none."""
     from odedm.report.load import load
     from odedm.report.summary import summarise
     from odedm.report.tables import to_markdown
 
-    memories = (Native(100), ODEDM(100, rho=0.25))
     plans = [
         Experiment(memory, method=name, data="fashion-mini", batch=10, seed=seed, device="cpu")
         for name in names
-        for memory in memories
+        for memory in ((NoMemory(),) if METHODS[name].load().keeps_nothing else (Native(100), ODEDM(100, rho=0.25)))
         for seed in range(seeds)
     ]
     planned = plan_jobs(plans, below(runs))

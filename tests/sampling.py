@@ -5,8 +5,14 @@
 
 import os
 
+from odedm.core.registry import METHODS
+
 EVERYTHING = bool(os.environ.get("ODEDM_EVERYTHING"))
 FIRST_METHODS = ("er", "der", "derpp", "refresh", "fdr", "icarl", "puridiver", "vrmcl", "pocl")
+KEEPING = [name for name, entry in METHODS.items() if not entry.load().keeps_nothing]
+"""All methods but bounds, which take no memory."""
+QUICK = {"gdumb": {"fit_epochs": 4}}
+"""Hyper-parameters with which a method that takes long does the same for less."""
 FIRST_POLICIES = ("reservoir", "task-quota", "task-quota-released", "herded", "purity")
 
 

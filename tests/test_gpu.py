@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from jobs import Notes, job_of, run_all
+from sampling import KEEPING, QUICK
 
 from odedm import ODEDM, Experiment, Native, NoMemory, Observation, Reservoir, Run, UsageError, blobs, select, shapes
 from odedm.checkpoint.schedule import Schedule
@@ -48,10 +49,10 @@ LATER = {"none": NoMemory(), "balanced": ODEDM(40, k=2, short_policy="balanced-r
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", KEEPING)
 def test_every_method_with_every_memory(method, memory):
-    data = shapes()
-    plan = Experiment(MEMORIES[memory], method=method, data="shapes", device="cuda", batch=16)
+    data, options = shapes(), QUICK.get(method, {})
+    plan = Experiment(MEMORIES[memory], method=method, options=options, data="shapes", device="cuda", batch=16)
     outcome = Run(plan, data).finish()
     rows = outcome.memory.rows()
     assert rows["image"].is_cuda
@@ -61,10 +62,10 @@ def test_every_method_with_every_memory(method, memory):
 
 
 @pytest.mark.parametrize("make", [blobs, shapes])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", KEEPING)
 def test_a_run_repeats_bit_for_bit(method, make):
-    data = make()
-    plan = Experiment(ODEDM(40, k=2), method=method, data=data.name, device="cuda", batch=16)
+    data, options = make(), QUICK.get(method, {})
+    plan = Experiment(ODEDM(40, k=2), method=method, options=options, data=data.name, device="cuda", batch=16)
     first, second = (Run(plan, data).finish() for _ in range(2))
     assert first.result.class_il == second.result.class_il
     for a, b in zip(first.method.net.parameters(), second.method.net.parameters(), strict=True):
@@ -141,7 +142,7 @@ def test_transport_by_one_kernel_equals_torch_operations_and_float64(bins):
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if entry.load().capturable])
+@pytest.mark.parametrize("method", [name for name in KEEPING if METHODS[name].load().capturable])
 def test_a_captured_run_has_the_numbers_of_an_eager_one(method, memory):
     data = shapes()
     words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4}

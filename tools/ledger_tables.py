@@ -1,9 +1,10 @@
-"""Write the tables of our numbers in a page anew, from the packed results that each names.
+"""Write the tables of our numbers in a page anew, from the packed results that each names, and its figures.
 
 python tools/ledger_tables.py [REPRODUCTION.md]
 
 In the page a table stands between two comments, the first of which is the command that prints it:
 <!-- odedm results table docs/results/NAME.jsonl.gz --> or <!-- odedm paper --markdown … --> and <!-- end of table -->.
+Where it is <!-- odedm paper --figure FILE.png … -->, the figure stands there.
 """
 
 from __future__ import annotations
@@ -22,13 +23,29 @@ def renewed(page: str) -> str:
 
     def print_again(found: re.Match[str]) -> str:
         margin, words = found[1], found[2].split()
-        said = subprocess.run([sys.executable, "-P", "-m", "odedm", *words], cwd=ROOT, capture_output=True, check=True)
-        rows = "".join(f"{margin}{line}\n" for line in said.stdout.decode().splitlines())
+        if "--figure" in words:
+            return found[0]  # nothing of it is text
+        rows = "".join(f"{margin}{line}\n" for line in spoken(words).splitlines())
         return f"{margin}<!-- odedm {found[2]} -->\n{rows}{margin}<!-- end of table -->\n"
 
     return PLACE.sub(print_again, page)
 
 
-if __name__ == "__main__":
+def spoken(words: list[str]) -> str:
+    """What a command of ours prints; a figure is written where it says."""
+    said = subprocess.run([sys.executable, "-P", "-m", "odedm", *words], cwd=ROOT, capture_output=True, check=True)
+    return said.stdout.decode()
+
+
+def main() -> None:
+    """Write the page's tables and figures anew."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "REPRODUCTION.md"
-    path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    page = path.read_text(encoding="utf-8")
+    for _, words, _ in PLACE.findall(page):
+        if "--figure" in words.split():
+            spoken(words.split())
+    path.write_text(renewed(page), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 from jobs import again, job_of
+from sampling import KEEPING, QUICK, pairs
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, train
 from odedm.checkpoint import write_checkpoint
@@ -70,10 +71,9 @@ def check_equal(one, other, folders):
     assert a == b
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "memory"), pairs(KEEPING, MEMORIES))
 def test_stopped_and_gone_on_equals_straight(method, memory, tmp_path):
-    experiment = plan(MEMORIES[memory], method=method, options={"momentum": 0.9})
+    experiment = plan(MEMORIES[memory], method=method, options={"momentum": 0.9, **QUICK.get(method, {})})
     jobs = [job_of(experiment, tmp_path / name) for name in ("straight", "stopped")]
     straight = go(jobs[0])
     for steps in (3, 5, 1, 4):  # a look after every step and every task: the fourth ends at the first border

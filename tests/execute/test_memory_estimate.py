@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sampling import EVERYTHING
+from sampling import EVERYTHING, KEEPING
 from torch import nn
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, shapes
-from odedm.core.registry import METHODS, NETS
+from odedm.core.registry import NETS
 from odedm.data.builtin import fashion_mini
 from odedm.execute import memory_estimate as limits
 from odedm.execute.memory_estimate import available, check_room, estimate, footprint, host_room
@@ -61,7 +61,7 @@ def test_activations_are_those_that_a_real_forward_keeps(net, data):
     assert found.weights == 4 * sum(each.numel() for each in real.parameters())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", KEEPING)
 def test_more_of_anything_needs_more(method):
     base = lane_bytes(plan(method=method))
     assert base > DATA.image.nbytes

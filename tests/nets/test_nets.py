@@ -24,6 +24,7 @@ from odedm.nets.vit import Block, ViT, tokens
 from odedm.nets.vit_weights import own_name
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "methods"))
+from sampling import QUICK
 from workbench import CLASSES, SHAPE, Bench, batch_of, task_of
 
 SMALL = {"patch": 4, "depth": 2, "width": 12, "heads": 3}
@@ -236,7 +237,7 @@ def test_the_second_derivative_is_that_of_differences():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_the_transformer(method):
-    bench = Bench(METHODS[method].load(), net=vit().double())
+    bench = Bench(METHODS[method].load(), net=vit().double(), **QUICK.get(method, {}))
     before = bench.state()
     for index in range(2):
         task = task_of(index)

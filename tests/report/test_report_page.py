@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from commands import odedm
 from report_runs import Fabricate, groups_of, table_of
+from sampling import KEEPING
 
 from odedm.core.errors import UsageError
-from odedm.core.registry import METHODS
 from odedm.report import page
-from odedm.report.figures.curves import forgetting_curves
+from odedm.report.figures.curves import BASELINE_STROKE, BOUND_STROKES, families, forgetting_curves, named_strokes
 from odedm.report.figures.matrices import accuracy_matrices
 from odedm.report.figures.memory_contents import final_census
 from odedm.report.figures.readme import readme_figure
@@ -271,10 +271,23 @@ def test_runs_without_a_census(fabricate: Fabricate) -> None:
 
 
 def test_many_groups_without_partners_share_one_panel_until_colours_run_out(fabricate: Fabricate) -> None:
-    names = list(METHODS)
+    names = KEEPING
     groups = groups_of(*(fabricate(name, "reservoir", saved=None) for name in names))
     assert len(forgetting_curves(groups[:4])) == 1
     assert len(forgetting_curves(groups)) == len(names)
+
+
+def test_bounds_are_grey_lines_in_every_panel_of_their_problem(fabricate: Fabricate) -> None:
+    folders = [fabricate(name, memory, saved=None) for name in ("er", "derpp") for memory in ("reservoir", "odedm")]
+    folders += [fabricate(name, "none", saved=None) for name in ("finetune", "joint")]
+    groups = groups_of(*folders, fabricate("joint", "none", saved=None, over={"epochs": 9}))
+    drawn = {title: named_strokes(members, title) for title, members in families(groups)}
+    assert {title.partition(" ·")[0] for title in drawn} == {"ER", "DER++"}
+    for own in drawn.values():
+        names = [name for _, name, _ in own]
+        assert [name.partition(" ·")[0] for name in names[2:]] == ["Finetune (bound)", "Joint (bound)"]
+        assert [stroke in BOUND_STROKES for _, _, stroke in own] == [False, False, True, True]
+        assert own[0][2] is BASELINE_STROKE
 
 
 def test_many_variants_of_one_family_are_split_and_keep_their_baseline(fabricate: Fabricate) -> None:

@@ -25,7 +25,8 @@ CIFAR: dict[str, Any] = {"data": "cifar10", "capacity": 200}
         ({"method": "derpp", "memory": "reservoir", "setting": "imbalanced"}, 28.74, 2.10),
         ({"method": "refresh", "memory": "reservoir"}, 31.91, 4.80),
         ({"method": "er", "memory": "reservoir", "setting": "long-tail"}, None, None),
-        ({"method": "A-GEM", "memory": "reservoir"}, 17.5, 0.3),
+        ({"method": "A-GEM", "memory": "task-quota"}, 17.5, 0.3),
+        ({"method": "gem", "memory": "native", "epochs": 50}, 25.54, 0.76),
         ({"method": "puridiver", "memory": "native", "fit": True}, 49.81, 3.71),
     ],
 )

@@ -17,6 +17,7 @@ from odedm.core.errors import UsageError
 from odedm.data import opening
 from odedm.execute import scheduler
 from odedm.execute.engine import ThisProcess
+from odedm.report.figures.printed_against_ours import printed_cells, save_printed_against_ours
 from odedm.report.paper_overview import to_markdown
 from odedm.report.paper_tables import beside, finding, to_latex, variant_title
 from odedm.results.folder import FinishedRun
@@ -139,11 +140,36 @@ def test_imagenet_r_runs_on_a_forged_copy(small_copies: None, tmp_path: Path) ->
 
 
 def test_what_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
-    assert "numbers of other papers" in odedm("paper", "other-baselines")
+    assert "leave the name out" in odedm("paper", "figure1", "--figure", tmp_path / "x.png", code=2)
+    assert "there is nothing to draw" in odedm("paper", "--figure", tmp_path / "x.png", "--out", tmp_path, code=2)
     assert "docs/system.svg" in odedm("paper", "figure1")
     assert "did you mean" in odedm("paper", "figure3", code=2)
     assert "'digits' was given" in odedm("paper", "table1", "--data", "digits", code=2)
     assert "name it before them" in odedm("paper", "--seeds", "2", "--out", tmp_path / "paper", code=2)
+
+
+def test_table_4_has_other_papers_numbers_beside_ours(tmp_path: Path) -> None:
+    said = odedm("paper", "table4", "--dry-run", "--out", tmp_path / "paper")
+    assert "Runs:          150" in said
+    plans = study_of("table4").experiments()
+    kinds = {(plan.method, plan.epochs, plan.retrieval, plan.memory.name) for plan in plans}
+    assert {kind[0] for kind in kinds if kind[1] == 50} == {"gem", "agem", "fdr"}
+    assert ("mir", 1, "mir", "native") in kinds
+    assert ("joint", 1, "uniform", "none") in kinds
+    ledger = ROOT / "docs" / "results" / "table1.jsonl.gz"
+    said = odedm("paper", "table4", "--no-run", "--have", ledger, "--out", tmp_path / "paper")
+    assert "literature values of another protocol" in said
+    assert "2 not comparable of 24 printed" in said
+
+
+def test_every_printed_number_that_was_run_is_a_dot(tmp_path: Path) -> None:
+    ledger, picture = ROOT / "docs" / "results" / "table1.jsonl.gz", tmp_path / "x.png"
+    finished = {same_run(run.result.experiment): run for run in read_packed(ledger)}
+    cells = printed_cells(finished)
+    assert len({cell.place[1:] for cell in cells}) == len(cells) > 100
+    assert not any("best" in cell.place[5] for cell in cells)
+    assert save_printed_against_ours(finished, picture) == len(cells)
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_nothing_run_and_no_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +177,7 @@ def test_nothing_run_and_no_data_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         raise UsageError(f"'{name}' is not here.")
 
     monkeypatch.setattr(opening, "open_data", nothing)
-    said = odedm_list(monkeypatch, "imagenet-r", "figure1", "other-baselines", out=tmp_path / "paper")
+    said = odedm_list(monkeypatch, "imagenet-r", "figure1", out=tmp_path / "paper")
     assert "docs/system.svg" in said
     line = next(each for each in said.splitlines() if "imagenet-r" in each)
     assert "nothing run yet" in line

@@ -6,6 +6,7 @@ references of when it was recorded. What the host counts or sets in it is undone
 
 import pytest
 import torch
+from sampling import KEEPING, pairs
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, shapes
 from odedm.core.registry import METHODS
@@ -14,7 +15,7 @@ from odedm.methods.base import Method
 from odedm.training.cuda_graph import EAGER, MOST, Stepper, fingerprint
 
 MEMORIES = {"reservoir": Reservoir(40), "native": Native(40), "odedm": ODEDM(40, k=2)}
-CAPTURABLE = [name for name, entry in METHODS.items() if entry.load().capturable]
+CAPTURABLE = [name for name in KEEPING if METHODS[name].load().capturable]
 
 
 class Emulated:
@@ -53,8 +54,7 @@ def numbers(host):
     return {name: value for name, value in vars(host).items() if isinstance(value, int)}
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("method", CAPTURABLE)
+@pytest.mark.parametrize(("method", "memory"), pairs(CAPTURABLE, MEMORIES))
 def test_a_replayed_run_has_the_numbers_of_an_eager_one(method, memory):
     steps = replayed_as_eager(method, memory)
     assert steps > 10

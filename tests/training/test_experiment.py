@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from sampling import KEEPING
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs
-from odedm.core.registry import METHODS
 from odedm.training.preparation import prepare
 
 PLANS = [
@@ -22,7 +22,7 @@ def test_there_and_back(plan):
     assert Experiment.from_dict(plain) == plan
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", KEEPING)
 def test_resolved_experiments_resolve_to_themselves(method):
     data = blobs()
     once = prepare(Experiment(ODEDM(60, rho=0.5), method=method, data="blobs", device="cpu"), data).experiment

@@ -52,6 +52,9 @@ def paper(
     ] = None,
     out_folder: Annotated[Path, opt("Where all of the paper's runs are.", "How", "--out")] = Path("runs") / FOLDER,
     markdown: Annotated[bool, opt("Print what stands as Markdown, with the cells that are worse.", "How")] = False,
+    figure: Annotated[
+        Path | None, opt("Draw every printed number against ours.", "How", "--figure", metavar="OUT.png")
+    ] = None,
     events: Events = None,
     tensorboard: Logs = None,
 ) -> None:
@@ -64,11 +67,16 @@ def paper(
             from odedm.report.paper_overview import to_markdown
 
             out.file.write(to_markdown(finished))
+        if figure is not None:
+            from odedm.report.figures.printed_against_ours import save_printed_against_ours
+
+            say(f"{save_printed_against_ours(finished, figure)} printed numbers against ours: {figure}")
+        if markdown or figure is not None:
             return
         _list(out_folder, finished)
         return
-    if markdown:
-        raise UsageError("--markdown is for the list of all tables and figures; leave the name out.")
+    if markdown or figure is not None:
+        raise UsageError("--markdown and --figure are for all tables and figures; leave the name out.")
     item = choose("table or figure of the paper", what, ITEMS)
     if not item.study:
         tell(f"{item.title}: {item.without}.")
@@ -148,6 +156,8 @@ def _report(name: str, data: Sequence[str], done: Sequence[FinishedRun], folder:
         for view in to_rich([cell for cell in cells if (cell.block, cell.row) in rows] or cells):
             out.print(view)
         tell(f"{finding(cells)[:1].upper()}{finding(cells)[1:]} ({LEGEND}).")
+        if item.note:
+            tell(f"{item.note}.")
         write_text(place / f"{name}.csv", to_csv(cells))
         write_text(place / f"{name}.tex", to_latex(cells))
         say(f"The table: {place / name}.csv and .tex")

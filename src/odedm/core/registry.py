@@ -13,13 +13,15 @@ class Entry:
     """What a name stands for.
 
     `target` is "module:attribute" below the package, `about` one line for lists, `title` how people write the name.
-    `introduced` has, for each option that was added later, the value that runs from before had.
+    `introduced` has, for each option that was added later, the value that runs from before had. `bound` marks a method
+    that is no contender but what others are measured against.
     """
 
     target: str
     about: str
     title: str = ""
     introduced: Mapping[str, Any] = field(default_factory=dict)
+    bound: bool = False
 
     def load(self) -> Any:
         """Import the module and hand out the attribute.
@@ -50,6 +52,21 @@ METHODS = {
     "er-ace": Entry(
         "methods.er_ace:ERACE", "ER-ACE: the stream's cross-entropy among its own batch's classes only.", "ER-ACE"
     ),
+    "agem": Entry("methods.agem:AGEM", "A-GEM: no step against the mean gradient of a replay draw.", "A-GEM"),
+    "gem": Entry("methods.gem:GEM", "GEM: no step against the gradient of any past task's stored rows.", "GEM"),
+    "gss": Entry("methods.gss:GSS", "GSS: ER from stored rows whose gradients differ.", "GSS"),
+    "gdumb": Entry(
+        "methods.gdumb:GDumb", "GDumb: a fresh network fitted to a balanced memory before each test.", "GDumb"
+    ),
+    "aser": Entry("methods.aser:ASER", "ASER: replays and keeps rows by their Shapley value.", "ASER"),
+    "cope": Entry("methods.cope:CoPE", "CoPE: prototypes that follow their classes, the nearest one answers.", "CoPE"),
+    "mir": Entry("methods.mir:MIRReplay", "MIR: replays the rows that the coming update would hurt most.", "MIR"),
+    "finetune": Entry(
+        "methods.finetune:Finetune", "Finetuning on the stream, no memory: the lower bound.", "Finetune", bound=True
+    ),
+    "joint": Entry(
+        "methods.joint:Joint", "All rows so far at once, as many updates: the upper bound.", "Joint", bound=True
+    ),
 }
 
 MEMORIES = {
@@ -67,17 +84,30 @@ POLICIES = {
     "task-quota-released": Entry(
         "memory.quota:ReleasedTaskQuota", "FDR's quota as the framework releases it: off by one, nearly balanced."
     ),
+    "class-quota": Entry(
+        "memory.quota:ClassQuota", "As many random rows of every class, chosen when a task ends (GEM)."
+    ),
     "herded": Entry("memory.herding:HerdedQuota", "As many exemplars of every class, chosen by herding (iCaRL)."),
     "purity": Entry("memory.purity:Purity", "Rows with small loss, unlike each other (PuriDivER)."),
     "balanced-reservoir": Entry(
         "memory.balanced_reservoir:BalancedReservoir", "As many rows of every class, each a uniform sample (CBRS)."
     ),
+    "gss": Entry(
+        "memory.gradient_diversity:GradientDiverse", "Rows whose gradients point elsewhere than those stored (GSS)."
+    ),
+    "greedy-balanced": Entry(
+        "memory.greedy_balance:GreedyBalanced", "The first rows of every class, as many of each (GDumb)."
+    ),
+    "aser": Entry("memory.shapley:ShapleyValued", "Rows of the largest Shapley value for stored ones (ASER)."),
 }
 """How short-term rows are chosen; a method's `native` is one of these."""
 
 RETRIEVALS = {
     "uniform": Entry("training.retrieval:Uniform", "Any stored rows, each equally likely."),
     "mir": Entry("training.retrieval:MIR", "Those whose loss the coming update would raise most.", "MIR"),
+    "aser": Entry(
+        "training.shapley_retrieval:ShapleyRetrieval", "Rows worth much to stored ones and little to the batch.", "ASER"
+    ),
     "balanced": Entry("training.retrieval:Balanced", "As many rows of every class."),
 }
 """Which stored rows a replay draw takes."""

@@ -82,7 +82,7 @@ def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Jo
 
     plan, checksum = run.experiment, run.data.checksum
     key, rows = content_key(plan.describe(), checksum), len(first_rows(run.data.label, plan.limit))
-    return Job(key, plan, folder, options or RunOptions(), checksum=checksum, rows=rows)
+    return Job(key, plan, folder, options or RunOptions(), checksum=checksum, rows=plan.epochs * rows)
 
 
 def _as_begun(job: Job) -> Job:

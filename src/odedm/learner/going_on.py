@@ -24,14 +24,11 @@ from odedm.stream.augment import Transform
 from odedm.training.experiment import Experiment
 from odedm.training.method_state import load_weights, own_state, weights_of_net
 
-NEEDED = {"optimizer": "sgd", "retrieval": "uniform"}
-"""What of a run a learner can go on with."""
-
 
 def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
     """A learner that begins where the run ended; `when` says when it consolidates."""
     plan = Experiment.from_dict(kept.result.experiment)
-    for name, only in NEEDED.items():
+    for name, only in {"optimizer": "sgd", "retrieval": kept.probe.method.own_retrieval}.items():
         if getattr(plan, name) != only:
             raise UsageError(
                 f"A learner goes on with the {name} '{only}' alone; the run had '{getattr(plan, name)}'. "

@@ -13,6 +13,12 @@ from odedm.methods.base import Method
 from odedm.nets.base import Net
 
 
+def check_growth(net: Net) -> None:
+    """Refuse a net that cannot take further classes; one whose head has a `grow` of its own can."""
+    if not callable(getattr(net.head, "grow", None)):
+        output_layer(net)
+
+
 def output_layer(net: Net) -> nn.Linear:
     """The linear layer with one output for each class, or a sentence that there is none."""
     found = [each for each in net.head.modules() if isinstance(each, nn.Linear) and each.out_features == net.classes]
@@ -29,6 +35,11 @@ def grow(method: Method, classes: int, rng: torch.Generator) -> None:
 
     `rng` is on the CPU: one seed, one start anywhere. The optimiser knows nothing of the new weights yet.
     """
+    if callable(own := getattr(method.net.head, "grow", None)):  # a head that has no output for each class
+        own(classes)
+        method.net.classes = classes
+        method.classes_joined(classes)
+        return
     layer = output_layer(method.net)
     bound = 1 / math.sqrt(layer.in_features)
     for name in ("weight", "bias"):

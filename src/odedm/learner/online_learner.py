@@ -19,7 +19,7 @@ from odedm.learner import learner_state
 from odedm.learner.answering import Answering
 from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.given_batch import RowForm, read_labels
-from odedm.learner.growth import output_layer
+from odedm.learner.growth import check_growth
 from odedm.learner.online_parts import OnlineParts, Plan
 
 CROWDED = "no room for candidates"
@@ -137,7 +137,7 @@ class Learner(Answering):
         amount = len(self._labels.names) + len(self._labels.new(kind, values))
         parts = self._parts or OnlineParts(Plan.of(self.get_params()), form, amount)
         if parts.classes < amount:
-            output_layer(parts.method.net)  # refuses before anything has changed
+            check_growth(parts.method.net)  # refuses before anything has changed
             parts.grow(amount)
         self._parts, self._form = parts, form
         self._labels.join(kind, values)

@@ -28,6 +28,7 @@ from odedm.training.numerics import arranged
 from odedm.training.preparation import resolve_device, resolve_precision
 from odedm.training.probe import LearnerProbe
 from odedm.training.replay import MemoryReplay
+from odedm.training.retrieval import build_retrieval
 
 ENDLESS = 2**31
 """How many tasks a stream without borders is said to have: the one under way is never the last."""
@@ -57,6 +58,8 @@ class Plan:
             kind: type[Method] = name
         else:
             kind = METHODS[OneOf("method", METHODS).read("method", name)].load()
+        if kind.keeps_nothing:
+            raise UsageError(f"{kind.__name__} keeps no rows, and a learner does. Use another method, e.g. 'er'.")
         if kind.needs_borders:
             free = ", ".join(each for each, entry in METHODS.items() if not entry.load().needs_borders)
             raise UsageError(
@@ -117,6 +120,8 @@ class OnlineParts:
             draw=plan.draw,
             gamma=plan.memory.gamma,
             rng=rng,
+            retrieval=build_retrieval(plan.method.own_retrieval, {}),
+            method=self.method,
         )
         self.views, self.starts = rng("stream views"), generator(plan.seed, "new outputs")
         self.method.begin_task(Task(0, ENDLESS, tuple(range(classes)), {"label": torch.zeros(0, dtype=torch.int64)}))
@@ -138,10 +143,11 @@ class OnlineParts:
         index = torch.arange(first, first + len(label), device=device)
         if self.scale:
             self.scale.see(image)
-        self.replay.begin_step()
         rows: Rows = {"image": image, "label": label, "index": index}
-        view = self.transform.augment(image, self.views)
-        rows |= self.method.step({**rows, "task": torch.zeros_like(label), "input": view}, self.replay)
+        batch = {**rows, "task": torch.zeros_like(label), "input": self.transform.augment(image, self.views)}
+        self.replay.begin_step(batch)
+        rows |= self.method.step(batch, self.replay)
+        self.replay.end_step()
         return self.memory.add(rows, self.probe)
 
     def drawn_from(self) -> dict[str, Any]:

@@ -27,6 +27,9 @@ class KeyedMemory(ABC):
     [0, 1), which short-term rows make room first when others are pinned: the smallest.
     """
 
+    capturable: ClassVar[bool] = True
+    """Whether a step with it can be recorded on a GPU: `add` reads no value back."""
+
     def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
         self.capacity = capacity
         self.store = Store(capacity, [*fields, PROTOTYPE, ORDER], device)

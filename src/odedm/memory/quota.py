@@ -1,4 +1,4 @@
-"""The task quota: as many rows of every finished task, chosen when it ends."""
+"""Quotas: as many rows of every finished task, or of every class, chosen at random when a task ends."""
 
 from __future__ import annotations
 
@@ -43,6 +43,40 @@ class TaskQuota(BorderMemory):
         new |= probe.annotate(new)
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
         self.replace_short(rows, priorities(rank_within(rows["task"])))
+
+
+@final
+class ClassQuota(BorderMemory):
+    """⌊capacity / classes seen⌋ rows of every class, a random choice made when its task ends; empty until then (GEM).
+
+    As quotas shrink the last ranks of old classes leave. A class that returns keeps the rows it has, and is filled up.
+    With fewer slots than classes the newest classes keep one row each. Pinned rows lie outside the quotas.
+
+    >>> from odedm.core.rows import Field
+    >>> class NoFields:
+    ...     def annotate(self, rows):
+    ...         return {}
+    >>> memory = ClassQuota(6, [Field("label", dtype=torch.int64)])
+    >>> for t in range(2):
+    ...     rows = {"label": torch.arange(2 * t, 2 * t + 2).repeat(9)}
+    ...     memory.end_task(Task(t, 2, (2 * t, 2 * t + 1), rows), NoFields(), rng=torch.Generator())
+    >>> memory.census(4)["short"]
+    [1, 1, 1, 1]
+    """
+
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+        """Cut old classes down to the new quota and fill up with rows of the finished task's."""
+        device, old = self.store.key.device, self.rows(Part.SHORT)
+        seen = torch.cat([old["label"], task.rows["label"]]).unique()  # a blurry task has rows of any class
+        quota = torch.zeros(int(seen.max()) + 1, dtype=torch.int64, device=device)
+        quota[seen] = torch.tensor(quotas(self.short_capacity, len(seen)), device=device)
+        order = torch.randperm(len(task), generator=rng).to(device)  # on the CPU: one seed, one choice anywhere
+        label = task.rows["label"][order]
+        new = take(task.rows, order[rank_within(label) < quota[label]])
+        new |= probe.annotate(new)
+        rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
+        rows = take(rows, (rank_within(rows["label"]) < quota[rows["label"]]).nonzero().flatten())
+        self.replace_short(rows, priorities(rank_within(rows["label"])))
 
 
 @final

@@ -88,6 +88,10 @@ class Method(ABC):
     """Whether the method takes the weights as one vector and derives twice: it then computes in float32, no less."""
     needs_memory: ClassVar[bool] = False
     """Whether the method means nothing without stored rows: it then refuses `--memory none`."""
+    keeps_nothing: ClassVar[bool] = False
+    """Whether the method stores no rows by definition: it then refuses every memory but `--memory none`."""
+    own_retrieval: ClassVar[str] = "uniform"
+    """Which stored rows its draws take: a name in `odedm.core.registry.RETRIEVALS`; others are then refused."""
 
     draws_at_once: ClassVar[int] = 3
     """Replay draws that one backward pass holds beside the stream batch; the default is for methods that do not say."""

@@ -57,6 +57,11 @@ class Group:
         return self.memory in BASELINES
 
     @property
+    def bound(self) -> bool:
+        """Whether its method is no contender, but what others are measured against."""
+        return bool(getattr(METHODS.get(str(self.settings["method"])), "bound", False))
+
+    @property
     def tasks(self) -> int:
         """How many tasks each run went through."""
         return len(self.runs[0].result.acc)

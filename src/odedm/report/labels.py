@@ -15,7 +15,7 @@ Settings = dict[str, Any]
 """A configuration without the seed, flat: {"method": "der", "options.lr": 0.03, …}."""
 
 SHAPE = ("task_classes", "recurring", "domain")
-FIRST = ("data", "setting", "memory.capacity", "tasks", *SHAPE, "limit", "blur", "noise")
+FIRST = ("data", "setting", "epochs", "memory.capacity", "tasks", *SHAPE, "limit", "blur", "noise")
 OF_MEMORY = ("replay", "k", "rho", "dac", "distance", "space", "candidates", "rows_per_prototype", "mixup", "gamma")
 ORDER = (*FIRST, *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
 """How settings follow each other in a name; the others come behind, by their names."""
@@ -26,6 +26,7 @@ LEADERS = {
     "class names": ("data", "tasks"),
     "net": ("data",),
     "draw": ("batch",),
+    "retrieval": ("method",),
     "memory.rho": ("data", "tasks", "memory.capacity", "memory.k"),
     **{f"memory.{name}": ("memory.distance",) for name in ("epsilon", "pair_epsilon", "ground", "bandwidth", "screen")},
 }
@@ -60,8 +61,11 @@ def method_name(settings: Settings) -> str:
 
     >>> method_name({"method": "derpp"}), method_name({"method": "mine", "method (title)": "Mine"})
     ('DER++', 'Mine')
+    >>> method_name({"method": "joint"})
+    'Joint (bound)'
     """
-    return printable(settings.get(title_key("method")) or title(METHODS, settings["method"]), 24)
+    bound = " (bound)" if getattr(METHODS.get(settings["method"]), "bound", False) else ""
+    return printable(settings.get(title_key("method")) or title(METHODS, settings["method"]), 24) + bound
 
 
 def memory_name(settings: Settings) -> str:
@@ -102,6 +106,8 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
     ([[], []], [['memory.capacity'], ['memory.capacity']])
     >>> telling([small, small | {"memory.name": "odedm", "options.alpha": 1.5}])
     [['options.alpha'], ['options.alpha']]
+    >>> telling([small | {"epochs": 50}]), telling([small | {"epochs": 1}])
+    ([['epochs']], [[]])
     """
     titles = {title_key(key) for own in groups for key in own}
     rest = sorted({key for own in groups for key in own} - {*ORDER, *ALWAYS_NAMED} - titles)
@@ -114,7 +120,13 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
         both = {canonical([own.get(each) for each in (*LEADERS.get(key, ()), key)]) for own in rows}
         return len(values) > 1 and (key not in LEADERS or len(both) > len(led))
 
-    return [[key for key in (*ORDER, *rest) if _speaks(key, own) and varies(key, _scope(key, own))] for own in groups]
+    def told(key: str, own: Settings) -> bool:
+        return key == "epochs" and own[key] != 1  # never taken for online learning
+
+    return [
+        [key for key in (*ORDER, *rest) if _speaks(key, own) and (told(key, own) or varies(key, _scope(key, own)))]
+        for own in groups
+    ]
 
 
 def _speaks(key: str, own: Settings) -> bool:
@@ -150,10 +162,14 @@ def setting_phrase(key: str, value: object) -> str:
     ('λ=200', 'DAC 3×4', 'no DAC')
     >>> setting_phrase("memory.replay", "union"), setting_phrase("memory.mixup", True), setting_phrase("batch", 16)
     ('union replay', 'mixup', 'batch=16')
+    >>> setting_phrase("epochs", 50), setting_phrase("epochs", 1)
+    ('offline, 50 epochs', 'online')
     """
     name = key.rpartition(".")[2]
     if key == "memory.dac":
         text = "DAC " + "×".join(str(part) for part in value) if isinstance(value, list) and value else "no DAC"
+    elif key == "epochs":
+        text = "online" if value == 1 else f"offline, {canonical(value)} epochs"
     elif key == "memory.replay":
         text = f"{value} replay" if value else "no replay"
     elif key == "task_classes" and isinstance(value, list):

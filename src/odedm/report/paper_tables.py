@@ -18,8 +18,8 @@ from odedm.report.statistics import estimate
 from odedm.report.tables import escape
 from odedm.report.wording import csv_text, measured
 from odedm.results.folder import FinishedRun
+from odedm.study.paper_numbers import EPOCHS, Published, numbers, plain, share_of
 from odedm.study.paper_numbers import Cell as Place
-from odedm.study.paper_numbers import Published, numbers, plain, share_of
 from odedm.study.paper_protocol import constants, departures
 
 MARKS = {"reproduced": "=", "better": "+", "worse": "−", "not comparable": "~", None: ""}
@@ -101,11 +101,15 @@ def _keys(run: FinishedRun) -> list[Key]:
     own = flatten(dict(run.result.experiment))
     if departures(own):
         return []
-    data, method, capacity = str(own["data"]), str(own["method"]), int(own["memory.capacity"])
+    data, method, capacity = str(own["data"]), str(own["method"]), int(own.get("memory.capacity", 0))
     fit = "fit" if own.get("options.fit") is True else ""
-    start = (plain(data), str(own["setting"]), str(capacity), plain(method), fit)
+    epochs, setting = int(own.get("epochs", 1)), str(own["setting"])
+    # a table of other methods has its own words for the standard setting
+    settings = ([setting] if epochs == 1 else []) + ([EPOCHS[epochs]] if setting == "standard" else [])
     rate, usual = own.get("options.lr"), constants(method, data, capacity).get("lr")
-    return [(start, "" if rate == usual else f"lr={rate}", variant) for variant in _variants(own)]
+    at = "" if rate == usual else f"lr={rate}"
+    starts = [(plain(data), each, str(capacity), plain(method), fit) for each in settings]
+    return [(start, at, variant) for start in starts for variant in _variants(own)]
 
 
 def _variants(own: Mapping[str, Any]) -> list[str]:

@@ -54,6 +54,7 @@ def what_ran(result: Result) -> str:
         titles.get("method") or title(METHODS, str(plan.get("method", "a method"))),
         policy or title(MEMORIES, kept),
         *([f"λ={memory['capacity']}"] if "capacity" in memory else []),
+        *([f"offline, {plan['epochs']} epochs"] if plan.get("epochs", 1) != 1 else []),
     ]
     return f"{' · '.join(printable(word, 24) for word in words)} on '{printable(plan.get('data', '?'))}'"
 

@@ -24,6 +24,7 @@ LATER: dict[str, Any] = {
     "optimizer": "sgd",
     "retrieval": "uniform",
     "retrieval_options": {},
+    "epochs": 1,
 }
 """Settings of an experiment that were added since the second format, with the value that every run had before."""
 LATER_OPTIONS: dict[str, dict[str, Any]] = {name: {"query_precision": "same"} for name in ("vrmcl", "pocl")}

@@ -16,7 +16,17 @@ Cell = tuple[str, str, str, str, str, str, str]
 """Table, data set, setting, λ, method, variant and metric of one printed number."""
 
 ALIASES = {"refresh": "derpprefresh"}
-PRINTED_WITH = {"fdr": "task-quota", "icarl": "herded", "puridiver": "purity"}
+PRINTED_WITH = {
+    "fdr": "task-quota",
+    "icarl": "herded",
+    "puridiver": "purity",
+    "agem": "task-quota",
+    "gem": "class-quota",
+    "gss": "gss",
+    "gdumb": "greedy-balanced",
+    "aser": "aser",
+    "cope": "balanced-reservoir",
+}
 """The memory policy of the paper's rows without ODEDM, where it is not the reservoir."""
 OVER_TASKS = ("puridiver", "vrmcl", "pocl")
 """Methods whose mean over tasks, also without ODEDM, is printed with a ± as wide as the fall from task to task, e.g.

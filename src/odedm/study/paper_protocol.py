@@ -12,7 +12,7 @@ from typing import Any
 
 from odedm.memory.paper_reading import paper_reading
 from odedm.study.grid import PLAIN, Grid, Values
-from odedm.study.paper_numbers import TASKS, plain
+from odedm.study.paper_numbers import EPOCHS, TASKS, plain
 from odedm.study.tuned_rates import tuned_rate
 
 PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
@@ -31,6 +31,7 @@ STREAM = {
     "optimizer": "sgd",
     "batch": 32,
     "draw": 32,
+    "epochs": 1,
     "columns": "seen",
     "precision": "auto",
     "retrieval": "uniform",
@@ -100,6 +101,33 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "groups": "released",
         "pos_split": True,
     },
+    "er": {**SGD, "lr": 0.1},
+    "agem": SGD,
+    "gem": {**SGD, "margin": 0.5, "ridge": 1e-3, "most": 0},
+    "gss": SGD,
+    "mir": {**SGD, "lr": 0.1},
+    "aser": {**SGD, "lr": 0.1},
+    "gdumb": {
+        "lr": 0.05,
+        "momentum": 0.9,
+        "weight_decay": 1e-6,
+        "fit_epochs": 256,
+        "fit_batch": 16,
+        "cutmix": 0.5,
+        "clip": 10.0,
+        "every_task": False,  # the table has the last accuracy alone
+    },
+    "cope": {
+        **SGD,
+        "lr": 0.0016,  # .005 at a batch of 10: the loss grows with the batch
+        "temperature": 0.1,
+        "alpha": 0.99,
+        "width": 256,
+        "iterations": 1,
+        "repellor_gradient": False,
+    },
+    "finetune": {**SGD, "lr": 0.1},
+    "joint": {**SGD, "lr": 0.1, "every_task": True},
 }
 """By method. FDR's α is 1 and not the printed .1, for the releases never use it (D2)."""
 OF_DATA: dict[tuple[str, str], dict[str, Any]] = {
@@ -109,13 +137,15 @@ OF_DATA: dict[tuple[str, str], dict[str, Any]] = {
     ("puridiver", "cifar100"): {"warmup": 30},
 }
 """Where the release has another value for a data set."""
+OWN_RETRIEVALS = {"mir": "mir", "aser": "aser", "cope": "balanced"}
+"""Methods that choose the rows they replay by themselves."""
 OF_CAPACITY: dict[tuple[str, str, int], dict[str, Any]] = {("icarl", "cifar10", 5120): {"lr": 0.03}}
 
 
 def constants(method: str, data: str, capacity: int) -> dict[str, Any]:
     """Every hyper-parameter of a method as the paper's runs have it; none for a method that it does not run.
 
-    >>> [constants("icarl", "cifar10", capacity)["lr"] for capacity in (200, 5120)], constants("er", "cifar10", 200)
+    >>> [constants("icarl", "cifar10", capacity)["lr"] for capacity in (200, 5120)], constants("er-ace", "cifar10", 200)
     ([0.1, 0.03], {})
     """
     own = CONSTANTS.get(method, {})
@@ -136,7 +166,7 @@ def spelled_out(grid: Grid) -> tuple[Grid, ...]:
 def _whole(grid: Grid, data: str, capacity: int) -> Grid:
     net, net_options = NETS[data]
     axes = {**STREAM, "tasks": TASKS[plain(data)], "net": net}
-    if grid.axes["memory"] != (PLAIN,):
+    if grid.axes["memory"] not in ((PLAIN,), ("none",)):
         distances = grid.axes.get("distance", ("sinkhorn",))
         reading = {"rho": None, "k": None, **paper_reading(*distances[:1])}
         axes |= {name: "none" if each is None else each for name, each in reading.items()}
@@ -176,6 +206,9 @@ def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
     net, net_options = NETS.get(data, RESNET)
     free = ("setting", "precision")
     found = {name: None if value == "none" else value for name, value in STREAM.items() if name not in free}
+    found["retrieval"] = OWN_RETRIEVALS.get(method, found["retrieval"])
+    if settings.get("epochs") in EPOCHS:
+        del found["epochs"]
     found |= {"net": net, **{f"net_options.{name}": value for name, value in net_options.items()}}
     own = constants(method, data, capacity if isinstance(capacity, int) else 0)
     idle = {"lr", "fit"}  # the one is not reported, the other has a table of its own

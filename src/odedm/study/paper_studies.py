@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
 from odedm.core.errors import UsageError, choose
 from odedm.study.grid import PLAIN, Grid, Values
-from odedm.study.paper_numbers import EPOCHS, numbers, share_of
+from odedm.study.paper_baselines import CAPACITIES, baseline_grids
+from odedm.study.paper_numbers import BORROWED, numbers, share_of
 from odedm.study.paper_protocol import PAPER_DATA, spelled_out
 from odedm.study.study import Study, parse
 from odedm.training.hold_out import Selection
@@ -38,6 +39,7 @@ READY = {
         ("table1", "full"),
         select=Selection(),
     ),
+    "table4": Ready("Other methods, online and at 50 epochs, and bounds.", (BORROWED,)),
     "dac-sweep": Ready("Clusters and depth of divide-and-conquer for each ρ."),
     "dac-runtime": Ready("Seconds to choose and of whole runs, with and without DAC."),
     "ablation": Ready("Over ρ: with DAC, without it, and mixup; and plain."),
@@ -84,7 +86,7 @@ def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
     methods: dict[tuple[str, int, str], dict[str, None]] = {}
     for _, own, setting, size, method, variant, metric in cells:
         shown = variant == "none" or variant.removeprefix("odedm-").isdigit()
-        if own == plain and metric == ready.metric and shown and setting not in EPOCHS.values():
+        if own == plain and metric == ready.metric and shown:
             methods.setdefault((setting, int(size), variant), {})[CATALOGUE_NAMES.get(method, method)] = None
     if not methods:
         known = [name for name in PAPER_DATA if any(cell[1] == name.replace("-", "") for cell in cells)]
@@ -92,6 +94,8 @@ def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
             f"The paper has no such table for '{data}'; it has one for {', '.join(known)}. "
             "Any data set can be had in `mini`, `ablation`, `distances`, `dac-sweep`, `forgetting`, or in a TOML file."
         )
+    if BORROWED in ready.tables:
+        return (*baseline_grids(data), *_with_odedm(data))
     grids: list[Grid] = []
     for (setting, capacity, variant), names in methods.items():
         axes: dict[str, Any] = {"data": (data,), "setting": (setting,), "method": tuple(names), "capacity": (capacity,)}
@@ -103,3 +107,11 @@ def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
             axes |= {"memory": ("odedm",), "rho": (rho,), "k": (k,), "dac": ("paper",)}
         grids += spelled_out(Grid(axes, ready.options))
     return tuple(grids)
+
+
+def _with_odedm(data: str) -> Iterator[Grid]:
+    """DER++ with ODEDM, of which that table repeats the best: runs of table 1."""
+    for grid in printed(READY["table1"], data):
+        method, own = "derpp", grid.axes
+        if own["setting"] == ("standard",) and own["capacity"][0] in CAPACITIES and own["memory"] == ("odedm",):
+            yield replace(grid, axes={**own, "method": (method,)}, options={method: grid.options[method]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -43,6 +43,12 @@ class TaskBatches:
         order = self.order[(2 * batch + stored).argsort(stable=True)].to(self.rows["label"].device)
         for start in starts:
             yield take(self.rows, order[start : start + self.size]), amounts[start // self.size]
+
+    def again(self, rng: torch.Generator | None) -> TaskBatches:
+        """The same rows once more, in a new random order; without a generator in the one they have."""
+        if rng is None and self.order is None:
+            return self
+        return replace(self, order=torch.randperm(count(self.rows), generator=rng))
 
 
 def task_batches(task: Task, size: int, *, stored: Rows | None, rng: torch.Generator) -> TaskBatches:

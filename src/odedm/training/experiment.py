@@ -69,6 +69,8 @@ class Experiment:
             that makes one; `net_options` are its options by name.
         optimizer: "sgd", "adamw", a class of torch.optim, or a function of parameters and keywords.
         batch: stream rows per step. `draw`: replayed rows per draw, as many as `batch` unless given.
+        epochs: passes over each task's rows, reshuffled; they are stored in the first pass alone. More than one is
+            offline learning, and tables say so.
         retrieval: which stored rows a draw takes: a name in `odedm list retrievals`, with `retrieval_options` by name,
             or a class or object such as MIR(candidates=100).
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
@@ -134,6 +136,9 @@ class Experiment:
     net_options: Mapping[str, Any] = described(NamedValues(), dict, "An option of the net, e.g. width=32.", **BY_NAME)
     batch: int = described(Whole(1), 32, "Stream rows per step.")
     draw: int | None = described(Whole(1), None, "Replayed rows per draw.", default_words="as many as batch")
+    epochs: int = described(
+        Whole(1), 1, "Passes over each task's rows: more than one is no longer online.", introduced=1
+    )
     optimizer: str = described(OneOf("optimizer", OPTIMIZERS), "sgd", "What makes the steps.", introduced="sgd")
     retrieval: str = described(
         OneOf("retrieval", RETRIEVALS), "uniform", "Which stored rows a draw takes.", introduced="uniform"

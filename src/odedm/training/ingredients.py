@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from odedm.core.errors import UsageError, shown
 from odedm.core.outside import OutsideEntry
-from odedm.core.registry import OPTIMIZERS, TRANSFORMS
+from odedm.core.registry import OPTIMIZERS, POLICIES, TRANSFORMS
 from odedm.methods.base import Method
 from odedm.nets.base import Net
 from odedm.stream.augment import Transform
@@ -109,7 +109,9 @@ def can_be_recorded(plan: Experiment, method: type[Method], net: Net) -> bool:
         isinstance(table.get(name), OutsideEntry)
         for table, name in ((OPTIMIZERS, plan.optimizer), (TRANSFORMS, plan.transform))
     )
-    return plan.capture and plan.device == "cuda" and method.capturable and net.capturable and not strange
+    policy = POLICIES.get(str(getattr(plan.memory, "policy", None) or getattr(plan.memory, "short_policy", None)))
+    able = all(part.capturable for part in (method, net)) and getattr(policy and policy.load(), "capturable", True)
+    return plan.capture and plan.device == "cuda" and able and not strange
 
 
 class Callbacks:

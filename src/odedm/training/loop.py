@@ -241,7 +241,8 @@ class Run:
 
     def _learn(self, task: Task, watch: Watch, checkpointer: Checkpointer | None) -> None:
         """The task's batches, from where the run stands."""
-        progress, total = self.progress, sum(len(each) for each in self.stream.tasks)
+        progress, epochs = self.progress, self.experiment.epochs
+        total = epochs * sum(len(each) for each in self.stream.tasks)
         if progress.batches is None:
             self.method.begin_task(task)
             self.memory.begin_task(task)
@@ -250,9 +251,9 @@ class Run:
             progress.batches = task_batches(task, self.experiment.batch, stored=stored, rng=self.shuffle)
         self.stepper.begin_task(self.method)
         with self.timer("train"):
-            for batch, new in progress.batches.from_batch(progress.batch):
-                rows = self.stepper(batch, new)
-                if self.experiment.memory.keeps_stream_fields:
+            for batch, new in progress.rest(epochs, self.shuffle if self.experiment.shuffle else None):
+                rows = self.stepper(batch, 0 if progress.epoch else new)  # rows are stored in the first pass alone
+                if self.experiment.memory.keeps_stream_fields and not progress.epoch:
                     progress.arrived.append({name: column.clone() for name, column in rows.items()})
                 progress.count(new, captured=self.stepper.captured)
                 self.guard.after_step(progress.step, task.index)
@@ -268,9 +269,9 @@ class Run:
         """Test in mid-task where it is time to; the run goes on as if it had not."""
         if not self.observation.anytime:
             return
-        progress = self.progress
-        done = progress.rows - sum(len(each) for each in self.stream.tasks[: task.index])
-        if self.observation.due(done - new, done, len(task)):
+        progress, epochs = self.progress, self.experiment.epochs
+        done = progress.rows - epochs * sum(len(each) for each in self.stream.tasks[: task.index])
+        if self.observation.due(done - new, done, epochs * len(task)):
             with self.timer("observe"), undisturbed(self.method):
                 self.guard.settle(progress.step, task.index)
                 class_il, _ = self._evaluate(task.index)

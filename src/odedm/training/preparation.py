@@ -49,6 +49,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
     if plan.threads > cores and not elsewhere:
         raise UsageError(f"threads must be {cores} or fewer, the cores of this machine; {plan.threads} was given.")
     method = METHODS[plan.method].load()
+    plan = replace(plan, retrieval=retrieval_of(plan, method))
     retrieval_options = check_parts(plan, method)
     _check_ranges(method, labels)
     check_optimiser(plan.optimizer, method)
@@ -71,6 +72,20 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
     return Prepared(resolved, data)
 
 
+def retrieval_of(plan: Experiment, method: type[Method]) -> str:
+    """The name of the retrieval: the method's own where it has one and there is a memory to draw from."""
+    own = method.own_retrieval
+    if own == "uniform" or plan.memory.name == "none":
+        return plan.retrieval
+    if plan.retrieval not in ("uniform", own):
+        title = METHODS[plan.method].title or plan.method
+        raise UsageError(
+            f"{title} chooses the rows that it replays by itself, by '{own}'; '{plan.retrieval}' was given. Leave "
+            "--retrieval out, or take a method without a choice of its own, e.g. --method er."
+        )
+    return own
+
+
 def check_parts(plan: Experiment, method: type[Method]) -> dict[str, Any]:
     """The retrieval's options in their own types; refuses parts that mean nothing together."""
     name, title = plan.retrieval, METHODS[plan.method].title or plan.method
@@ -80,8 +95,14 @@ def check_parts(plan: Experiment, method: type[Method]) -> dict[str, Any]:
             f"{title} means nothing without stored rows. Give it a memory, e.g. --memory reservoir, or take a method "
             "that learns from the stream as well, e.g. --method er."
         )
-    if name != "uniform" and (plan.memory.name == "none" or method.mixes_memory):
-        why = f"{title} mixes all stored rows into the stream" if method.mixes_memory else "there is no memory"
+    if plan.memory.name != "none" and method.keeps_nothing:
+        raise UsageError(
+            f"{title} keeps no rows: it is a bound for methods that do, and a memory would change nothing. The memory "
+            f"'{plan.memory.name}' was given; say --memory none."
+        )
+    if name != "uniform" and (plan.memory.name == "none" or method.mixes_memory or not method.draws_at_once):
+        why = "there is no memory" if plan.memory.name == "none" else f"{title} takes all stored rows, and draws none"
+        why = f"{title} mixes all stored rows into the stream" if method.mixes_memory else why
         raise UsageError(f"The retrieval '{name}' has nothing to choose: {why}. Leave --retrieval out.")
     return read_retrieval_options(name, plan.retrieval_options)
 

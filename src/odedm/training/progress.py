@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+import torch
 
 from odedm.core.rows import Rows
 from odedm.training.batches import TaskBatches
@@ -16,8 +19,10 @@ class Progress:
     step: int = 0
     """Steps of the whole run that are done, and of them `captured` by a recording."""
     captured: int = 0
+    epoch: int = 0
+    """Passes over the running task's rows that are done."""
     batch: int = 0
-    """Batches of the running task that are done."""
+    """Batches of the running pass that are done."""
     rows: int = 0
     batches: TaskBatches | None = None
     """The running task's batches; None between tasks."""
@@ -37,4 +42,15 @@ class Progress:
 
     def begin(self, task: int) -> None:
         """The task before this one is over."""
-        self.task, self.batch, self.batches, self.arrived = task, 0, None, []
+        self.task, self.epoch, self.batch, self.batches, self.arrived = task, 0, 0, None, []
+
+    def rest(self, epochs: int, rng: torch.Generator | None) -> Iterator[tuple[Rows, int]]:
+        """The running task's batches that are to come, in so many passes in all, each with its number of own rows.
+
+        Every pass but the first is in a new order by the generator, or without one in that of the rows.
+        """
+        while self.batches is not None:
+            yield from self.batches.from_batch(self.batch)
+            if self.epoch + 1 >= epochs:
+                return
+            self.epoch, self.batch, self.batches = self.epoch + 1, 0, self.batches.again(rng)

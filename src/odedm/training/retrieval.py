@@ -16,7 +16,8 @@ from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError
 from odedm.core.options import options_of, read_options
 from odedm.core.registry import RETRIEVALS
-from odedm.core.rows import Rows, rank_within, take
+from odedm.core.rows import Rows, take
+from odedm.memory.shapley import class_balanced
 from odedm.methods.base import Method
 from odedm.methods.meta_learning import NetFunction
 from odedm.nets.base import full_precision
@@ -134,21 +135,6 @@ def interference(method: Method, batch: Rows, rows: Rows) -> Tensor:
                 for weights in (start, start - rate * slope)
             )
     return after - before
-
-
-def class_balanced(label: Tensor, n: int, rng: torch.Generator) -> Tensor:
-    """Positions [min(n, m)] of a draw from labels [m] that takes one row of each class after the other, in turns.
-
-    >>> label = torch.tensor([0, 0, 0, 0, 0, 0, 7, 7, 9])
-    >>> label[class_balanced(label, 5, torch.Generator().manual_seed(0))].bincount()[[0, 7, 9]].tolist()
-    [2, 2, 1]
-    """
-    noise = torch.rand(2, len(label), dtype=torch.float64, generator=rng, device=label.device)
-    order = noise[0].argsort()
-    turn = torch.empty_like(label)
-    turn[order] = rank_within(label[order])
-    # in [0, 1), so noise decides within a turn: which classes have the rows of the last, incomplete one
-    return (turn + noise[1]).topk(min(n, len(label)), largest=False).indices
 
 
 def build_retrieval(name: str, options: Mapping[str, Any]) -> Retrieval:

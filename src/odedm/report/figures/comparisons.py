@@ -10,7 +10,16 @@ from typing import Any
 
 from odedm.core.text import printable
 from odedm.report.figures import style
-from odedm.report.figures.curves import BASELINE_STROKE, STROKES, Curve, curve_panel, draw_curves, families
+from odedm.report.figures.curves import (
+    BASELINE_STROKE,
+    BOUND_STROKES,
+    STROKES,
+    Curve,
+    bounds_beside,
+    curve_panel,
+    draw_curves,
+    families,
+)
 from odedm.report.figures.style import Axes, Panel, draw_bar, finish, panel, row_frame, titled, write_beside, write_over
 from odedm.report.groups import Group, alike, sweeps
 from odedm.report.labels import belongs_to_memory
@@ -39,14 +48,15 @@ def difference_plot(table: Table) -> list[Panel]:
 def ablation_bars(groups: Sequence[Group]) -> list[Panel]:
     """ACC_T of a method with every memory it was run with, where there are at least two variants of one memory."""
     panels = []
-    for title, members in families(groups, most=MOST):
+    for title, members in families([group for group in groups if not group.bound], most=MOST):
         if sum(not group.plain for group in members) < 2 or len({group.same_but_memory for group in members}) > 1:
             continue
         bars = [(_variant(group), group, _final(group)) for group in members]
-        told = "; ".join(f"{name} {measured(value)} %" for name, _, value in bars)
+        bounds = [(group.label, _final(group)) for group in bounds_beside(members, groups)]
+        told = "; ".join(f"{name} {measured(value)} %" for name, value in [(n, v) for n, _, v in bars] + bounds)
         frame = row_frame([name for name, _, _ in bars], 44, right=62)
         alt = f"{titled('Final accuracy by variant', title)}. {told}"
-        paint = partial(_draw_variants, bars=bars)
+        paint = partial(_draw_variants, bars=bars, bounds=bounds)
         rows = [(group.label, run.seed, run.result.acc_last) for group in members for run in group.runs]
         panels.append(panel(title or members[0].family, frame, alt, paint, ["runs", "seed", "acc_last"], rows))
     return panels
@@ -90,7 +100,9 @@ def _draw_differences(axes: Axes, *, pairs: dict[str, Paired], axis: str) -> Non
     finish(axes, grid="x", xlabel=axis)
 
 
-def _draw_variants(axes: Axes, *, bars: Sequence[tuple[str, Group, Estimate]]) -> None:
+def _draw_variants(
+    axes: Axes, *, bars: Sequence[tuple[str, Group, Estimate]], bounds: Sequence[tuple[str, Estimate]]
+) -> None:
     dots: dict[str, Any] = {"mfc": "none", "mec": style.INK, "mew": 0.9, "ms": 4.0}
     ends: list[float] = []
     for place, (name, group, value) in enumerate(bars):
@@ -102,8 +114,12 @@ def _draw_variants(axes: Axes, *, bars: Sequence[tuple[str, Group, Estimate]]) -
         write_over(axes, place - 0.43, name)
         write_beside(axes, 1.0, place, f"{number(value.mean)} %", gap=10, within=axes.get_yaxis_transform())
         ends += seeds
+    for (_, value), (colour, dashes, _) in zip(bounds, cycle(BOUND_STROKES), strict=False):
+        axes.axvline(value.mean, color=colour, linestyle=dashes, lw=1.6, zorder=5)
+        ends.append(value.mean)
     axes.set(xlim=(0.0, max(ends) * 1.02 or 1.0), ylim=(len(bars) - 0.45, -0.75), yticks=[])
-    finish(axes, grid="x", xlabel="final accuracy, %")
+    named = f"; grey lines: {', '.join(label for label, _ in bounds)}" if bounds else ""
+    finish(axes, grid="x", xlabel=f"final accuracy, %{printable(named, 60)}")
 
 
 def _sweeps(groups: Sequence[Group], setting: str, axis: str) -> list[Panel]:
@@ -112,6 +128,8 @@ def _sweeps(groups: Sequence[Group], setting: str, axis: str) -> list[Panel]:
         curves = _sweep(members, setting)
         if not any(len(curve.x) > 1 for curve in curves):
             continue
+        beside = zip(bounds_beside(members, groups), cycle(BOUND_STROKES), strict=False)
+        curves += [Curve(g.label, g.label, stroke, [0.0], [_final(g)]) for g, stroke in beside]
         shared = _shared(group.family for group in members)
         title = " · ".join(part for part in shared if setting != "memory.capacity" or not part.startswith("λ="))
         told = []

@@ -16,11 +16,14 @@ from odedm.report.figures.style import Axes, Frame, Paint, Panel, finish, panel,
 from odedm.report.groups import Group, alike
 from odedm.report.labels import belongs_to_memory
 from odedm.report.statistics import Estimate, estimate
+from odedm.report.summary import other_problem
 from odedm.report.wording import number
 
 Stroke = tuple[str, Any, str]
 """Colour, dashes and marker of a line, so that lines differ without colour too."""
 BASELINE_STROKE: Stroke = (style.PLAIN, (0, (4, 2)), "s")
+BOUND_STROKES: tuple[Stroke, ...] = ((style.MUTED, (0, (1, 2)), ""), (style.MUTED, (0, (7, 2, 1, 2)), ""))
+"""Of bounds: grey, thin to the eye, and without marks."""
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1)), (0, (8, 2)))
 STROKES: tuple[Stroke, ...] = tuple(zip(style.SERIES, DASHES, "o^DvPX", strict=True))
 
@@ -64,8 +67,14 @@ def anytime_curves(groups: Sequence[Group]) -> list[Panel]:
 def families(groups: Sequence[Group], most: int = len(STROKES)) -> list[tuple[str, list[Group]]]:
     """Groups that differ by the memory alone, together, each panel with as many as there are strokes.
 
-    One panel without a title where there is one family, or where nobody has a partner.
+    One panel without a title where there is one family, or where nobody has a partner. Bounds of the same problem are
+    the last ones of every panel.
     """
+    bounds = [group for group in groups if group.bound]
+    if 0 < len(bounds) < len(groups):
+        rest = [group for group in groups if not group.bound]
+        own = families(rest, max(most - len(bounds), 1))
+        return [(title, members + bounds_beside(members, groups)) for title, members in own]
     found = alike(groups, belongs_to_memory)
     if groups and len(groups) <= most and (len(found) == 1 or all(len(members) == 1 for members in found)):
         return [("", list(groups))]
@@ -80,13 +89,20 @@ def families(groups: Sequence[Group], most: int = len(STROKES)) -> list[tuple[st
     return panels
 
 
+def bounds_beside(members: Sequence[Group], groups: Sequence[Group]) -> list[Group]:
+    """The bounds among all groups that had the same problem, and as many passes, as these, none of which is one."""
+    first = members[0]
+    found = [each for each in groups if each.bound and not first.bound and not other_problem(each, first)]
+    return [each for each in found if each.settings.get("epochs", 1) == first.settings.get("epochs", 1)]
+
+
 def named_strokes(groups: Sequence[Group], title: str) -> list[tuple[Group, str, Stroke]]:
     """How each group is called and drawn; a single baseline among other memories is grey, so that they stand out."""
     baselines = [group for group in groups if group.plain]
-    grey = baselines[0] if len(baselines) == 1 < len(groups) else None
-    names = [printable(group.member if title else group.label, 44) for group in groups]
-    others = cycle(STROKES)
-    strokes = [BASELINE_STROKE if group is grey else next(others) for group in groups]
+    grey = baselines[0] if len(baselines) == 1 < sum(not group.bound for group in groups) else None
+    names = [printable(group.member if title and not group.bound else group.label, 44) for group in groups]
+    others, bounds = cycle(STROKES), cycle(BOUND_STROKES)
+    strokes = [BASELINE_STROKE if group is grey else next(bounds if group.bound else others) for group in groups]
     return list(zip(groups, names, strokes, strict=True))
 
 

@@ -1,0 +1,151 @@
+"""Gradient-based sample selection (GSS, greedy): rows whose gradients point elsewhere than those of stored rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.core.configuration import Whole
+from odedm.core.errors import choose
+from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.memory.keyed import KeyedMemory
+
+SCORE = Field("score")
+FIRST = 0.1
+"""The score of the very first rows, which there is nothing to compare with."""
+SLACK = 0.01
+"""Keeps the shares of victims finite where all scores are the same."""
+LEAST = 1e-8
+"""The share of a row with the least score: whoever must go can be anyone."""
+
+
+@final
+class GradientDiverse(KeyedMemory):
+    """A row's score is the largest cosine of its gradient to those of a few stored batches, when it arrives.
+
+    All rows are kept while there is room. Then a batch whose mean gradient points against all of them may enter: each
+    of its rows meets a stored one, drawn the likelier the higher that one's score, and takes its place with probability
+    (s + 1) / (s + s' + 2), where s is the stored score and s' its own. A batch that points along any of them changes
+    nothing. Pinned rows have no score, are compared with, and never give way; pins displace short-term rows at random.
+
+    `references` batches of `size` stored rows each are compared with, by gradients `of` "all" weights or of the "head".
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        fields: Sequence[Field],
+        device: torch.device | str = "cpu",
+        *,
+        references: int = 10,
+        size: int = 10,
+        of: str = "all",
+    ) -> None:
+        Whole(1).read("references of gss", references)
+        Whole(1).read("size of gss", size)
+        choose("gradients (of) of gss", of, {"all": None, "head": None})
+        super().__init__(capacity, [*fields, SCORE], device)
+        self.references, self.size_of_one, self.of = references, size, of
+
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+        """Take what fits while there is room; else let rows compete, where their batch points elsewhere."""
+        room, amount = self.short_capacity - self._short, count(rows)
+        if self.short_capacity == 0:
+            return
+        fits = min(room, amount) if room > 0 else 0
+        offered = {name: column[: fits or amount] for name, column in rows.items()}
+        if self.size() == 0:
+            score, whole = torch.full((fits,), FIRST, device=self.store.key.device), None
+        else:
+            score, whole = similarities(offered, *self._compared(rng), probe, self.of)
+        key = torch.rand(len(score), dtype=torch.float64, generator=rng, device=self.store.key.device)
+        if whole is None or fits:
+            self.offer_short({**offered, "score": score}, key)
+            self.arrived += amount - fits  # those for which there was no room left
+        else:
+            self._compete({**offered, "score": score}, key, whole, rng)
+
+    def pin(self, rows: Rows) -> None:
+        """Pinned rows have no score."""
+        super().pin({**rows, "score": torch.zeros(count(rows), device=self.store.key.device)})
+
+    def frozen(self, n: int) -> tuple[int, ...]:
+        """References and victims are drawn among all rows, so every number of them counts."""
+        return (*super().frozen(n), self._short, self._long)
+
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+        """Nothing changes at a border."""
+
+    def _compared(self, rng: torch.Generator) -> tuple[Rows, int]:
+        """Stored rows for disjoint batches of equal size, one batch behind the other, and that size."""
+        size = min(self.size_of_one, self.size())
+        return self.sample(min(self.references, self.size() // size) * size, rng=rng), size
+
+    def _compete(self, rows: Rows, key: Tensor, whole: Tensor, rng: torch.Generator) -> None:
+        """Each row against a stored one of its own; nobody, where the batch's similarity `whole` (0-d) is not below 0.
+
+        Decided without a look at a value, so that a recorded step holds every case.
+        """
+        meetings = min(count(rows), self._short)
+        rows = {name: column[:meetings] for name, column in rows.items()}
+        stored, short = self.store.columns["score"], self._belongs(Part.SHORT)
+        share = victim_shares(stored, short)
+        # the largest of u^(1/w) are a draw without replacement by weights w
+        chance = torch.rand(2, self.capacity, dtype=torch.float64, generator=rng, device=key.device)
+        slot = (chance[0].clamp(min=1e-300).log() / share).where(short, -torch.inf).topk(meetings).indices
+        high, low = stored[slot] + 1, rows["score"] + 1
+        wins = (whole < 0) & (chance[1, :meetings] * (high + low) < high)
+        order = self.arrived + torch.arange(meetings, device=key.device)
+        self.store.write(slot, {**rows, "prototype": torch.full_like(order, -1), "order": order}, wins)
+        self.store.key.index_copy_(0, slot, torch.where(wins, key[:meetings], self.store.key[slot]))
+        self.arrived += len(key)
+
+
+def victim_shares(score: Tensor, stored: Tensor) -> Tensor:
+    """How likely each of the `stored` rows [n] is to be the one that may go, by its score [n]; not summed to 1.
+
+    >>> victim_shares(torch.tensor([-1.0, 1.0, 9.0]), torch.tensor([True, True, False]))[:2]
+    tensor([1.0000e-08, 9.9502e-01], dtype=torch.float64)
+    """
+    score = score.double()
+    low, high = score.where(stored, torch.inf).amin(), score.where(stored, -torch.inf).amax()
+    return ((score - low) / (high - low + SLACK)).clamp(min=LEAST)
+
+
+def similarities(rows: Rows, compared: Rows, size: int, probe: Probe, of: str) -> tuple[Tensor, Tensor]:
+    """The largest cosine of each row's gradient [n], and of their mean gradient (0-d), to those of stored batches.
+
+    `compared` holds batches of `size` rows, one behind the other. The gradient of a mean loss is the mean of single
+    rows' gradients, so that these are all that is asked for.
+    """
+    reference = F.normalize(batch_gradients(compared, size, probe, of))
+    total = torch.zeros_like(reference[0])
+
+    def cosines(gradient: Tensor) -> Tensor:
+        total.add_(gradient.sum(0))
+        return (F.normalize(gradient) @ reference.T).amax(1)
+
+    single = probe.gradients(rows, of=of, then=cosines)
+    return single, (reference @ F.normalize(total, dim=0)).amax()
+
+
+def batch_gradients(rows: Rows, size: int, probe: Probe, of: str) -> Tensor:
+    """The gradient [n / size, P] of the mean cross-entropy of each batch of `size` rows, one behind the other."""
+    amount, place = count(rows) // size, 0
+    found: list[Tensor] = []
+
+    def gather(gradient: Tensor) -> Tensor:
+        nonlocal place
+        of_batch = torch.arange(place, place + len(gradient), device=gradient.device) // size
+        place += len(gradient)
+        # a product, not an indexed addition: that one adds in any order on a GPU
+        member = (of_batch == torch.arange(amount, device=gradient.device)[:, None]).to(gradient.dtype)
+        found[:] = [member @ gradient if not found else found[0].addmm_(member, gradient)]
+        return gradient[:, 0]
+
+    probe.gradients(rows, of=of, then=gather)
+    return found[0] / size

@@ -1,0 +1,82 @@
+"""The greedy balancing sampler: the first rows of every class, as many of each (GDumb)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar, final
+
+import torch
+
+from odedm.core.rows import Part, Probe, Rows, Task, count, take
+from odedm.core.store import EMPTY
+from odedm.memory.keyed import KeyedMemory
+
+
+@final
+class GreedyBalanced(KeyedMemory):
+    """A row is kept if its class is new, or has fewer rows than ⌊capacity / classes stored⌋; all others are dropped.
+
+    Where there is no room for it, a row of the largest class goes, any of them with equal chance. So a class has its
+    first rows, and of those that must go none is preferred. Pinned rows are not counted, and displace any.
+
+    How many rows are stored depends on their labels, which are read back from a device once a batch: steps with this
+    memory are not recorded.
+
+    >>> from odedm.core.rows import Field
+    >>> memory = GreedyBalanced(4, [Field("label", dtype=torch.int64)])
+    >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 2])}, rng=torch.Generator().manual_seed(0))
+    >>> memory.census(3)["short"]
+    [1, 2, 1]
+    """
+
+    capturable: ClassVar[bool] = False
+
+    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:  # noqa: ARG002
+        """Offer a stream batch, row by row."""
+        self.see(rows, rng=rng)
+
+    def see(self, rows: Rows, *, rng: torch.Generator) -> None:
+        """Offer rows; each finds the memory as the one before left it."""
+        room, device = self.short_capacity, self.store.key.device
+        key, chance = torch.rand(2, count(rows), dtype=torch.float64, generator=rng, device=device)
+        if room == 0:
+            return
+        label = self.store.columns["label"].tolist()
+        kept = {slot: label[slot] for slot in self._belongs(Part.SHORT).nonzero().flatten().tolist()}
+        free = (self.store.key == EMPTY).nonzero().flatten().tolist()
+        sizes, taken = Counter(kept.values()), dict[int, int]()
+        for place, (own, luck) in enumerate(zip(rows["label"].tolist(), chance.tolist(), strict=True)):
+            if own in sizes and sizes[own] >= room // len(sizes):
+                continue
+            if len(kept) == room:
+                largest = min(sizes, key=lambda each: (-sizes[each], each))
+                members = [slot for slot, each in kept.items() if each == largest]
+                slot = members[int(luck * len(members))]
+                sizes -= Counter([largest])  # without those that are down to nothing
+            else:
+                slot = free.pop()
+            kept[slot], taken[slot] = own, place
+            sizes[own] += 1
+        self._put(rows, taken, key)
+        self._short = len(kept)
+        self.arrived += count(rows)
+
+    def frozen(self, n: int) -> tuple[int, ...]:
+        """Which rows are kept depends on all that are stored."""
+        return (*super().frozen(n), self._short, self._long)
+
+    def replayed(self, n: int) -> None:  # noqa: ARG002
+        """Never: such steps are not recorded."""
+        raise RuntimeError("A step with a greedily balanced memory cannot be recorded.")
+
+    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+        """Nothing changes at a border."""
+
+    def _put(self, rows: Rows, taken: dict[int, int], key: torch.Tensor) -> None:
+        """Write the rows at some places of a batch into slots of their own: `taken` has places by slots."""
+        if not taken:
+            return
+        slot, place = (torch.tensor(each, device=key.device) for each in (list(taken), list(taken.values())))
+        order = self.arrived + place
+        self.store.write(slot, {**take(rows, place), "prototype": torch.full_like(order, -1), "order": order})
+        self.store.key.index_copy_(0, slot, key[place])

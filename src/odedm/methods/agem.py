@@ -1,0 +1,59 @@
+"""A-GEM: averaged gradient episodic memory, a step that does not hurt stored rows on average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.core.rows import Rows
+from odedm.methods.base import Method, Replay
+from odedm.methods.gradients import gradient_of, read_gradient, write_gradient
+
+
+@dataclass(kw_only=True, eq=False)
+class AGEM(Method):
+    """Descends on the stream batch; where that would raise the loss of a replay draw, only across it.
+
+    Stored rows are no part of the loss: the draw's gradient says which direction is forbidden. With ODEDM the auxiliary
+    long-term term belongs to the loss and is bent along with it.
+    """
+
+    native: ClassVar[str] = "task-quota"
+    capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 1
+    spare_networks: ClassVar[float] = 4
+
+    lr: float = 0.03
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:
+        """CE(h(x), y); the gradient is bent before the step."""
+        (logits,) = self.forwards(batch["input"], replay=replay)
+        self.descend(F.cross_entropy(logits, batch["label"]), replay)
+        return {}
+
+    def bend(self, replay: Replay | None) -> None:
+        """Take from the gradient what points against that of a replay draw."""
+        if not replay:
+            return
+        past = replay(self.draw)
+        (logits,) = self.forwards(past["input"])
+        reference = gradient_of(F.cross_entropy(logits, past["label"]), self.net)
+        write_gradient(self.net, across(read_gradient(self.net), reference))
+
+
+def across(gradient: Tensor, reference: Tensor) -> Tensor:
+    """The gradient [P] where it agrees with a reference [P], else its part at a right angle to it.
+
+    >>> across(torch.tensor([1.0, -2.0]), torch.tensor([0.0, 4.0]))
+    tensor([1., 0.])
+    >>> across(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 4.0]))
+    tensor([1., 2.])
+    """
+    along = gradient @ reference
+    # without a look at the value, so that a recorded step holds both cases; 0/0 is not chosen
+    share = torch.where(along < 0, along / (reference @ reference), 0.0)
+    return gradient - share * reference

@@ -1,0 +1,29 @@
+"""Finetuning: the stream alone, as if nothing could be forgotten. The lower bound of methods with a memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch.nn import functional as F
+
+from odedm.core.rows import Rows
+from odedm.methods.base import Method, Replay
+
+
+@dataclass(kw_only=True, eq=False)
+class Finetune(Method):
+    """One cross-entropy over each stream batch, and nothing stored: what a memory must at least be worth."""
+
+    keeps_nothing: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 0
+    spare_networks: ClassVar[float] = 1
+
+    lr: float = 0.1
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
+        """CE(h(x), y)."""
+        (logits,) = self.forwards(batch["input"])
+        self.descend(F.cross_entropy(logits, batch["label"]))
+        return {}

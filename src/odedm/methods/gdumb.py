@@ -1,0 +1,90 @@
+"""GDumb: a balanced memory, and a network trained from scratch on it alone whenever it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from odedm.core.errors import UsageError
+from odedm.core.rows import Rows, Task, count, take
+from odedm.methods.base import Method, Replay
+from odedm.methods.cutmix import cutmix, mixed_cross_entropy
+from odedm.methods.fitting import start_again, start_of
+from odedm.methods.icarl import distinct
+from odedm.methods.noisy_labels import restarting_rate, shuffled
+
+WARM = 0.1
+"""The share of the rate in the first pass."""
+
+
+@dataclass(kw_only=True, eq=False)
+class GDumb(Method):
+    """Learns nothing from the stream: rows are kept, and before each test a fresh network is fitted to them.
+
+    `fit_epochs` passes over all stored rows, `fit_batch` at a time, in training views under CutMix with the probability
+    `cutmix`: the first at a tenth of `lr`, then from `lr` to a hundredth of it in cycles of 1, 2, 4, … passes.
+    Gradients are cut to the norm `clip`. With `every_task=False` only the last task is fitted, and tests before that
+    see an untrained network.
+    """
+
+    native: ClassVar[str] = "greedy-balanced"
+    needs_borders: ClassVar[bool] = True
+    needs_memory: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 0
+    spare_networks: ClassVar[float] = 2
+
+    lr: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 1e-6
+    fit_epochs: int = 256
+    fit_batch: int = 16
+    cutmix: float = 0.5
+    clip: float = 10.0
+    every_task: bool = True
+    start: dict[str, Tensor] = field(init=False, repr=False)
+    """The network as it was built: every fit begins there."""
+    boxes: torch.Generator = field(init=False, repr=False)
+    order: torch.Generator = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.cutmix <= 1:
+            raise UsageError(f"gdumb's cutmix is a probability between 0 and 1; {self.cutmix} was given.")
+        if self.fit_epochs < 1 or self.fit_batch < 2 or not self.clip > 0:
+            raise UsageError("gdumb needs 1 or more fit_epochs, a fit_batch of 2 or more, and a clip above 0.")
+        self.start, self.boxes, self.order = start_of(self.net), self.rng("cutmix"), self.rng("fitting")
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
+        """Nothing is learned; the memory takes what it wants."""
+        return {}
+
+    def end_task(self, task: Task, replay: Replay) -> None:
+        """Fit a fresh network to every stored row."""
+        if replay and (self.every_task or task.last):
+            rows = replay.rows()
+            self.fit(take(rows, distinct(rows["index"])), replay)
+
+    def fit(self, rows: Rows, replay: Replay) -> None:
+        """All passes over rows, from the start."""
+        start_again(self.net, self.start)
+        self.net.train()
+        self.optimiser = self.fresh_optimiser()
+        every = torch.arange(count(rows), device=rows["label"].device)
+        for epoch in range(self.fit_epochs):
+            for group in self.optimiser.param_groups:
+                group["lr"] = restarting_rate(epoch - 1, self.lr) if epoch else WARM * self.lr
+            for part in shuffled(every, self.fit_batch, self.order):
+                if len(part) > 1 or len(every) == 1:  # one row alone has no batch statistics
+                    self.fit_step(replay.weak(rows["image"][part]), rows["label"][part])
+
+    def fit_step(self, x: Tensor, y: Tensor) -> None:
+        """CE under CutMix of inputs [n, ...] with labels [n]."""
+        x, other, share = cutmix(x, y, self.cutmix, self.boxes)
+        self.descend(mixed_cross_entropy(self.net(x), y, other, share))
+
+    def bend(self, replay: Replay | None) -> None:  # noqa: ARG002
+        """Cut the gradient to the norm `clip`."""
+        nn.utils.clip_grad_norm_(self.net.parameters(), self.clip)

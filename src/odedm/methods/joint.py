@@ -1,0 +1,69 @@
+"""Joint training: all rows of all tasks so far at once, with as many updates. The upper bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.core.rows import Rows, Task
+from odedm.methods.base import Method, Replay
+from odedm.methods.fitting import start_again, start_of
+from odedm.methods.noisy_labels import endless
+
+
+@dataclass(kw_only=True, eq=False)
+class Joint(Method):
+    """When a task ends, a fresh network is trained on shuffled rows of all tasks so far, by one update a stream batch.
+
+    So it has seen what every method has seen, as often, and only the order is another. It is no learner of a stream:
+    all rows are kept. With `every_task=False` only the last task is trained, and tests before that see an untrained
+    network.
+    """
+
+    keeps_nothing: ClassVar[bool] = True
+    needs_borders: ClassVar[bool] = True
+    draws_at_once: ClassVar[int] = 0
+    spare_networks: ClassVar[float] = 2
+
+    lr: float = 0.1
+    every_task: bool = True
+    start: dict[str, Tensor] = field(init=False, repr=False)
+    """The network as it was built: every task begins there."""
+    order: torch.Generator = field(init=False, repr=False)
+    tasks: list[Task] = field(init=False, repr=False, default_factory=list)
+    updates: int = field(init=False, repr=False, default=0)
+    """Stream batches so far, and how many rows the largest had."""
+    largest: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.start, self.order = start_of(self.net), self.rng("fitting")
+
+    def step(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
+        """Nothing is learned yet; the update is counted."""
+        self.updates, self.largest = self.updates + 1, max(self.largest, len(batch["label"]))
+        return {}
+
+    def end_task(self, task: Task, replay: Replay) -> None:
+        """Train a fresh network on everything."""
+        self.tasks.append(task)
+        if self.every_task or task.last:
+            rows = {name: torch.cat([each.rows[name] for each in self.tasks]) for name in ("image", "label")}
+            self.train_on(rows, replay)
+
+    def train_on(self, rows: Rows, replay: Replay) -> None:
+        """As many updates as the stream had batches, pass after pass over shuffled rows."""
+        start_again(self.net, self.start)
+        self.net.train()
+        self.optimiser = self.fresh_optimiser()
+        every = torch.arange(len(rows["label"]), device=rows["label"].device)
+        # of equal parts, so that the last of a pass is no single row
+        size = math.ceil(len(every) / math.ceil(len(every) / max(1, self.largest)))
+        for part in islice(endless(every, size, self.order), self.updates):
+            self.descend(F.cross_entropy(self.net(replay.weak(rows["image"][part])), rows["label"][part]))
