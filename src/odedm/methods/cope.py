@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -167,5 +168,5 @@ def ppp_loss(
     )
     attractor = (proxies.logsumexp(1) - same.sum(1).to(point.dtype).log()).sum()
     pushed = torch.logaddexp(F.logsigmoid(rest - point @ held.T / temperature), F.logsigmoid(-by_prototype))
-    repellor = (pushed - torch.log(pushed.new_tensor(2.0))).masked_fill(same, 0.0).sum()
+    repellor = (pushed - math.log(2.0)).masked_fill(same, 0.0).sum()
     return -(attractor + repellor) / len(label) * (seen.sum() > 1)
