@@ -140,6 +140,24 @@ TRANSFORMS: dict[str, Any] = {
     "none": "Rows as they are, no training views.",
 }
 
+STREAM_LOSSES = {
+    "plain": "The cross-entropy among all classes.",
+    "asymmetric": "Among all but classes that were here before and are in no recent batch: replay alone moves those.",
+    "adjusted": "Logits plus the logarithm of each class's running frequency in the stream.",
+}
+"""What the stream's own rows are trained by."""
+
+PREDICTIONS = {
+    "head": "The network's linear head.",
+    "nearest-mean": "The nearest class mean of the memory's features, taken anew at every evaluation.",
+}
+
+VIEWS = {
+    "crop": "Replayed rows in the training views of the stream.",
+    "strong": "Replayed rows under AutoAugment's CIFAR-10 policy as well.",
+    "rotations": "Crop, and a further term: which of four turns stream and replayed images were given.",
+}
+
 OPTIMIZERS: dict[str, Any] = {
     "sgd": "Stochastic gradient descent by the method's rate, momentum and weight decay.",
     "adamw": "AdamW by the method's rate and weight decay.",

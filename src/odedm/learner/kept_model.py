@@ -116,12 +116,17 @@ def _built(
         demand(isinstance(head["method"], dict), "its method's state is none")
         give_state(method, head["method"], own)
         network.eval()
-        probe = LearnerProbe(method, transform)
+        rows = _rows(_of(MEMORY, tensors), form, classes)
+        stored = partial(_on, device, rows) if plan.get("predict") == "nearest-mean" else None
+        probe = LearnerProbe(method, transform, stored)
         _try(probe, form, classes, device)
-    rows = _rows(_of(MEMORY, tensors), form, classes)
     seen = head["seen"]
     demand(type(seen) is int and 0 <= seen < 1 << 53, "it does not say how many rows it has seen")
     return KeptModel(result, form, labels, probe, rows, seen, net, net_options, device, threads, precision)
+
+
+def _on(device: torch.device, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: rows[name].to(device) for name in ("image", "label", "index")}
 
 
 def _kind(labels: Any) -> str:

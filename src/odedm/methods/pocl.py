@@ -57,6 +57,7 @@ class POCL(Method):
     needs_borders: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     exacting: ClassVar[bool] = True
+    no_stream_loss: ClassVar[str] = "it judges stream and memory by one common query"
     needs_memory: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
     needs_ranges: ClassVar[bool] = True
