@@ -133,14 +133,45 @@ def test_a_run_with_ingredients_goes_on_exactly_from_a_checkpoint(more):
     check_equal(*straight_and_killed(ODEDM(20, k=1), IMAGES, [1, 4], method="derpp", batch=8, **more))
 
 
-def test_a_replayed_run_with_ingredients_has_the_numbers_of_an_eager_one():
-    plan = Experiment(ODEDM(12, k=1), "derpp", data="shapes", device="cpu", batch=2, **ALL)
+@pytest.mark.parametrize("rule", ["fixed", "share"])
+def test_a_replayed_run_with_ingredients_has_the_numbers_of_an_eager_one(rule):
+    plan = Experiment(ODEDM(12, k=1, gamma_rule=rule), "derpp", data="shapes", device="cpu", batch=2, **ALL)
     eager, replayed = Run(plan, IMAGES), Run(plan, IMAGES)
     replayed.stepper.recorder = lambda: Emulated(replayed)
     one, other = eager.finish(), replayed.finish()
     assert replayed.stepper.captured > 10
     assert one.result.class_il == other.result.class_il
     assert one.result.sample_gradients == other.result.sample_gradients
+
+
+def test_a_share_weighs_the_auxiliary_term_by_the_long_term_rows():
+    replay = Run(Experiment(ODEDM(20, k=2, gamma=0.5, gamma_rule="share"), "er", data="shapes", device="cpu"), IMAGES)
+    outcome, sizes = replay.finish(), replay.memory.census(IMAGES.classes)
+    long, short = sum(sizes["long"]), sum(sizes["short"])
+    assert (long, short) == (8, 12)
+    assert replay.replay.gamma == 0.5 * 8 / 20
+    fixed = odedm.train(IMAGES, method="er", memory=ODEDM(20, k=2, gamma=0.5), device="cpu")
+    assert fixed.result.experiment["memory"]["gamma_rule"] == "fixed"
+    assert not outcome.method.net.head.weight.equal(fixed.method.net.head.weight)
+
+
+READINGS = {"er": "union", "derpp": "union", "der": "auxiliary", "fdr": "auxiliary", "icarl": "auxiliary"}
+
+
+@pytest.mark.parametrize("method", READINGS)
+def test_auto_is_the_reading_of_the_host_and_one_run_has_one_description(method):
+    rule = "share" if method == "icarl" else "fixed"
+    named = ODEDM(20, k=1, replay=READINGS[method], gamma_rule=rule)
+    one, other = (
+        prepare(Experiment(memory, method, data="shapes"), IMAGES).experiment
+        for memory in (ODEDM(20, k=1, replay="auto"), named)
+    )
+    assert one == other
+
+
+def test_the_papers_reading_stays_by_its_name():
+    paper = ODEDM.paper(200)
+    assert (paper.replay, paper.gamma, paper.gamma_rule) == ("auxiliary", 1.0, "fixed")
 
 
 REFUSED = {

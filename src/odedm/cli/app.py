@@ -53,6 +53,7 @@ LISTS: dict[str, dict[str, Any]] = {
     "settings": registry.SETTINGS,
     "domains": registry.DOMAINS,
     "replays": registry.REPLAYS,
+    "gamma-rules": registry.GAMMA_RULES,
     "spaces": registry.SPACES,
     "grounds": registry.GROUNDS,
     "class-orders": registry.CLASS_ORDERS,

@@ -182,6 +182,11 @@ REPLAYS = {
     "both": "Union draws plus the auxiliary term.",
 }
 
+GAMMA_RULES = {
+    "fixed": "The auxiliary term weighs γ.",
+    "share": "It weighs γ times the long-term part's share of the memory's rows.",
+}
+
 ANNOTATIONS = {
     "end": "Logits of long-term rows by the network at the end of their task.",
     "stream": "Logits that the rows had when they arrived.",

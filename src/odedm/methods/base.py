@@ -27,7 +27,10 @@ from odedm.nets.base import Net, evaluating
 class Replay(Protocol):
     """Where a method's replay comes from; false while there is nothing to replay."""
 
-    gamma: float
+    @property
+    def gamma(self) -> float:
+        """What the auxiliary term weighs now."""
+        ...
 
     def __bool__(self) -> bool: ...
 
@@ -105,6 +108,12 @@ class Method(ABC):
     """Why a run may not choose the stream's loss (`--stream-loss`), behind "because"; empty where it may."""
     no_views: ClassVar[str] = ""
     """Why a run may not choose the views of replayed rows (`--views`); empty where it may."""
+
+    reading: ClassVar[str] = "union"
+    """How the method best meets ODEDM's long-term rows, `replay="auto"`: as part of its own label replay ("union"), by
+    the auxiliary term where it replays no labels, or by that term weighed by the rows' share where its loss is small
+    ("auxiliary" with `reading_rule` "share")."""
+    reading_rule: ClassVar[str] = "fixed"
 
     draws_at_once: ClassVar[int] = 3
     """Replay draws that one backward pass holds beside the stream batch; the default is for methods that do not say."""

@@ -6,6 +6,7 @@ A method that has an ingredient of the kind already refuses another one, with th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
 from odedm.core.rows import Rows
+from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.class_shift import SHIFTS
 from odedm.methods.rotation_task import RotationTask
@@ -37,6 +39,19 @@ def own_stream_loss(plan: Experiment, method: type[Method]) -> str | None:
 def own_prediction(plan: Experiment, method: type[Method]) -> str | None:
     """By what is predicted; None for the method's own, also where that is named."""
     return None if plan.predict == method.predicts else plan.predict
+
+
+def read_by_host(memory: AnyMemory, method: type[Method]) -> AnyMemory:
+    """The memory with the replay reading that `auto` stands for with this method.
+
+    >>> from odedm.methods.icarl import ICarl
+    >>> read_by_host(ODEDM(200, replay="auto"), ICarl)
+    ODEDM(capacity=200, gamma_rule='share')
+    """
+    if not isinstance(memory, ODEDM) or memory.replay != "auto":
+        return memory
+    rule = method.reading_rule if method.reading_rule != "fixed" else memory.gamma_rule
+    return replace(memory, replay=method.reading, gamma_rule=rule)
 
 
 def compose(plan: Experiment, method: Method) -> None:

@@ -159,6 +159,7 @@ class Run:
             reading=plan.memory.replay,
             draw=draw,
             gamma=plan.memory.gamma,
+            gamma_rule=getattr(plan.memory, "gamma_rule", "fixed"),
             rng=self.rng,
             retrieval=build_retrieval(plan.retrieval, plan.retrieval_options),
             method=self.method,

@@ -19,7 +19,7 @@ from odedm.nets.build import pick
 from odedm.stream.class_schedule import Labels
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import STREAM_SETTINGS, check_stream
-from odedm.training.composition import check_composition, own_prediction, own_stream_loss
+from odedm.training.composition import check_composition, own_prediction, own_stream_loss, read_by_host
 from odedm.training.experiment import Experiment
 from odedm.training.ingredients import check_optimiser
 from odedm.training.retrieval import build_retrieval, read_retrieval_options
@@ -62,7 +62,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
         tasks=len(labels),
         shuffle=plan.shuffle and data.task is None,
         options=configure(plan.method, method, dict(plan.options)),
-        memory=plan.memory.resolve(StreamShape.of(labels), method.native),
+        memory=read_by_host(plan.memory, method).resolve(StreamShape.of(labels), method.native),
         factor=(plan.factor or LONG_TAIL_FACTOR) if plan.setting == "long-tail" else None,
         net=net,
         net_options=configure_net(net, data.shape, data.classes, plan.net_options),

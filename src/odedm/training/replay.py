@@ -37,13 +37,14 @@ class MemoryReplay:
         retrieval: Retrieval | None = None,
         method: Method | None = None,
         views: str = "crop",
+        gamma_rule: str = "fixed",
     ) -> None:
-        self.memory, self.transform, self.draw, self.gamma = memory, transform, draw, gamma
+        self.memory, self.transform, self.draw, self._gamma = memory, transform, draw, gamma
         self._source = Part.SHORT if reading == "auxiliary" else Part.ALL
         self._has_auxiliary = reading != "union" and gamma > 0  # without weight not even BatchNorm sees such rows
         self._rng = rng
         self._retrieval, self._method = retrieval or Uniform(), method
-        self._views = views
+        self._views, self._by_share = views, gamma_rule == "share"
         self._batch: Rows | None = None
         self._generators: dict[str, torch.Generator] = {}
         self._calls = 0
@@ -60,7 +61,16 @@ class MemoryReplay:
     def frozen(self) -> tuple[int, ...]:
         """The host's numbers that this replay's draws, and the memory's own work, depend on."""
         # another retrieval may look at all rows, so that every number of them counts
-        return self.memory.frozen(self._most if type(self._retrieval) is Uniform else EVERY)
+        sizes = self.memory.frozen(self._most if type(self._retrieval) is Uniform else EVERY)
+        weighed = self._by_share and self._has_auxiliary and self.memory.size(Part.LONG) > 0
+        return (*sizes, self.memory.size(Part.LONG), self.memory.size()) if weighed else sizes
+
+    @property
+    def gamma(self) -> float:
+        """What the auxiliary term weighs now."""
+        if not self._by_share:
+            return self._gamma
+        return self._gamma * self.memory.size(Part.LONG) / max(1, self.memory.size())
 
     def __bool__(self) -> bool:
         return self.memory.size() > 0
