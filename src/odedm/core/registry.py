@@ -67,6 +67,12 @@ METHODS = {
     "joint": Entry(
         "methods.joint:Joint", "All rows so far at once, as many updates: the upper bound.", "Joint", bound=True
     ),
+    "scr": Entry("methods.scr:SCR", "SCR: supervised contrastive replay, prediction by the nearest class mean.", "SCR"),
+    "onpro": Entry(
+        "methods.onpro:OnPro",
+        "OnPro: contrast of class prototypes, turned views, mixtures of confused classes.",
+        "OnPro",
+    ),
 }
 
 MEMORIES = {

@@ -32,6 +32,7 @@ from odedm.nets.build import configure as configure_net
 from odedm.results.folder import MODEL_FILE
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
+from odedm.training.composition import by_nearest_mean
 from odedm.training.method_state import give_state, load_weights
 from odedm.training.model_file import MEMORY, METHOD, MODEL_SCHEMA, VIEWS, WEIGHTS
 from odedm.training.numerics import arranged, own_numerics
@@ -117,7 +118,7 @@ def _built(
         give_state(method, head["method"], own)
         network.eval()
         rows = _rows(_of(MEMORY, tensors), form, classes)
-        stored = partial(_on, device, rows) if plan.get("predict") == "nearest-mean" else None
+        stored = partial(_on, device, rows) if by_nearest_mean(plan.get("predict"), kind) else None
         probe = LearnerProbe(method, transform, stored)
         _try(probe, form, classes, device)
     seen = head["seen"]

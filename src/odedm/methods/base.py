@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odedm.core.device import launch_bound
@@ -281,9 +281,13 @@ class Method(ABC):
                 if momentum is not None and launch_bound(weight.device):
                     self.optimiser.state[weight]["momentum_buffer"] = momentum.zero_()
 
+    def trained(self) -> list[nn.Parameter]:
+        """What the optimiser updates: the network, and heads that only training needs."""
+        return [*self.net.parameters(), *(self.rotation_task.parameters() if self.rotation_task else ())]
+
     def fresh_optimiser(self) -> torch.optim.Optimizer:
         """Plain SGD by this method's rates, unless the run has another optimiser."""
-        trained = [*self.net.parameters(), *(self.rotation_task.parameters() if self.rotation_task else ())]
+        trained = self.trained()
         if self.make_optimiser is not None:
             rates = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
             return self.make_optimiser(trained, **rates)

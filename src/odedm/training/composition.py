@@ -41,6 +41,11 @@ def own_prediction(plan: Experiment, method: type[Method]) -> str | None:
     return None if plan.predict == method.predicts else plan.predict
 
 
+def by_nearest_mean(predict: object, method: type[Method]) -> bool:
+    """Whether class means of the memory's rows predict, and not the method itself (iCaRL has means of its own)."""
+    return (predict or method.predicts) == "nearest-mean" and method.predict is Method.predict
+
+
 def read_by_host(memory: AnyMemory, method: type[Method]) -> AnyMemory:
     """The memory with the replay reading that `auto` stands for with this method.
 

@@ -35,7 +35,7 @@ from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
-from odedm.training.composition import compose, make_updates
+from odedm.training.composition import by_nearest_mean, compose, make_updates
 from odedm.training.cuda_graph import CudaRecorder, Stepper
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.evaluation import evaluate
@@ -149,7 +149,7 @@ class Run:
         self.method: Method = kind(net=network, draw=draw, rng=self.rng, **how, **plan.options)
         compose(plan, self.method)
         self.memory = plan.memory.build(self._site())
-        stored = self.memory.rows if plan.predict == "nearest-mean" else None
+        stored = self.memory.rows if by_nearest_mean(plan.predict, kind) else None
         self.probe = LearnerProbe(self.method, self.stream.transform, stored)
         if self.observation.evidence and isinstance(self.memory, TaskDualMemory):
             self.memory.on_selection = self.choices  # and so a part of every checkpoint
