@@ -27,6 +27,7 @@ from odedm.core.outside import discover
 from odedm.core.plugin_modules import load_plugins
 from odedm.core.version import __version__
 from odedm.execute.engine import ENGINES
+from odedm.recipes.recommendations import recipe_lines
 from odedm.study.paper_studies import READY
 
 app = CommandApp(
@@ -59,6 +60,7 @@ LISTS: dict[str, dict[str, Any]] = {
     "class-orders": registry.CLASS_ORDERS,
     "precisions": registry.PRECISIONS,
     "engines": ENGINES,
+    "recipes": recipe_lines(),
     "studies": READY,
 }
 
