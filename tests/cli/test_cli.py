@@ -358,7 +358,7 @@ def test_demo_from_nothing_to_the_page(tmp_path):
     assert "DER++" in done.stdout
     page = (out / "report.html").read_text()
     assert "<svg" in page
-    assert len(list(out.rglob("result.json"))) == 4
+    assert len(list(out.rglob("result.json"))) == 5
     again = call("demo", "--seeds", 1, "--out", out)
     assert again.exit_code == 0, "the demo may be run again"
-    assert "4 of 4 runs are finished already" in plain(again.stderr)
+    assert "5 of 5 runs are finished already" in plain(again.stderr)

@@ -132,11 +132,11 @@ def _one_after_the_other(folders: Iterable[Path]) -> Callable[[Experiment], Path
 @with_settings((Placement, ("lanes",)))
 def demo(
     given: Given,
-    seeds: Annotated[int, opt("How many seeds.", min=1, max=MOST_SEEDS)] = 5,
+    seeds: Annotated[int, opt("How many seeds.", min=1, max=MOST_SEEDS)] = 6,
     out_folder: Annotated[Path, opt("Folder for results.", None, "--out")] = Path("runs/demo"),
     fresh: Annotated[bool, opt("Train again what is finished, from the start.", None, "--fresh")] = False,
 ) -> None:
-    """DER and DER++ with and without ODEDM on embedded images: a table and a report in minutes."""
+    """DER and DER++ with and without ODEDM, and a recipe, on embedded images: a table and a report in a minute."""
     from odedm.cli.results_command import say_if_no_figures, tell_report
     from odedm.recipes.demo import demo as recipe
     from odedm.report.load import gather

@@ -135,7 +135,8 @@ DISTANCES = {
 
 NETS = {
     "mlp": Entry("nets.small:MLP", "Two hidden layers, for vectors."),
-    "cnn": Entry("nets.small:SmallCNN", "Three convolutions with BatchNorm, for small images."),
+    "plain-cnn": Entry("nets.small:PlainCNN", "Two strided convolutions and a hidden layer, for small images."),
+    "cnn": Entry("nets.small:SmallCNN", "Three convolutions and an average over places, for small images."),
     "resnet18": Entry("nets.resnet:ResNet18", "ResNet-18 with the CIFAR stem, width 64."),
     "resnet18-slim": Entry("nets.resnet:slim_resnet18", "The same at width 20, a tenth of the weights."),
     "vit": Entry("nets.vit:ViT", "Vision transformer (ViT-Tiny/16), for large images; reads weights from a file."),

@@ -147,7 +147,7 @@ class OnPro(Method):
         """(1 - s)·CE(h(x), y) + s·CE(h(x), y') of a view of mixed rows."""
         logits = self.net(replay.plain(self.view(rows.image)))
         losses = [F.cross_entropy(logits, label, reduction="none") for label in (rows.label, rows.other)]
-        return torch.lerp(losses[0], losses[1], rows.share).mean()
+        return torch.lerp(losses[0], losses[1], rows.share.to(logits.dtype)).mean()
 
     def equilibrium(self, one: Tensor, other: Tensor, label: Tensor) -> Tensor:
         """The contrast of the classes' prototypes in two views [n, dims]."""
