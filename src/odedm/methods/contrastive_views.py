@@ -66,8 +66,8 @@ def _each(of_image: Tensor) -> Tensor:
 
 
 def _brightness(x: Tensor) -> Tensor:
-    weight = torch.tensor(GREY, device=x.device)
-    return (x * weight[:, None, None]).sum(1, keepdim=True)
+    red, green, blue = x.split(1, 1)
+    return GREY[0] * red + GREY[1] * green + GREY[2] * blue
 
 
 def _recoloured(x: Tensor, change: Tensor, most: float, hue: float) -> Tensor:

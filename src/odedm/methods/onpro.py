@@ -158,7 +158,9 @@ class OnPro(Method):
         """How alike rows are [n, n]: projections with each other and with a random stretch of the features."""
         room, dims = features.shape[1] - points.shape[1], points.shape[1]
         start = (torch.rand((), generator=self.chance, device=points.device) * max(1, room)).long()
-        stretch = F.normalize(features)[:, start + torch.arange(dims, device=points.device)]
+        place = torch.arange(features.shape[1], device=points.device)
+        # a product, not an index: its way back is the same bits on every run of a GPU
+        stretch = F.normalize(features) @ (place[:, None] == start + place[:dims]).to(features.dtype)
         return points @ stretch.T + points @ points.T
 
     def turned(self, image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
