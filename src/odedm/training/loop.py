@@ -344,6 +344,6 @@ class Run:
             | ({"notes": progress.notes} if progress.notes else {})
             | ({"outside": outside} if (outside := origins(self.experiment.outside())) else {}),
             anytime=progress.anytime if self.observation.anytime else None,
-            sample_gradients=self.method.net.gradient_rows / max(1, progress.rows),
+            sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
             task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],
         )
