@@ -67,7 +67,8 @@ def _each(of_image: Tensor) -> Tensor:
 
 def _brightness(x: Tensor) -> Tensor:
     red, green, blue = x.split(1, 1)
-    return GREY[0] * red + GREY[1] * green + GREY[2] * blue
+    grey: Tensor = GREY[0] * red + GREY[1] * green + GREY[2] * blue
+    return grey
 
 
 def _recoloured(x: Tensor, change: Tensor, most: float, hue: float) -> Tensor:

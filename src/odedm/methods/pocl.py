@@ -183,7 +183,10 @@ class POCL(Method):
             self.function.refresh(query.input)
         weights, total, losses = self.function.weights(), torch.zeros_like(self.slots[0]), []
         for task, index in groups.items():
-            loss, gradient = self.verdict(weights, self.support(task, self.group(rows, index)), query)
+            support, before = self.support(task, self.group(rows, index)), self.net.gradient_rows
+            loss, gradient = self.verdict(weights, support, query)
+            # said outright: a replayed verdict runs no code that would count its rows
+            vars(self.net)["gradient_rows"] = before + len(support.label) + len(query.label)
             total = total + gradient if self.cumulative else gradient
             self.slots[task] = total.clamp(-self.slot_clamp, self.slot_clamp)
             losses.append(loss.clone())
