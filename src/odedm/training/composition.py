@@ -98,9 +98,11 @@ def _check_stream_loss(plan: Experiment, method: type[Method]) -> None:
 def _check_prediction(plan: Experiment, method: type[Method]) -> None:
     if plan.predict is None:
         return
-    if method.predicts not in ("head", plan.predict):
+    own = method.predict is not Method.predict
+    if method.predicts != plan.predict and (own or method.predicts != "head"):
+        how = "in a way of its own" if method.predicts == "head" else f"by {method.predicts}"
         raise UsageError(
-            f"{_title(plan)} predicts by {method.predicts}, which is part of it; '{plan.predict}' contradicts that. "
+            f"{_title(plan)} predicts {how}, which is part of it; '{plan.predict}' contradicts that. "
             "Leave --predict out."
         )
     if plan.predict == "nearest-mean" and (plan.memory.name == "none" or plan.memory.capacity == 0):
