@@ -176,6 +176,28 @@ def test_a_captured_run_with_a_retrieval_has_the_numbers_of_an_eager_one(method,
         assert column.equal(eager.memory.rows()[name]), name
 
 
+INGREDIENTS = {
+    "asymmetric": {"updates": 2, "stream_loss": "asymmetric", "predict": "nearest-mean"},
+    "adjusted, strong": {"updates": 3, "stream_loss": "adjusted", "views": "strong"},
+    "rotations": {"views": "rotations", "predict": "nearest-mean"},
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("rule", ["fixed", "share"])
+@pytest.mark.parametrize("case", INGREDIENTS)
+def test_a_captured_run_with_ingredients_has_the_numbers_of_an_eager_one(case, rule, precision):
+    data, words = shapes(), {"data": "shapes", "device": "cuda", "batch": 4, "precision": precision}
+    plan = ODEDM(40, k=2, gamma_rule=rule)
+    runs = [Run(Experiment(plan, "derpp", capture=each, **INGREDIENTS[case], **words), data) for each in (True, False)]
+    captured, eager = [run.finish() for run in runs]
+    assert runs[0].stepper.captured > 10
+    assert captured.result.class_il == eager.result.class_il
+    assert captured.result.sample_gradients == eager.result.sample_gradients
+    for a, b in zip(captured.method.net.state_dict().values(), eager.method.net.state_dict().values(), strict=True):
+        assert a.equal(b)
+
+
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("method", ["derpp", "icarl", "puridiver", "vrmcl"])  # all of them capturable
 def test_a_captured_run_that_looks_has_the_numbers_of_one_that_does_not(method, memory):

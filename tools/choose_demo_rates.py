@@ -20,13 +20,17 @@ def main() -> None:
     held_out = odedm.from_arrays(full.image, full.label, tasks=5, pad=2, flip=True, name="fashion-mini-held-out")
     for method in ("der", "derpp"):
         for rate in RATES:
-            last = [
-                odedm.train(
-                    held_out, method=method, options={"lr": rate}, memory=odedm.Reservoir(100), batch=10, seed=seed
-                ).result.acc_last
-                for seed in SEEDS
-            ]
+            try:
+                last = [_accuracy(held_out, method, rate, seed) for seed in SEEDS]
+            except odedm.UsageError:
+                print(f"{method} lr {rate}: diverged", flush=True)
+                continue
             print(f"{method} lr {rate}: {statistics.mean(last):.1f} (sd {statistics.stdev(last):.1f})", flush=True)
+
+
+def _accuracy(data: odedm.Dataset, method: str, rate: float, seed: int) -> float:
+    memory = odedm.Reservoir(100)
+    return odedm.train(data, method=method, options={"lr": rate}, memory=memory, batch=10, seed=seed).result.acc_last
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from odedm.memory.settings import ODEDM, Native, Reservoir
     from odedm.methods.base import Method, Replay
     from odedm.nets.base import Net
+    from odedm.recipes.recommendations import recipe
     from odedm.report.notebook import Results
     from odedm.results.result import Result
     from odedm.stream.dataset import Dataset, from_arrays
@@ -78,6 +79,7 @@ _HOMES = {
     "Outcomes": "training.outcomes",
     "Run": "training.loop",
     "train": "training.train",
+    "recipe": "recipes.recommendations",
     "MIR": "training.retrieval",
     "Retrieval": "training.retrieval",
     "Result": "results.result",
@@ -134,6 +136,7 @@ __all__ = [
     "open_data",
     "prequential",
     "prototypes_per_class",
+    "recipe",
     "register",
     "select",
     "shapes",

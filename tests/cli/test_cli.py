@@ -52,6 +52,7 @@ def test_json_is_alone_on_stdout(tmp_path):
 
 def test_every_option_reaches_the_result(tmp_path):
     words = ["--method", "der", "--set", "alpha=0.7", "--lr", "0.05", "--k", "2", "--replay", "both", "--gamma", "0.5"]
+    words += ["--gamma-rule", "share", "--updates", "2", "--stream-loss", "adjusted", "--predict", "nearest-mean"]
     words += ["--distance", "l2", "--dac", "4,2", "--space", "pixels", "--candidates", "4", "--rows-per-prototype", "1"]
     words += ["--setting", "long-tail", "--factor", "3", "--class-order", "seed", "--tasks", "2", "--draw", "5"]
     words += ["--seed", "7", "--device", "cpu", "--threads", "2", "--net", "mlp"]
@@ -62,12 +63,14 @@ def test_every_option_reaches_the_result(tmp_path):
     assert plan["memory"] == {
         "name": "odedm", "capacity": 60, "rho": None, "k": 2, "distance": "l2", "dac": [4, 2], "space": "pixels",
         "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short_policy": "reservoir",
-        "annotate": "end", "replay": "both", "gamma": 0.5, "epsilon": None, "pair_epsilon": None, "ground": None,
+        "annotate": "end", "replay": "both", "gamma": 0.5, "gamma_rule": "share", "epsilon": None,
+        "pair_epsilon": None, "ground": None,
         "dac_distance": "sinkhorn", "bandwidth": None, "policy_options": {},
     }  # fmt: skip
     wanted = {
         "method": "der", "setting": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,
         "batch": 16, "draw": 5, "seed": 7, "device": "cpu", "threads": 2, "net": "mlp", "data": "blobs",
+        "updates": 2, "stream_loss": "adjusted", "predict": "nearest-mean", "views": "crop",
     }  # fmt: skip
     assert {name: plan[name] for name in wanted} == wanted
 
@@ -355,7 +358,7 @@ def test_demo_from_nothing_to_the_page(tmp_path):
     assert "DER++" in done.stdout
     page = (out / "report.html").read_text()
     assert "<svg" in page
-    assert len(list(out.rglob("result.json"))) == 4
+    assert len(list(out.rglob("result.json"))) == 5
     again = call("demo", "--seeds", 1, "--out", out)
     assert again.exit_code == 0, "the demo may be run again"
-    assert "4 of 4 runs are finished already" in plain(again.stderr)
+    assert "5 of 5 runs are finished already" in plain(again.stderr)

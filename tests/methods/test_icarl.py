@@ -13,7 +13,8 @@ from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.memory.settings import Native
 from odedm.methods.base import hyperparameters
-from odedm.methods.icarl import ICarl, distinct
+from odedm.methods.icarl import ICarl
+from odedm.methods.nearest_mean import distinct
 from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
 from odedm.training.replay import MemoryReplay

@@ -102,8 +102,9 @@ def test_no_module_and_no_weight_has_two_names(name):
     {
         (16,): "mlp",
         (1, 8, 8): "cnn",
-        (3, 31, 31): "cnn",
-        (3, 31, 500): "cnn",
+        (3, 15, 400): "cnn",
+        (1, 16, 16): "plain-cnn",
+        (3, 31, 500): "plain-cnn",
         (3, 32, 32): "resnet18",
         (3, 64, 64): "resnet18",
         (3, 127, 300): "resnet18",
@@ -124,6 +125,7 @@ def test_auto_goes_by_the_shorter_side(shape, name):
 def test_options_are_the_constructors_keywords_in_their_type():
     assert {name: options(name) for name in NETS} == {
         "mlp": {"width": 64},
+        "plain-cnn": {"width": 16, "hidden": 64},
         "cnn": {"width": 16},
         "resnet18": {"width": 64},
         "resnet18-slim": {"width": 20},

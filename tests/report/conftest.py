@@ -85,6 +85,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
             seconds={"train": 3.0, "evaluate": 1.0} | ({"select": 0.5} if memory == "odedm" else {}),
             census=census,
             provenance=provenance or {"odedm": "0.1.0", "device": "a processor", "finished": "2025-01-01T00:00:00"},
+            sample_gradients=3.0,
         )
         (folder / FILE).write_text(json.dumps(result.to_dict()))
         if saved is not None:

@@ -211,7 +211,7 @@ def test_markdown_can_be_read_back(fabricate: Fabricate) -> None:
     table = pair_of_groups(fabricate)
     lines = tables.to_markdown(table).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert {len(row) for row in rows} == {10}
+    assert {len(row) for row in rows} == {11}
     read = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
     assert [row["Runs"] for row in read] == ["DER++ · reservoir", "DER++ · ODEDM"]
     assert read[1]["ACC_5"] == "42.0 ± 1.2"

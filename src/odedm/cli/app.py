@@ -27,6 +27,7 @@ from odedm.core.outside import discover
 from odedm.core.plugin_modules import load_plugins
 from odedm.core.version import __version__
 from odedm.execute.engine import ENGINES
+from odedm.recipes.recommendations import recipe_lines
 from odedm.study.paper_studies import READY
 
 app = CommandApp(
@@ -47,14 +48,19 @@ LISTS: dict[str, dict[str, Any]] = {
     "nets": registry.NETS,
     "optimizers": registry.OPTIMIZERS,
     "transforms": registry.TRANSFORMS,
+    "stream-losses": registry.STREAM_LOSSES,
+    "predictions": registry.PREDICTIONS,
+    "views": registry.VIEWS,
     "settings": registry.SETTINGS,
     "domains": registry.DOMAINS,
     "replays": registry.REPLAYS,
+    "gamma-rules": registry.GAMMA_RULES,
     "spaces": registry.SPACES,
     "grounds": registry.GROUNDS,
     "class-orders": registry.CLASS_ORDERS,
     "precisions": registry.PRECISIONS,
     "engines": ENGINES,
+    "recipes": recipe_lines(),
     "studies": READY,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,16 +15,17 @@ from odedm.cli.board import Listen, say_if_pointless, watched
 from odedm.cli.console import out, say, tell, tell_json
 from odedm.cli.data_command import import_if_path
 from odedm.cli.generated_options import Checkpoints, Events, Given, Logs, experiment_from, opt, with_settings
-from odedm.core.configuration import settings_of
+from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
 from odedm.core.registry import MEMORIES
+from odedm.data.opening import open_data
 from odedm.execute.attempt import discard_leftover
 from odedm.execute.engine import Placement, get_ready
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import PlannedJobs, below, finished, plan_jobs, unfinished_runs
 from odedm.execute.scheduler import Summary, run_jobs
-from odedm.memory.settings import KINDS
+from odedm.memory.settings import KINDS, ODEDM
 from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, check_free, find_one
 from odedm.results.result import Result
 from odedm.training.experiment import MOST_SEEDS, Experiment
@@ -39,6 +40,10 @@ def run(
     given: Given,
     again: Annotated[
         Path | None, opt("Run again what a result holds, but for options given.", "What", "--from", metavar="RESULT")
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        opt("What we recommend for --capacity and the data, but for options given, e.g. best.", "What"),
     ] = None,
     size: Annotated[int | None, opt("Make pictures of a folder N×N.", "Stream", min=1)] = None,
     memory: Annotated[str | None, opt(f"{' | '.join(MEMORIES)}.", "Memory", default="odedm")] = None,
@@ -61,6 +66,10 @@ def run(
         given["memory"] = memory
     if "data" in given or size is not None or before is None:
         given["data"] = import_if_path(given.get("data", Experiment().data), size)
+    if recipe is not None:
+        if before is not None:
+            raise UsageError("--recipe and --from both say what to run; give one of them.")
+        before = _recommended(recipe, given)
     try:
         plan = experiment_from(given, before)
     except UsageError as error:
@@ -77,6 +86,16 @@ def run(
     planned = plan_jobs(plans, below(out_folder), placement, options)
     launch(planned, placement, (events, tensorboard), quiet=as_json, writable=out_folder)
     _show(planned.jobs, as_json=as_json)
+
+
+def _recommended(name: str, given: Given) -> dict[str, Any]:
+    """A recipe for the data and the rows of memory that were given, as a described experiment."""
+    from odedm.recipes.recommendations import recipe
+
+    capacity = given.get("capacity", default_of(ODEDM, "capacity"))
+    plan = recipe(name, capacity=capacity, classes=open_data(given["data"]).classes)
+    say(f"Recipe '{name}': {plan.method} with the memory '{plan.memory.name}' of {capacity} rows.")
+    return plan.describe()
 
 
 def _of(given: Given, kind: type) -> Given:
@@ -113,11 +132,11 @@ def _one_after_the_other(folders: Iterable[Path]) -> Callable[[Experiment], Path
 @with_settings((Placement, ("lanes",)))
 def demo(
     given: Given,
-    seeds: Annotated[int, opt("How many seeds.", min=1, max=MOST_SEEDS)] = 5,
+    seeds: Annotated[int, opt("How many seeds.", min=1, max=MOST_SEEDS)] = 6,
     out_folder: Annotated[Path, opt("Folder for results.", None, "--out")] = Path("runs/demo"),
     fresh: Annotated[bool, opt("Train again what is finished, from the start.", None, "--fresh")] = False,
 ) -> None:
-    """DER and DER++ with and without ODEDM on embedded images: a table and a report in minutes."""
+    """DER and DER++ with and without ODEDM, and a recipe, on embedded images: a table and a report in a minute."""
     from odedm.cli.results_command import say_if_no_figures, tell_report
     from odedm.recipes.demo import demo as recipe
     from odedm.report.load import gather

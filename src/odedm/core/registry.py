@@ -67,6 +67,12 @@ METHODS = {
     "joint": Entry(
         "methods.joint:Joint", "All rows so far at once, as many updates: the upper bound.", "Joint", bound=True
     ),
+    "scr": Entry("methods.scr:SCR", "SCR: supervised contrastive replay, prediction by the nearest class mean.", "SCR"),
+    "onpro": Entry(
+        "methods.onpro:OnPro",
+        "OnPro: contrast of class prototypes, turned views, mixtures of confused classes.",
+        "OnPro",
+    ),
 }
 
 MEMORIES = {
@@ -129,7 +135,8 @@ DISTANCES = {
 
 NETS = {
     "mlp": Entry("nets.small:MLP", "Two hidden layers, for vectors."),
-    "cnn": Entry("nets.small:SmallCNN", "Three convolutions with BatchNorm, for small images."),
+    "plain-cnn": Entry("nets.small:PlainCNN", "Two strided convolutions and a hidden layer, for small images."),
+    "cnn": Entry("nets.small:SmallCNN", "Three convolutions and an average over places, for small images."),
     "resnet18": Entry("nets.resnet:ResNet18", "ResNet-18 with the CIFAR stem, width 64."),
     "resnet18-slim": Entry("nets.resnet:slim_resnet18", "The same at width 20, a tenth of the weights."),
     "vit": Entry("nets.vit:ViT", "Vision transformer (ViT-Tiny/16), for large images; reads weights from a file."),
@@ -138,6 +145,24 @@ NETS = {
 TRANSFORMS: dict[str, Any] = {
     "data": "The data set's own training views: crops and mirror images where it says so.",
     "none": "Rows as they are, no training views.",
+}
+
+STREAM_LOSSES = {
+    "plain": "The cross-entropy among all classes.",
+    "asymmetric": "Among all but classes that were here before and are in no recent batch: replay alone moves those.",
+    "adjusted": "Logits plus the logarithm of each class's running frequency in the stream.",
+}
+"""What the stream's own rows are trained by."""
+
+PREDICTIONS = {
+    "head": "The network's linear head.",
+    "nearest-mean": "The nearest class mean of the memory's features, taken anew at every evaluation.",
+}
+
+VIEWS = {
+    "crop": "Replayed rows in the training views of the stream.",
+    "strong": "Replayed rows under AutoAugment's CIFAR-10 policy as well.",
+    "rotations": "Crop, and a further term: which of four turns stream and replayed images were given.",
 }
 
 OPTIMIZERS: dict[str, Any] = {
@@ -162,6 +187,11 @@ REPLAYS = {
     "auxiliary": "Draws from short-term as ever, plus one cross-entropy term on a long-term draw.",
     "union": "Draws from short-term and long-term rows alike, no further term.",
     "both": "Union draws plus the auxiliary term.",
+}
+
+GAMMA_RULES = {
+    "fixed": "The auxiliary term weighs γ.",
+    "share": "It weighs γ times the long-term part's share of the memory's rows.",
 }
 
 ANNOTATIONS = {

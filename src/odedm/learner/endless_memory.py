@@ -22,7 +22,7 @@ from odedm.memory.collected import BoundedRows, among
 from odedm.memory.keyed import BorderMemory, KeyedMemory
 from odedm.memory.live_parts import Generators, filled, long_term_rows, pins, prototypes_each
 from odedm.memory.settings import ODEDM, MemorySettings, Native, Reservoir, consolidator
-from odedm.methods.icarl import distinct
+from odedm.methods.nearest_mean import distinct
 
 RAW = ("image", "label", "index")
 """The columns of a row that are not the method's: `index` is its place in the stream."""

@@ -24,14 +24,18 @@ from odedm.stream.augment import Transform
 from odedm.training.experiment import Experiment
 from odedm.training.method_state import load_weights, own_state, weights_of_net
 
+NEEDED: dict[str, Any] = {"optimizer": "sgd", "updates": 1, "stream_loss": None, "predict": None, "views": "crop"}
+"""What of a run a learner can go on with, beside the method's own retrieval."""
+
 
 def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
     """A learner that begins where the run ended; `when` says when it consolidates."""
     plan = Experiment.from_dict(kept.result.experiment)
-    for name, only in {"optimizer": "sgd", "retrieval": kept.probe.method.own_retrieval}.items():
+    for name, only in {**NEEDED, "retrieval": kept.probe.method.own_retrieval}.items():
         if getattr(plan, name) != only:
+            wanted = f"the method's own {name}" if only is None else f"the {name} '{only}'"
             raise UsageError(
-                f"A learner goes on with the {name} '{only}' alone; the run had '{getattr(plan, name)}'. "
+                f"A learner goes on with {wanted} alone; the run had '{getattr(plan, name)}'. "
                 "odedm.train has all of them."
             )
     if plan.transform not in ("data", "none"):

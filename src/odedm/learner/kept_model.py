@@ -32,6 +32,7 @@ from odedm.nets.build import configure as configure_net
 from odedm.results.folder import MODEL_FILE
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
+from odedm.training.composition import by_nearest_mean
 from odedm.training.method_state import give_state, load_weights
 from odedm.training.model_file import MEMORY, METHOD, MODEL_SCHEMA, VIEWS, WEIGHTS
 from odedm.training.numerics import arranged, own_numerics
@@ -116,12 +117,17 @@ def _built(
         demand(isinstance(head["method"], dict), "its method's state is none")
         give_state(method, head["method"], own)
         network.eval()
-        probe = LearnerProbe(method, transform)
+        rows = _rows(_of(MEMORY, tensors), form, classes)
+        stored = partial(_on, device, rows) if by_nearest_mean(plan.get("predict"), kind) else None
+        probe = LearnerProbe(method, transform, stored)
         _try(probe, form, classes, device)
-    rows = _rows(_of(MEMORY, tensors), form, classes)
     seen = head["seen"]
     demand(type(seen) is int and 0 <= seen < 1 << 53, "it does not say how many rows it has seen")
     return KeptModel(result, form, labels, probe, rows, seen, net, net_options, device, threads, precision)
+
+
+def _on(device: torch.device, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: rows[name].to(device) for name in ("image", "label", "index")}
 
 
 def _kind(labels: Any) -> str:

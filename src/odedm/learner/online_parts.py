@@ -24,6 +24,7 @@ from odedm.memory.live_parts import generators
 from odedm.memory.settings import MemorySettings
 from odedm.methods.base import Method, configure
 from odedm.stream.augment import Transform
+from odedm.training.composition import by_nearest_mean, read_by_host
 from odedm.training.numerics import arranged
 from odedm.training.preparation import resolve_device, resolve_precision
 from odedm.training.probe import LearnerProbe
@@ -68,7 +69,7 @@ class Plan:
             )
         word = name if isinstance(name, str) else kind.__name__
         options = configure(word, kind, dict(_table("options", given["options"])))
-        memory, policy = settle_memory(given["memory"], kind.native)
+        memory, policy = settle_memory(read_by_host(given["memory"], kind), kind.native)
         scaling = given["scaling"]
         if not isinstance(scaling, Transform | None) and not (isinstance(scaling, str) and scaling == "auto"):
             raise UsageError(
@@ -109,9 +110,10 @@ class OnlineParts:
         self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, **plan.options)
         self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
         self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
-        self.probe = LearnerProbe(self.method, self.transform)
         image = Field("image", form.shape, form.dtype)
         self.memory = EndlessMemory(plan.memory, plan.policy, self.method.fields(), image, device)
+        stored = self.memory.host.rows if by_nearest_mean(None, plan.method) else None
+        self.probe = LearnerProbe(self.method, self.transform, stored)
         self.memory.begin(generators(plan.seed, device))
         self.replay = MemoryReplay(
             self.memory.host,
@@ -119,6 +121,7 @@ class OnlineParts:
             reading=plan.memory.replay,
             draw=plan.draw,
             gamma=plan.memory.gamma,
+            gamma_rule=getattr(plan.memory, "gamma_rule", "fixed"),
             rng=rng,
             retrieval=build_retrieval(plan.method.own_retrieval, {}),
             method=self.method,

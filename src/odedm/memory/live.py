@@ -19,7 +19,7 @@ from odedm.memory.live_host import LiveHost
 from odedm.memory.live_parts import Annotate, Embed, LoopProbe, class_list, generators, settle
 from odedm.memory.settings import ODEDM, MemorySettings
 
-OF_METHODS = ("replay", "gamma", "annotate")
+OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate")
 """Settings of ODEDM that say how a method meets the memory, which is a loop's own matter."""
 
 

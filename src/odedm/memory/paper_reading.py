@@ -9,6 +9,7 @@ from odedm.core.errors import UsageError
 READING: dict[str, Any] = {
     "replay": "auxiliary",
     "gamma": 1.0,
+    "gamma_rule": "fixed",
     "distance": "sinkhorn",
     "space": "features",
     "candidates": "task",

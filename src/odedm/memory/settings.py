@@ -24,7 +24,7 @@ from odedm.core.configuration import (
     to_plain,
 )
 from odedm.core.errors import UsageError
-from odedm.core.registry import ANNOTATIONS, DISTANCES, GROUNDS, POLICIES, REPLAYS, SPACES
+from odedm.core.registry import ANNOTATIONS, DISTANCES, GAMMA_RULES, GROUNDS, POLICIES, REPLAYS, SPACES
 from odedm.core.showing import short_repr
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.paper_reading import paper_dac, paper_reading
@@ -134,8 +134,10 @@ class ODEDM:
         capacity: rows in all (λ).
         rho: long-term share of them in the end (ρ), 0.25 unless k is given.
         k: prototypes of each class; where both are given k counts and rho is its label. k=0 or rho=0 pins nothing.
-        replay: how a method meets the long-term rows, a name in `odedm list replays`.
+        replay: how a method meets the long-term rows, a name in `odedm list replays`; "auto" is what we take to be the
+            best for the method (docs/consolidation.md).
         gamma: weight of the auxiliary cross-entropy term.
+        gamma_rule: "fixed", or "share": the weight is gamma times the long-term share of the rows stored now.
         distance: by which rows are nearest to a prototype, a name in `odedm list distances`.
         dac: a pair (clusters, depth) for divide-and-conquer, or None for all candidates.
         space: where rows are points, the network's "features" or "pixels".
@@ -161,8 +163,13 @@ class ODEDM:
         Number(0, 1), None, "Long-term share of λ, ρ.", default_words=f"{DEFAULT_RHO} unless k is given"
     )
     k: int | None = described(Whole(0), None, "Prototypes per class.", default_words="by rho")
-    replay: str = described(OneOf("replay reading", REPLAYS), "auxiliary", "How the method meets long-term rows.")
+    replay: str = described(
+        OneOf("replay reading", REPLAYS, also=("auto",)), "auxiliary", "How the method meets long-term rows."
+    )
     gamma: float = described(Number(0), 1.0, "Weight of the auxiliary term.")
+    gamma_rule: str = described(
+        OneOf("rule for gamma", GAMMA_RULES), "fixed", "What the weight goes by.", introduced="fixed"
+    )
     distance: str = described(OneOf("distance", DISTANCES), "sinkhorn", "Of rows to prototypes.")
     dac: tuple[int, int] | None = described(
         Pair(),

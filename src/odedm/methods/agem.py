@@ -22,6 +22,7 @@ class AGEM(Method):
     long-term term belongs to the loss and is bent along with it.
     """
 
+    no_stream_loss: ClassVar[str] = ""
     native: ClassVar[str] = "task-quota"
     capturable: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 1
@@ -32,7 +33,7 @@ class AGEM(Method):
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """CE(h(x), y); the gradient is bent before the step."""
         (logits,) = self.forwards(batch["input"], replay=replay)
-        self.descend(F.cross_entropy(logits, batch["label"]), replay)
+        self.descend(self.stream_loss(logits, batch["label"]), replay)
         return {}
 
     def bend(self, replay: Replay | None) -> None:

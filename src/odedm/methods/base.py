@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odedm.core.device import launch_bound
@@ -18,14 +18,19 @@ from odedm.core.errors import UsageError, unknown
 from odedm.core.options import cast_like
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
+from odedm.methods.class_shift import ClassShift
 from odedm.methods.plain_sgd import PlainSGD
+from odedm.methods.rotation_task import RotationTask
 from odedm.nets.base import Net, evaluating
 
 
 class Replay(Protocol):
     """Where a method's replay comes from; false while there is nothing to replay."""
 
-    gamma: float
+    @property
+    def gamma(self) -> float:
+        """What the auxiliary term weighs now."""
+        ...
 
     def __bool__(self) -> bool: ...
 
@@ -35,6 +40,10 @@ class Replay(Protocol):
 
     def auxiliary(self) -> Rows | None:
         """The long-term draw of the auxiliary term, or None where there is none."""
+        ...
+
+    def turned(self) -> Rows | None:
+        """The step's rows in four turns, for the term on rotations, or None where the run has none."""
         ...
 
     def rows(self) -> Rows:
@@ -93,6 +102,19 @@ class Method(ABC):
     own_retrieval: ClassVar[str] = "uniform"
     """Which stored rows its draws take: a name in `odedm.core.registry.RETRIEVALS`; others are then refused."""
 
+    predicts: ClassVar[str] = "head"
+    """By what the method predicts: "head", which a run may replace (`--predict`), or a way of its own."""
+    no_stream_loss: ClassVar[str] = "it does not say that its stream term is `self.stream_loss`"
+    """Why a run may not choose the stream's loss (`--stream-loss`), behind "because"; empty where it may."""
+    no_views: ClassVar[str] = ""
+    """Why a run may not choose the views of replayed rows (`--views`); empty where it may."""
+
+    reading: ClassVar[str] = "union"
+    """How the method best meets ODEDM's long-term rows, `replay="auto"`: as part of its own label replay ("union"), by
+    the auxiliary term where it replays no labels, or by that term weighed by the rows' share where its loss is small
+    ("auxiliary" with `reading_rule` "share")."""
+    reading_rule: ClassVar[str] = "fixed"
+
     draws_at_once: ClassVar[int] = 3
     """Replay draws that one backward pass holds beside the stream batch; the default is for methods that do not say."""
     spare_networks: ClassVar[float] = 5.0
@@ -110,6 +132,10 @@ class Method(ABC):
     last_loss: Tensor = field(init=False, repr=False)
     auxiliary_loss: Tensor | None = field(init=False, repr=False, default=None)
     """The auxiliary term of the next `descend`, where `forwards` has made it already."""
+    class_shift: ClassShift | None = field(init=False, repr=False, default=None)
+    """What makes the stream's loss another one than the plain cross-entropy; the run sets it."""
+    rotation_task: RotationTask | None = field(init=False, repr=False, default=None)
+    """The term on rotated images that `descend` adds, where the run has one."""
 
     def __post_init__(self) -> None:
         self.optimiser = self.fresh_optimiser()
@@ -203,6 +229,16 @@ class Method(ABC):
         self.auxiliary_loss = replay.gamma * self.recall_loss(aside, past)
         return logits
 
+    def stream_loss(self, logits: Tensor, label: Tensor, *, replayed: int = 0) -> Tensor:
+        """The mean cross-entropy (0-d) of logits [n, C] of stream rows, by the stream loss that the run has.
+
+        The last `replayed` of them are rows of the memory, which every stream loss leaves as they are.
+        """
+        if self.class_shift is not None:
+            own = len(label) - replayed
+            logits = torch.cat([self.class_shift(logits[:own]), logits[own:]])
+        return F.cross_entropy(logits, label)
+
     def recall_loss(self, logits: Tensor, rows: Rows) -> Tensor:
         """The auxiliary term's loss (0-d) on a long-term draw, before its weight gamma; override it for another one.
 
@@ -228,6 +264,8 @@ class Method(ABC):
             if self.auxiliary_loss is not None:
                 loss = loss + self.auxiliary_loss
             self.auxiliary_loss = None
+            if self.rotation_task is not None and (turned := replay.turned()) is not None:
+                loss = loss + self.rotation_task.loss(self.net, turned)
         self.last_loss.copy_(loss.detach())  # in place: a captured step holds on to the tensor
         self.optimiser.zero_grad()
         loss.backward()
@@ -243,17 +281,23 @@ class Method(ABC):
                 if momentum is not None and launch_bound(weight.device):
                     self.optimiser.state[weight]["momentum_buffer"] = momentum.zero_()
 
+    def trained(self) -> list[nn.Parameter]:
+        """What the optimiser updates: the network, and heads that only training needs."""
+        return [*self.net.parameters(), *(self.rotation_task.parameters() if self.rotation_task else ())]
+
     def fresh_optimiser(self) -> torch.optim.Optimizer:
         """Plain SGD by this method's rates, unless the run has another optimiser."""
+        trained = self.trained()
         if self.make_optimiser is not None:
             rates = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
-            return self.make_optimiser(self.net.parameters(), **rates)
-        return PlainSGD(
-            self.net.parameters(), lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
-        )
+            return self.make_optimiser(trained, **rates)
+        return PlainSGD(trained, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True)
 
 
-RESERVED = ("net", "draw", "rng", "make_optimiser", "optimiser", "last_loss", "auxiliary_loss")
+RESERVED = (
+    *("net", "draw", "rng", "make_optimiser", "optimiser", "last_loss", "auxiliary_loss"),
+    *("class_shift", "rotation_task"),
+)
 """Keywords of a method that the run sets, not the user."""
 
 

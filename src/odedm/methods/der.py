@@ -20,6 +20,8 @@ class DER(Method):
     """
 
     capturable: ClassVar[bool] = True
+    reading: ClassVar[str] = "auxiliary"
+    no_stream_loss: ClassVar[str] = ""
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1
 
@@ -34,10 +36,10 @@ class DER(Method):
         if replay:
             past = replay(self.draw)
             logits, recalled = self.forwards(batch["input"], past["input"], replay=replay)
-            loss = F.cross_entropy(logits, batch["label"]) + self.alpha * F.mse_loss(recalled, past["logits"])
+            loss = self.stream_loss(logits, batch["label"]) + self.alpha * F.mse_loss(recalled, past["logits"])
         else:
             (logits,) = self.forwards(batch["input"])
-            loss = F.cross_entropy(logits, batch["label"])
+            loss = self.stream_loss(logits, batch["label"])
         self.descend(loss, replay)
         return {"logits": logits.detach()}
 

@@ -20,6 +20,7 @@ class DERpp(Method):
     """
 
     capturable: ClassVar[bool] = True
+    no_stream_loss: ClassVar[str] = ""
     draws_at_once: ClassVar[int] = 2
     spare_networks: ClassVar[float] = 1
 
@@ -46,8 +47,8 @@ def rehearse(method: Method, batch: Rows, replay: Replay, *, alpha: float, beta:
     x, label = batch["input"], batch["label"]
     if not replay:
         (logits,) = method.forwards(x)
-        return logits, F.cross_entropy(logits, label)
+        return logits, method.stream_loss(logits, label)
     dark, named = replay(method.draw), replay(method.draw)
     logits, recalled, guess = method.forwards(x, dark["input"], named["input"], replay=replay)
-    loss = F.cross_entropy(logits, label) + alpha * F.mse_loss(recalled, dark["logits"])
+    loss = method.stream_loss(logits, label) + alpha * F.mse_loss(recalled, dark["logits"])
     return logits, loss + beta * F.cross_entropy(guess, named["label"])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch.nn import functional as F
 
 from odedm.core.rows import Rows
 from odedm.methods.base import Method, Replay
@@ -20,6 +19,7 @@ class ER(Method):
     """
 
     capturable: ClassVar[bool] = True
+    no_stream_loss: ClassVar[str] = ""
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1
 
@@ -32,5 +32,5 @@ class ER(Method):
             past = replay(self.draw)
             x, y = torch.cat([x, past["input"]]), torch.cat([y, past["label"]])
         (logits,) = self.forwards(x, replay=replay)
-        self.descend(F.cross_entropy(logits, y), replay)
+        self.descend(self.stream_loss(logits, y, replayed=len(y) - len(batch["label"])), replay)
         return {}

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from odedm.core.rows import Field, Rows
 from odedm.methods.base import Method, Replay
@@ -24,6 +23,8 @@ class FDR(Method):
 
     native: ClassVar[str] = "task-quota"
     capturable: ClassVar[bool] = True
+    reading: ClassVar[str] = "auxiliary"
+    no_stream_loss: ClassVar[str] = ""
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1
 
@@ -36,7 +37,7 @@ class FDR(Method):
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """CE(h(x), y); then α · mean ‖softmax h(x') - softmax z'‖."""
         (logits,) = self.forwards(batch["input"], replay=replay)
-        self.descend(F.cross_entropy(logits, batch["label"]), replay)
+        self.descend(self.stream_loss(logits, batch["label"]), replay)
         if replay:
             past = replay(self.draw)
             (recalled,) = self.forwards(past["input"])

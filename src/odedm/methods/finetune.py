@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch.nn import functional as F
-
 from odedm.core.rows import Rows
 from odedm.methods.base import Method, Replay
 
@@ -15,6 +13,7 @@ from odedm.methods.base import Method, Replay
 class Finetune(Method):
     """One cross-entropy over each stream batch, and nothing stored: what a memory must at least be worth."""
 
+    no_stream_loss: ClassVar[str] = ""
     keeps_nothing: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
@@ -25,5 +24,5 @@ class Finetune(Method):
     def step(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
         """CE(h(x), y)."""
         (logits,) = self.forwards(batch["input"])
-        self.descend(F.cross_entropy(logits, batch["label"]))
+        self.descend(self.stream_loss(logits, batch["label"]))
         return {}

@@ -13,7 +13,7 @@ from odedm.core.rows import Rows, Task, count, take
 from odedm.methods.base import Method, Replay
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
 from odedm.methods.fitting import start_again, start_of
-from odedm.methods.icarl import distinct
+from odedm.methods.nearest_mean import distinct
 from odedm.methods.noisy_labels import restarting_rate, shuffled
 
 WARM = 0.1
@@ -30,6 +30,7 @@ class GDumb(Method):
     see an untrained network.
     """
 
+    no_views: ClassVar[str] = "it fits a network to many rows at once, in views of its own"
     native: ClassVar[str] = "greedy-balanced"
     needs_borders: ClassVar[bool] = True
     needs_memory: ClassVar[bool] = True

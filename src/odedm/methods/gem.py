@@ -30,6 +30,7 @@ class GEM(Method):
     taken, 0 for all. How many rows a task has is known to the device alone, so a step reads values back.
     """
 
+    no_stream_loss: ClassVar[str] = ""
     native: ClassVar[str] = "class-quota"
     needs_borders: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0
@@ -65,7 +66,7 @@ class GEM(Method):
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """CE(h(x), y); the gradient is bent before the step."""
         (logits,) = self.forwards(batch["input"], replay=replay)
-        self.descend(F.cross_entropy(logits, batch["label"]), replay)
+        self.descend(self.stream_loss(logits, batch["label"]), replay)
         return {}
 
     def bend(self, replay: Replay | None) -> None:

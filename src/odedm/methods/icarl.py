@@ -12,13 +12,11 @@ from torch.nn import functional as F
 
 from odedm.core.device import launch_bound
 from odedm.core.errors import UsageError, choose
-from odedm.core.rows import Rows, Task, take
+from odedm.core.rows import Rows, Task
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.gradients import trained
+from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
 from odedm.nets.base import Net
-
-CHUNK = 512
-"""Stored images embedded at once: bounds what the class means need."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -38,6 +36,10 @@ class ICarl(Method):
     needs_borders: ClassVar[bool] = True
     needs_memory: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
+    reading: ClassVar[str] = "auxiliary"
+    reading_rule: ClassVar[str] = "share"
+    predicts: ClassVar[str] = "nearest-mean"
+    no_stream_loss: ClassVar[str] = "its loss is a binary cross-entropy for each class by itself"
     draws_at_once: ClassVar[int] = 0
     spare_networks: ClassVar[float] = 4
 
@@ -131,7 +133,7 @@ class ICarl(Method):
             self.means = self._measure(self.exemplars)
         if self.means is None:
             return super().predict(x)
-        return nearness(self._points(x), *self.means)
+        return nearest_mean_scores(self.embed(x), self.means, normalised=self.features == "normalised")
 
     def _recall(self, x: Tensor, logits: Tensor) -> Tensor:
         """The teacher's probabilities [n, old or C] of the first classes, on the same training view."""
@@ -142,24 +144,16 @@ class ICarl(Method):
             # all columns on a GPU, where `recalled` chooses: a recorded step stays good when more of them are old
             return (past if launch_bound(x.device) else past[:, : self.old]).sigmoid()
 
-    def _points(self, x: Tensor) -> Tensor:
-        """Where inputs [n, ...] lie [n, d] among the class means."""
-        feature = self.embed(x)
-        return F.normalize(feature) if self.features == "normalised" else feature
-
     def _measure(self, replay: Replay) -> tuple[Tensor, Tensor] | None:
         """The means over all stored rows, short-term and long-term, each once; None where nothing is stored."""
         if not replay:
             return None
-        rows = replay.rows()
-        rows = take(rows, distinct(rows["index"]))
-        # only images have a mirror image; a mean over both views is the mean of the two views' means
-        views = [rows["image"], rows["image"].flip(-1)] if self.flip and rows["image"].dim() == 4 else [rows["image"]]
-        points = torch.stack(
-            [torch.cat([self._points(replay.plain(part)) for part in view.split(CHUNK)]) for view in views]
-        )
-        mean, known = class_means(points.mean(0), rows["label"], self.net.classes)
-        return (F.normalize(mean) if self.features == "normalised" else mean), known
+
+        def embed(image: Tensor) -> Tensor:
+            return self.embed(replay.plain(image))
+
+        normalised = self.features == "normalised"
+        return means_of_rows(replay.rows(), embed, self.net.classes, normalised=normalised, flip=self.flip)
 
 
 def targets(label: Tensor, past: Tensor, recalled: Tensor, columns: int) -> Tensor:
@@ -174,43 +168,3 @@ def targets(label: Tensor, past: Tensor, recalled: Tensor, columns: int) -> Tens
     own = (label[:, None] == torch.arange(columns, device=label.device)).to(past.dtype)
     old = past.shape[1]
     return torch.cat([torch.where(recalled, past, own[:, :old]), own[:, old:]], 1)
-
-
-def distinct(index: Tensor) -> Tensor:
-    """Positions [m] of the rows that are the first of their index [n]; an index below 0 is no row of the stream.
-
-    >>> distinct(torch.tensor([4, 7, -1, 4, -1])).tolist()
-    [0, 1, 2, 4]
-    """
-    order = index.argsort(stable=True)
-    value = index[order]
-    repeated = torch.zeros_like(value, dtype=torch.bool)
-    repeated[1:] = (value[1:] == value[:-1]) & (value[1:] >= 0)
-    return order[~repeated].sort().values
-
-
-def class_means(points: Tensor, label: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """The mean [C, d] of the points [n, d] of each class, and whether the class has any [C]; 0 where not.
-
-    >>> class_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), 2)
-    (tensor([[0.],
-            [2.]]), tensor([False,  True]))
-    """
-    # a product, not a scattered sum: the same bits on every run of a GPU
-    member = (torch.arange(classes, device=label.device)[:, None] == label).to(torch.float64)
-    amount = member.sum(1)
-    mean = member @ points.to(torch.float64) / amount.clamp(min=1)[:, None]
-    return mean.to(points.dtype), amount > 0
-
-
-def nearness(points: Tensor, mean: Tensor, known: Tensor) -> Tensor:
-    """Scores [n, C]: −‖x − μ‖² for points [n, d] and class means [C, d], −inf for a class that is not `known` [C].
-
-    A class without exemplars is never the nearest, and takes no other class with it.
-
-    >>> nearness(torch.tensor([[1.0]]), torch.tensor([[0.0], [3.0]]), torch.tensor([False, True])).tolist()
-    [[-inf, -4.0]]
-    """
-    # differences themselves: the expanded square loses digits, the more so in TF32
-    distance = torch.cdist(points, mean, compute_mode="donot_use_mm_for_euclid_dist")
-    return (-distance.square()).masked_fill(~known, -torch.inf)

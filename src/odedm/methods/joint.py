@@ -26,6 +26,7 @@ class Joint(Method):
     network.
     """
 
+    no_views: ClassVar[str] = "it fits a network to many rows at once, in views of its own"
     keeps_nothing: ClassVar[bool] = True
     needs_borders: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 0

@@ -18,6 +18,7 @@ class MIRReplay(Method):
     ER takes one mean over both. How many rows are candidates is the retrieval's option.
     """
 
+    no_stream_loss: ClassVar[str] = ""
     own_retrieval: ClassVar[str] = "mir"
     capturable: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 1
@@ -31,9 +32,9 @@ class MIRReplay(Method):
         if replay:
             past = replay(self.draw)
             logits, recalled = self.forwards(x, past["input"], replay=replay)
-            loss = F.cross_entropy(logits, y) + F.cross_entropy(recalled, past["label"])
+            loss = self.stream_loss(logits, y) + F.cross_entropy(recalled, past["label"])
         else:
             (logits,) = self.forwards(x)
-            loss = F.cross_entropy(logits, y)
+            loss = self.stream_loss(logits, y)
         self.descend(loss, replay)
         return {}

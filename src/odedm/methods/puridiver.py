@@ -45,6 +45,8 @@ class PuriDivER(Method):
     native: ClassVar[str] = "purity"
     needs_borders: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
+    no_stream_loss: ClassVar[str] = "CutMix mixes stream and replayed rows into one loss"
+    no_views: ClassVar[str] = "it is defined by its own: the stream as it is, strong views of replayed rows"
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1
 

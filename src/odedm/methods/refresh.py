@@ -17,7 +17,7 @@ from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Field, Rows, Task, count, take
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.derpp import rehearse
-from odedm.methods.row_gradients import CHUNK, ENTRIES, rows_at_once, statistics_kept
+from odedm.methods.row_gradients import CHUNK, ENTRIES, count_rows, rows_at_once, statistics_kept
 from odedm.methods.row_squares import RowSquares, knows_squares, rows_together
 from odedm.nets import base
 from odedm.nets.base import Net, full_precision
@@ -42,6 +42,7 @@ class Refresh(Method):
 
     needs_borders: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
+    no_stream_loss: ClassVar[str] = ""
     draws_at_once: ClassVar[int] = 2
 
     weight_decay: float = 1e-4
@@ -209,6 +210,7 @@ def fisher_information(
     with statistics_kept(net, training=training):
         for x, label in parts:
             gradient, log_p = per_row(own, x, label)
+            count_rows(net, len(label))
             for name, each in gradient.items():
                 p = log_p.exp().view(-1, *[1] * (each.dim() - 1))
                 fisher[name] += (p * each.square()).sum(0) / total

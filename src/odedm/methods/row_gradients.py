@@ -11,6 +11,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from odedm.core.errors import choose
+from odedm.nets.base import Net
 
 OF = {"head": "The weights of the head.", "all": "All weights that are trained."}
 ENTRIES = {"cpu": 2**25, "cuda": 2**29}
@@ -45,7 +46,14 @@ def row_gradients(net: nn.Module, x: Tensor, label: Tensor, of: str = "head") ->
 
     with statistics_kept(net, training=False):
         found = vmap(grad(loss), in_dims=(None, 0, 0))(own, x, label)
+    count_rows(net, len(label))
     return torch.cat([found[name].flatten(1) for name in own], 1)
+
+
+def count_rows(net: nn.Module, rows: int) -> None:
+    """Add to what training has cost: the network sees rows under `vmap` as a single one."""
+    if isinstance(net, Net):
+        vars(net)["gradient_rows"] = net.gradient_rows + rows - 1
 
 
 def rows_at_once(weights: Mapping[str, Tensor]) -> int:

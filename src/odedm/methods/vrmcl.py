@@ -42,6 +42,7 @@ class VRMCL(Method):
 
     needs_borders: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
+    no_stream_loss: ClassVar[str] = "it chooses itself among which classes a row competes"
     exacting: ClassVar[bool] = True
     draws_at_once: ClassVar[int] = 1
     needs_ranges: ClassVar[bool] = True

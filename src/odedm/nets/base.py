@@ -29,6 +29,8 @@ class Net(nn.Module, ABC):
     head: nn.Module
     """A linear layer, unless a method has put its own in its place."""
     compute: torch.dtype | None = None
+    gradient_rows: int = 0
+    """Rows that went through the trunk for a gradient, since the network was built: what training has cost."""
     capturable: ClassVar[bool] = True
     """Whether a step with it can be recorded on a GPU: it reads no value back and draws nothing."""
 
@@ -38,6 +40,8 @@ class Net(nn.Module, ABC):
 
     def features(self, x: Tensor) -> Tensor:
         """Penultimate features φ(x) [n, d] of inputs [n, ...], computed as `compute` says."""
+        if torch.is_grad_enabled():
+            vars(self)["gradient_rows"] = self.gradient_rows + len(x)  # past torch's slow way to set an attribute
         if self.compute is None:
             return self.trunk(x)
         # no cache: weights cast once are not for a later call, which may come after an update or inside a CUDA graph

@@ -18,6 +18,8 @@ from odedm.core.registry import NETS
 from odedm.core.rng import derive
 from odedm.nets.base import Net
 
+TINY = 16
+"""The side below which `auto` takes the net that averages over places: two strides would leave hardly any of them."""
 LARGE = 128
 """The side from which `auto` takes the vision transformer: there ResNet-18, whose stem keeps the size, costs too much.
 
@@ -31,14 +33,16 @@ def pick(name: str, shape: tuple[int, ...]) -> str:
     """The net that `auto` stands for: by the input's shape.
 
     >>> [pick("auto", shape) for shape in ((16,), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 224, 224))]
-    ['mlp', 'cnn', 'resnet18', 'resnet18', 'vit']
+    ['mlp', 'plain-cnn', 'resnet18', 'resnet18', 'vit']
     """
     if name != "auto":
         return known("net", name, NETS, ("auto",))
     if len(shape) == 1:
         return "mlp"
     side = min(shape[1:])
-    return "cnn" if side < 32 else "resnet18" if side < LARGE else "vit"
+    if side < 32:
+        return "cnn" if side < TINY else "plain-cnn"
+    return "resnet18" if side < LARGE else "vit"
 
 
 def options(name: str) -> dict[str, Any]:

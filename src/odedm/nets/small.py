@@ -1,7 +1,8 @@
-"""Small networks: two hidden layers for vectors, three convolutions for small images."""
+"""Small networks: two hidden layers for vectors, two or three convolutions for small images."""
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 import torch
@@ -57,6 +58,32 @@ class SmallCNN(Net):
         x = self.norm2(self.conv2(x), relu=True)
         x = self.norm3(self.conv3(x), relu=True)
         return x.mean((2, 3))
+
+
+@final
+class PlainCNN(Net):
+    """Two strided 3×3 convolutions with BatchNorm, then a hidden layer that sees every place; for small images.
+
+    >>> PlainCNN((1, 28, 28), 10).features(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 64])
+    """
+
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int = 16, hidden: int = 64) -> None:
+        super().__init__()
+        positive("plain-cnn", width=width, hidden=hidden)
+        self.classes = classes
+        self.conv1, self.norm1 = conv(channels(shape, "plain-cnn"), width, stride=2), Norm2d(width)
+        self.conv2, self.norm2 = conv(width, 2 * width, stride=2), Norm2d(2 * width)
+        places = math.ceil(shape[1] / 4) * math.ceil(shape[2] / 4)
+        self.hidden = nn.Linear(2 * width * places, hidden)
+        self.head = nn.Linear(hidden, classes)
+
+    def trunk(self, x: Tensor) -> Tensor:
+        """The hidden layer [n, hidden]."""
+        x = self.norm1(self.conv1(x), relu=True)
+        x = self.norm2(self.conv2(x), relu=True)
+        hidden: Tensor = self.hidden(x.flatten(1))
+        return hidden.relu()
 
 
 def conv(before: int, after: int, stride: int = 1) -> nn.Conv2d:

@@ -1,1 +1,1 @@
-"""Experiments that are ready to run: those of the demo."""
+"""Experiments that are ready to run: those of the demo, and what we recommend."""

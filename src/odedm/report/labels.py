@@ -39,7 +39,11 @@ SYMBOLS = {
     "options.alpha": "α",
     "options.beta": "β",
 }
-BARE = frozenset({"data", "setting", "domain", "memory.distance", "memory.space", "net"})
+BARE = frozenset(
+    {"data", "setting", "domain", "memory.distance", "memory.space", "net", "stream_loss", "predict", "views"}
+)
+UNSAID = {"updates": 1, "views": "crop", "memory.gamma_rule": "fixed"}
+"""What goes without saying: a run has an ingredient, or it is not named."""
 
 
 def belongs_to_memory(key: str) -> bool:
@@ -131,6 +135,8 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
 
 def _speaks(key: str, own: Settings) -> bool:
     """Whether a group has something to say about a setting; "no DAC" is a choice, other things are just not there."""
+    if key in UNSAID and own.get(key) == UNSAID[key]:
+        return False
     return key in own and own[key] != {} and (own[key] is not None or key == "memory.dac")
 
 
@@ -172,6 +178,8 @@ def setting_phrase(key: str, value: object) -> str:
         text = "online" if value == 1 else f"offline, {canonical(value)} epochs"
     elif key == "memory.replay":
         text = f"{value} replay" if value else "no replay"
+    elif key == "updates":
+        text = f"{value} updates"
     elif key == "task_classes" and isinstance(value, list):
         text = f"tasks of {'+'.join(map(str, value))}"
     elif key == "class names":

@@ -39,7 +39,10 @@ TASK_IL = Metric("task_il_last", TITLES["task_il_last"], "ACC_T when the task is
 FORGETTING = Metric("forgetting", TITLES["forgetting"], "best past accuracy minus the final one, in points")
 TRANSFER = Metric("backward_transfer", TITLES["backward_transfer"], "final accuracy minus that right after learning")
 SECONDS = Metric("seconds", TITLES["seconds"], "wall seconds per run, all phases")
-METRICS = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING, TRANSFER, SECONDS)
+GRADIENTS = Metric(
+    "sample_gradients", TITLES["sample_gradients"], "rows passed forward and back for each row of the stream"
+)
+METRICS = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING, TRANSFER, SECONDS, GRADIENTS)
 NARROW = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING)
 """Those of a narrow table: backward transfer all but repeats forgetting, and seconds are no result."""
 COMPARED = (ACC_LAST, ACC_MEAN, TASK_IL)
@@ -135,6 +138,15 @@ def left_out(results: Iterable[Result]) -> list[str]:
     if any(each.forgetting is None for each in found):
         said.append("Forgetting and backward transfer are left out where there is a single task.")
     return said
+
+
+def cost_told(table: Table) -> list[str]:
+    """What the groups cost, where they do not all cost the same: seconds depend on the machine, this does not."""
+    own = {row.group.label: row.values[GRADIENTS.key].mean for row in table.rows if GRADIENTS.key in row.values}
+    if len({f"{each:.1f}" for each in own.values()}) < 2:
+        return []
+    listed = ", ".join(f"{label} {each:.1f}" for label, each in own.items())
+    return [f"Rows passed forward and back for each row of the stream: {listed}."]
 
 
 def named_group(groups: Sequence[Group], name: str) -> Group:

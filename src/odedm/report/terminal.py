@@ -16,7 +16,7 @@ from rich.text import Text
 from odedm.core.text import printable
 from odedm.report.labels import memory_name
 from odedm.report.model import Cell, TableModel, caveats, model
-from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table, left_out
+from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table, cost_told, left_out
 from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.verdicts import verdicts
 from odedm.report.wording import between, measured, number
@@ -46,6 +46,7 @@ def print_table(table: Table, console: Console, form: str = "rich", *, most: int
     console.print(ForTerminal(model(table)))
     said = [*verdicts(table), *caveats(table)] if len(table.rows) > 1 else []
     said += left_out(run.result for group in table.groups for run in group.runs)
+    said += cost_told(table)
     for sentence in said[:most]:
         _say(console, sentence)
     if most is not None and len(said) > most:
@@ -183,7 +184,9 @@ def print_run(result: Result, out: Console) -> None:
     for name, short, long in zip(result.classes, last.get("short", []), last.get("long", []), strict=False):
         table.add_row(Text(printable(name)), str(short), str(long))
     out.print(table)
-    for title, part in (("Experiment", plan), ("Seconds", result.seconds), ("Provenance", result.provenance)):
+    cost = {"sample_gradients": result.sample_gradients}
+    parts = {"Experiment": plan, "Seconds": result.seconds, "Cost": cost, "Provenance": result.provenance}
+    for title, part in parts.items():
         out.print(title, style="bold")
         out.print_json(data=part)
 

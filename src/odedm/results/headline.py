@@ -21,6 +21,7 @@ TITLES = {
     "forgetting": "Forgetting",
     "backward_transfer": "BWT",
     "seconds": "Seconds",
+    "sample_gradients": "Gradients/row",
 }
 """What the figures of a run are called, in the order in which they are shown."""
 

@@ -25,6 +25,10 @@ LATER: dict[str, Any] = {
     "retrieval": "uniform",
     "retrieval_options": {},
     "epochs": 1,
+    "updates": 1,
+    "stream_loss": None,
+    "predict": None,
+    "views": "crop",
 }
 """Settings of an experiment that were added since the second format, with the value that every run had before."""
 LATER_OPTIONS: dict[str, dict[str, Any]] = {name: {"query_precision": "same"} for name in ("vrmcl", "pocl")}

@@ -93,6 +93,8 @@ class Result:
         anytime: pairs of rows seen and mean accuracy over the tasks so far, where the run measured that.
         task_labels: the labels of each task's own classes, by their place in `classes`, where tasks are of unequal size
             or share classes.
+        sample_gradients: rows that went through the network for a gradient, for each row of the stream: what the run
+            cost, whatever it ran on. None in results from before this was counted.
 
     >>> matrix = [[90.0], [50.0, 80.0]]
     >>> shared = {"experiment": {}, "classes": [], "seconds": {}, "census": [], "provenance": {}}
@@ -118,6 +120,7 @@ class Result:
     provenance: dict[str, Any]
     anytime: list[list[float]] | None = None
     task_labels: list[list[int]] | None = None
+    sample_gradients: float | None = None
 
     @classmethod
     def measure(cls, *, class_il: Matrix, task_il: Matrix | None, **given: Any) -> Result:
@@ -161,7 +164,7 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; without what was not measured."""
         plain = asdict(self)
-        for name in ("anytime", "task_labels"):
+        for name in ("anytime", "task_labels", "sample_gradients"):
             if plain[name] is None:
                 del plain[name]
         return plain
@@ -215,7 +218,7 @@ def _check(result: Result) -> None:
         fine = _triangle(getattr(result, name), tasks) or (name == "task_il" and result.task_il is None)
         demand(fine, f"'{name}' is not a triangle of finite numbers of {tasks} tasks")
     demand(numbers(result.forgetting_rate, tasks), f"'forgetting_rate' is not {tasks} finite numbers")
-    summaries = [result.task_il_last, result.forgetting, result.backward_transfer]
+    summaries = [result.task_il_last, result.forgetting, result.backward_transfer, result.sample_gradients]
     summaries = [result.acc_last, result.acc_mean, *(each for each in summaries if each is not None)]
     demand(numbers(summaries), "a summary number is not finite")
     demand((result.task_il is None) == (result.task_il_last is None), "it has half of its Task-IL accuracies")

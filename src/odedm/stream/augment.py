@@ -41,11 +41,19 @@ class Transform:
         The policy is defined on grey or colour images of whole numbers; other rows get a training view.
         """
         view = self._view(image, rng)
-        policy_fits = image.dtype == torch.uint8 and image.dim() == 4 and image.shape[1] in (1, 3)
-        return self.normalise(autoaugment(view, rng) if policy_fits else view)
+        return self.normalise(autoaugment(view, rng) if policy_fits(image) else view)
 
     def _view(self, image: Tensor, rng: torch.Generator) -> Tensor:
         return crop_and_flip(image, self.pad, self.flip, rng) if self.pad or self.flip else image
+
+
+def policy_fits(image: Tensor) -> bool:
+    """Whether AutoAugment's policy is defined on images [n, ...].
+
+    >>> policy_fits(torch.zeros(2, 3, 8, 8, dtype=torch.uint8)), policy_fits(torch.zeros(2, 16))
+    (True, False)
+    """
+    return image.dtype == torch.uint8 and image.dim() == 4 and image.shape[1] in (1, 3)
 
 
 def crop_and_flip(image: Tensor, pad: int, flip: bool, rng: torch.Generator) -> Tensor:

@@ -35,6 +35,10 @@ STREAM = {
     "columns": "seen",
     "precision": "auto",
     "retrieval": "uniform",
+    "updates": 1,
+    "stream_loss": "none",
+    "predict": "none",
+    "views": "crop",
 }
 RESNET: tuple[str, dict[str, Any]] = ("resnet18", {"width": 64})
 NETS: dict[str, tuple[str, dict[str, Any]]] = {

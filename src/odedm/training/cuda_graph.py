@@ -45,8 +45,11 @@ class Stepper:
         recorder: Callable[[], Recorder] | None,
         repeats: Callable[[], bool] = lambda: True,
         by_new: bool = True,
+        net: nn.Module | None = None,
     ) -> None:
         self.by_new = by_new  # not where the memory looks at no batch: a step is then the same whatever rows are new
+        self.net = net  # whose count of rows a recording cannot raise: it runs no code of the host
+        self._cost: dict[Hashable, int] = {}
         self.step, self.frozen, self.replayed, self.recorder = step, frozen, replayed, recorder
         self.repeats = repeats
         self._record: Recorder | None = None
@@ -61,6 +64,7 @@ class Stepper:
         if now != self._fingerprint:
             self._fingerprint = now
             self._seen.clear()
+            self._cost.clear()
             with CudaRecorder.one_at_a_time:
                 self._recordings.clear()
                 self._record = None  # and with them the memory that they shared
@@ -77,11 +81,14 @@ class Stepper:
         counted = new if self.by_new else count(batch)
         kind = (count(batch), counted, self.frozen())
         recording = self._recordings.pop(kind, None)
+        before = self._gradient_rows()
         if recording is not None:
             self.replayed(new)
         elif self.recorder is None or self._still_eager(kind):
             self.eager += 1
-            return self.step(batch, new)
+            rows = self.step(batch, new)
+            self._cost[kind] = self._gradient_rows() - before
+            return rows
         else:
             with CudaRecorder.one_at_a_time:
                 while len(self._recordings) >= MOST:
@@ -91,7 +98,12 @@ class Stepper:
         self._recordings[kind] = recording  # at the end: the one that was not used for longest goes first
         self.captured += 1
         rows = recording(batch)
+        if self.net is not None:
+            vars(self.net)["gradient_rows"] = before + self._cost[kind]
         return rows if self.by_new else {name: column[:new] for name, column in rows.items()}
+
+    def _gradient_rows(self) -> int:
+        return int(getattr(self.net, "gradient_rows", 0))
 
     def _still_eager(self, kind: Hashable) -> bool:
         self._seen[kind] = self._seen.get(kind, 0) + 1
@@ -102,7 +114,7 @@ class Stepper:
         recorded = bool(self._recordings)
         with CudaRecorder.one_at_a_time:
             self._recordings.clear()
-            self._record, self.recorder, self.step = None, None, _closed
+            self._record, self.recorder, self.step, self.net = None, None, _closed, None
             if recorded and torch.cuda.is_available():
                 torch.cuda.empty_cache()  # torch would keep it, and cuDNN, which asks the GPU itself, find none left
 

@@ -33,9 +33,12 @@ from odedm.core.registry import (
     NETS,
     OPTIMIZERS,
     PRECISIONS,
+    PREDICTIONS,
     RETRIEVALS,
     SETTINGS,
+    STREAM_LOSSES,
     TRANSFORMS,
+    VIEWS,
 )
 from odedm.core.showing import short_repr
 from odedm.memory.given_memory import memory_of
@@ -73,6 +76,10 @@ class Experiment:
             offline learning, and tables say so.
         retrieval: which stored rows a draw takes: a name in `odedm list retrievals`, with `retrieval_options` by name,
             or a class or object such as MIR(candidates=100).
+        updates: updates on each stream batch, each with a fresh view of it and fresh draws; its rows are stored once.
+        stream_loss: "plain", "asymmetric" or "adjusted", the loss of the stream's own rows; None is the method's own.
+        predict: "head" or "nearest-mean", of stored rows; None is the method's own.
+        views: of replayed rows: "crop", "strong", or "rotations", which adds a term on turned images.
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
         seed: from which everything random follows.
         device, threads, capture: where and how fast; no part of what a run is. Another device or number of threads adds
@@ -146,6 +153,22 @@ class Experiment:
     retrieval_options: Mapping[str, Any] = described(
         NamedValues(), dict, "An option of the retrieval, e.g. candidates=100 of mir.", introduced={}, **BY_NAME
     )
+    updates: int = described(Whole(1), 1, "Updates on each stream batch, with fresh views and draws.", introduced=1)
+    stream_loss: str | None = described(
+        OneOf("stream loss", STREAM_LOSSES),
+        None,
+        "The loss of the stream's own rows.",
+        default_words="the method's own",
+        introduced=None,
+    )
+    predict: str | None = described(
+        OneOf("prediction", PREDICTIONS),
+        None,
+        "By what classes are predicted.",
+        default_words="the method's own",
+        introduced=None,
+    )
+    views: str = described(OneOf("views", VIEWS), "crop", "Views of replayed rows.", introduced="crop")
     columns: str = described(OneOf("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes.")
     seed: int = described(Whole(0), 0, "First seed.", panel="Run", axis=False)
     device: str = described(OneOf("device", DEVICES), "auto", "Where to compute.", **PACE)

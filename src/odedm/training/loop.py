@@ -35,6 +35,7 @@ from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
+from odedm.training.composition import by_nearest_mean, compose, make_updates
 from odedm.training.cuda_graph import CudaRecorder, Stepper
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.evaluation import evaluate
@@ -146,8 +147,10 @@ class Run:
         network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
         how = {} if plan.optimizer == "sgd" else {"make_optimiser": optimiser_of(plan.optimizer)}
         self.method: Method = kind(net=network, draw=draw, rng=self.rng, **how, **plan.options)
-        self.probe = LearnerProbe(self.method, self.stream.transform)
+        compose(plan, self.method)
         self.memory = plan.memory.build(self._site())
+        stored = self.memory.rows if by_nearest_mean(plan.predict, kind) else None
+        self.probe = LearnerProbe(self.method, self.stream.transform, stored)
         if self.observation.evidence and isinstance(self.memory, TaskDualMemory):
             self.memory.on_selection = self.choices  # and so a part of every checkpoint
         self.replay = MemoryReplay(
@@ -156,9 +159,11 @@ class Run:
             reading=plan.memory.replay,
             draw=draw,
             gamma=plan.memory.gamma,
+            gamma_rule=getattr(plan.memory, "gamma_rule", "fixed"),
             rng=self.rng,
             retrieval=build_retrieval(plan.retrieval, plan.retrieval_options),
             method=self.method,
+            views=plan.views,
         )
         self.keys, self.views = self.rng("memory"), self.rng("stream views")
         # these two on the CPU: one seed, one choice anywhere
@@ -174,6 +179,7 @@ class Run:
             recorder=partial(CudaRecorder, self._generators) if captures else None,
             repeats=self.method.repeats,
             by_new=not getattr(self.memory, "only_at_borders", False),
+            net=network,
         )
 
     def _site(self) -> Site:
@@ -298,11 +304,9 @@ class Run:
         progress.begin(task.index + 1)
 
     def _step(self, batch: Rows, new: int) -> Rows:
-        """One update and what the memory keeps of the batch: all that a recording holds."""
-        seen = {**batch, "input": self.stream.transform.augment(batch["image"], self.views)}
-        self.replay.begin_step(seen)
-        fields = self.method.step(seen, self.replay)
-        self.replay.end_step()
+        """The updates on a batch and what the memory keeps of it: all that a recording holds."""
+        view = partial(self.stream.transform.augment, rng=self.views)
+        fields = make_updates(self.method, self.replay, batch, view, self.experiment.updates)
         self.guard.note()
         rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
         if new:
@@ -319,7 +323,7 @@ class Run:
 
     def _evaluate(self, task: int) -> tuple[list[float], list[float] | None]:
         return evaluate(
-            self.probe.predict,
+            self.probe.predictor(),
             self.stream.tests[: task + 1],
             labels=self.stream.labels,
             columns=self.experiment.columns,
@@ -340,5 +344,6 @@ class Run:
             | ({"notes": progress.notes} if progress.notes else {})
             | ({"outside": outside} if (outside := origins(self.experiment.outside())) else {}),
             anytime=progress.anytime if self.observation.anytime else None,
+            sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
             task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],
         )

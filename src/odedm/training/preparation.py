@@ -19,6 +19,7 @@ from odedm.nets.build import pick
 from odedm.stream.class_schedule import Labels
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import STREAM_SETTINGS, check_stream
+from odedm.training.composition import check_composition, own_prediction, own_stream_loss, read_by_host
 from odedm.training.experiment import Experiment
 from odedm.training.ingredients import check_optimiser
 from odedm.training.retrieval import build_retrieval, read_retrieval_options
@@ -53,6 +54,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
     retrieval_options = check_parts(plan, method)
     _check_ranges(method, labels)
     check_optimiser(plan.optimizer, method)
+    check_composition(plan, method, data)
     net = pick(plan.net, data.shape)
     device = torch.device("cuda" if plan.device == "cuda" else "cpu") if elsewhere else resolve_device(plan.device)
     resolved = replace(
@@ -60,12 +62,14 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
         tasks=len(labels),
         shuffle=plan.shuffle and data.task is None,
         options=configure(plan.method, method, dict(plan.options)),
-        memory=plan.memory.resolve(StreamShape.of(labels), method.native),
+        memory=read_by_host(plan.memory, method).resolve(StreamShape.of(labels), method.native),
         factor=(plan.factor or LONG_TAIL_FACTOR) if plan.setting == "long-tail" else None,
         net=net,
         net_options=configure_net(net, data.shape, data.classes, plan.net_options),
         draw=plan.draw or plan.batch,
         retrieval_options=retrieval_options,
+        stream_loss=own_stream_loss(plan, method),
+        predict=own_prediction(plan, method),
         device=device.type,
         precision=resolve_precision(plan.precision, device, exacting=method.exacting, elsewhere=elsewhere),
     )

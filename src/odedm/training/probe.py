@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from odedm.core.rows import Rows, count
 from odedm.methods.base import Method
+from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
 from odedm.methods.row_gradients import row_gradients, rows_at_once, weights_of
 from odedm.nets.base import evaluating
 from odedm.stream.augment import Transform
@@ -23,6 +24,8 @@ class LearnerProbe:
 
     method: Method
     transform: Transform
+    stored: Callable[[], Rows] | None = None
+    """Gives the memory's rows where classes are predicted by the nearest of their means; else None."""
 
     def embed(self, image: Tensor) -> Tensor:
         """Features [n, d] of raw images."""
@@ -53,7 +56,22 @@ class LearnerProbe:
 
     def predict(self, image: Tensor) -> Tensor:
         """Scores [n, C] of raw images."""
-        return in_chunks(lambda part: self.method.predict(self.transform.normalise(part)), image)
+        return in_chunks(self.predictor(), image)
+
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        """What gives scores [n, C] of raw images by the learner and the memory as they are now.
+
+        By nearest mean the class means are taken here, once for all that is asked of it. While nothing is stored the
+        method predicts; a class without a stored row is never the nearest.
+        """
+        rows = self.stored() if self.stored is not None else None
+        if rows is None or count(rows) == 0:
+            return lambda image: self.method.predict(self.transform.normalise(image))
+        means = means_of_rows(rows, self._points, self.method.net.classes)
+        return lambda image: nearest_mean_scores(self._points(image), means)
+
+    def _points(self, image: Tensor) -> Tensor:
+        return self.method.embed(self.transform.normalise(image)).float()
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Each row's own gradient [n, P] of its cross-entropy, as `Probe` says."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from odedm.core.rows import Part, Rows
 from odedm.memory.base import Memory
 from odedm.methods.base import Method
+from odedm.methods.rotation_task import turned
 from odedm.stream.augment import Transform
 from odedm.training.retrieval import Retrieval, Uniform
 
@@ -35,12 +36,15 @@ class MemoryReplay:
         rng: Callable[[str], torch.Generator],
         retrieval: Retrieval | None = None,
         method: Method | None = None,
+        views: str = "crop",
+        gamma_rule: str = "fixed",
     ) -> None:
-        self.memory, self.transform, self.draw, self.gamma = memory, transform, draw, gamma
+        self.memory, self.transform, self.draw, self._gamma = memory, transform, draw, gamma
         self._source = Part.SHORT if reading == "auxiliary" else Part.ALL
         self._has_auxiliary = reading != "union" and gamma > 0  # without weight not even BatchNorm sees such rows
         self._rng = rng
         self._retrieval, self._method = retrieval or Uniform(), method
+        self._views, self._by_share = views, gamma_rule == "share"
         self._batch: Rows | None = None
         self._generators: dict[str, torch.Generator] = {}
         self._calls = 0
@@ -57,7 +61,16 @@ class MemoryReplay:
     def frozen(self) -> tuple[int, ...]:
         """The host's numbers that this replay's draws, and the memory's own work, depend on."""
         # another retrieval may look at all rows, so that every number of them counts
-        return self.memory.frozen(self._most if type(self._retrieval) is Uniform else EVERY)
+        sizes = self.memory.frozen(self._most if type(self._retrieval) is Uniform else EVERY)
+        weighed = self._by_share and self._has_auxiliary and self.memory.size(Part.LONG) > 0
+        return (*sizes, self.memory.size(Part.LONG), self.memory.size()) if weighed else sizes
+
+    @property
+    def gamma(self) -> float:
+        """What the auxiliary term weighs now."""
+        if not self._by_share:
+            return self._gamma
+        return self._gamma * self.memory.size(Part.LONG) / max(1, self.memory.size())
 
     def __bool__(self) -> bool:
         return self.memory.size() > 0
@@ -87,6 +100,21 @@ class MemoryReplay:
             return None
         stored = PartOfMemory(self, Part.LONG, "auxiliary draw")
         return stored.view(stored.draw(self.draw))  # always uniform: the prototypes are a choice already
+
+    def turned(self) -> Rows | None:
+        """The batch's own views and a draw for themselves in four turns, or None where the views are no rotations."""
+        if self._views != "rotations" or self._batch is None:
+            return None
+        inputs = [self._batch["input"]]
+        if self:
+            stored = PartOfMemory(self, self._part(), "turned draw")
+            inputs.append(stored.view(stored.draw(self.draw))["input"])
+        return turned(torch.cat(inputs))
+
+    def training_view(self, image: Tensor, rng: torch.Generator) -> Tensor:
+        """Inputs of a fresh view of replayed rows, as the run has them."""
+        view = self.transform.strengthen if self._views == "strong" else self.transform.augment
+        return view(image, rng)
 
     def rows(self) -> Rows:
         """Every stored row, raw."""
@@ -128,4 +156,4 @@ class PartOfMemory:
     def view(self, rows: Rows) -> Rows:
         """The rows with a fresh training view as `input`."""
         views = self._replay.generator(f"{self._purpose}: view")
-        return {**rows, "input": self._replay.transform.augment(rows["image"], views)}
+        return {**rows, "input": self._replay.training_view(rows["image"], views)}

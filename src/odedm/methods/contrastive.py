@@ -1,0 +1,106 @@
+"""Contrastive losses: rows of one class near each other, others far, after a projection that only training needs."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from odedm.core.errors import UsageError, shown
+
+MOST = 1 << 16
+
+
+class Projection:
+    """A small head φ(x) → unit vectors [n, dims]: one linear layer, or two with a ReLU between them.
+
+    Contrast is asked of the projection, so that the features may keep what it does not need. Its weights are drawn on
+    the CPU from the seed alone.
+    """
+
+    def __init__(self, features: int, dims: int, *, like: Tensor, seed: int, hidden: bool = False) -> None:
+        if dims > MOST:
+            raise UsageError(f"A projection has {MOST} dimensions at most; {shown(dims)} were asked for.")
+        host = torch.Generator().manual_seed(seed)
+        sizes = [features, features, dims] if hidden else [features, dims]
+        self.weights: list[nn.Parameter] = []
+        self.biases: list[nn.Parameter] = []
+        for before, after in pairwise(sizes):
+            for many, shape in ((self.weights, (after, before)), (self.biases, (after,))):
+                drawn = torch.empty(shape).uniform_(-1, 1, generator=host) / math.sqrt(before)
+                many.append(nn.Parameter(drawn.to(device=like.device, dtype=like.dtype)))
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What the optimiser trains beside the network."""
+        return [*self.weights, *self.biases]
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Unit vectors [n, dims] of features [n, d]."""
+        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            features = F.linear(features.relu() if place else features, weight, bias)
+        return F.normalize(features)
+
+
+def supervised_contrastive(points: Tensor, label: Tensor, temperature: float) -> Tensor:
+    """SupCon (0-d) of unit vectors [n, d] with labels [n]: −mean log p(j | i) over the other rows j of i's class.
+
+    p(j | i) ∝ exp(p_i · p_j / temperature) over all j ≠ i. A row that is alone in its class counts 0.
+
+    >>> one = F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
+    >>> good, bad = (supervised_contrastive(one, torch.tensor(y), 0.1) for y in ([0, 0, 1, 1], [0, 1, 0, 1]))
+    >>> bool(good < 0.001 < 9 < bad)
+    True
+    """
+    itself = torch.eye(len(label), dtype=torch.bool, device=label.device)
+    log_p = (points @ points.T / temperature).masked_fill(itself, -torch.inf).log_softmax(1)
+    alike = (label[:, None] == label) & ~itself
+    return -(log_p.masked_fill(~alike, 0.0).sum(1) / alike.sum(1).clamp(min=1)).mean()
+
+
+def twin_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
+    """The loss (0-d) of stream rows in two views below each other: similarity [2n, 2n], labels [n] of one view.
+
+    −mean over i of log p(i's other view | i) + 2 · mean over j of i's class of log p(j | i), i itself counted in the
+    number but not in the sum. It is OCM's, less a constant.
+    """
+    n = len(label)
+    itself = torch.eye(2 * n, dtype=torch.bool, device=label.device)
+    log_p = (similarity / temperature).masked_fill(itself, -torch.inf).log_softmax(1)
+    twin = torch.cat([log_p[:n, n:].diagonal(), log_p[n:, :n].diagonal()])
+    alike = label.repeat(2)[:, None] == label.repeat(2)
+    class_mean = log_p.masked_fill(~alike | itself, 0.0).sum(1) / alike.sum(1)
+    return -(twin + 2 * class_mean).mean()
+
+
+def replay_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
+    """The loss (0-d) of replayed rows in two views: −mean log p(j | i) over i's class, i itself among them."""
+    alike = label.repeat(2)[:, None] == label.repeat(2)
+    log_p = (similarity / temperature).log_softmax(1)
+    return -(log_p.masked_fill(~alike, 0.0).sum(1) / alike.sum(1)).mean()
+
+
+def class_prototypes(points: Tensor, label: Tensor, classes: int) -> Tensor:
+    """The mean [C, d] of the points [n, d] of each class; 0 for a class without any."""
+    member = (torch.arange(classes, device=label.device)[:, None] == label).to(points.dtype)
+    return member @ points / member.sum(1, keepdim=True).clamp(min=1)
+
+
+def prototype_contrastive(one: Tensor, other: Tensor, temperature: float) -> Tensor:
+    """The contrast (0-d) of prototypes [C, d] of two views: a class against all others; zero rows are no classes.
+
+    >>> same = torch.eye(3)
+    >>> apart, mixed = (prototype_contrastive(same, view, 0.1) for view in (same, same.roll(1, 0)))
+    >>> bool(apart < 0.01 < mixed)
+    True
+    """
+    classes = len(one)
+    there = one.detach().abs().sum(1) > 0
+    points, there = torch.cat([F.normalize(one), F.normalize(other)]), there.repeat(2)
+    left_out = ~there | torch.eye(2 * classes, dtype=torch.bool, device=one.device)
+    # a finite number, for the rows of absent classes must have a gradient that is none, not NaN
+    log_p = (points @ points.T / temperature).masked_fill(left_out, -1e4).log_softmax(1)
+    twin = torch.cat([log_p[:classes, classes:].diagonal(), log_p[classes:, :classes].diagonal()])
+    return -torch.where(there, twin, 0.0).sum() / there.sum().clamp(min=1)

@@ -1,0 +1,101 @@
+"""What we recommend for a memory of some size and a number of classes, with the evidence: `recommendations.toml`."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from odedm.core.configuration import Whole
+from odedm.core.errors import choose
+from odedm.memory.settings import KINDS
+from odedm.training.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of a recipe: up to how many rows of memory a class it is for, what it is, and what it rests on."""
+
+    most_rows_per_class: float
+    settings: Mapping[str, Any]
+    memory: Mapping[str, Any]
+    why: str
+    evidence: str
+    measured: str
+
+    @property
+    def when(self) -> str:
+        """When it applies, in words."""
+        return f"λ / classes ≤ {self.most_rows_per_class:g}" if math.isfinite(self.most_rows_per_class) else "otherwise"
+
+    @property
+    def options(self) -> str:
+        """The same as options of `odedm run`."""
+        own = {name: value for name, value in self.memory.items() if name != "name"}
+        every = {"memory": self.memory["name"], **self.settings, **own}
+        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in every.items())
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recommendation by name; the first of its cases that fits counts."""
+
+    name: str
+    about: str
+    cases: tuple[Case, ...]
+
+    def case(self, capacity: int, classes: int) -> Case:
+        """What it recommends for so many rows of memory and classes."""
+        return next(each for each in self.cases if capacity <= each.most_rows_per_class * classes)
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Every recipe by name."""
+    text = files(__package__).joinpath("recommendations.toml").read_text(encoding="utf-8")
+    found = {}
+    for name, plain in tomllib.loads(text).items():
+        cases = tuple(Case(**{"most_rows_per_class": math.inf, **each}) for each in plain["case"])
+        found[name] = Recipe(name, plain["about"], cases)
+    return found
+
+
+def recipe(name: str = "best", *, capacity: int = 100, classes: int = 10, **settings: Any) -> Experiment:
+    """The experiment that we recommend for a memory of `capacity` rows on a stream of so many classes.
+
+    Args:
+        name: a name in `odedm list recipes`.
+        capacity: rows in all (λ).
+        classes: of the whole stream.
+        settings: further settings of the experiment, in place of the recipe's: data, seed, …
+
+    Returns:
+        The experiment; `odedm.Run(plan).finish()` runs it.
+
+    >>> recipe("best", capacity=500, classes=100, data="cifar100").memory
+    ODEDM(capacity=500, rho=0.25)
+    >>> recipe("best", capacity=500, classes=10).memory
+    Reservoir(capacity=500)
+    """
+    known = recipes()
+    choose("recipe", name, known)
+    rows, amount = Whole(0).read("capacity", capacity), Whole(1).read("classes", classes)
+    case = known[name].case(rows, amount)
+    own = {key: value for key, value in case.memory.items() if key != "name"}
+    memory: Any = KINDS[case.memory["name"]]
+    return Experiment(memory(rows, **own), **{**case.settings, **settings})
+
+
+def recipe_lines() -> dict[str, str]:
+    """Recipes and their cases with one line each, for a list."""
+    lines = {}
+    for each in recipes().values():
+        lines[each.name] = each.about
+        for case in each.cases:
+            said = [f"{case.options}.", case.why, case.evidence, case.measured]
+            lines[f"{each.name}, {case.when}"] = " ".join(filter(None, said))
+    return lines

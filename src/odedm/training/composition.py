@@ -1,0 +1,145 @@
+"""Ingredients that compose with every method and memory: updates a batch, stream loss, prediction, views.
+
+A method that has an ingredient of the kind already refuses another one, with the reason; see docs/ingredients.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from odedm.core.errors import UsageError
+from odedm.core.registry import METHODS
+from odedm.core.rows import Rows
+from odedm.memory.settings import ODEDM, AnyMemory
+from odedm.methods.base import Method
+from odedm.methods.class_shift import SHIFTS
+from odedm.methods.rotation_task import RotationTask
+from odedm.stream.augment import policy_fits
+from odedm.stream.dataset import Dataset
+from odedm.training.experiment import Experiment
+from odedm.training.replay import MemoryReplay
+
+
+def check_composition(plan: Experiment, method: type[Method], data: Dataset) -> None:
+    """Refuse ingredients that the method, the memory or the rows cannot have."""
+    _check_stream_loss(plan, method)
+    _check_prediction(plan, method)
+    _check_views(plan, method, data)
+
+
+def own_stream_loss(plan: Experiment, method: type[Method]) -> str | None:
+    """The stream loss; None for the method's own, also where that is named: one run has one description."""
+    return None if plan.stream_loss == "plain" and not method.no_stream_loss else plan.stream_loss
+
+
+def own_prediction(plan: Experiment, method: type[Method]) -> str | None:
+    """By what is predicted; None for the method's own, also where that is named."""
+    return None if plan.predict == method.predicts else plan.predict
+
+
+def by_nearest_mean(predict: object, method: type[Method]) -> bool:
+    """Whether class means of the memory's rows predict, and not the method itself (iCaRL has means of its own)."""
+    return (predict or method.predicts) == "nearest-mean" and method.predict is Method.predict
+
+
+def read_by_host(memory: AnyMemory, method: type[Method]) -> AnyMemory:
+    """The memory with the replay reading that `auto` stands for with this method.
+
+    >>> from odedm.methods.icarl import ICarl
+    >>> read_by_host(ODEDM(200, replay="auto"), ICarl)
+    ODEDM(capacity=200, gamma_rule='share')
+    """
+    if not isinstance(memory, ODEDM) or memory.replay != "auto":
+        return memory
+    rule = method.reading_rule if method.reading_rule != "fixed" else memory.gamma_rule
+    return replace(memory, replay=method.reading, gamma_rule=rule)
+
+
+def compose(plan: Experiment, method: Method) -> None:
+    """Give a newly built method the parts that its plan names."""
+    if plan.stream_loss in SHIFTS:
+        method.class_shift = SHIFTS[plan.stream_loss](method.net.classes, method.last_loss.device)
+    if plan.views == "rotations":
+        method.rotation_task = RotationTask(method.net)
+        method.optimiser = method.fresh_optimiser()
+
+
+def make_updates(
+    method: Method, replay: MemoryReplay, batch: Rows, view: Callable[[Tensor], Tensor], times: int
+) -> Rows:
+    """Update `times` times on a batch, each time on a fresh view and fresh draws.
+
+    Returns:
+        The method's fields of the batch's rows by the first update, before which the network had not seen them.
+    """
+    if method.class_shift is not None:
+        method.class_shift.see(batch["label"])
+    made = []
+    for _ in range(times):
+        seen = {**batch, "input": view(batch["image"])}
+        replay.begin_step(seen)
+        made.append(method.step(seen, replay))
+        replay.end_step()
+    return made[0]
+
+
+def _check_stream_loss(plan: Experiment, method: type[Method]) -> None:
+    if plan.stream_loss is not None and method.no_stream_loss:
+        raise UsageError(
+            f"{_title(plan)} takes no stream loss '{plan.stream_loss}', because {method.no_stream_loss}. "
+            "Leave --stream-loss out, or take a method with a plain one, e.g. --method er or derpp."
+        )
+
+
+def _check_prediction(plan: Experiment, method: type[Method]) -> None:
+    if plan.predict is None:
+        return
+    own = method.predict is not Method.predict
+    if method.predicts != plan.predict and (own or method.predicts != "head"):
+        how = "in a way of its own" if method.predicts == "head" else f"by {method.predicts}"
+        raise UsageError(
+            f"{_title(plan)} predicts {how}, which is part of it; '{plan.predict}' contradicts that. "
+            "Leave --predict out."
+        )
+    if plan.predict == "nearest-mean" and (plan.memory.name == "none" or plan.memory.capacity == 0):
+        raise UsageError(
+            "The prediction 'nearest-mean' needs stored rows, and there is no memory. Give one, e.g. --memory "
+            "reservoir, or predict by the head."
+        )
+
+
+def _check_views(plan: Experiment, method: type[Method], data: Dataset) -> None:
+    name, title = plan.views, _title(plan)
+    if name == "crop":
+        return
+    why = method.no_views
+    if name == "strong" and (plan.memory.name == "none" or method.mixes_memory):
+        why = "it makes no replay draws" if method.mixes_memory else "there is no memory to replay from"
+    elif name == "rotations" and method.exacting:
+        why = "its update is no plain gradient step, to which a term could be added"
+    elif name == "rotations" and method.fresh_optimiser is not Method.fresh_optimiser:
+        why = "its own optimizer would not train the rotations' head"
+    if why:
+        raise UsageError(f"{title} takes no views '{name}', because {why}. Leave --views out.")
+    shape = data.shape
+    if name == "strong" and not policy_fits(torch.empty(0, *shape, dtype=data.image.dtype)):
+        raise UsageError(
+            f"The views 'strong' are for grey or colour images of 8 bits; these rows are {_words(data)}. Leave --views "
+            "out."
+        )
+    if name == "rotations" and (len(shape) != 3 or shape[1] != shape[2]):
+        raise UsageError(
+            f"The views 'rotations' are for square images; these rows are {_words(data)}. Leave --views out."
+        )
+
+
+def _words(data: Dataset) -> str:
+    return f"of shape {tuple(data.shape)} and type {str(data.image.dtype).removeprefix('torch.')}"
+
+
+def _title(plan: Experiment) -> str:
+    return METHODS[plan.method].title or plan.method

@@ -1,0 +1,144 @@
+"""SCR and OnPro: contrastive losses against their definitions, the views, and what a step trains."""
+
+import math
+
+import pytest
+import torch
+from fixed_replay import FixedReplay
+from torch.nn import functional as F
+
+import odedm
+from odedm import ODEDM, Reservoir, UsageError, shapes
+from odedm.methods.contrastive import (
+    Projection,
+    class_prototypes,
+    prototype_contrastive,
+    replay_contrastive,
+    supervised_contrastive,
+    twin_contrastive,
+)
+from odedm.methods.contrastive_views import in_turns, random_view
+from odedm.methods.onpro import OnPro, beta_quantiles
+from odedm.methods.scr import SCR
+from odedm.nets.small import MLP
+
+RNG = torch.Generator().manual_seed(0)
+POINTS, LABEL = F.normalize(torch.randn(6, 4, generator=RNG)), torch.tensor([0, 0, 1, 2, 1, 0])
+
+
+def log_p(similarity, i, j, itself):
+    total = sum(math.exp(each) for k, each in enumerate(similarity[i].tolist()) if itself or k != i)
+    return similarity[i, j].item() - math.log(total)
+
+
+def test_supcon_is_its_sum_over_pairs():
+    own, total = POINTS @ POINTS.T / 0.5, 0.0
+    for i in range(6):
+        alike = [j for j in range(6) if j != i and LABEL[j] == LABEL[i]]
+        total += sum(-log_p(own, i, j, itself=False) for j in alike) / max(1, len(alike))
+    assert supervised_contrastive(POINTS, LABEL, 0.5).item() == pytest.approx(total / 6, rel=1e-5)
+
+
+def test_ocms_two_losses_are_their_sums_over_pairs():
+    label, own = LABEL[:3], POINTS @ POINTS.T / 0.5
+    both, twin, replayed = label.repeat(2), 0.0, 0.0
+    for i in range(6):
+        alike = [j for j in range(6) if both[j] == both[i]]
+        twin -= log_p(own, i, (i + 3) % 6, itself=False)
+        twin -= 2 * sum(log_p(own, i, j, itself=False) for j in alike if j != i) / len(alike)
+        replayed -= sum(log_p(own, i, j, itself=True) for j in alike) / len(alike)
+    assert twin_contrastive(0.5 * own, label, 0.5).item() == pytest.approx(twin / 6, rel=1e-5)
+    assert replay_contrastive(0.5 * own, label, 0.5).item() == pytest.approx(replayed / 6, rel=1e-5)
+
+
+def test_absent_classes_have_no_part_in_the_contrast_of_prototypes():
+    one, other = torch.randn(2, 6, 4, generator=RNG).requires_grad_()
+    label = torch.tensor([0, 0, 3, 3, 3, 0])
+    wide, narrow = (
+        prototype_contrastive(*(class_prototypes(each, named, classes) for each in (one, other)), 0.5)
+        for named, classes in ((label, 7), (label // 3, 2))
+    )
+    assert wide.item() == pytest.approx(narrow.item(), rel=1e-5)
+    assert all(each.isfinite().all() for each in torch.autograd.grad(wide, [one, other]))
+    alone = class_prototypes(one, torch.zeros(6, dtype=torch.int64), 3)
+    assert prototype_contrastive(alone, alone, 0.5).item() == pytest.approx(0.0, abs=1e-5), "nothing to tell apart"
+
+
+def test_views_stay_on_the_scale_of_their_images_and_are_drawn_by_their_generator():
+    image = shapes(per_class=4).image
+    first, second = (
+        random_view(image, torch.Generator().manual_seed(3), area=0.2, grey=0.2, colours=(0.4, 0.1)) for _ in range(2)
+    )
+    assert first.equal(second)
+    assert first.shape == image.shape
+    assert 0 <= first.min() < first.max() <= 255
+    whole = random_view(image, RNG, area=1.0, grey=0.0)
+    mirrored = [torch.allclose(a, b.float().flip(-1), atol=30) for a, b in zip(whole, image, strict=True)]
+    assert 0 < sum(mirrored) < len(mirrored), "the whole image, mirrored or not"
+
+
+def test_sixteen_turns_are_different_images_of_the_same_pixels():
+    image = torch.arange(16.0).view(1, 1, 4, 4)
+    turns = in_turns(image, 16)
+    assert len({tuple(turn.flatten().tolist()) for turn in turns}) == 16
+    assert all(turn.sort().values.sum() == image.sum() for turn in turns)
+    assert turns[0].equal(image)
+    assert [turn.equal(other) for turn, other in zip(in_turns(image, 4), turns[::4], strict=True)] == [True] * 4
+
+
+def test_quantiles_have_the_moments_of_a_beta():
+    drawn = beta_quantiles(0.4).double()
+    assert drawn.mean().item() == pytest.approx(0.5, abs=1e-3)
+    assert drawn.var().item() == pytest.approx(1 / (4 * (2 * 0.4 + 1)), rel=1e-2)
+
+
+def method(kind, **more):
+    torch.manual_seed(0)
+    return kind(net=MLP((5,), 6, width=16), draw=4, **more)
+
+
+def test_confused_classes_are_those_with_near_prototypes():
+    onpro = method(OnPro)
+    onpro.prototypes[:3] = F.normalize(torch.randn(3, 16, generator=RNG))
+    onpro.prototypes[4] = onpro.prototypes[2] + 0.01
+    pool = {"label": torch.arange(6).repeat(3)}
+    first, second = onpro.confused(pool, 50)
+    assert set(pool["label"][first].tolist()) == {2}
+    assert set(pool["label"][second].tolist()) == {4}
+
+
+def test_scr_trains_features_and_projection_and_leaves_the_head():
+    scr = method(SCR)
+    head, projected = scr.net.head.weight.clone(), scr.projection.weights[0].clone()
+    hidden = scr.net.hidden[1].weight.clone()
+    rows = {"image": torch.randn(6, 5, generator=RNG), "label": LABEL}
+    rows["input"] = rows["image"]
+    replay = FixedReplay(rows)
+    replay.plain = lambda image: image
+    scr.step(rows, replay)
+    assert scr.net.head.weight.equal(head)
+    assert not scr.net.hidden[1].weight.equal(hidden)
+    assert not scr.projection.weights[0].equal(projected)
+    before = scr.last_loss.item()
+    replay.long, replay.gamma = rows, 2.0
+    scr.step(rows, replay)
+    assert scr.last_loss.item() > 2 * before, "the same loss on a long-term draw, twice"
+
+
+def test_a_projection_follows_from_its_seed():
+    one, other = (Projection(4, 3, like=POINTS, seed=7, hidden=True) for _ in range(2))
+    assert one(POINTS).equal(other(POINTS))
+    assert one(POINTS).norm(dim=1).tolist() == pytest.approx([1.0] * 6)
+
+
+def test_both_learn_a_stream_and_predict_in_their_ways(tmp_path):
+    data = shapes(per_class=20)
+    for name, options in (("scr", {}), ("onpro", {"turns": 1, "lr": 0.02, "mixup": 0.0})):
+        outcome = odedm.train(data, method=name, memory=ODEDM(24, k=1), batch=8, draw=24, options=options, device="cpu")
+        assert outcome.result.acc_last > 30, f"{name}: chance is 17 per cent"
+        model = odedm.load(outcome.save(tmp_path / f"{name}.safetensors"))
+        assert model.predict(data.test_image).tolist() == outcome.predict(data.test_image).tolist()
+    with pytest.raises(UsageError, match="predicts by nearest-mean"):
+        odedm.train(data, method="scr", memory=Reservoir(10), predict="head")
+    with pytest.raises(UsageError, match="onpro's turns must be 1, 4 or 16; 3 was given"):
+        odedm.train(data, method="onpro", memory=Reservoir(10), options={"turns": 3})

@@ -1,0 +1,201 @@
+"""Ingredients that compose with methods and memories: updates a batch, stream losses, prediction, views; their cost."""
+
+import pytest
+import torch
+from test_cuda_graph import Emulated
+from test_resume_matrix import check_equal, straight_and_killed
+from torch.nn import functional as F
+
+import odedm
+from odedm import ODEDM, Experiment, NoMemory, Reservoir, Run, UsageError, blobs, shapes
+from odedm.core.registry import METHODS
+from odedm.methods.class_shift import RECENT, Adjusted, Asymmetric
+from odedm.methods.er import ER
+from odedm.methods.rotation_task import turned
+from odedm.nets.small import MLP
+from odedm.training.experiment import content_key
+from odedm.training.preparation import prepare
+
+NEW = ("updates", "stream_loss", "predict", "views")
+CHEAP = {"method": "er", "memory": Reservoir(20), "net": "mlp", "device": "cpu", "batch": 8}
+IMAGES, VECTORS = shapes(per_class=12), blobs(per_class=16)
+
+
+def train(data=IMAGES, **more):
+    return odedm.train(data, **{**CHEAP, **more})
+
+
+def test_without_ingredients_a_run_is_what_it_was():
+    plain = Experiment().describe()
+    before = {name: value for name, value in plain.items() if name not in NEW}
+    assert content_key(plain) == content_key(before)
+    assert Experiment.from_dict(before) == Experiment()
+    named = prepare(Experiment(Reservoir(20), data="shapes", stream_loss="plain", predict="head"), IMAGES).experiment
+    assert content_key(named.describe()) == content_key(
+        prepare(Experiment(Reservoir(20), data="shapes"), IMAGES).experiment.describe()
+    )
+
+
+def test_updates_are_many_and_rows_are_stored_once():
+    once, thrice = train(method="derpp"), train(method="derpp", updates=3)
+    assert thrice.result.census == once.result.census
+    assert thrice.result.sample_gradients == 3 * once.result.sample_gradients
+    assert thrice.memory.rows()["index"].equal(once.memory.rows()["index"]), "the policy's draws are not the updates'"
+    assert not thrice.memory.rows()["logits"].equal(once.memory.rows()["logits"])
+
+
+def test_the_cost_counts_every_row_of_which_a_gradient_is_taken():
+    alone = train(memory=NoMemory()).result
+    assert alone.sample_gradients == 1
+    rows = len(IMAGES.label)
+    replay = {"memory": Reservoir(10), "batch": 10}
+    cost = train(**replay).result.sample_gradients
+    assert cost == (rows + rows - 10) / rows, "the first batch of all has nothing to replay"
+    assert train(**replay, views="rotations").result.sample_gradients == pytest.approx(5 * cost)
+    assert odedm.Result.from_dict(alone.to_dict()) == alone
+    older = {name: value for name, value in alone.to_dict().items() if name != "sample_gradients"}
+    assert odedm.Result.from_dict(older).sample_gradients is None
+
+
+def test_the_asymmetric_loss_leaves_out_what_was_here_and_is_not_recent():
+    shift = Asymmetric(4, torch.device("cpu"))
+    shift.see(torch.tensor([0, 1]))
+    for _ in range(RECENT):
+        assert shift(torch.zeros(1, 4)).isfinite().all()
+        shift.see(torch.tensor([2]))
+    assert shift(torch.zeros(1, 4)).isneginf().tolist() == [[True, True, False, False]]
+    shift.see(torch.tensor([1]))
+    assert shift(torch.zeros(1, 4)).isneginf().tolist() == [[True, False, False, False]], "a class that returned"
+
+
+def test_the_adjusted_loss_knows_the_running_frequencies():
+    shift = Adjusted(3, torch.device("cpu"))
+    for _ in range(5):
+        shift.see(torch.tensor([0, 0, 0, 1]))
+    assert shift(torch.zeros(1, 3)).exp()[0].tolist() == pytest.approx([0.75, 0.25, 0.0], abs=2e-6)
+
+
+def test_replayed_rows_are_left_as_they_are():
+    method = ER(net=MLP((4,), 3), draw=2)
+    method.class_shift = Asymmetric(3, torch.device("cpu"))
+    method.class_shift.age.copy_(torch.tensor([RECENT, 0, -1]))
+    logits, label = torch.randn(4, 3), torch.tensor([1, 1, 0, 2])
+    each = [F.cross_entropy(logits[:2, 1:], label[:2] - 1, reduction="sum")]
+    each.append(F.cross_entropy(logits[2:], label[2:], reduction="sum"))
+    assert method.stream_loss(logits, label, replayed=2).item() == pytest.approx(sum(each).item() / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if not entry.load().no_stream_loss])
+def test_every_method_with_a_stream_term_changes_with_its_loss(method):
+    own = {"memory": NoMemory()} if METHODS[method].load().keeps_nothing else {}
+    plain, other = (train(VECTORS, method=method, stream_loss=loss, **own).result for loss in ("plain", "adjusted"))
+    assert plain.experiment["stream_loss"] is None
+    assert plain.class_il != other.class_il
+
+
+def test_nearest_mean_is_the_nearest_of_the_memorys_means(tmp_path):
+    outcome = train(predict="nearest-mean", memory=ODEDM(20, k=1))
+    probe, rows, test = outcome.probe, outcome.memory.rows(), IMAGES.test_image
+    points = [F.normalize(probe.embed(view)) for view in (rows["image"], rows["image"].flip(-1))]
+    means = torch.stack([(sum(points) / 2)[rows["label"] == each].mean(0) for each in range(IMAGES.classes)])
+    nearest = torch.cdist(F.normalize(probe.embed(test)), F.normalize(means)).argmin(1)
+    assert outcome.predict(test).tolist() == [outcome.labels()[each] for each in nearest.tolist()]
+    assert outcome.result.class_il != train(memory=ODEDM(20, k=1)).result.class_il
+    model = odedm.load(outcome.save(tmp_path / "model.safetensors"))
+    assert model.predict(test).tolist() == outcome.predict(test).tolist()
+    with pytest.raises(UsageError, match="the method's own predict alone; the run had 'nearest-mean'"):
+        model.learner()
+
+
+def test_turns_are_quarter_turns():
+    image = torch.arange(4.0).view(1, 1, 2, 2)
+    assert turned(image)["input"].flatten(1).tolist() == [[0, 1, 2, 3], [1, 3, 0, 2], [3, 2, 1, 0], [2, 0, 3, 1]]
+
+
+def test_the_rotations_head_is_trained_and_strong_views_change_replay_alone():
+    task = train(views="rotations", method="derpp", net="cnn").method.rotation_task
+    assert task.weight.abs().sum() > 0
+    crop, strong = (Run(Experiment(Reservoir(20), "er", data="shapes", device="cpu", views=views), IMAGES)
+                    for views in ("crop", "strong"))  # fmt: skip
+    image = IMAGES.image[:8]
+    for run in (crop, strong):
+        run.memory.add({**dict.fromkeys(("label", "task"), torch.zeros(8, dtype=torch.int64)), "image": image,
+                        "index": torch.arange(8)}, run.probe, rng=run.keys)  # fmt: skip
+    one, other = crop.replay(8), strong.replay(8)
+    assert one["index"].equal(other["index"])
+    assert not one["input"].equal(other["input"])
+
+
+ALL = {"updates": 2, "stream_loss": "asymmetric", "predict": "nearest-mean", "views": "rotations"}
+
+
+@pytest.mark.parametrize("more", [ALL, {**ALL, "stream_loss": "adjusted", "views": "strong"}], ids=str)
+def test_a_run_with_ingredients_goes_on_exactly_from_a_checkpoint(more):
+    check_equal(*straight_and_killed(ODEDM(20, k=1), IMAGES, [1, 4], method="derpp", batch=8, **more))
+
+
+@pytest.mark.parametrize("rule", ["fixed", "share"])
+def test_a_replayed_run_with_ingredients_has_the_numbers_of_an_eager_one(rule):
+    plan = Experiment(ODEDM(12, k=1, gamma_rule=rule), "derpp", data="shapes", device="cpu", batch=2, **ALL)
+    eager, replayed = Run(plan, IMAGES), Run(plan, IMAGES)
+    replayed.stepper.recorder = lambda: Emulated(replayed)
+    one, other = eager.finish(), replayed.finish()
+    assert replayed.stepper.captured > 10
+    assert one.result.class_il == other.result.class_il
+    assert one.result.sample_gradients == other.result.sample_gradients
+
+
+def test_a_share_weighs_the_auxiliary_term_by_the_long_term_rows():
+    replay = Run(Experiment(ODEDM(20, k=2, gamma=0.5, gamma_rule="share"), "er", data="shapes", device="cpu"), IMAGES)
+    outcome, sizes = replay.finish(), replay.memory.census(IMAGES.classes)
+    long, short = sum(sizes["long"]), sum(sizes["short"])
+    assert (long, short) == (8, 12)
+    assert replay.replay.gamma == 0.5 * 8 / 20
+    fixed = odedm.train(IMAGES, method="er", memory=ODEDM(20, k=2, gamma=0.5), device="cpu")
+    assert fixed.result.experiment["memory"]["gamma_rule"] == "fixed"
+    assert not outcome.method.net.head.weight.equal(fixed.method.net.head.weight)
+
+
+READINGS = {"er": "union", "derpp": "union", "der": "auxiliary", "fdr": "auxiliary", "icarl": "auxiliary"}
+
+
+@pytest.mark.parametrize("method", READINGS)
+def test_auto_is_the_reading_of_the_host_and_one_run_has_one_description(method):
+    rule = "share" if method == "icarl" else "fixed"
+    named = ODEDM(20, k=1, replay=READINGS[method], gamma_rule=rule)
+    one, other = (
+        prepare(Experiment(memory, method, data="shapes"), IMAGES).experiment
+        for memory in (ODEDM(20, k=1, replay="auto"), named)
+    )
+    assert one == other
+
+
+def test_the_papers_reading_stays_by_its_name():
+    paper = ODEDM.paper(200)
+    assert (paper.replay, paper.gamma, paper.gamma_rule) == ("auxiliary", 1.0, "fixed")
+
+
+REFUSED = {
+    "iCaRL has no stream cross-entropy": ({"method": "icarl", "stream_loss": "adjusted"}, "binary cross-entropy"),
+    "ER-ACE has its own": ({"method": "er-ace", "stream_loss": "plain"}, "its own stream loss is asymmetric"),
+    "iCaRL predicts by means": ({"method": "icarl", "predict": "head"}, "which is part of it"),
+    "nothing stored": ({"memory": NoMemory(), "predict": "nearest-mean"}, "needs stored rows"),
+    "PuriDivER has views": ({"method": "puridiver", "views": "strong"}, "because it is defined by its own"),
+    "no draws": ({"method": "icarl", "views": "strong"}, "it makes no replay draws"),
+    "no gradient step": ({"method": "vrmcl", "views": "rotations"}, "no plain gradient step"),
+    "vectors do not turn": ({"data": VECTORS, "views": "rotations"}, "for square images"),
+    "vectors have no policy": ({"data": VECTORS, "views": "strong"}, "grey or colour images of 8 bits"),
+    "no updates": ({"updates": 0}, "updates must be a whole number, 1 or more"),
+    "an unknown loss": ({"stream_loss": "asymetric"}, "did you mean 'asymmetric'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_contradiction_is_refused_with_its_reason(case):
+    more, words = REFUSED[case]
+    with pytest.raises(UsageError, match=words):
+        train(**more)
+
+
+def test_a_methods_own_way_by_its_name_is_no_contradiction():
+    assert train(method="icarl", predict="nearest-mean").result.experiment["predict"] is None
