@@ -29,7 +29,9 @@ def archive_fingerprint(plain: str, tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.blake2b(plain.encode(), digest_size=16)
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        # a clone: a tensor of one value counts as contiguous whatever its strides are
+        flat = tensors[name].clone(memory_format=torch.contiguous_format).view(-1)
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
