@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from consolidate import features
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
@@ -38,6 +37,15 @@ LOOKED_AT = 1
 WINDOW = 20
 """Steps that are profiled."""
 CALLS = ("Launch", "Memcpy", "Synchronize", "Memset")
+
+
+def features(n: int, d: int, seed: int) -> torch.Tensor:
+    """Made-up penultimate features [n, d] of one class: twelve modes in 48 latent dimensions, through a ReLU."""
+    rng = torch.Generator().manual_seed(seed)
+    mix = torch.randn(48, d, generator=rng) / 48**0.5
+    mode = 1.5 * torch.randn(12, 48, generator=rng)
+    latent = mode[torch.randint(12, (n,), generator=rng)] + torch.randn(n, 48, generator=rng)
+    return (latent @ mix + 0.3 * torch.randn(n, d, generator=rng) + 0.5).relu()
 
 
 class Looking:
