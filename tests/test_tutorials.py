@@ -3,13 +3,17 @@
 import importlib.util
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import odedm
+from odedm.data.opening import open_data
+from odedm.stream.corruption import first_rows
+
 ROOT = Path(__file__).parent.parent
 SMALL = {"SEEDS = 3": "SEEDS = 1", "BATCHES = 900": "BATCHES = 130"}
-SHORT = {'odedm.open_data("fashion-mini")': 'odedm.open_data("fashion-mini").limited(12)'}
 SAID = {"compare": "\\begin{table}", "service": "the same to the last bit: True", "own_loop": "the same rows: True"}
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="only in a checkout")
@@ -23,13 +27,21 @@ def tool(name):
     return module
 
 
+def few_rows(data):
+    """The data set with 24 training and 10 test rows of each class."""
+    some, tested = first_rows(data.label, 24), first_rows(data.test_label, 10)
+    rows = {"image": data.image[some], "label": data.label[some]}
+    return replace(data, **rows, test_image=data.test_image[tested], test_label=data.test_label[tested])
+
+
 @pytest.mark.parametrize("name", sorted(SAID))
 def test_it_runs_as_a_script(name, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(odedm, "open_data", lambda name: few_rows(open_data(name)), raising=False)
     text = (ROOT / f"docs/tutorials/{name}.py").read_text()
     changed = text
-    for large, small in (SMALL | SHORT).items():
+    for large, small in SMALL.items():
         changed = changed.replace(large, small)
     assert changed != text
     exec(compile(changed, name, "exec"), {"__name__": "__main__"})
