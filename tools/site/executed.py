@@ -51,14 +51,14 @@ def notebook(script: str) -> dict[str, Any]:
 def run(script: Path, out: Path) -> None:
     """Run a script as a notebook in an empty folder, and write notebook, page and pictures to `out`."""
     import nbformat
-    from jupyter_client import AsyncKernelManager
     from nbclient import NotebookClient
 
     book = nbformat.from_dict(notebook(script.read_text()))  # type: ignore[no-untyped-call]
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
-        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # by files, no port
-        NotebookClient(book, km=kernel, timeout=300, resources={"metadata": {"path": place}}).execute()
+        client = NotebookClient(book, kernel_name="python3", timeout=300, resources={"metadata": {"path": place}})
+        client.extra_arguments = ["--log-level=ERROR"]  # the kernel is on this machine alone
+        client.execute()
     seconds = time.monotonic() - started
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{script.stem}.ipynb").write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n")
