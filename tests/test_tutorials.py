@@ -64,7 +64,7 @@ def test_a_script_becomes_a_notebook_and_a_page():
         {"output_type": "display_data", "data": {"image/png": "AAAA", "text/plain": "figure"}},
     ]
     page, pictures = executed.page(book, "one", 3.0)
-    assert page.startswith("# Title\n\n*This page is a [script](one.py)")
+    assert page.startswith("# Title\n\n*This page is a* {download}`script <one.py>`")
     assert "a &lt; b&#10;&#10;c" in page
     assert "\n\n![Made by the code above](one-1.png)\n\n" in page
     assert pictures == {"one-1.png": b"\0\0\0"}

@@ -47,10 +47,31 @@ import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(figsize=(7, 3))
 for place, (name, outcomes) in enumerate({"reservoir": plain, "ODEDM": dual}.items()):
-    last = [sum(each.result.class_il[-1][task] for each in outcomes) / len(outcomes) for task in range(5)]
-    axes.bar([task + 0.4 * place for task in range(5)], last, width=0.38, label=name, color=("#9aa1ac", "#0072b2")[place])
-axes.set(xlabel="task", ylabel="accuracy at the end, %", xticks=[task + 0.2 for task in range(5)])
-axes.set_xticklabels(["\n".join(task) for task in ([data.class_names[2 * t], data.class_names[2 * t + 1]] for t in range(5))], fontsize=8)
+    last = [
+        sum(each.result.class_il[-1][task] for each in outcomes) / len(outcomes)
+        for task in range(5)
+    ]
+    axes.bar(
+        [task + 0.4 * place for task in range(5)],
+        last,
+        width=0.38,
+        label=name,
+        color=("#9aa1ac", "#0072b2")[place],
+    )
+axes.set(
+    xlabel="task",
+    ylabel="accuracy at the end, %",
+    xticks=[task + 0.2 for task in range(5)],
+)
+axes.set_xticklabels(
+    [
+        "\n".join(task)
+        for task in (
+            [data.class_names[2 * t], data.class_names[2 * t + 1]] for t in range(5)
+        )
+    ],
+    fontsize=8,
+)
 axes.legend(frameon=False)
 plt.show()
 

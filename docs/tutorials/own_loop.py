@@ -11,7 +11,9 @@ from torch import nn
 import odedm
 
 SEEDS = 3
-data = odedm.open_data("fashion-mini")  # any tensors will do: pictures [n, 1, 28, 28] as bytes, labels [n]
+data = odedm.open_data(
+    "fashion-mini"
+)  # any tensors will do: pictures [n, 1, 28, 28] as bytes, labels [n]
 pictures, labels = data.image / 255, data.label
 test_pictures, test_labels = data.test_image / 255, data.test_label
 
@@ -36,7 +38,9 @@ def batches(classes, size=16):
 
 def accuracy(net):
     with torch.no_grad():
-        return 100 * (net(test_pictures).argmax(1) == test_labels).float().mean().item()
+        return (
+            100 * (net(test_pictures).argmax(1) == test_labels).float().mean().item()
+        )
 
 
 def without(seed):
@@ -65,18 +69,26 @@ print(f"without a memory: {without(0):.1f} %")
 def with_memory(seed, k):
     trunk, net = network(seed)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    memory = odedm.DualMemory(capacity=100, k=k, seed=seed)  # 1: at most 100 rows, k of each class for good
+    memory = odedm.DualMemory(
+        capacity=100, k=k, seed=seed
+    )  # 1: at most 100 rows, k of each class for good
     for classes in torch.arange(10).view(5, 2):
         for x, y in batches(classes):
             loss = nn.functional.cross_entropy(net(x), y)
             if len(memory):
-                old = memory.sample(16)  # 2: uniformly of both parts; sample(16, part="long") of one
-                loss = loss + nn.functional.cross_entropy(net(old["images"]), old["labels"])
+                old = memory.sample(
+                    16
+                )  # 2: uniformly of both parts; sample(16, part="long") of one
+                loss = loss + nn.functional.cross_entropy(
+                    net(old["images"]), old["labels"]
+                )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             memory.add(x, y)  # 3: every row once
-        memory.end_task(classes, embed=trunk)  # 4: prototypes, chosen by your network's features
+        memory.end_task(
+            classes, embed=trunk
+        )  # 4: prototypes, chosen by your network's features
     return accuracy(net), memory
 
 
@@ -118,7 +130,10 @@ draw["images"].shape, draw["labels"]
 torch.save(memory.state_dict(), "memory.pt")
 again = odedm.DualMemory(capacity=100, k=6, seed=0)
 again.load_state_dict(torch.load("memory.pt"))
-print("the same rows:", torch.equal(again.rows("long")["images"], memory.rows("long")["images"]))
+print(
+    "the same rows:",
+    torch.equal(again.rows("long")["images"], memory.rows("long")["images"]),
+)
 
 # %% [markdown]
 # **Next**: [everything the memory can do](../how-to/memory-alone.md); further columns such as logits; streams without borders; [inside Avalanche and Mammoth](../how-to/integrations.md).

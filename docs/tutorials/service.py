@@ -11,7 +11,22 @@ import numpy as np
 import odedm
 
 BATCHES = 900
-kinds = np.array(["idle", "pump", "valve", "heater", "fan", "belt", "motor", "filter", "seal", "clutch", "rotor", "FIRE"])
+kinds = np.array(
+    [
+        "idle",
+        "pump",
+        "valve",
+        "heater",
+        "fan",
+        "belt",
+        "motor",
+        "filter",
+        "seal",
+        "clutch",
+        "rotor",
+        "FIRE",
+    ]
+)
 centres = 2 * np.random.default_rng(0).normal(size=(len(kinds), 16))
 
 
@@ -21,7 +36,9 @@ def readings(first, last):
         rng = np.random.default_rng(number)
         kind = (rng.integers(0, 3, 32) + number // 50) % 11
         if 100 <= number < 106:
-            kind[rng.random(32) < 0.5] = 11  # the alarm: about a hundred rows of all that ever come
+            kind[rng.random(32) < 0.5] = (
+                11  # the alarm: about a hundred rows of all that ever come
+            )
         yield centres[kind] + 1.5 * rng.normal(size=(32, 16)), kinds[kind]
 
 
@@ -32,7 +49,9 @@ def readings(first, last):
 # rows, choose prototypes of it and keep them for good.
 
 # %%
-learner = odedm.Learner("er", memory=odedm.ODEDM(200, rho=0.25, candidates=10), patience=1000)
+learner = odedm.Learner(
+    "er", memory=odedm.ODEDM(200, rho=0.25, candidates=10), patience=1000
+)
 for x, y in readings(0, 10):
     learner.partial_fit(x, y)
 learner.predict(centres[:4])
@@ -49,7 +68,7 @@ told = odedm.prequential(learner, readings(10, BATCHES), window=1600)
 told
 
 # %% [markdown]
-# The dips are new kinds: a kind cannot be named rightly before it has been met. What matters here is what happens to those that are away.
+# The first windows are lower: a kind cannot be named rightly before it has been met. What matters here is what happens to those that are away.
 #
 # ## What does it still know?
 #
@@ -60,12 +79,24 @@ told
 plain = odedm.Learner("er", memory=odedm.Reservoir(200))
 odedm.prequential(plain, readings(0, BATCHES))
 rng = np.random.default_rng(1)
-asked = [(centres[at] + 1.5 * rng.normal(size=(200, 16)), kind) for at, kind in enumerate(kinds)]
+asked = [
+    (centres[at] + 1.5 * rng.normal(size=(200, 16)), kind)
+    for at, kind in enumerate(kinds)
+]
 learners = {"ODEDM": learner, "reservoir": plain}
-scores = {name: [100 * np.mean(each.predict(x) == kind) for x, kind in asked] for name, each in learners.items()}
+scores = {
+    name: [100 * np.mean(each.predict(x) == kind) for x, kind in asked]
+    for name, each in learners.items()
+}
 figure, axes = plt.subplots(figsize=(7.5, 3))
 for place, (name, values) in enumerate(scores.items()):
-    axes.bar(np.arange(12) + 0.4 * place, values, width=0.38, label=name, color=("#0072b2", "#9aa1ac")[place])
+    axes.bar(
+        np.arange(12) + 0.4 * place,
+        values,
+        width=0.38,
+        label=name,
+        color=("#0072b2", "#9aa1ac")[place],
+    )
 axes.set(ylabel="named rightly, %", xticks=np.arange(12) + 0.2, ylim=(0, 100))
 axes.set_xticklabels(kinds, rotation=35, ha="right")
 axes.legend(frameon=False, ncol=2, loc="lower left", bbox_to_anchor=(0, 1))
@@ -92,7 +123,10 @@ other = odedm.Learner.load(path)
 for x, y in readings(BATCHES, BATCHES + 20):
     learner.partial_fit(x, y)
     other.partial_fit(x, y)
-print("the same to the last bit:", bool((learner.predict_proba(centres) == other.predict_proba(centres)).all()))
+print(
+    "the same to the last bit:",
+    bool((learner.predict_proba(centres) == other.predict_proba(centres)).all()),
+)
 
 # %% [markdown]
 # **Next**: [all of the learner](../how-to/learner.md), its triggers and limits; [what it costs to have no borders](../appendix/learner-measured.md); or [only the memory, in your own loop](own_loop.md).

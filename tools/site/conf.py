@@ -78,13 +78,15 @@ def as_restructured_text(*given: Any) -> None:
             lines[at] = "".join(text for pair in zip(plain, [*code, ""], strict=True) for text in pair)
 
 
-def without_long_signatures(*given: Any) -> tuple[str, str] | None:
-    """Signatures as they are, but for classes of many settings, which stand in a table of the reference anyway."""
+def readable_signature(*given: Any) -> tuple[str, str] | None:
+    """Signatures without what Sphinx cannot read; classes of many settings have theirs in a table of the reference."""
     thing, _, signature, returns = given[3:]
-    return ("(…)", returns) if inspect.isclass(thing) and len(signature or "") > 1200 else None
+    if inspect.isclass(thing) and len(signature or "") > 1200:
+        return "(…)", returns
+    return (signature.replace("<factory>", "..."), returns) if signature else None
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", as_restructured_text, priority=100)  # before napoleon reads the sections
-    app.connect("autodoc-process-signature", without_long_signatures)
+    app.connect("autodoc-process-signature", readable_signature)

@@ -5,6 +5,7 @@ It knows what the pages of this project use: `a --> b`, `a -->|"words"| b`, `a["
 
 import re
 from html import escape
+from itertools import pairwise
 
 EDGE = re.compile(r'([\w.]+)(?:\["([^"]*)"\])?\s*-->\s*(?:\|"([^"]*)"\|\s*)?([\w.]+)(?:\["([^"]*)"\])?')
 LETTER, GAP, LAYER, HEIGHT = 7.9, 26, 74, 30
@@ -20,9 +21,15 @@ def svg(text: str) -> str:
         edges.append((one, other, words))
     back = _backward(list(titles), edges)
     forward = [(one, other) for at, (one, other, _) in enumerate(edges) if at not in back]
-    layers = _ordered(_layers(list(titles), forward), forward)
-    place, width = _places(layers, titles)
-    parts = [_edge(place, titles, edge, at in back) for at, edge in enumerate(edges)]
+    layers, ways = _with_bends(_layers(list(titles), forward), forward)
+    steps = [step for way in ways.values() for step in pairwise(way)]
+    place, width = _places(_ordered(layers, steps), titles)
+    parts = []
+    for at, (one, other, words) in enumerate(edges):
+        if at in back:
+            parts.append(_upwards(place, titles, one, other, words))
+        else:
+            parts.append(_downwards([place[each] for each in ways[one, other]], words))
     parts += [_box(place[name], title) for name, title in titles.items()]
     height = len(layers) * LAYER
     named = escape(", ".join(f"{titles[one]} to {titles[other]}" for one, other, _ in edges))
@@ -58,6 +65,20 @@ def _layers(names: list[str], edges: list[tuple[str, str]]) -> list[list[str]]:
     return [[name for name in names if depth[name] == level] for level in range(max(depth.values()) + 1)]
 
 
+def _with_bends(
+    layers: list[list[str]], edges: list[tuple[str, str]]
+) -> tuple[list[list[str]], dict[tuple[str, str], list[str]]]:
+    """A place in every layer that a long arrow passes, so that it goes around boxes; and the way of each arrow."""
+    level = {name: depth for depth, layer in enumerate(layers) for name in layer}
+    full, ways = [list(layer) for layer in layers], {}
+    for one, other in edges:
+        bends = [f"{one}>{other}>{depth}" for depth in range(level[one] + 1, level[other])]
+        for depth, bend in enumerate(bends, start=level[one] + 1):
+            full[depth].append(bend)
+        ways[one, other] = [one, *bends, other]
+    return full, ways
+
+
 def _ordered(layers: list[list[str]], edges: list[tuple[str, str]]) -> list[list[str]]:
     """Boxes near the middle of their neighbours, so that few arrows cross."""
     for sweep in range(24):
@@ -77,7 +98,7 @@ def _ordered(layers: list[list[str]], edges: list[tuple[str, str]]) -> list[list
 
 
 def _places(layers: list[list[str]], titles: dict[str, str]) -> tuple[dict[str, tuple[float, float]], float]:
-    wide = {name: len(title) * LETTER + 18 for name, title in titles.items()}
+    wide = {name: _wide(titles[name]) if name in titles else 4.0 for layer in layers for name in layer}
     sizes = [sum(wide[name] for name in layer) + GAP * (len(layer) - 1) for layer in layers]
     total = max(*sizes, 300.0)
     place = {}
@@ -90,32 +111,38 @@ def _places(layers: list[list[str]], titles: dict[str, str]) -> tuple[dict[str, 
     return place, total
 
 
+def _wide(title: str) -> float:
+    return len(title) * LETTER + 18
+
+
 def _box(centre: tuple[float, float], title: str) -> str:
-    width, (x, y) = len(title) * LETTER + 18, centre
+    width, (x, y) = _wide(title), centre
     box = f'<rect x="{x - width / 2:.1f}" y="{y - HEIGHT / 2:.1f}" width="{width:.1f}" height="{HEIGHT}" rx="5"/>'
     return f'{box}<text x="{x:.1f}" y="{y + 4.5:.1f}" text-anchor="middle">{escape(title)}</text>'
 
 
-def _edge(place: dict[str, tuple[float, float]], titles: dict[str, str], edge: tuple[str, str, str], back: bool) -> str:
-    one, other, words = edge
+def _downwards(way: list[tuple[float, float]], words: str) -> str:
+    """An arrow from the bottom of a box to the top of another, through the bends between."""
+    (x, y), (end, last) = way[0], way[-1]
+    points = [(x, y + HEIGHT / 2), *way[1:-1], (end, last - HEIGHT / 2 - 6)]
+    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+    for (x0, y0), (x1, y1) in pairwise(points):
+        half = (y1 - y0) / 2
+        path += f"C{x0:.1f} {y0 + half:.1f} {x1:.1f} {y1 - half:.1f} {x1:.1f} {y1:.1f}"
+    (x0, y0), (x1, y1) = points[:2]
+    return _arrow(path, f"M{end:.1f} {last - HEIGHT / 2:.1f}l-4 -8h8z", words, ((x0 + x1) / 2, (y0 + y1) / 2 + 4))
+
+
+def _upwards(place: dict[str, tuple[float, float]], titles: dict[str, str], one: str, other: str, words: str) -> str:
+    """An arrow back up, around the right side."""
     (x0, y0), (x1, y1) = place[one], place[other]
-    if back:  # up again, around the right side
-        x0, x1 = x0 + (len(titles[one]) * LETTER + 18) / 2, x1 + (len(titles[other]) * LETTER + 18) / 2
-        out = max(x0, x1) + 60
-        path, head = (
-            f"M{x0:.1f} {y0:.1f}C{out:.1f} {y0:.1f} {out:.1f} {y1:.1f} {x1:.1f} {y1:.1f}",
-            f"M{x1:.1f} {y1:.1f}l9 -4v8z",
-        )
-        middle = ((x0 + x1) / 8 + out * 0.75, (y0 + y1) / 2)
-    else:
-        y0, y1 = y0 + HEIGHT / 2, y1 - HEIGHT / 2
-        bend = (y1 - y0) / 2
-        path = f"M{x0:.1f} {y0:.1f}C{x0:.1f} {y0 + bend:.1f} {x1:.1f} {y1 - bend:.1f} {x1:.1f} {y1 - 6:.1f}"
-        head = f"M{x1:.1f} {y1:.1f}l-4 -8h8z"
-        middle = ((x0 + x1) / 2, (y0 + y1) / 2 + 4)
-    said = (
-        f'<text class="said" x="{middle[0]:.1f}" y="{middle[1]:.1f}" text-anchor="middle">{escape(words)}</text>'
-        if words
-        else ""
-    )
+    x0, x1 = x0 + _wide(titles[one]) / 2, x1 + _wide(titles[other]) / 2
+    out = max(x0, x1) + 60
+    path = f"M{x0:.1f} {y0:.1f}C{out:.1f} {y0:.1f} {out:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
+    return _arrow(path, f"M{x1:.1f} {y1:.1f}l9 -4v8z", words, ((x0 + x1) / 8 + out * 0.75, (y0 + y1) / 2))
+
+
+def _arrow(path: str, head: str, words: str, middle: tuple[float, float]) -> str:
+    at = f'x="{middle[0]:.1f}" y="{middle[1]:.1f}"'
+    said = f'<text class="said" {at} text-anchor="middle">{escape(words)}</text>' if words else ""
     return f'<path class="edge" d="{path}"/><path class="head" d="{head}"/>{said}'

@@ -18,7 +18,7 @@ from typing import Any
 
 MADE = "build/tutorials"
 FIRST_LINE = (
-    "*This page is a [script]({name}.py) and a [notebook]({name}.ipynb). "
+    "*This page is a* {{download}}`script <{name}.py>` *and a* {{download}}`notebook <{name}.ipynb>`*. "
     "What is below was made by running it, in {seconds:.0f} s.*"
 )
 

@@ -45,6 +45,21 @@ NAVIGATION = {
     "more.md": "changelog contributing security appendix/index",
 }
 """The pages below each section's first, in order. Those of `methods` and `appendix` are all that there are."""
+TITLES = {
+    "reference.md": "Commands and settings",
+    "methods/README.md": "Methods",
+    "performance.md": "Performance",
+    "reproduction.md": "This code and the paper",
+    "consolidation.md": "How prototypes are chosen",
+    "how-to/python.md": "Use it from Python",
+    "how-to/data.md": "Your own data",
+    "how-to/streams.md": "Shape the stream",
+    "how-to/studies.md": "Tune, and run many",
+    "explanation/demo.md": "What the demo shows",
+    "explanation/safety.md": "Safety",
+    "explanation/threat-model.md": "Threat model",
+}
+"""What menus call pages whose own titles are longer or say something else."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]|!\[[^\]]*\]\([^)]*\))*)\]\(([^)\s]+)\)")
 
 
@@ -119,7 +134,8 @@ def _contents(page: str, pages: dict[str, str]) -> str:
     if not below:
         return ""
     own = posixpath.dirname(page) or "."
-    listed = "\n".join(posixpath.relpath(each, own) for each in below)
+    entries = {each: posixpath.relpath(each, own) for each in below}
+    listed = "\n".join(f"{TITLES[each]} <{at}>" if each in TITLES else at for each, at in entries.items())
     return f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
 
 
