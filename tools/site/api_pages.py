@@ -2,8 +2,6 @@
 
 import inspect
 
-from sphinx.ext.napoleon import Config, GoogleDocstring
-
 import odedm
 
 GROUPS: dict[str, tuple[str, str, str]] = {
@@ -98,6 +96,8 @@ def _entry(path: str, level: int = 2) -> str:
     if path == "odedm.Rows":
         return head + _directive(f"py:data:: {path}", f"{odedm.Rows}: columns of equal length, by name.")
     if path == "odedm.memory":  # a folder that can be called
+        from sphinx.ext.napoleon import Config, GoogleDocstring
+
         text = str(GoogleDocstring(odedm.memory.__doc__ or "", Config(napoleon_use_rtype=False))).replace("`", "``")
         signature = str(inspect.signature(odedm.memory)).replace("'", "").replace("Any", "object")
         return head + _directive(f"py:function:: {path}{signature}", text)
