@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Compare two memories, and print the table for a paper
 #
-# You will train one method twice, with a plain reservoir and with ODEDM, over several seeds, look at what changed, and leave with a LaTeX table. About a minute on one core of a laptop.
+# You will train one method twice over several seeds, once with a plain reservoir (a uniform sample of all rows so far) and once with ODEDM (which also keeps a few chosen rows of finished tasks, *prototypes*, for good),
+# look at what changed, and leave with a LaTeX table. About a minute on one core. You need Python and `pip install -c constraints.txt '.[plot]'` in a checkout ([more](../start/install.md)).
 #
 # The data is `fashion-mini`, which comes with the package: 300 training and 100 test pictures of each of ten kinds of clothes. They arrive as five tasks of two classes, every batch is seen once,
 # and only λ = 100 pictures may be kept.
@@ -16,7 +17,8 @@ data
 # %% [markdown]
 # ## Train twice
 #
-# `odedm.train` takes what is to be learned and how. Only `memory=` differs between the two calls, and the same seeds give both the same stream, the same first weights and the same random crops: what
+# `odedm.train` takes what is to be learned and how. The method is DER++, which replays old rows with their labels and with what the network once said of them. `rho=0.25` gives a quarter of the memory to prototypes.
+# Only `memory=` differs between the two calls, and the same seeds give both the same stream, the same first weights and the same random crops: what
 # differs in the end is due to the memory. The learning rate is one that suits the *plain* reservoir, so that ODEDM has no advantage from it.
 
 # %%

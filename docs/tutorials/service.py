@@ -46,7 +46,8 @@ def readings(first, last):
 # ## A learner
 #
 # `odedm.Learner` has `partial_fit` and `predict` as estimators of scikit-learn have. It needs no number of classes, no task borders, no scaling of inputs. `patience=1000` says: when a kind was not seen for a thousand
-# rows, choose prototypes of it and keep them for good.
+# rows, choose prototypes of it, rows that stand for it, and keep them for good. `ODEDM(200, rho=0.25, candidates=10)` is the room: 200 rows, at most a quarter of them prototypes, chosen among ten rows that each new kind
+# has for itself until then.
 
 # %%
 learner = odedm.Learner(

@@ -103,8 +103,14 @@ def site_text(text: str, home: str, here: str) -> str:
         if part.startswith("```mermaid"):
             parts[at] = diagrams.svg(part.removeprefix("```mermaid\n").removesuffix("```"))
         elif not part.startswith("```"):
-            parts[at] = LINK.sub(lambda found: _link(found, home, here), part)
+            parts[at] = _together(LINK.sub(lambda found: _link(found, home, here), part))
     return "".join(parts)
+
+
+def _together(text: str) -> str:
+    """Numbers in tables that must not be torn apart at a line's end: 39.4 ± 1.4, and [5.2, 19.8]."""
+    text = re.sub(r"(?<=\d) ± (?=\d)", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}", text)
+    return re.sub(r"(\[[−+\d.]+,) (?=[−+\d.]+\])", "\\1\N{NO-BREAK SPACE}", text)
 
 
 def _link(found: re.Match[str], home: str, here: str) -> str:
