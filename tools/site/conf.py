@@ -50,6 +50,8 @@ html_favicon = "../../docs/assets/favicon.svg"
 html_copy_source = False
 html_show_sphinx = False
 html_sidebars = {"index": [], "glossary": []}
+WIDE = ("tutorials/compare", "tutorials/service", "tutorials/own_loop", "api/index")
+"""Pages without a list of their sections at the right side: what they show needs the room."""
 html_theme_options = {
     "logo": {"text": "odedm", "image_light": "_static/favicon.svg", "image_dark": "_static/favicon.svg"},
     "navbar_align": "left",
@@ -60,7 +62,7 @@ html_theme_options = {
     "navigation_with_keys": False,
     "footer_start": ["copyright"],
     "footer_end": [],
-    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], **dict.fromkeys(WIDE, ())},
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
