@@ -36,9 +36,9 @@ NAVIGATION = {
     "index.md": "start/index tutorials/index how-to/index reference/index explanation/index glossary more",
     "start/index.md": "start/install start/five-minutes",
     "tutorials/index.md": "tutorials/compare tutorials/service tutorials/own_loop",
-    "how-to/index.md": "how-to/python how-to/data how-to/streams how-to/plug-in consolidation how-to/studies "
-    "how-to/machines how-to/resume how-to/report how-to/keep-model how-to/learner how-to/memory-alone "
-    "how-to/integrations how-to/cluster",
+    "how-to/index.md": "how-to/command-line how-to/python how-to/data how-to/streams how-to/plug-in consolidation "
+    "how-to/ingredients how-to/studies how-to/machines how-to/resume how-to/report how-to/keep-model how-to/learner "
+    "how-to/memory-alone how-to/integrations how-to/cluster",
     "reference/index.md": "api/index reference reference/files methods/README",
     "explanation/index.md": "explanation/what-odedm-is explanation/numbers explanation/where-it-pays explanation/demo "
     "explanation/statistics explanation/safety explanation/threat-model performance architecture reproduction",
@@ -51,6 +51,7 @@ TITLES = {
     "performance.md": "Performance",
     "reproduction.md": "This code and the paper",
     "consolidation.md": "How prototypes are chosen",
+    "how-to/ingredients.md": "Recipes and ingredients",
     "how-to/python.md": "Use it from Python",
     "how-to/data.md": "Your own data",
     "how-to/streams.md": "Shape the stream",
