@@ -46,34 +46,16 @@ results
 
 # %%
 import matplotlib.pyplot as plt
+import numpy as np
 
 figure, axes = plt.subplots(figsize=(7, 3))
 for place, (name, outcomes) in enumerate({"reservoir": plain, "ODEDM": dual}.items()):
-    last = [
-        sum(each.result.class_il[-1][task] for each in outcomes) / len(outcomes)
-        for task in range(5)
-    ]
-    axes.bar(
-        [task + 0.4 * place for task in range(5)],
-        last,
-        width=0.38,
-        label=name,
-        color=("#9aa1ac", "#0072b2")[place],
-    )
-axes.set(
-    xlabel="task",
-    ylabel="accuracy at the end, %",
-    xticks=[task + 0.2 for task in range(5)],
-)
-axes.set_xticklabels(
-    [
-        "\n".join(task)
-        for task in (
-            [data.class_names[2 * t], data.class_names[2 * t + 1]] for t in range(5)
-        )
-    ],
-    fontsize=8,
-)
+    last = np.mean([each.result.class_il[-1] for each in outcomes], axis=0)
+    colour = ["#9aa1ac", "#0072b2"][place]
+    axes.bar(np.arange(5) + 0.4 * place, last, 0.38, label=name, color=colour)
+names = ["\n".join(data.class_names[2 * t : 2 * t + 2]) for t in range(5)]
+axes.set_xticks(np.arange(5) + 0.2, names, fontsize=8)
+axes.set_ylabel("accuracy at the end, %")
 axes.legend(frameon=False)
 plt.show()
 

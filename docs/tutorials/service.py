@@ -91,15 +91,10 @@ scores = {
 }
 figure, axes = plt.subplots(figsize=(7.5, 3))
 for place, (name, values) in enumerate(scores.items()):
-    axes.bar(
-        np.arange(12) + 0.4 * place,
-        values,
-        width=0.38,
-        label=name,
-        color=("#0072b2", "#9aa1ac")[place],
-    )
-axes.set(ylabel="named rightly, %", xticks=np.arange(12) + 0.2, ylim=(0, 100))
-axes.set_xticklabels(kinds, rotation=35, ha="right")
+    colour = ["#0072b2", "#9aa1ac"][place]
+    axes.bar(np.arange(12) + 0.4 * place, values, 0.38, label=name, color=colour)
+axes.set_xticks(np.arange(12) + 0.2, kinds, rotation=35, ha="right")
+axes.set_ylabel("named rightly, %")
 axes.legend(frameon=False, ncol=2, loc="lower left", bbox_to_anchor=(0, 1))
 plt.show()
 for name, each in learners.items():
