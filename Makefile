@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 CODE := src tests benchmarks tools examples
 # further extras for the tests, each after a comma, e.g. EXTRAS=,ray,tensorboard; what is missing is skipped
 EXTRAS ?=
+# where torch comes from, if not from pip's usual index; PyTorch's own index of CPU builds is https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
 # the versions that `make matrix` looks for
 PYTHONS := 3.11 3.12 3.13
 
@@ -19,7 +21,7 @@ MINUTES ?= 1
 MAMMOTH ?= .venv-integrations/mammoth
 SEEDS ?= 40
 
-.PHONY: help demo test check format lint types fuzz kill pytest integrations reference matrix matrix-full clean
+.PHONY: help demo test check format lint types fuzz kill pytest integrations reference docs package matrix matrix-full clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -62,6 +64,15 @@ reference: $(VENV)/.dev ## Write docs/reference.md from the settings and command
 	$(BIN)/python -m odedm.cli.reference > $(VENV)/reference.md
 	mv $(VENV)/reference.md docs/reference.md
 
+docs: $(VENV)/.docs ## Build the site into site/: tutorials run as notebooks, no warnings, links checked
+	$(BIN)/python tools/site/executed.py
+	$(BIN)/python tools/site/stage.py
+	$(BIN)/sphinx-build -q -W --keep-going -E -d build/doctrees -c tools/site build/site site
+	$(BIN)/python tools/site/check.py
+
+package: $(VENV)/.dev ## Build wheel and sdist, install each by itself, and run the demo from an empty folder
+	$(BIN)/python tools/check_package.py
+
 matrix: ## Run the tests under each installed Python of 3.11 to 3.13, and say which are missing
 	@tested=; failed=; \
 	for version in $(PYTHONS); do \
@@ -76,17 +87,19 @@ matrix-full: $(VENV)/.dev ## Every method with every memory, in one go and kille
 	ODEDM_EVERYTHING=1 $(BIN)/python -m pytest -n auto tests/contracts tests/training tests/execute tests/cli/test_resume_cli.py tests/study/test_survival.py
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .venv-integrations .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-integrations build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "odedm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and by its exact version: an open range can pull gigabytes of CUDA packages
+# torch first and by its exact version: an open range can pull gigabytes of CUDA packages. What it needs beside itself comes with the
+# next step, by the usual index.
+TORCH = "$$(grep '^torch==' constraints.txt)" $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX))
 $(VENV)/.torch: constraints.txt | $(BIN)/python
-	@echo "Installing torch (the large part, about a minute) ..."
-	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@$(BIN)/python tools/say_download.py $(TORCH)
+	$(PIP) $(TORCH)
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml $(VENV)/.torch
@@ -95,6 +108,10 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch
 	$(PIP) -e '.[dev$(EXTRAS)]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: pyproject.toml $(VENV)/.torch
+	$(PIP) -e '.[docs]'
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.peers: pyproject.toml $(VENV)/.torch

@@ -28,8 +28,8 @@ from odedm.training.observation import Observation
 ROOT = Path(__file__).parent.parent
 PAGES = [page for page in [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))] if page.stem != "CHANGELOG"]
 """All but the changelog, which speaks of the past."""
-FOREIGN = {"--head", "--address", "--generate"}
-"""Options of `ray`."""
+FOREIGN = {"--head", "--address", "--generate", "--index-url"}
+"""Options of `ray` and of `pip`."""
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="only in a checkout")
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -162,7 +162,7 @@ def test_studies_in_the_pages_can_be_read(page):
 
 
 def test_keys_of_a_study_are_those_there_are():
-    (listed,) = re.findall(r"Further keys: (.*?), and `evidence`", (ROOT / "docs/studies.md").read_text(), re.S)
+    (listed,) = re.findall(r"Further keys: (.*?), and `evidence`", (ROOT / "docs/how-to/studies.md").read_text(), re.S)
     names = {name.strip("[]").partition(".")[0] for name in re.findall(r"`([^`]+)`", listed)}
     assert names - set(axes()) == {"net_options", "retrieval_options", "policy_options", "name", "about", "only"}
     used = {"data", "method", "memory", "capacity", "rho", "k", "dac"}

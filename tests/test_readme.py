@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("memory-alone", "learner", "python", "keep-model"))]
+PAGES = ["README.md", *(f"docs/how-to/{name}.md" for name in ("memory-alone", "learner", "python", "keep-model"))]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -15,9 +15,13 @@ def test_python_in_the_pages_runs(page, capsys):
     assert blocks
     for block in blocks:
         exec(compile(block, page, "exec"), {})
-    said = {"README.md": "ODEDM", "docs/memory-alone.md": "24 long-term", "docs/learner.md": "Test, then train"}
-    said["docs/python.md"] = "<Outcome of ER · ODEDM · λ=40 on 'blobs', seed 0: ACC_5"
-    said["docs/keep-model.md"] = "<TrainedModel of ER · ODEDM · λ=40 on 'arrays', seed 0: ACC_2"
+    said = {
+        "README.md": "ODEDM",
+        "docs/how-to/memory-alone.md": "24 long-term",
+        "docs/how-to/learner.md": "Test, then train",
+    }
+    said["docs/how-to/python.md"] = "<Outcome of ER · ODEDM · λ=40 on 'blobs', seed 0: ACC_5"
+    said["docs/how-to/keep-model.md"] = "<TrainedModel of ER · ODEDM · λ=40 on 'arrays', seed 0: ACC_2"
     assert said[page] in capsys.readouterr().out
 
 

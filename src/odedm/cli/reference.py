@@ -34,7 +34,12 @@ def reference() -> str:
     groups |= {"What is looked at": Observation, "Where runs happen": Placement}
     for title, kind in groups.items():
         lines += [f"### {title}", "", *_settings(kind), ""]
-    lines += ["## Commands", ""]
+    lines += [
+        "## Commands",
+        "",
+        "`odedm --version` says which version this is, and `--help` after any command what it takes.",
+        "",
+    ]
     for name, command in sorted(_commands()):
         lines += [f"### `odedm {name}`", "", _plain(command.help or "").split("\n\n")[0].replace("\n", " "), ""]
         lines += [*_options(command), ""]

@@ -20,9 +20,13 @@ from odedm.results.folder import FinishedRun, find, find_one
 
 if TYPE_CHECKING:
     from odedm.report.summary import Table as Summary
+    from odedm.report.unfinished import Unfinished
     from odedm.study.dac_timing_plan import Measured
 
 guarded = console.guarded("Nothing was changed.")
+
+MOST_PENDING = 12
+"""How many unfinished runs a terminal names."""
 
 Run = Annotated[Path, typer.Argument(help="A run's folder.")]
 
@@ -52,6 +56,7 @@ def report(
     from odedm.report.figures.style import NEEDED, can_draw
     from odedm.report.load import gather
     from odedm.report.page import check_page
+    from odedm.report.unfinished import find_unfinished
 
     page = out_file or (None if forms else Path("report.html"))
     if figures is not None and not can_draw():
@@ -61,7 +66,7 @@ def report(
         check_page(page)
         say_if_no_figures()
     table, timed = gather(paths, baseline)
-    tell_report(table, timed, page, forms[0] if forms else "rich")
+    tell_report(table, timed, page, forms[0] if forms else "rich", pending=find_unfinished(paths))
     if figures is not None:
         from odedm.report.figures.all_figures import report_figures, save_figures
 
@@ -78,9 +83,18 @@ def say_if_no_figures() -> None:
 
 
 def tell_report(
-    table: Summary, timed: Sequence[Measured], page: Path | None, form: str = "rich", *, most: int | None = None
+    table: Summary,
+    timed: Sequence[Measured],
+    page: Path | None,
+    form: str = "rich",
+    *,
+    most: int | None = None,
+    pending: Sequence[Unfinished] = (),
 ) -> None:
-    """Print the table of runs, with up to `most` sentences about it, and what was timed; write the page, if any."""
+    """Print the table of runs, with up to `most` sentences about it, what was timed, and what is not over yet.
+
+    The page is written, if one is given.
+    """
     from odedm.report.figures.timings import runtime_sentences
     from odedm.report.page import save_page
     from odedm.report.terminal import print_table
@@ -89,8 +103,12 @@ def tell_report(
         print_table(table, out, form, most=most)
     for sentence in runtime_sentences(timed) if form == "rich" else ():
         tell(sentence)
+    if pending:
+        say(f"Not finished yet: {len(pending)} run{'s' if len(pending) > 1 else ''}, not in the table.")
+        for each in pending[:MOST_PENDING]:
+            say(f"  {each}")
     if page is not None:
-        save_page(table, timed, page)
+        save_page(table, timed, page, pending)
         say(f"Report: {page}")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.report.summary import Table, summarise
+from odedm.report.unfinished import find_unfinished, is_under_way
 from odedm.results.folder import FinishedRun, NoRuns, find
 from odedm.results.packed import is_packed
 from odedm.results.result import Result
@@ -35,15 +36,19 @@ log = logging.getLogger(__name__)
 def gather(paths: Sequence[Path], baseline: str | None = None) -> tuple[Table, list[Measured]]:
     """The runs at or below the paths as a table, and the timings there or in the study that a path belongs to.
 
-    A study that measures times alone has no run, and its table no row; without timings no run is an error.
+    A study that measures times alone has no run, and its table no row; neither have runs that are all under way.
+    Without either no run is an error.
     """
     timed = find_timings([path for path in paths if not is_packed(path)])
+    there = [path for path in paths if not is_under_way(path)]
     try:
-        runs = load(paths)
+        runs = load(there) if there else []
     except NoRuns:
-        if timed and all(path.exists() for path in paths):
-            return Table(()), timed
-        raise
+        if not (timed or find_unfinished(paths)) or not all(path.exists() for path in there):
+            raise
+        runs = []
+    if not runs:
+        return Table(()), timed
     return summarise(runs, baseline), timed
 
 

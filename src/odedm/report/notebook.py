@@ -11,9 +11,10 @@ from odedm.core.plain_data import flatten
 from odedm.core.showing import counted
 from odedm.report.load import load
 from odedm.report.summary import METRICS, Table, summarise
-from odedm.report.tables import to_csv, to_html, to_markdown
+from odedm.report.tables import to_csv, to_html, to_latex, to_markdown
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
+from odedm.results.small_picture import accuracy_picture
 
 ORIGIN = ("odedm", "commit", "device", "data_checksum", "finished")
 """What a row says of where its run was made."""
@@ -95,11 +96,22 @@ class Results:
         """The table in full precision."""
         return to_csv(self.table)
 
+    def to_latex(self, *, caption: str = "", label: str = "tab:odedm") -> str:
+        r"""The table for a paper: a `table` environment that needs `booktabs` alone, with a clear change in bold.
+
+        Args:
+            caption: text before the sentence that says what the numbers are.
+            label: for `\ref`.
+        """
+        return to_latex(self.table, caption=caption, label=label)
+
     def __repr__(self) -> str:
         return f"Results: {counted(len(self), 'run')} in {counted(len(self.table.rows), 'group')}"
 
     def _repr_html_(self) -> str:
-        return to_html(self.table)
+        table = self.table
+        curves = {each.label: [run.result.acc for run in each.runs] for each in table.groups}
+        return to_html(table) + accuracy_picture(curves)
 
 
 def _results(given: Any) -> list[Result]:

@@ -29,7 +29,8 @@ from odedm.report.labels import method_name
 from odedm.report.model import caveats, model
 from odedm.report.summary import METRICS, TOLD, Table, left_out
 from odedm.report.tables import to_csv, to_latex, to_markdown
-from odedm.report.verdicts import Verdict, doubts, gaps, verdict
+from odedm.report.unfinished import Unfinished
+from odedm.report.verdicts import Verdict, doubts, gaps, in_short, verdict
 from odedm.report.wording import between, number, probability
 from odedm.results.folder import FinishedRun
 from odedm.study.dac_timing_plan import Measured
@@ -42,10 +43,10 @@ DRAWN = 32
 """How many groups have pictures of their own; with more a page becomes too heavy to send around."""
 
 
-def save_page(table: Table, timed: Sequence[Measured], out: Path) -> Path:
-    """Write the report on runs and timings to the file `out`, whole or not at all."""
+def save_page(table: Table, timed: Sequence[Measured], out: Path, pending: Sequence[Unfinished] = ()) -> Path:
+    """Write the report on runs and timings, and on what is not over yet, to the file `out`, whole or not at all."""
     check_page(out)
-    text = render(table, timed)
+    text = render(table, timed, pending)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, text)
@@ -64,7 +65,7 @@ def check_page(out: Path) -> None:
         )
 
 
-def render(table: Table, timed: Sequence[Measured] = ()) -> str:
+def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfinished] = ()) -> str:
     """The page as text, on runs, on timings or on both; the same ones give the same bytes."""
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -81,7 +82,9 @@ def render(table: Table, timed: Sequence[Measured] = ()) -> str:
         script=Markup(script),
         # The script's name in the content security policy, which forbids every other one.
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        title=_title(table),
+        title=_title(table, pending=bool(pending and not timed)),
+        short=in_short(table),
+        pending=[str(each) for each in pending],
         facts=_facts(groups),
         lead=lead,
         folded=folded,
@@ -135,11 +138,13 @@ def _findings(table: Table) -> tuple[Findings, Findings, list[str]]:
     return first[:SHOWN], [*first[SHOWN:], *second], said
 
 
-def _title(table: Table) -> str:
+def _title(table: Table, *, pending: bool = False) -> str:
     """What was tried, on what.
 
     Only the data sets and methods; the facts under the title say the rest.
     """
+    if not table.rows and pending:
+        return "Runs that are still going"
     if not table.rows:
         return "Divide-and-conquer: seconds with and without it"
     data = _listed(sorted({printable(group.settings["data"]) for group in table.groups}))

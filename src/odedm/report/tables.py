@@ -39,22 +39,22 @@ def markdown_rows(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def to_html(table: Table) -> str:
-    """The table as HTML, without the paper's numbers."""
-    head, *lines = _words(model(table), paper=False)
+    """The table as HTML, narrow enough for a notebook: without the paper's numbers, backward transfer and seconds."""
+    head, *lines = _words(model(table), NARROW, paper=False)
     return html_table(head, lines)
 
 
-def _words(lines: TableModel, *, paper: bool) -> list[list[str]]:
+def _words(lines: TableModel, metrics: Sequence[Metric] = METRICS, *, paper: bool) -> list[list[str]]:
     """The heads of the columns, then the words of each line, with or without the paper's numbers."""
     table, printed = lines.table, lines.printed if paper else ()
-    head = ["Runs", "Seeds", *map(table.title, METRICS)]
+    head = ["Runs", "Seeds", *map(table.title, metrics)]
     head += [f"Change in {table.title(metric)}" for metric in table.changes]
     for metric in printed:
         head += [f"Paper's {table.title(metric)}", "Gap"]
     found = [head]
     for line in lines.lines:
         words = [line.label, str(len(line.seeds))]
-        words += [measured(line.cells[metric.key].value) for metric in METRICS]
+        words += [measured(line.cells[metric.key].value) for metric in metrics]
         words += [_change(line.cells[metric.key]) for metric in table.changes]
         for metric in printed:
             cell = line.cells[metric.key]

@@ -45,6 +45,30 @@ def _shared(one: Verdict, found: Sequence[Verdict]) -> bool:
     return bool(one.doubt) and sum(each.doubt == one.doubt for each in found) > 1
 
 
+def in_short(table: Table) -> list[str]:
+    """The whole table in a sentence or two: which group is best, and how many comparisons the seeds can tell apart."""
+    if not table.rows:
+        return []
+    said, first = [], table.groups[0]
+    if len(table.rows) > 1 and not any(other_problem(first, group) for group in table.groups):
+        best = max(table.rows, key=lambda row: row.values[ACC_LAST.key].mean)
+        value = best.values[ACC_LAST.key]
+        spread = "" if value.sd is None else f", sd {number(value.sd)} over {value.n} seeds"
+        said.append(f"The best final accuracy is {number(value.mean)} %, by {best.group.label}{spread}.")
+    pairs = [row.differences[ACC_LAST.key] for row in table.compared if ACC_LAST.key in row.differences]
+    if pairs:
+        means = sorted(pair.estimate.mean for pair in pairs)
+        counts = {"better": 0, "worse": 0, "open": 0}
+        for pair in pairs:
+            counts["open" if not pair.clear else "better" if pair.estimate.mean > 0 else "worse"] += 1
+        found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        changes = " to ".join(dict.fromkeys(number(mean, sign=True) for mean in (means[0], means[-1])))
+        many = f"{len(pairs)} comparisons" if len(pairs) > 1 else "One comparison"
+        few = f" (fewer than {FEWEST} seeds)" if all(pair.estimate.n < FEWEST for pair in pairs) else ""
+        said.append(f"{many} with {table.against}: {found}{few}; {changes} points of {table.title(ACC_LAST)}.")
+    return said
+
+
 def verdict(table: Table, row: Row, metric: Metric) -> Verdict:
     """One sentence on what changed; the row must have that difference."""
     pair, group = row.differences[metric.key], row.group

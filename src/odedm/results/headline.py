@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.showing import html_table
 from odedm.core.text import printable
+from odedm.results.small_picture import accuracy_picture
 
 if TYPE_CHECKING:
     from odedm.results.result import Result
@@ -87,11 +88,12 @@ def heading(results: Sequence[Result], name: str) -> str:
 
 
 def as_html(results: Sequence[Result]) -> str:
-    """A table with a row for each seed, and one of means where there are several."""
+    """A table with a row for each seed, one of means where there are several, and accuracy over tasks as a picture."""
     means, errors = means_of(results)
     lines = [[printable(each.experiment.get("seed", ""), 24), *_words(figures_of(each))] for each in results]
     lines += [["mean", *_words(means, errors)]] if len(results) > 1 else []
-    return html_table(["Seed", *(heading(results, name) for name in TITLES)], lines, what_ran(results[0]))
+    table = html_table(["Seed", *(heading(results, name) for name in TITLES)], lines, what_ran(results[0]))
+    return table + accuracy_picture({what_ran(results[0]): [each.acc for each in results]})
 
 
 def _words(figures: Figures, errors: Figures | None = None) -> list[str]:

@@ -1,6 +1,6 @@
 """Ingredients that compose with every method and memory: updates a batch, stream loss, prediction, views.
 
-A method that has an ingredient of the kind already refuses another one, with the reason; see docs/ingredients.md.
+A method that has an ingredient of the kind already refuses another, with the reason; see docs/how-to/ingredients.md.
 """
 
 from __future__ import annotations

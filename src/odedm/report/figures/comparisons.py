@@ -91,10 +91,10 @@ def _draw_differences(axes: Axes, *, pairs: dict[str, Paired], axis: str) -> Non
         axes.plot(bar, [place, place], color=style.SERIES[0], linewidth=2.4, zorder=3)
         axes.plot([mean], [place], "D", color=style.SERIES[0], ms=8, zorder=4)
         axes.plot(seeds, [place + 0.22] * len(seeds), "o", mfc="none", mec=style.MUTED, mew=1.0, ms=5.5, zorder=4)
+        axes.plot([0.0, 0.0], [place - 0.16, place + 0.42], color=style.INK, linewidth=1.0, zorder=1.5)
         write_over(axes, place - 0.4, label)
         ends += [*seeds, *bar]
     room = 0.06 * max(max(ends) - min(ends), 1.0)
-    axes.axvline(0.0, color=style.INK, linewidth=1.0, zorder=1.5)
     axes.set(xlim=(min(ends) - room, max(ends) + room), ylim=(len(pairs) - 0.5, -0.7), yticks=[])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:+g}".replace("-", "−") if value else "0")
     finish(axes, grid="x", xlabel=axis)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,11 +16,15 @@ from odedm.report.figures.style import TEXT, Array, Axes, Frame, Panel, finish, 
 from odedm.report.groups import Group
 from odedm.report.wording import number
 
+T = TypeVar("T")
+
 LONGEST_NAME = 18
 CROWDED = 11.0
 """Rows closer than this many pixels have no room for names."""
 MOST_LINES = 3
 """Lines of one panel; more would hide each other."""
+MOST_NAMED = 3
+"""Labels that a title lists."""
 PARTS = ("short_term_rows", "long_term_rows")
 """Columns of the data."""
 
@@ -34,12 +38,41 @@ def memory_by_class(groups: Sequence[Group]) -> list[Panel]:
     """Rows per class in the final memory, short-term and long-term stacked, mean over seeds."""
     counts = [final_census(group) for group in groups]
     widest = max((float((short + long).max(initial=0.0)) for short, long in counts), default=0.0)
-    return [_class_panel(group, *count, widest) for group, count in zip(groups, counts, strict=True)]
+    same = merged((_content(group, *count), (group, *count)) for group, count in zip(groups, counts, strict=True))
+    return [_class_panel(joined([each[0].label for each in own]), *own[0], widest) for own in same]
 
 
-def _class_panel(group: Group, short: Array, long: Array, widest: float) -> Panel:
+def _content(group: Group, short: Array, long: Array) -> Hashable:
+    """What a panel of these rows shows beside its title."""
+    return tuple(ordered_names(group)), group.one_order, short.tobytes(), long.tobytes()
+
+
+def merged(panels: Iterable[tuple[Hashable, T]]) -> list[list[T]]:
+    """What would be drawn alike, together: methods that share a memory's draws fill it with the same rows.
+
+    >>> merged([("x", 1), ("y", 2), ("x", 3)])
+    [[1, 3], [2]]
+    """
+    found: dict[Hashable, list[T]] = {}
+    for content, one in panels:
+        found.setdefault(content, []).append(one)
+    return list(found.values())
+
+
+def joined(labels: Sequence[str]) -> str:
+    """The title of what several groups have in common.
+
+    >>> joined(["ER"]), joined(["ER", "DER"]), joined(["a", "b", "c", "d"])
+    ('ER', 'ER and DER', 'a, b and 2 more')
+    """
+    if len(labels) <= MOST_NAMED:
+        return " and ".join(filter(None, [", ".join(labels[:-1]), labels[-1]]))
+    return f"{labels[0]}, {labels[1]} and {len(labels) - 2} more"
+
+
+def _class_panel(title: str, group: Group, short: Array, long: Array, widest: float) -> Panel:
     if not len(short):
-        return Panel(group.label, "", "These runs did not record what their memory held.")
+        return Panel(title, "", "These runs did not record what their memory held.")
     names = ordered_names(group)
     step = max(min(21.0, 520.0 / len(names)), 2.0)
     spans = task_spans(group.runs[0].result.labels, len(names)) if group.one_order else []
@@ -58,13 +91,13 @@ def _class_panel(group: Group, short: Array, long: Array, widest: float) -> Pane
         finish(axes, grid="x", keys=2, xlabel="rows in the final memory")
 
     frame = Frame(style.WIDTH, 62 + step * len(names), left=left_margin(names, step), top=22, bottom=40)
-    alt = f"Final memory of {group.label}: {_rows(short.sum(), long.sum())} over {len(names)} classes."
-    return panel(group.label, frame, alt, paint, ["class", *PARTS], zip(names, short, long, strict=True))
+    alt = f"Final memory of {title}: {_rows(short.sum(), long.sum())} over {len(names)} classes."
+    return panel(title, frame, alt, paint, ["class", *PARTS], zip(names, short, long, strict=True))
 
 
 def memory_growth(groups: Sequence[Group]) -> list[Panel]:
     """Rows in each part after each task, mean over seeds; only groups that ever held a long-term row."""
-    panels = []
+    found = []
     for group in groups:
         if any(len(run.result.census) != group.tasks for run in group.runs):
             continue
@@ -72,13 +105,17 @@ def memory_growth(groups: Sequence[Group]) -> list[Panel]:
             np.mean([[sum(entry.get(part, [])) for entry in run.result.census] for run in group.runs], axis=0)
             for part in ("short", "long")
         )
-        if not long.any():
-            continue
-        ends = _rows(short[-1], long[-1])
-        alt = f"Rows in each part of the memory over tasks, {group.label}. After the last task: {ends}."
-        paint = partial(_draw_growth, short=short, long=long, room=group.settings.get("memory.capacity"))
-        rows = zip(range(1, group.tasks + 1), short, long, strict=True)
-        panels.append(panel(group.label, Frame(style.WIDTH, 256, top=40), alt, paint, ["task", *PARTS], rows))
+        if long.any():
+            room = group.settings.get("memory.capacity")
+            found.append(((short.tobytes(), long.tobytes(), str(room)), (group.label, short, long, room)))
+    panels = []
+    for own in merged(found):
+        _, short, long, room = own[0]
+        title, ends = joined([label for label, *_ in own]), _rows(short[-1], long[-1])
+        alt = f"Rows in each part of the memory over tasks, {title}. After the last task: {ends}."
+        paint = partial(_draw_growth, short=short, long=long, room=room)
+        rows = zip(range(1, len(short) + 1), short, long, strict=True)
+        panels.append(panel(title, Frame(style.WIDTH, 256, top=40), alt, paint, ["task", *PARTS], rows))
     return panels
 
 
@@ -101,15 +138,21 @@ def memory_density(groups: Sequence[Group]) -> list[Panel]:
     An even memory is a flat line at 1 / classes. Groups that recorded no census, and empty memories, are left out.
     """
     held = {id(group): np.sum(final_census(group), axis=0) for group in groups}
-    panels = []
-    for title, members in families([group for group in groups if held[id(group)].any()], most=MOST_LINES):
+    drawn = []
+    for family, members in families([group for group in groups if held[id(group)].any()], most=MOST_LINES):
         classes = ordered_names(members[0])
         if any(ordered_names(group) != classes for group in members):
             continue
         lines: list[Share] = [
             (group.label, name, 100.0 * held[id(group)] / held[id(group)].sum(), stroke)
-            for group, name, stroke in named_strokes(members, title)
+            for group, name, stroke in named_strokes(members, family)
         ]
+        content = (tuple(classes), *((name, share.tobytes()) for _, name, share, _ in lines))
+        drawn.append((content, (family, members, classes, lines)))
+    panels = []
+    for own in merged(drawn):
+        _, members, classes, lines = own[0]
+        title = joined([family for family, *_ in own])
         frame = Frame(style.WIDTH, 210, top=10).with_key(len(lines) + 1)
         ranges = [f"{name}: from {number(share.min())} to {number(share.max())} %" for _, name, share, _ in lines]
         alt = f"{titled('Share of the final memory by class', title)}. {'; '.join(ranges)}"

@@ -1,0 +1,92 @@
+"""What a reader sees first, and what no reader should have to see twice."""
+
+import re
+
+import pytest
+from report_runs import Fabricate, groups_of, table_of
+
+import odedm
+from odedm.report.figures.comparisons import difference_plot
+from odedm.report.figures.memory_contents import memory_by_class, memory_density, memory_growth
+from odedm.report.page import render
+from odedm.report.verdicts import in_short
+from odedm.results.small_picture import accuracy_picture
+
+
+def pairs(fabricate, seeds, better, method="der"):
+    for seed in range(seeds):
+        yield fabricate(method, "reservoir", seed=seed, acc=40.0 + seed)
+        yield fabricate(method, "odedm", seed=seed, acc=40.0 + seed + better + 0.1 * seed)
+
+
+def test_the_page_begins_with_the_whole_in_two_sentences(fabricate: Fabricate):
+    table = table_of(*pairs(fabricate, 5, 6.0), *pairs(fabricate, 5, -3.0, "derpp"))
+    best, compared = in_short(table)
+    assert best.startswith("The best final accuracy is 48.2 %, by DER · ODEDM")
+    assert re.search(r", sd 1\.7 over 5 seeds\.$", best)
+    assert (
+        compared == "2 comparisons with the same runs without ODEDM: 1 better, 1 worse; −2.8 to +6.2 points of ACC_5."
+    )
+    page = render(table)
+    assert page.index('class="short"') < page.index('class="verdicts"') < page.index("<table")
+
+
+def test_few_seeds_are_open_and_it_says_why(fabricate: Fabricate):
+    (_, compared) = in_short(table_of(*pairs(fabricate, 2, 30.0)))
+    assert ": 1 open (fewer than 5 seeds);" in compared
+
+
+def test_other_problems_have_no_best(fabricate: Fabricate):
+    table = table_of(fabricate("der", "reservoir"), fabricate("der", "reservoir", over={"data": "another"}))
+    assert in_short(table) == []
+
+
+def test_numbers_have_their_standard_deviation_and_tables_their_hint(fabricate: Fabricate):
+    page = render(table_of(*pairs(fabricate, 3, 5.0)))
+    assert 'class="error">± 0.6</span><span class="error">sd 1.0</span>' in page
+    assert page.count('class="hint"') == page.count('class="card scroll"') >= 2
+    assert "border-collapse: separate" in page, "a sticky cell takes no line with it where borders are collapsed"
+
+
+def test_the_zero_line_keeps_clear_of_labels(fabricate: Fabricate):
+    """It is in pieces, one in each row below the row's label; a whole line would cross them."""
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    (panel,) = difference_plot(table_of(*pairs(fabricate, 2, 5.0), *pairs(fabricate, 2, 4.0, "derpp")))
+    axes = figure.add_subplot()
+    panel.drawing.paint(axes)
+    pieces = [tuple(line.get_ydata()) for line in axes.lines if list(line.get_xdata()) == [0.0, 0.0]]
+    labels = [text.get_position()[1] for text in axes.texts]
+    assert len(pieces) == len(labels) == 2
+    assert not any(low - 0.1 < label < high for low, high in pieces for label in labels)
+
+
+def test_memories_with_the_same_rows_are_drawn_once(fabricate: Fabricate):
+    groups = groups_of(*(fabricate(method, memory) for method in ("der", "derpp") for memory in ("reservoir", "odedm")))
+    titles = [panel.title for panel in memory_by_class(groups)]
+    assert titles == ["DER · reservoir and DER++ · reservoir", "DER · ODEDM and DER++ · ODEDM"]
+    assert [panel.title for panel in memory_growth(groups)] == ["DER · ODEDM and DER++ · ODEDM"]
+    assert [panel.title for panel in memory_density(groups)] == ["DER and DER++"]
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return odedm.train("blobs", method="er", memory=odedm.Reservoir(20))
+
+
+def test_in_a_notebook_runs_are_a_table_and_a_picture(outcome):
+    for thing in (outcome, outcome.result, odedm.Results(outcome)):
+        shown = thing._repr_html_()
+        assert "<table>" in shown
+        assert shown.count("<circle") == 5
+
+
+def test_the_picture_shows_names_as_text_and_refuses_what_cannot_be_told_apart():
+    curve = [[90.0, 60.0, 50.0]]
+    assert "<b>" not in accuracy_picture({"<b>": curve})
+    assert accuracy_picture({str(place): curve for place in range(7)}) == ""
+
+
+def test_results_are_a_table_for_a_paper(outcome):
+    text = odedm.Results(outcome).to_latex(caption="Mine.", label="tab:mine")
+    assert "\\caption{Mine. " in text
+    assert "\\label{tab:mine}" in text

@@ -1,0 +1,80 @@
+"""A report while runs are going: what is done so far, and how far the others are."""
+
+import json
+
+import pytest
+from commands import odedm
+from jobs import SMALL, job_of
+from report_runs import Fabricate
+
+from odedm.checkpoint.lock import hold
+from odedm.checkpoint.manifest import TREE, listed, working_folder
+from odedm.checkpoint.schedule import Schedule
+from odedm.checkpoint.stop import Stopped
+from odedm.core.errors import UsageError
+from odedm.execute.attempt import attempt_run
+from odedm.report.load import gather
+from odedm.report.unfinished import find_unfinished
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run of five tasks that was stopped in its third, below a folder of its own."""
+    place = tmp_path_factory.mktemp("half")
+    job = job_of(SMALL, place / "one" / "seed-0", schedule=Schedule.parse("task"))
+    looks = []
+    with pytest.raises(Stopped):
+        attempt_run(job, stop=lambda: looks.append(1) or len(looks) > 30)
+    return place
+
+
+def test_a_stopped_run_is_named_with_its_place_and_what_it_reached(stopped):
+    (found,) = find_unfinished([stopped])
+    assert found.alive is False
+    assert found.task == len(found.acc) >= 1
+    assert str(found).startswith("ER · reservoir · λ=20 on 'blobs', seed 0: in task ")
+    assert f"ACC_{len(found.acc)} {found.acc[-1]:.1f} % after the last finished task (stopped" in str(found)
+    assert find_unfinished([stopped / "one" / "seed-0"]) == [found]
+
+
+def test_one_that_somebody_is_at_is_under_way(stopped):
+    with hold(working_folder(stopped / "one" / "seed-0")):
+        (found,) = find_unfinished([stopped])
+    assert found.alive is True
+    assert str(found).endswith("(under way)")
+
+
+def test_a_report_of_what_is_done_so_far_says_what_is_not(stopped, fabricate: Fabricate, tmp_path):
+    folder = fabricate("der", "reservoir")
+    said = odedm("report", folder, stopped, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "Not finished yet: 1 run" in said
+    assert "Not finished yet: 1 run" in page
+    assert "in task " in page
+
+
+def test_a_report_of_unfinished_runs_alone_has_no_table(stopped, tmp_path):
+    for where in (stopped, stopped / "one" / "seed-0"):
+        assert gather([where])[0].rows == ()
+        odedm("report", where, "--out", tmp_path / "page.html")
+        assert "<h1>Runs that are still going</h1>" in (tmp_path / "page.html").read_text()
+    with pytest.raises(UsageError, match="No finished run"):
+        gather([tmp_path])
+
+
+def test_a_checkpoint_of_anyone_is_only_looked_at(stopped, tmp_path):
+    """What is torn is passed over, and partial results that are none are left out."""
+    work = working_folder(stopped / "one" / "seed-0")
+    copy = working_folder(tmp_path / "seed-0")
+    for checkpoint in listed(work):
+        (copy / checkpoint.relative_to(work)).mkdir(parents=True)
+        for file in checkpoint.iterdir():
+            (copy / file.relative_to(work)).write_bytes(file.read_bytes())
+    newest, *others = listed(copy)
+    for strange in ([], {"class_il": 3}, {"class_il": ["list", "", [["list", "", ["<b>"]]]]}):
+        (newest / TREE).write_text(json.dumps(strange))
+        assert find_unfinished([tmp_path])[0].acc == ()
+    for each in (newest, *others):
+        (each / "manifest.json").write_text("{")
+    (found,) = find_unfinished([tmp_path])
+    assert str(found) == "'seed-0': no checkpoint yet (stopped; `odedm resume` goes on)"

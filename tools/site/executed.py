@@ -1,0 +1,124 @@
+"""Tutorials: scripts in `docs/tutorials` become notebooks, are run as such, and become pages with what they showed.
+
+    python tools/site/executed.py [NAME…]
+
+A script is Python as it is; `# %%` begins a cell, `# %% [markdown]` one of words. Results go to `build/tutorials`:
+NAME.ipynb with its outputs, NAME.md and the pictures. `make docs` does this before it builds the site.
+"""
+
+import base64
+import html
+import json
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+MADE = "build/tutorials"
+FIRST_LINE = (
+    "*This page is a* {{download}}`script <{name}.py>` *and a* {{download}}`notebook <{name}.ipynb>`*. "
+    "What is below was made by running it, in {seconds:.0f} s.*"
+)
+
+
+def cells(script: str) -> list[tuple[str, str]]:
+    r"""The script's cells: 'markdown' or 'code', and the text.
+
+    >>> cells("# %% [markdown]\n# # A\n#\n# b\n\n# %%\nprint(1)\n")
+    [('markdown', '# A\n\nb'), ('code', 'print(1)')]
+    """
+    found = []
+    for kind, text in re.findall(r"^# %%( \[markdown\])?\n(.*?)(?=^# %%|\Z)", script, re.S | re.M):
+        words = "\n".join(re.sub(r"^# ?", "", line) for line in text.splitlines()) if kind else text
+        found.append(("markdown" if kind else "code", words.strip()))
+    return found
+
+
+def notebook(script: str) -> dict[str, Any]:
+    """The script as a notebook without outputs, as the file format 4.5 has it."""
+    made: list[dict[str, Any]] = []
+    for number, (kind, text) in enumerate(cells(script)):
+        made.append({"id": f"cell-{number}", "cell_type": kind, "metadata": {}, "source": text})
+        if kind == "code":
+            made[-1] |= {"outputs": [], "execution_count": None}
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    metadata = {"kernelspec": spec, "language_info": {"name": "python"}}
+    return {"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": made}
+
+
+def run(script: Path, out: Path) -> None:
+    """Run a script as a notebook in an empty folder, and write notebook, page and pictures to `out`."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    book = nbformat.from_dict(notebook(script.read_text()))  # type: ignore[no-untyped-call]
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        client = NotebookClient(book, kernel_name="python3", timeout=300, resources={"metadata": {"path": place}})
+        client.extra_arguments = ["--log-level=ERROR"]  # the kernel is on this machine alone
+        client.execute()
+    seconds = time.monotonic() - started
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{script.stem}.ipynb").write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n")
+    text, pictures = page(book, script.stem, seconds)
+    (out / f"{script.stem}.md").write_text(text)
+    for name, picture in pictures.items():
+        (out / name).write_bytes(picture)
+    (out / f"{script.stem}.py").write_text(script.read_text())
+
+
+def page(book: Any, name: str, seconds: float) -> tuple[str, dict[str, bytes]]:
+    """An executed notebook as Markdown, and its pictures by file name."""
+    parts, pictures = [], {}
+    for cell in book["cells"]:
+        if cell["cell_type"] == "markdown":
+            parts.append(cell["source"])
+            continue
+        parts.append(f"```python\n{cell['source']}\n```")
+        shown = []
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if output["output_type"] == "stream":
+                shown.append(_plain(output["text"]))
+            elif "image/png" in data:
+                file = f"{name}-{len(pictures) + 1}.png"
+                pictures[file] = base64.b64decode(data["image/png"])
+                shown.append(f"\n\n![Made by the code above]({file})\n\n")
+            elif "text/html" in data:
+                shown.append("".join(data["text/html"].splitlines()))
+            elif "text/plain" in data:
+                shown.append(_plain(data["text/plain"]))
+        if shown:
+            parts.append('<div class="output">' + "".join(shown) + "\n</div>")
+    title, rest = parts[0].split("\n", 1)
+    first = FIRST_LINE.format(name=name, seconds=seconds)
+    return "\n\n".join([title, first, rest.strip(), *parts[1:]]) + "\n", pictures
+
+
+def _plain(text: str) -> str:
+    lines = html.escape(text.rstrip()).replace("\n", "&#10;")  # in one line, so that Markdown leaves it alone
+    return f"<pre><code>{lines}</code></pre>"
+
+
+def pages(root: Path) -> dict[str, Any]:
+    """For the site: path by content of all that `run` has written."""
+    made, scripts = root / MADE, sorted((root / "docs/tutorials").glob("*.py"))
+    late = [s.name for s in scripts if not (made / s.name).is_file() or (made / s.name).read_text() != s.read_text()]
+    if late:
+        raise RuntimeError(f"{', '.join(late)}: not run since it was changed. `make docs` does both.")
+    names = "|".join(script.stem for script in scripts)
+    files = [path for path in sorted(made.iterdir()) if re.fullmatch(rf"({names})(-\d+)?\.\w+", path.name)]
+    return {
+        f"tutorials/{path.name}": path.read_bytes() if path.suffix == ".png" else path.read_text() for path in files
+    }
+
+
+if __name__ == "__main__":
+    here = Path(__file__).resolve().parents[2]
+    for each in sorted((here / "docs/tutorials").glob("*.py")):
+        if each.stem in sys.argv[1:] or not sys.argv[1:]:
+            begun = time.monotonic()
+            run(each, here / MADE)
+            print(f"{each.name}: {time.monotonic() - begun:.0f} s", flush=True)
