@@ -88,7 +88,8 @@ def main() -> None:
 
 def plan(kills: int, amount: int | None, seed: int) -> list[Case]:
     """The cases with their shares of the kills."""
-    pairs = [(method, memory) for memory in MEMORIES for method in METHODS]
+    keeping = [name for name, entry in METHODS.items() if not entry.bound]  # bounds have no memory
+    pairs = [(method, memory) for memory in MEMORIES for method in keeping]
     if amount is not None:
         pairs = random.Random(seed).sample(pairs, amount)
     return [Case(*pair, kills // len(pairs) + (number < kills % len(pairs))) for number, pair in enumerate(pairs)]

@@ -90,6 +90,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "bn_refreshes": 2,
         "clamp_rates": False,
         "split": "position",
+        "query_precision": "same",
     },
     "pocl": {
         **SGD,
@@ -104,6 +105,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "slice": "released",
         "groups": "released",
         "pos_split": True,
+        "query_precision": "same",
     },
     "er": {**SGD, "lr": 0.1},
     "agem": SGD,
