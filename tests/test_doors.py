@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer.testing
+from sampling import EVERYTHING
 
 import odedm
 from odedm.cli.app import app
@@ -114,6 +115,8 @@ def test_a_changed_default_is_another_run_and_a_new_field_is_none(copy, tmp_path
     assert said(copy.parent, place) == ["again", "done", "1", "1"], "nothing stored is trained again"
     path.write_text(text.replace(BEHIND, BEHIND.replace("32", "16")))
     assert said(copy.parent, place) == ["trained", "to", "do", "2", "2"], "the old result is not counted"
+    if not EVERYTHING:
+        return
     method = copy / "methods" / "er.py"
     method.write_text(method.read_text().replace("lr: float = 0.1", "lr: float = 0.2"))
     assert said(copy.parent, place) == ["trained", "to", "do", "3", "3"], "nor under a new default of the method"

@@ -7,6 +7,7 @@ from clouds import blobs, network_features, relu_features, rng
 from counting import Counting
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import EVERYTHING
 
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.dac import Dac
@@ -160,7 +161,7 @@ def test_a_gpu_is_asked_for_little(k, operations, reads, batched, monkeypatch):
 
 @pytest.mark.parametrize("k", [5, 40])
 @pytest.mark.parametrize("per", [1, 3])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if EVERYTHING else 1))
 @pytest.mark.parametrize("make", [relu_features, blobs])
 def test_solving_what_can_decide_chooses_as_solving_all(k, per, seed, make, monkeypatch):
     monkeypatch.setattr(transport, "SMALL", 0)
@@ -224,7 +225,7 @@ def clumps(n, d, seed):
 
 
 @pytest.mark.parametrize("k", [5, 40])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(2 if EVERYTHING else 1))
 def test_where_transport_converges_slowly_few_pairs_are_solved_too(k, seed, monkeypatch):
     monkeypatch.setattr(transport, "SMALL", 0)
     x = clumps(300, 96, seed)
@@ -304,7 +305,7 @@ def test_a_step_that_is_less_sharp_than_the_others_is_repaired_by_them():
     assert amounts[3] <= amounts[0]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if EVERYTHING else 1))
 @pytest.mark.parametrize(("n", "d", "k", "per"), [(150, 70, 1, 3), (400, 64, 10, 1), (300, 128, 3, 2)])
 def test_features_of_either_sign_are_chosen_as_solving_all_does(n, d, k, per, seed, monkeypatch):
     """Histograms of signed noise are all nearly alike, so estimates that are a little off would decide."""

@@ -14,6 +14,7 @@ import pytest
 import torch
 from commands import alive_in_group
 from jobs import Notes, again, job_of, open_all, run_all, same
+from sampling import thorough
 
 import odedm
 from odedm import ODEDM, Experiment, Reservoir, Run
@@ -140,7 +141,9 @@ class Killer(Notes):
             os.kill(self.at[job.key], self.number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGTERM])  # SIGKILL: tests/test_kill.py
+@pytest.mark.parametrize(
+    "number", [signal.SIGSEGV, pytest.param(signal.SIGTERM, marks=thorough)]
+)  # SIGKILL: tests/test_kill.py
 def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(tmp_path, number):
     jobs = [
         replace(job, options=replace(job.options, schedule=Schedule.parse("3 steps")))
@@ -188,7 +191,7 @@ def test_a_module_beside_the_data_is_never_imported(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("lanes", ["1", "2"])
+@pytest.mark.parametrize("lanes", [pytest.param("1", marks=thorough), "2"])
 def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
     out = tmp_path / "runs"
     words = ["run", "--method", "er", "--memory", "reservoir", "--seeds", "50", "--lanes", lanes, "--out", str(out)]

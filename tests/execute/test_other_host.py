@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from jobs import same
+from sampling import thorough
 
 from odedm.results.folder import FinishedRun, read_columns
 
@@ -31,6 +32,7 @@ def command(out: Path, host: str) -> list[str]:
     return [*APART, "sh", "-c", 'hostname "$0" && exec "$@"', host, *run]
 
 
+@thorough
 @pytest.mark.skipif(not permitted(), reason="namespaces are not permitted here")
 def test_a_run_killed_under_one_host_name_goes_on_under_another(tmp_path: Path) -> None:
     rough, calm = tmp_path / "rough", tmp_path / "calm"

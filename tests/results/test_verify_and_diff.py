@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from sampling import EVERYTHING
 from typer.testing import CliRunner
 
 from odedm import ODEDM, Native, Reservoir, train
@@ -220,7 +221,8 @@ def test_the_command_says_a_line_for_each_check_and_a_verdict(run, tmp_path):
 def test_a_hostile_result_gives_no_traceback_and_no_escapes(run):
     folder = run()
     for entry in ("experiment", "class_il", "task_il", "acc", "census", "provenance", "seconds", "acc_last"):
-        for value in (None, 3, "\x1b[31mred", [], {}, [[1]], {"a": {"b": None}}, 1e308, True):
+        values = (None, "\x1b[31mred", [[1]], 1e308, 3, [], {}, {"a": {"b": None}}, True)
+        for value in values if EVERYTHING else values[:4]:
             spoiled = folder.with_name("spoiled")
             shutil.rmtree(spoiled, ignore_errors=True)
             shutil.copytree(folder, spoiled)
