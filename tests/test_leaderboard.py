@@ -1,0 +1,51 @@
+"""The leaderboard's page: rows by host, memory and ingredients, the best first, changes against the plain reservoir."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from jobs import result_of
+
+from odedm import ODEDM, Experiment, Reservoir
+from odedm.study.study import parse
+from odedm.training.preparation import prepare
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+import leaderboard  # noqa: E402
+
+PLANS = {
+    (): (Experiment(Reservoir(20), method="er", data="blobs", device="cpu"), 40.0),
+    ("odedm",): (Experiment(ODEDM(20, rho=0.5), method="er", data="blobs", device="cpu"), 41.0),
+    ("best",): (
+        Experiment(Reservoir(20), method="er", data="blobs", device="cpu", updates=3, predict="nearest-mean"),
+        50.0,
+    ),
+}
+
+
+def test_the_best_is_first_and_changes_are_against_the_plain_reservoir():
+    results = [
+        result_of(prepare(replace(plan, seed=seed)).experiment, "sum", acc=acc + seed)
+        for plan, acc in PLANS.values()
+        for seed in (10, 11)
+    ]
+    text = leaderboard.page(results, "board.jsonl.gz")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ER")]
+    assert [row[1:3] for row in rows] == [
+        ["reservoir", "updates 3, nearest-mean"],
+        ["ODEDM", "–"],
+        ["reservoir", "–"],
+    ]
+    assert rows[0][5].startswith("+10.0")
+    assert rows[1][5].startswith("+1.0")
+    assert rows[2][5].strip() == ""
+    assert "seeds 10 to 11" in text
+    assert "first seen on CIFAR's own test rows" in text
+
+
+def test_its_study_is_what_the_page_says():
+    plans = parse((ROOT / "benchmarks" / "leaderboard.toml").read_text()).experiments()
+    assert len(plans) == 280
+    assert {plan.seed for plan in plans} == {*range(10, 20)}
+    assert {(plan.data, plan.memory.capacity) for plan in plans} == {("cifar10", 200), ("cifar100", 500)}
