@@ -82,9 +82,8 @@ def ingredients(plan: Mapping[str, Any]) -> str:
     'updates 3, asymmetric'
     """
     own = [f"updates {plan['updates']}"] if plan.get("updates", 1) != 1 else []
-    own += [
-        str(plan[name]) for name in ("stream_loss", "predict", "views") if plan.get(name, PLAIN[name]) != PLAIN[name]
-    ]
+    named = [plan.get(name) or PLAIN[name] for name in ("stream_loss", "predict", "views")]
+    own += [str(each) for each in named if each not in PLAIN.values()]
     return ", ".join(own)
 
 
@@ -133,9 +132,7 @@ def origin(rows: list[Entry]) -> str:
     """Where the runs of a table come from."""
     runs = [run for row in rows for run in row.runs.values()]
     seeds = sorted({seed for row in rows for seed in row.runs})
-    made = {
-        name: sorted({str(run.provenance.get(name, "?")) for run in runs}) for name in ("commit", "hardware", "torch")
-    }
+    made = {name: {str(run.provenance[name])[:40] for run in runs if name in run.provenance} for name in ORIGIN}
     words = "; ".join(f"{name} {', '.join(sorted(values))}" for name, values in made.items() if values)
     return f"{len(runs)} runs, seeds {seeds[0]} to {seeds[-1]}; {words}."
 
