@@ -18,7 +18,7 @@ from statistics import mean
 from typing import Any
 
 from odedm.core.registry import METHODS
-from odedm.report.statistics import bootstrap, estimate, paired
+from odedm.report.statistics import estimate, paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import between, measured, number
 from odedm.results.packed import read_packed
@@ -94,7 +94,7 @@ def table(rows: list[Entry]) -> str:
     for row in sorted(rows, key=lambda each: -mean(each.scores.values())):
         own = row.scores is not plain.get(row.host) and (row.memory, row.ingredients) != ("reservoir", "")
         change = paired(row.scores, plain.get(row.host, {})) if own else None
-        spread = None if change is None else bootstrap(list(change.differences.values()))
+        spread = None if change is None else change.interval
         words = "" if change is None else number(change.estimate.mean, sign=True)
         words += "" if spread is None else f" {between(spread)}"
         lines.append(
