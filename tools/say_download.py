@@ -20,7 +20,7 @@ def planned(arguments: list[str]) -> list[dict[str, str]]:
     """Name, version and address of each package that pip would install."""
     with tempfile.TemporaryDirectory() as place:
         report = Path(place) / "report.json"
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run"]
+        command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run"]
         command += ["--report", str(report), "-c", "constraints.txt", *arguments]
         if subprocess.run(command, check=False, capture_output=True).returncode or not report.is_file():
             return []

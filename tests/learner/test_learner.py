@@ -64,7 +64,7 @@ def test_every_method_without_borders_learns_words_that_join(method):
 
 
 def test_the_ones_that_need_borders_are_these_and_are_refused():
-    assert sorted(BOUND) == ["gdumb", "gem", "icarl", "pocl", "puridiver", "refresh", "vrmcl"]
+    assert sorted(BOUND) == ["gdumb", "gem", "icarl", "onpro", "pocl", "puridiver", "refresh", "vrmcl"]
     for name in BOUND:
         with pytest.raises(UsageError, match=r"must be told where tasks begin and end.*er, der, derpp"):
             Learner(name)

@@ -106,7 +106,7 @@ class Deaf(ER):
 def with_prototypes(kind, gamma=1.0):
     """A step with prototypes in the memory."""
     bench = Bench(kind, capacity=8, lr=0.5)
-    bench.replay.gamma = gamma
+    bench.replay._gamma = gamma
     bench.step(batch_of(0))
     rows = {name: column[:4] for name, column in batch_of(7).items() if name != "input"}
     bench.memory.pin({**rows, "prototype": torch.zeros(4, dtype=torch.int64)})
