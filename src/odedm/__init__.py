@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odedm.core.rows import Field, Part, Probe, Rows, Task
     from odedm.core.store import Store
     from odedm.data.opening import open_data
+    from odedm.learner.endless_memory import LearnerEvent
     from odedm.learner.online_learner import Learner
     from odedm.learner.prequential import Prequential, prequential
     from odedm.learner.trained_model import TrainedModel, load
@@ -63,6 +64,7 @@ _HOMES = {
     "Memory": "memory.keyed:KeyedMemory",
     "DualMemory": "memory.live",
     "Learner": "learner.online_learner",
+    "LearnerEvent": "learner.endless_memory",
     "Prequential": "learner.prequential",
     "prequential": "learner.prequential",
     "TrainedModel": "learner.trained_model",
@@ -104,6 +106,7 @@ __all__ = [
     "Experiment",
     "Field",
     "Learner",
+    "LearnerEvent",
     "Memory",
     "Method",
     "Native",

@@ -23,7 +23,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "learner": (
         "Learner and kept models",
         "A stream without borders, and models that outlive their run.",
-        "Learner prequential Prequential load TrainedModel",
+        "Learner LearnerEvent prequential Prequential load TrainedModel",
     ),
     "results": ("Results", "Numbers of runs, read, compared and shown.", "Result Results"),
     "plug-ins": (
@@ -104,11 +104,19 @@ def _entry(path: str, level: int = 2) -> str:
     thing = getattr(odedm, name, None) if path.count(".") == 1 else None
     if inspect.isclass(thing) and thing.__name__ != name:  # public under another name than its own
         own = f"{thing.__module__}.{thing.__qualname__}"
-        return f"{head}`{path}` is this class:\n\n" + _directive(f"autoclass:: {own}", ":members:")
+        return f"{head}`{path}` is this class:\n\n" + _directive(f"autoclass:: {own}", _members(thing))
     if not name[0].isupper():
         return head + _directive(f"autofunction:: {path}")
     error = inspect.isclass(thing) and issubclass(thing, Exception)
-    return head + _directive(f"autoclass:: {path}", "" if error else ":members:")
+    return head + _directive(f"autoclass:: {path}", "" if error else _members(thing))
+
+
+def _members(thing: object) -> str:
+    """Options that show a class's own members and those of our own bases, but nothing of torch's or Python's."""
+    if not inspect.isclass(thing):
+        return ":members:"
+    outside = [each.__name__ for each in thing.__mro__ if not each.__module__.startswith("odedm.")]
+    return f":members:\n:inherited-members: {', '.join(outside)}"
 
 
 def _directive(what: str, body: str = "") -> str:

@@ -22,6 +22,12 @@ from odedm.core.version import __version__
 
 MOST_HEAD = 1 << 26
 """Bytes of JSON that no head of ours exceeds."""
+READERS = {
+    "odedm.learner": "a learner that was saved; odedm.Learner.load reads it",
+    "odedm.model": "the trained model of a run; odedm.load reads it",
+    "odedm.memory": "a memory alone; odedm.DualMemory.load reads it",
+}
+"""What files of each format are, and who reads them."""
 
 
 def archive_fingerprint(plain: str, tensors: Mapping[str, Tensor]) -> str:
@@ -46,6 +52,18 @@ def archive_bytes(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> byt
     return save(own, {"odedm": plain, "checksum": archive_fingerprint(plain, own)})
 
 
+def refuse_others(head: Any, schema: str) -> None:
+    """Say what a file is that another of our doors reads.
+
+    >>> refuse_others({"schema": "odedm.learner/1"}, "odedm.model/1")
+    Traceback (most recent call last):
+    odedm.core.errors.Unsound: it is a learner that was saved; odedm.Learner.load reads it
+    """
+    family = str(head.get("schema") if isinstance(head, dict) else "").rpartition("/")[0]
+    if family in READERS and family != schema.rpartition("/")[0]:
+        raise Unsound(f"it is {READERS[family]}")
+
+
 def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The head and the tensors in a file of anyone's; `what` it should be and what writes such, for the sentences."""
     try:
@@ -56,6 +74,7 @@ def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[
             demand(len(plain) <= MOST_HEAD, f"its head is larger than any {what}'s")
             head = json.loads(plain, parse_constant=no_constant)
             demand(isinstance(head, dict), f"its head is not a {what}'s")
+            refuse_others(head, schema)
             other = head.get("schema")
             if other != schema:
                 raise Unsound(

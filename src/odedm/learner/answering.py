@@ -22,6 +22,7 @@ from odedm.learner.online_parts import OnlineParts
 from odedm.training.numerics import own_numerics
 
 KEPT_EVENTS = 100
+CANDIDATES = "candidates"
 
 
 class Answering(Estimator):
@@ -89,21 +90,34 @@ class Answering(Estimator):
         """What the memory holds.
 
         Args:
-            part: "all", "short" or "long".
+            part: "short", "long", "all" for both, or "candidates", which belong to neither.
 
         Returns:
-            x, the rows as they came; y, their labels; prototype, which of its class a row is, -1 in the short-term
-            part; index, which row of the stream it was.
+            x, the rows as they came, float32, images of bytes uint8; y, their labels; prototype, which of its class a
+            row is, -1 of rows that are none; index, which row of the stream it was, from 0.
         """
         parts = self._ready()
-        found = parts.memory.host.rows(_part(part))
+        if part == CANDIDATES:
+            found = parts.memory.candidate_rows()
+        else:
+            found = parts.memory.host.rows(_part(part))
         names = np.array(self._labels.names)[found["label"].cpu().numpy()]
         return {"x": found["image"].cpu().numpy(), "y": names} | {
             name: found[name].cpu().numpy() for name in ("prototype", "index")
         }
 
     def size(self, part: str = "all") -> int:
-        """How many rows a part ("all", "short" or "long") of the memory holds; candidates belong to neither."""
+        """How many rows a part of the memory holds.
+
+        Args:
+            part: "short", "long", "all" for both, or "candidates", which belong to neither. All are inside λ, where
+                each class that has candidates takes as many rows as it may have, used or not.
+
+        Returns:
+            The number; 0 before anything was learned.
+        """
+        if part == CANDIDATES:
+            return len(self._parts.memory.candidate_rows()["label"]) if self._parts else 0
         return self._parts.memory.host.size(_part(part)) if self._parts else 0
 
     @property
@@ -114,7 +128,7 @@ class Answering(Estimator):
 
     @property
     def events(self) -> tuple[LearnerEvent, ...]:
-        """The last hundred things that happened to the memory: classes pinned, refused, without rows and so on."""
+        """The last hundred things that happened to the memory, oldest first; `LearnerEvent` says which there are."""
         return tuple(self._events)
 
     @property
@@ -134,12 +148,12 @@ class Answering(Estimator):
 
     @property
     def rows_seen_(self) -> int:
-        """How many rows were learned."""
+        """How many rows were learned, by all calls together."""
         return self._rows
 
     @property
     def loss_(self) -> float:
-        """The loss of the last update."""
+        """The loss of the last update, on new and replayed rows."""
         return float(self._ready().method.last_loss)
 
     def _ready(self) -> OnlineParts:
@@ -176,4 +190,5 @@ class Answering(Estimator):
 
 
 def _part(name: str) -> Part:
-    return Part(OneOf("part of the memory", {each.value: each for each in Part}).read("part", name))
+    found = OneOf("part of the memory", {each.value: each for each in Part}, also=(CANDIDATES,)).read("part", name)
+    return Part(found)

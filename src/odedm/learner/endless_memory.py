@@ -41,7 +41,16 @@ class Consolidation:
 
 @dataclass(frozen=True)
 class LearnerEvent:
-    """Something that happened to a learner's memory after so many rows."""
+    """Something that happened to a learner's memory.
+
+    Args:
+        row: after how many rows.
+        what: "pinned": prototypes of these classes were chosen and are long-term now. "refused": there are prototypes
+            of so many classes already that not one row is left for these. "without rows": the memory had no row of
+            these to choose from. "no room for candidates": these are chosen among short-term rows. "nothing rests": in
+            ten times `patience` rows no class was away for so long, and nothing is long-term.
+        labels: of the classes; none where nothing rests.
+    """
 
     row: int
     what: str
@@ -253,6 +262,11 @@ class EndlessMemory:
         self.fields = (*self.fields[: len(RAW)], *own)
         if self.candidates:
             self.candidates._fields = self._pool_fields()
+
+    def candidate_rows(self) -> Rows:
+        """The rows that classes have for themselves until they are consolidated, of which none is a prototype yet."""
+        rows = self.candidates.rows() if self.candidates else take(self.host.rows(Part.SHORT), torch.arange(0))
+        return {**rows, "prototype": torch.full_like(rows["label"], -1)}
 
     def stores(self) -> list[tuple[int, Store]]:
         """The candidates' stores by class."""

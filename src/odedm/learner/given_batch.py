@@ -59,9 +59,10 @@ def _rows(x: Any) -> tuple[Tensor, tuple[str, ...] | None]:
     if array.dtype.kind not in "buif":
         raise UsageError(f"x must hold numbers; it holds {array.dtype}. Turn categories and text into numbers first.")
     if array.ndim not in (2, 3, 4) or 0 in array.shape[1:]:
+        one = " One row alone is x[None]." if array.ndim == 1 and array.size else ""
         raise UsageError(
             f"x must be vectors [n, d] or images [n, h, w], [n, c, h, w] or [n, h, w, c]; its shape is "
-            f"{list(array.shape)}."
+            f"{list(array.shape)}.{one}"
         )
     if not len(array):
         raise UsageError("x has 0 rows; give 1 or more.")

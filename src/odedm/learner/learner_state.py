@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,7 +135,8 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
         parts = OnlineParts(plan, form, outputs)
         if parts.classes < outputs:
             parts.grow(outputs)
-        demand(parts.classes == outputs, "the network has another number of outputs")
+        many = f"the net has {parts.classes} outputs and the saved one {outputs}; give one of {outputs} or fewer"
+        demand(parts.classes == outputs, many)
         _restore_memory(parts, head, tensors, amount)
         _restore_drawn(parts, head["drawn"], tensors)
         seen_at, news = (_counts(tensors.get(name), amount, rows, name) for name in ("seen_at", "news"))
@@ -142,7 +144,9 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
         demand(len(events) <= LARGEST and isinstance(head["warned"], bool), "its events are none")
     except Unsound as error:
         raise UsageError(f"The saved learner cannot be used: {error}.") from error
-    except (KeyError, TypeError, IndexError, AttributeError, StateError, RuntimeError, OverflowError) as error:
+    except StateError as error:
+        raise UsageError(f"The saved learner cannot be used: {_unlike(str(error))}.") from error
+    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
         raise UsageError(f"The saved learner cannot be used: {shown(str(error), 200)}.") from error
     learner._parts, learner._form, learner._labels, learner._rows = parts, form, labels, rows
     learner._seen_at, learner._news, learner._warned = seen_at, news, head["warned"]
@@ -212,11 +216,11 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
     fresh = capture_state(own)
     found = {name.removeprefix("drawn."): each for name, each in tensors.items() if name.startswith("drawn.")}
     for name, each in fresh.tensors.items():
-        demand(name in found, f"'{name}' is missing")
+        demand(name in found, f"'{_place(name)}' is missing")
         same = found[name].shape == each.shape and found[name].dtype == each.dtype
-        demand(same, f"'{name}' is {list(found[name].shape)} where {list(each.shape)} is needed")
+        demand(same, f"'{_place(name)}' is {list(found[name].shape)} where {list(each.shape)} is needed")
     for name, each in found.items():
-        demand(not each.is_floating_point() or bool(each.isfinite().all()), f"'{name}' holds a NaN or an infinity")
+        demand(not each.is_floating_point() or bool(each.isfinite().all()), f"'{_place(name)}' holds a NaN or an infinity")
     restore_state(own, State(found, tree))
     again = capture_state(own)
     demand(all(name in again.tensors for name in fresh.tensors), "it lacks a part of the learner")
@@ -228,6 +232,24 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
         isinstance(name, str) and isinstance(each, torch.Generator) for name, each in parts.replay._generators.items()
     )
     demand(sound, "its generators are none")
+
+
+def _place(path: str) -> str:
+    """Where something is, without torch's and our own inner names.
+
+    >>> _place("method.net._modules.body._modules.1._parameters.weight")
+    'net.1.weight'
+    """
+    return re.sub(r"\b_(modules|parameters|buffers)\.", "", path).removeprefix("method.").replace("net.body.", "net.")
+
+
+def _unlike(said: str) -> str:
+    """What a restored state does not fit, in a user's words."""
+    found = re.match(r"net\.(\S+) is a (\S+) that", _place(said))
+    if not found:
+        return _place(said).rstrip(".")
+    kind = found[2].rpartition(".")[2]
+    return f"the saved net has a {kind} as its part {found[1]}, and this one has not; give a net that is built the same"
 
 
 def write(state: Mapping[str, Any], path: Path) -> Path:

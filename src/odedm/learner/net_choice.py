@@ -1,4 +1,4 @@
-"""The network of a learner, from a name or from an object that was given."""
+"""The network of a learner, from a name, or from a module, class or function that was given."""
 
 from __future__ import annotations
 
@@ -9,36 +9,55 @@ from typing import Any
 import torch
 from torch import nn
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, shown, unknown
 from odedm.nets.base import Net
-from odedm.nets.build import build, configure, pick
-from odedm.nets.plain_module import wrap
+from odedm.nets.build import build, configure, initialising, pick
+from odedm.nets.plain_module import NetMaker, wrap
 
 
 def make_net(net: Any, shape: tuple[int, ...], classes: int, *, seed: int, options: Mapping[str, Any]) -> Net:
-    """A network of its own for rows of this shape: built by name, or a copy of the one that was given.
+    """A network of its own for rows of this shape: built by name, made by a class or function, or a copy of a module.
 
-    A given one may be any module that ends with a linear layer (`net_options={"head": "fc"}` names it), with at least
-    as many outputs; where it has more, they wait for classes to come.
+    One from outside may be any module that ends with a linear layer (`net_options={"head": "fc"}` names it), with any
+    number of outputs: where it has more than classes, they wait for others to come; where it has fewer, it grows.
     """
     if isinstance(net, str):
         name = pick(net, shape)
         return build(name, shape, classes, seed=seed, options=configure(name, shape, classes, options))
-    if not isinstance(net, nn.Module):
-        raise UsageError(f"net must be a name in `odedm list nets`, or an nn.Module; {shown(net)} was given.")
-    if isinstance(net, Net):
-        if options:
-            raise UsageError("net_options are for a net by its name; one that is given as an object has its own.")
-        own = copy.deepcopy(net).cpu()
+    if isinstance(net, nn.Module):
+        own = _copied(net, shape, options)
+    elif callable(net) and (not isinstance(net, type) or issubclass(net, nn.Module)):
+        own = _called(net, shape, classes, seed, options)
     else:
-        if set(options) - {"head"}:
-            raise UsageError("net_options of an nn.Module can only name its last layer, e.g. {'head': 'fc'}.")
-        own = wrap(copy.deepcopy(net).cpu(), shape, None, str(options.get("head", "")))
+        raise UsageError(
+            "net must be a name in `odedm list nets`, an nn.Module, a class of one or a function that makes one; "
+            f"{shown(net)} was given."
+        )
     try:
         with torch.no_grad():
             own.eval()(torch.zeros(2, *shape))
     except Exception as error:  # a module of anyone's may raise what it likes
-        raise UsageError(
-            f"{type(net).__name__} cannot take rows of shape {list(shape)}: {shown(str(error), 200)}."
-        ) from error
+        title = getattr(net, "__name__", type(net).__name__)
+        raise UsageError(f"{title} cannot take rows of shape {list(shape)}: {shown(str(error), 200)}.") from error
     return own.train()
+
+
+def _copied(net: nn.Module, shape: tuple[int, ...], options: Mapping[str, Any]) -> Net:
+    if isinstance(net, Net):
+        if options:
+            raise UsageError("net_options are for a net by its name or class; one that is given as an object has its own.")
+        return copy.deepcopy(net).cpu()
+    if set(options) - {"head"}:
+        raise UsageError("net_options of an nn.Module can only name its last layer, e.g. {'head': 'fc'}.")
+    return wrap(copy.deepcopy(net).cpu(), shape, None, str(options.get("head", "")))
+
+
+def _called(net: Any, shape: tuple[int, ...], classes: int, seed: int, options: Mapping[str, Any]) -> Net:
+    """What a class or function gives: told the shape and the number of classes where it asks, as `odedm.train` does."""
+    maker, given = NetMaker(net), dict(options)
+    head = "" if "head" in maker.known else str(given.pop("head", ""))
+    for name in given:
+        if name not in maker.known or name in ("shape", "classes"):
+            raise unknown(f"option of the net {maker.title}", name, list(maker.__signature__.parameters))
+    with initialising(seed):
+        return wrap(maker.made(shape, classes, given).cpu(), shape, None, head)

@@ -21,8 +21,12 @@ from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.given_batch import RowForm, read_labels
 from odedm.learner.growth import check_growth
 from odedm.learner.online_parts import OnlineParts, Plan
+from odedm.memory.live_parts import pins
 
 CROWDED = "no room for candidates"
+RESTLESS = "nothing rests"
+SOON = 10
+"""After so many times `patience` rows without one class that rested, a learner says so."""
 
 
 class Learner(Answering):
@@ -37,16 +41,20 @@ class Learner(Answering):
             rows are long-term, shared equally by the classes consolidated so far; with k each class has k, until there
             is no room for more classes. Prototypes are chosen among short-term rows, or with candidates=N among N rows
             of each class that is not yet consolidated; all of it inside λ.
-        net: a name in `odedm list nets`, "auto", or an `nn.Module` of your own that ends with a linear layer;
-            a copy is trained.
-        options, net_options: hyper-parameters of the method and options of the net by name.
+        net: a name in `odedm list nets`, "auto", an `nn.Module` of your own that ends with a linear layer, of which a
+            copy is trained, or a class or function that makes one. Any number of outputs will do: the first label that
+            comes has the first, and more are added as classes join.
+        options: the method's hyper-parameters by name, {"lr": 0.03} say; pages of methods list them.
+        net_options: the net's own keywords by name, {"width": 100} of "mlp" say; {"head": "fc"} names the linear layer
+            with which a net from outside ends, where it is not the last one called.
         scaling: how rows become inputs: "auto" by the means and deviations of all rows so far, None as they are
             (bytes of images divided by 255), or the `transform` of an odedm data set.
         patience: consolidate a class that was not seen for so many rows; None never for that.
         every: consolidate all classes with new rows after every so many rows; None never for that.
         trigger: called with the learner after each step; where it says true all classes with new rows are
             consolidated, where it gives labels those.
-        batch: rows of one update; a larger batch makes several. `draw`: replayed rows per draw, as many unless given.
+        batch: rows of one update. A call with more makes several, one with fewer makes one of what there is.
+        draw: replayed rows per draw, as many as `batch` unless given.
         seed: the same seed and the same batches give the same learner.
         device, threads, precision: where and how it computes, as for `odedm.train`.
 
@@ -168,6 +176,21 @@ class Learner(Answering):
         due = self._due(before)
         if due:
             self._consolidate(due)
+        elif self.patience and before < SOON * self.patience <= self._rows:
+            self._say_restless(self.patience)
+
+    def _say_restless(self, patience: int) -> None:
+        """Prototypes are wanted, and patience alone will hardly bring any."""
+        assert self._parts is not None
+        if not pins(self._parts.plan.memory) or self.every or self.trigger or self.size("long"):
+            return
+        self._events.append(LearnerEvent(self._rows, RESTLESS, ()))
+        warnings.warn(
+            f"In {self._rows} rows no class was away for {patience} rows (patience), so there are no prototypes yet. "
+            "Where classes never rest for so long give every=… rows, lower patience, or call consolidate(); where none "
+            "are wanted give memory=Reservoir(…). Said once.",
+            stacklevel=4,
+        )
 
     def _due(self, before: int) -> list[int]:
         """The classes whose prototypes are to be chosen now."""
@@ -246,10 +269,13 @@ class Learner(Answering):
     def load(cls, path: str | Path, **given: Any) -> Learner:
         """The learner that was saved, which goes on bit for bit; a file of anyone's can be read without harm.
 
+        Layers that draw from torch's own generator, such as dropout, draw anew.
+
         Args:
             path: of the file.
-            given: what no file can hold must be given again: `net` where it was an object, `method` where it was a
-                class, `trigger` where there was one. `device` and `threads` may be others than before.
+            given: what no file can hold must be given again: `net` where it was an object, a class or a function, built
+                as before (its weights are overwritten), `method` where it was a class, `trigger` where there was one.
+                `device` and `threads` may be others than before.
 
         Returns:
             The learner.

@@ -72,10 +72,16 @@ class Prequential:
             self.windows[-1] = (end + len(part), rows + len(part), good + int(part.sum()))
             self.rows, self.right = self.rows + len(part), self.right + int(part.sum())
 
+    def _joined(self) -> int:
+        """Windows to a line of the table."""
+        return -(-len(self.windows) // SHOWN_LINES) or 1
+
     def lines(self) -> list[tuple[str, float]]:
-        """The table: up to a dozen stretches of rows with their accuracy, then all rows."""
-        each = -(-len(self.windows) // SHOWN_LINES) or 1
-        found, before = [], self.unanswered
+        """The table: up to a dozen stretches of this stream's rows with their accuracy, then all rows.
+
+        More windows than that are joined by twos, threes and so on.
+        """
+        each, found, before = self._joined(), [], self.unanswered
         for start in range(0, len(self.windows), each):
             some = self.windows[start : start + each]
             rows, right = sum(one[1] for one in some), sum(one[2] for one in some)
@@ -88,7 +94,9 @@ class Prequential:
         wide = max(len(name) for name, _ in [*lines, ("rows", 0.0)])
         late = f", labels {self.delay} rows late" if self.delay else ""
         left = f", {self.unanswered} before anything was learned" if self.unanswered else ""
-        title = f"Test, then train{late}: {self.accuracy:.2f} % of {self.rows} rows in {self.seconds:.1f} s{left}"
+        joined = self._joined()
+        wide_lines = f"; a line is {joined} windows of {self.window} rows" if joined > 1 else ""
+        title = f"Test, then train{late}: {self.accuracy:.2f} % of {self.rows} rows in {self.seconds:.1f} s{left}{wide_lines}"
         return "\n".join([title, f"{'rows':>{wide}}  accuracy %", *(f"{n:>{wide}}  {v:10.2f}" for n, v in lines)])
 
     def _repr_html_(self) -> str:

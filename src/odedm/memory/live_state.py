@@ -22,6 +22,7 @@ from odedm.core.rng import derive
 from odedm.core.rows import Field
 from odedm.core.seal import check_file
 from odedm.core.store import Store
+from odedm.core.tensor_archive import refuse_others
 from odedm.memory.collected import AllRows, BoundedRows, Collected
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, RowFormat, public
 from odedm.memory.keyed import KeyedMemory
@@ -227,6 +228,7 @@ def read(path: Path) -> dict[str, Any]:
         with safe_open(path, "pt") as file:
             plain = json.loads((file.metadata() or {})["odedm"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        refuse_others(plain, SCHEMA)
         demand(isinstance(plain, dict) and set(plain) == set(PLAIN), "its head is not that of a memory")
     except Unsound as error:
         raise UsageError(f"'{path}' is no saved memory: {error}.") from error

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import operator
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -92,11 +93,18 @@ def build(
     Options are taken as `configure` gives them.
     """
     name = pick(name, shape)
+    with initialising(seed):
+        net: Net = NETS[name].load()(shape, classes, **(options or {}))
+    return net
+
+
+@contextmanager
+def initialising(seed: int) -> Iterator[None]:
+    """A block in which layers draw their weights by this seed alone; the caller's generator is as before after it."""
     with _one_at_a_time, torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would seed every GPU of the caller as well
         torch.default_generator.manual_seed(derive(seed, "init"))
-        net: Net = NETS[name].load()(shape, classes, **(options or {}))
-    return net
+        yield
 
 
 MOST = 1 << 24

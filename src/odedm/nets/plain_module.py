@@ -19,6 +19,9 @@ from odedm.nets.base import Net, evaluating
 OUTPUTS = ("classes", "num_classes", "n_classes", "num_labels")
 """Keywords by which a class from outside is told how many outputs it has, the first that it knows."""
 
+HEAD = "head= (of a Learner by net_options={'head': …})"
+"""How a user names the layer that a net ends with."""
+
 
 @final
 class WrappedNet(Net):
@@ -72,12 +75,12 @@ def wrap(module: nn.Module, shape: tuple[int, ...], classes: int | None, head: s
     if classes is not None and last.out_features != classes:
         raise UsageError(
             f"The layer '{name}' of the net {title} has {last.out_features} outputs and the stream {classes} classes: "
-            f"give it {classes}, e.g. nn.Linear({last.in_features}, {classes}), or name the last layer by head=."
+            f"give it {classes}, e.g. nn.Linear({last.in_features}, {classes}), or name the last layer by {HEAD}."
         )
     if entering.dim() != 2:
         raise UsageError(
             f"What enters the layer '{name}' of the net {title} has the shape {list(entering.shape)} for two rows; "
-            "features must be one vector a row. Name another layer by head=, or write a subclass of odedm.Net."
+            f"features must be one vector a row. Name another layer by {HEAD}, or write a subclass of odedm.Net."
         )
     net = WrappedNet(_without(module, name), last)
     with evaluating(net):
@@ -85,7 +88,8 @@ def wrap(module: nn.Module, shape: tuple[int, ...], classes: int | None, head: s
     if not same:
         raise UsageError(
             f"Something follows the layer '{name}' in the net {title}: its outputs are not the net's own. Let the net "
-            "give plain logits, without a softmax, or name the layer whose outputs are the logits by head=."
+            "give the layer's plain outputs, without a softmax; or, where it calls another linear layer after the one "
+            f"whose outputs are the logits, name the one of the logits by {HEAD}."
         )
     return net
 
@@ -117,7 +121,7 @@ def _traced(
     if not calls:
         which = f"'{head}'" if head else "of which it has some"
         raise UsageError(
-            f"The net {title} does not call its linear layer, {which}: name the one it ends with by head=."
+            f"The net {title} does not call its linear layer, {which}: name the one it ends with by {HEAD}."
         )
     return (*calls[-1], logits, x)
 
@@ -156,14 +160,15 @@ class NetMaker:
         if "head" in self.known:
             options["head"], head = head, ""
         if torch.get_default_device().type != "meta":
-            return wrap(self._made(shape, classes, options), shape, classes, head)
+            return wrap(self.made(shape, classes, options), shape, classes, head)
         try:
-            return wrap(self._made(shape, classes, options).to("meta"), shape, classes, head)
+            return wrap(self.made(shape, classes, options).to("meta"), shape, classes, head)
         except Exception:  # not every module can be planned without being computed
             with torch.device("cpu"):
-                return wrap(self._made(shape, classes, options), shape, classes, head)
+                return wrap(self.made(shape, classes, options), shape, classes, head)
 
-    def _made(self, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> nn.Module:
+    def made(self, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> nn.Module:
+        """The module itself: a copy, or what the class or function gives."""
         if isinstance(self.thing, nn.Module):
             return copy.deepcopy(self.thing)
         given = {"shape": shape} if "shape" in self.known else {}
