@@ -39,6 +39,15 @@ def test_every_public_name_has_one_place_in_the_reference(tool):
     assert sorted(names) == sorted(set(odedm.__all__) - {"__version__", "testing"})
 
 
+def test_members_of_our_own_bases_are_in_the_reference_and_others_are_not(tool):
+    made = tool("site/api_pages").pages()
+    assert ".. autoclass:: odedm.Learner\n   :members:\n   :inherited-members: object\n" in made["api/learner.md"]
+    assert (
+        ".. autoclass:: odedm.Net\n   :members:\n   :inherited-members: Module, ABC, object\n"
+        in made["api/plug-ins.md"]
+    )
+
+
 def public_members():
     """Every method and property that a user of a public class can call, by its name."""
     things = {f"odedm.{name}": getattr(odedm, name) for name in odedm.__all__}

@@ -68,3 +68,5 @@ def test_a_script_becomes_a_notebook_and_a_page():
     assert "a &lt; b&#10;&#10;c" in page
     assert "\n\n![Made by the code above](one-1.png)\n\n" in page
     assert pictures == {"one-1.png": b"\0\0\0"}
+    book["cells"][1]["source"] = "# alt: a line that rises\ndraw()"
+    assert "![a line that rises](one-1.png)" in executed.page(book, "one", 3.0)[0]

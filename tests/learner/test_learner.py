@@ -189,6 +189,63 @@ def test_a_plain_reservoir_and_nothing_to_pin():
         assert (learner.size("long") > 0) is (memory == 30)
 
 
+class TwoHeads(nn.Module):
+    """Calls its logits' layer first, another after it."""
+
+    def __init__(self, num_classes, width=6):
+        super().__init__()
+        self.body, self.logits, self.spare = nn.Linear(6, width), nn.Linear(width, num_classes), nn.Linear(width, 3)
+
+    def forward(self, x):
+        hidden = self.body(x).relu()
+        found, _ = self.logits(hidden), self.spare(hidden)
+        return found
+
+
+def test_a_net_may_be_a_class_or_a_function(tmp_path):
+    x, y = rows([0, 1, 2] * 20)
+    for net, options in {
+        TwoHeads: {"head": "logits", "width": 7},
+        MLP: {"width": 7},
+        lambda: nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 1)): {},
+    }.items():
+        learner = Learner("er", net=net, net_options=options, memory=20, batch=8).partial_fit(x, y)
+        again = Learner("er", net=net, net_options=options, memory=20, batch=8).partial_fit(x, y)
+        assert (learner.predict_proba(x) == again.predict_proba(x)).all(), "the seed alone decides the weights"
+        assert learner._parts.method.net.head.weight.shape == (3, 7)
+        other = Learner.load(learner.save(tmp_path / "own.safetensors"), net=net)
+        more = rows([3] * 8)
+        assert (other.partial_fit(*more).predict_proba(x) == learner.partial_fit(*more).predict_proba(x)).all()
+    with pytest.raises(UsageError, match=r"name the one of the logits by head= \(of a Learner by net_options"):
+        Learner("er", net=TwoHeads).partial_fit(x, y)
+    with pytest.raises(UsageError, match=r"Unknown option of the net TwoHeads 'wide'"):
+        Learner("er", net=TwoHeads, net_options={"wide": 3}).partial_fit(x, y)
+    with pytest.raises(UsageError, match=r"net must be a name.*a class of one or a function"):
+        Learner("er", net=dict).partial_fit(x, y)
+
+
+def test_candidates_can_be_seen_and_counted():
+    learner = learned(blocks(0, 1), memory=ODEDM(40, rho=0.25, candidates=5), patience=None)
+    found = learner.rows("candidates")
+    assert learner.size("candidates") == len(found["x"]) == 10
+    assert sorted(set(found["y"])) == ["class 0", "class 1"]
+    assert (found["prototype"] == -1).all()
+    assert learner.size() == 30
+    assert len(learned(blocks(0), memory=Reservoir(40)).rows("candidates")["y"]) == 0
+    with pytest.raises(UsageError, match=r"Unknown part of the memory 'log'.*candidates"):
+        learner.rows("log")
+
+
+def test_where_nothing_rests_it_is_said_once():
+    x, y = rows([0, 1] * 60)
+    with pytest.warns(UserWarning, match=r"In 80 rows no class was away for 8 rows.*every") as said:
+        learner = Learner("er", memory=ODEDM(20, rho=0.5), batch=8, patience=8).partial_fit(x, y)
+    assert len(said) == 1
+    assert [(event.row, event.what, event.labels) for event in learner.events] == [(80, "nothing rests", ())]
+    for quiet in ({"memory": Reservoir(20)}, {"every": 50}, {"trigger": lambda learner: False}):
+        Learner("er", **{"memory": ODEDM(20, rho=0.5), **quiet}, batch=8, patience=8).partial_fit(x, y)
+
+
 def test_head_logits_and_momentum_grow_and_nothing_else_moves():
     learner = learned(blocks(0, 1), method="derpp", options={"momentum": 0.9})
     parts = learner._parts

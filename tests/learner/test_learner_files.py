@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from rewritten_files import rewrite
+from torch import nn
 
 import odedm
 from odedm import ODEDM, Learner, Reservoir, UsageError
@@ -92,6 +93,16 @@ def test_code_is_never_in_the_file_and_must_be_given_again(tmp_path):
     assert digest(run(other, 6, 10)) == digest(run(learner, 6, 10))
     with pytest.raises(UsageError, match="cannot be used"):
         Learner.load(path, method=Mine, net=MLP((5,), 2, width=5), trigger=trigger)
+    begun = run(Learner("er", net=nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2)), memory=20), 0, 6)
+    path = begun.save(tmp_path / "module.safetensors")
+    for net, words in {
+        nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)): "the saved net has a ReLU as its part 1, and this",
+        nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 9)): "the net has 9 outputs and the saved one 4; give",
+    }.items():
+        with pytest.raises(UsageError, match=f"^The saved learner cannot be used: {words}"):
+            Learner.load(path, net=net)
+    with pytest.raises(UsageError, match=r"no saved memory: it is a learner .*odedm.Learner.load reads it"):
+        odedm.DualMemory.load(path)
     plain = run(make(), 0, 2).save(tmp_path / "plain.safetensors")
     with pytest.raises(UsageError, match="The file names its net"):
         Learner.load(plain, net=net)

@@ -41,7 +41,7 @@ NAN[3, 1] = np.nan
 REFUSED = {
     "zero rows": (X[:0], Y[:0], "x has 0 rows"),
     "a wrong width": (X[:, :2], Y, r"first rows had the shape \[3\]; these have \[2\]"),
-    "no rows at all": (X[0], Y[:1], "x must be vectors"),
+    "no rows at all": (X[0], Y[:1], r"x must be vectors.*One row alone is x\[None\]"),
     "NaN": (NAN, Y, "NaN or an infinity in 1 of 40 rows, first in row 3"),
     "beyond float32": (X.astype(float) * 1e60, Y, "NaN or an infinity"),
     "words": (np.array([["x", "y", "z"]]), Y[:1], "x must hold numbers"),

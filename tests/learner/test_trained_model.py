@@ -180,7 +180,7 @@ def put(name, change):
 
 HOSTILE = {
     "another version": (head_of(schema="odedm.model/9"), "'odedm.model/9' and this version .* reads 'odedm.model/1'"),
-    "a learner's": (head_of(schema="odedm.learner/1"), "its format is 'odedm.learner/1'"),
+    "a learner's": (head_of(schema="odedm.learner/1"), "it is a learner that was saved; odedm.Learner.load reads it"),
     "a method that is none": (planned(method="os.system"), "Unknown method 'os.system'"),
     "a net that is none": (planned(net="subprocess:Popen"), "Unknown net"),
     "a net far too large": (planned(net_options={"width": 1 << 22}), "would have .* weights"),

@@ -2,8 +2,9 @@
 
     python tools/site/executed.py [NAME…]
 
-A script is Python as it is; `# %%` begins a cell, `# %% [markdown]` one of words. Results go to `build/tutorials`:
-NAME.ipynb with its outputs, NAME.md and the pictures. `make docs` does this before it builds the site.
+A script is Python as it is; `# %%` begins a cell, `# %% [markdown]` one of words, and `# alt:` says what a cell's
+picture shows. Results go to `build/tutorials`: NAME.ipynb with its outputs, NAME.md and the pictures. `make docs` does
+this before it builds the site.
 """
 
 import base64
@@ -85,7 +86,8 @@ def page(book: Any, name: str, seconds: float) -> tuple[str, dict[str, bytes]]:
             elif "image/png" in data:
                 file = f"{name}-{len(pictures) + 1}.png"
                 pictures[file] = base64.b64decode(data["image/png"])
-                shown.append(f"\n\n![Made by the code above]({file})\n\n")
+                told = re.search(r"^# alt: (.+)$", cell["source"], re.M)
+                shown.append(f"\n\n![{told[1] if told else 'Made by the code above'}]({file})\n\n")
             elif "text/html" in data:
                 shown.append("".join(data["text/html"].splitlines()))
             elif "text/plain" in data:

@@ -96,11 +96,8 @@ class Answering(Estimator):
             x, the rows as they came, float32, images of bytes uint8; y, their labels; prototype, which of its class a
             row is, -1 of rows that are none; index, which row of the stream it was, from 0.
         """
-        parts = self._ready()
-        if part == CANDIDATES:
-            found = parts.memory.candidate_rows()
-        else:
-            found = parts.memory.host.rows(_part(part))
+        memory = self._ready().memory
+        found = memory.candidate_rows() if part == CANDIDATES else memory.host.rows(_part(part))
         names = np.array(self._labels.names)[found["label"].cpu().numpy()]
         return {"x": found["image"].cpu().numpy(), "y": names} | {
             name: found[name].cpu().numpy() for name in ("prototype", "index")

@@ -220,7 +220,9 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
         same = found[name].shape == each.shape and found[name].dtype == each.dtype
         demand(same, f"'{_place(name)}' is {list(found[name].shape)} where {list(each.shape)} is needed")
     for name, each in found.items():
-        demand(not each.is_floating_point() or bool(each.isfinite().all()), f"'{_place(name)}' holds a NaN or an infinity")
+        demand(
+            not each.is_floating_point() or bool(each.isfinite().all()), f"'{_place(name)}' holds a NaN or an infinity"
+        )
     restore_state(own, State(found, tree))
     again = capture_state(own)
     demand(all(name in again.tensors for name in fresh.tensors), "it lacks a part of the learner")

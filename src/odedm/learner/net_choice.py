@@ -45,7 +45,9 @@ def make_net(net: Any, shape: tuple[int, ...], classes: int, *, seed: int, optio
 def _copied(net: nn.Module, shape: tuple[int, ...], options: Mapping[str, Any]) -> Net:
     if isinstance(net, Net):
         if options:
-            raise UsageError("net_options are for a net by its name or class; one that is given as an object has its own.")
+            raise UsageError(
+                "net_options are for a net by its name or class; one that is given as an object has its own."
+            )
         return copy.deepcopy(net).cpu()
     if set(options) - {"head"}:
         raise UsageError("net_options of an nn.Module can only name its last layer, e.g. {'head': 'fc'}.")

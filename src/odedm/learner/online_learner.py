@@ -275,7 +275,7 @@ class Learner(Answering):
             path: of the file.
             given: what no file can hold must be given again: `net` where it was an object, a class or a function, built
                 as before (its weights are overwritten), `method` where it was a class, `trigger` where there was one.
-                `device` and `threads` may be others than before.
+                `threads` may be another than before, and `device`, which is of the kind it was saved on.
 
         Returns:
             The learner.

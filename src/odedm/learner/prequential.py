@@ -95,8 +95,8 @@ class Prequential:
         late = f", labels {self.delay} rows late" if self.delay else ""
         left = f", {self.unanswered} before anything was learned" if self.unanswered else ""
         joined = self._joined()
-        wide_lines = f"; a line is {joined} windows of {self.window} rows" if joined > 1 else ""
-        title = f"Test, then train{late}: {self.accuracy:.2f} % of {self.rows} rows in {self.seconds:.1f} s{left}{wide_lines}"
+        left += f"; a line is {joined} windows of {self.window} rows" if joined > 1 else ""
+        title = f"Test, then train{late}: {self.accuracy:.2f} % of {self.rows} rows in {self.seconds:.1f} s{left}"
         return "\n".join([title, f"{'rows':>{wide}}  accuracy %", *(f"{n:>{wide}}  {v:10.2f}" for n, v in lines)])
 
     def _repr_html_(self) -> str:

@@ -83,15 +83,22 @@ def wrap(module: nn.Module, shape: tuple[int, ...], classes: int | None, head: s
             f"features must be one vector a row. Name another layer by {HEAD}, or write a subclass of odedm.Net."
         )
     net = WrappedNet(_without(module, name), last)
-    with evaluating(net):
-        same = logits.shape == leaving.shape and (x.is_meta or torch.equal(net(x), logits))
-    if not same:
+    if logits.shape != leaving.shape or not (x.is_meta or _gives(net, x, logits)):
         raise UsageError(
             f"Something follows the layer '{name}' in the net {title}: its outputs are not the net's own. Let the net "
             "give the layer's plain outputs, without a softmax; or, where it calls another linear layer after the one "
             f"whose outputs are the logits, name the one of the logits by {HEAD}."
         )
     return net
+
+
+def _gives(net: Net, x: Tensor, logits: Tensor) -> bool:
+    """Whether the net as it was cut computes what it did; one that was cut at the wrong layer may not even run."""
+    try:
+        with evaluating(net):
+            return torch.equal(net(x), logits)
+    except Exception:  # a module of anyone's may raise what it likes
+        return False
 
 
 def _traced(
