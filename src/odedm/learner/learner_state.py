@@ -98,7 +98,11 @@ def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
     needed += ["trigger"] if plain.get("trigger") else []
     for name in needed:
         if given.get(name) is None:
-            what = {"net": "network was an object", "method": "method was a class", "trigger": "trigger was a function"}
+            what = {
+                "net": "network was your own",
+                "method": "method was a class",
+                "trigger": "trigger was a function",
+            }
             raise UsageError(
                 f"The learner's {what[name]}, which no file holds. Give it again: Learner.load(path, {name}=…)."
             )

@@ -147,8 +147,8 @@ class TrainedModel:
             part: "all", "short" or "long".
 
         Returns:
-            x, the rows as they came; y, their labels; prototype, which of its class a row is, -1 in the short-term
-            part; index, which row of the training data it was.
+            x, the rows as they came, float32 or uint8; y, their labels; prototype, which of its class a row is, -1 in
+            the short-term part; index, which row of the training data it was.
         """
         asked = OneOf("part of the memory", {each.value: each for each in Part}).read("part", part)
         held = self._kept.rows
