@@ -347,6 +347,17 @@ def test_only_what_was_asked_for_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
+def test_latex_has_the_caption_and_the_label_that_were_given(fabricate: Fabricate, tmp_path: Path) -> None:
+    folders = [fabricate(memory=memory, seed=seed) for memory in ("reservoir", "odedm") for seed in range(3)]
+    said = odedm("report", *folders, "--latex", "--caption", "What 5 % did", "--label", "tab:mine")
+    assert r"\caption{What 5 \% did. All runs: " in said
+    assert r"$\lambda$=" in said
+    assert "over 3 seeds it holds the true change about 75 times in 100" in said
+    assert r"\label{tab:mine}" in said
+    assert "--latex" in odedm("report", *folders, "--caption", "Mine", "--out", tmp_path / "none.html", code=2)
+    assert not (tmp_path / "none.html").exists()
+
+
 def test_a_page_is_written_over_a_page_and_nothing_else(fabricate: Fabricate, tmp_path: Path) -> None:
     folder, mine = fabricate(saved=None), tmp_path / "mine.html"
     mine.write_text("<p>my own</p>")

@@ -110,6 +110,13 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     assert 0.905 < hits / len(draws) < 0.965
 
 
+@pytest.mark.parametrize(("n", "covered"), statistics.COVERED.items())
+def test_what_is_said_of_intervals_over_few_seeds_is_so(n: int, covered: int) -> None:
+    draws = np.random.default_rng(n).normal(size=(2000, n))
+    hits = sum(low <= 0.0 <= high for low, high in (bootstrap(row.tolist()) or (1.0, 1.0) for row in draws))
+    assert 100 * hits / len(draws) == pytest.approx(covered, abs=2.5)
+
+
 def every_flip(values: list[float]) -> float:
     observed = abs(sum(values))
     signs = itertools.product((1, -1), repeat=len(values))

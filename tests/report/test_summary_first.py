@@ -88,5 +88,14 @@ def test_the_picture_shows_names_as_text_and_refuses_what_cannot_be_told_apart()
 
 def test_results_are_a_table_for_a_paper(outcome):
     text = odedm.Results(outcome).to_latex(caption="Mine.", label="tab:mine")
-    assert "\\caption{Mine. " in text
+    assert "\\caption{Mine. All runs: " in text
     assert "\\label{tab:mine}" in text
+    assert odedm.Results(outcome).to_latex(caption="Mine", label="tab:mine") == text
+
+
+def test_printed_results_are_the_table_of_the_terminal(outcome):
+    results = odedm.Results(outcome)
+    assert repr(results) == "Results: 1 run in 1 group"
+    assert "ACC_" in str(results).splitlines()[1]
+    assert f"{outcome.result.acc_last:.1f}" in str(results)
+    assert "\x1b" not in str(results)

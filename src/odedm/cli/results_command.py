@@ -36,11 +36,20 @@ def report(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
     out_file: Annotated[
         Path | None,
-        opt("The page to write.", None, "--out", default="report.html; none with --markdown, --csv, --latex"),
+        opt(
+            "The page to write. With --markdown, --csv or --latex there is none unless this is given.",
+            None,
+            "--out",
+            default="report.html",
+        ),
     ] = None,
     markdown: Annotated[bool, opt("Print the table as Markdown.", None, "--markdown")] = False,
     csv: Annotated[bool, opt("Print the table as CSV.", None, "--csv")] = False,
     latex: Annotated[bool, opt("Print the table as LaTeX (booktabs).", None, "--latex")] = False,
+    caption: Annotated[str | None, opt("The caption's first words (--latex).", None, metavar="TEXT")] = None,
+    label: Annotated[
+        str | None, opt("What to refer to it by (--latex).", None, default="tab:odedm", metavar="NAME")
+    ] = None,
     baseline: Annotated[
         str | None,
         opt("Compare all with one group, by words of its label.", None, default="without ODEDM", metavar="NAME"),
@@ -53,9 +62,12 @@ def report(
     forms = [name for name, wished in (("markdown", markdown), ("csv", csv), ("latex", latex)) if wished]
     if len(forms) > 1:
         raise UsageError(f"{' and '.join(f'--{name}' for name in forms)} exclude each other; give one.")
+    if (caption is not None or label is not None) and not latex:
+        raise UsageError("--caption and --label are for --latex; give it too, or leave them out.")
     from odedm.report.figures.style import NEEDED, can_draw
     from odedm.report.load import gather
     from odedm.report.page import check_page
+    from odedm.report.tables import LABEL
     from odedm.report.unfinished import find_unfinished
 
     page = out_file or (None if forms else Path("report.html"))
@@ -66,7 +78,8 @@ def report(
         check_page(page)
         say_if_no_figures()
     table, timed = gather(paths, baseline)
-    tell_report(table, timed, page, forms[0] if forms else "rich", pending=find_unfinished(paths))
+    form, pending = forms[0] if forms else "rich", find_unfinished(paths)
+    tell_report(table, timed, page, form, pending=pending, caption=caption or "", label=label or LABEL)
     if figures is not None:
         from odedm.report.figures.all_figures import report_figures, save_figures
 
@@ -90,17 +103,19 @@ def tell_report(
     *,
     most: int | None = None,
     pending: Sequence[Unfinished] = (),
+    caption: str = "",
+    label: str = "",
 ) -> None:
     """Print the table of runs, with up to `most` sentences about it, what was timed, and what is not over yet.
 
-    The page is written, if one is given.
+    The page is written, if one is given. LaTeX may have a caption and a label of its own.
     """
     from odedm.report.figures.timings import runtime_sentences
     from odedm.report.page import save_page
     from odedm.report.terminal import print_table
 
     if table.rows:
-        print_table(table, out, form, most=most)
+        print_table(table, out, form, most=most, caption=caption, label=label)
     for sentence in runtime_sentences(timed) if form == "rich" else ():
         tell(sentence)
     if pending:

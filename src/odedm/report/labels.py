@@ -21,6 +21,8 @@ ORDER = (*FIRST, *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
 """How settings follow each other in a name; the others come behind, by their names."""
 ALWAYS_NAMED = ("method", "memory.name", "memory.policy")
 """What every name starts with."""
+COMMON = ("data", "setting", "tasks", "memory.capacity", "memory.rho", "net", "options.lr", "batch")
+"""What a caption says where all groups have it in common, in this order."""
 LEADERS = {
     "tasks": ("data", *SHAPE),
     "class names": ("data", "tasks"),
@@ -131,6 +133,23 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
         [key for key in (*ORDER, *rest) if _speaks(key, own) and (told(key, own) or varies(key, _scope(key, own)))]
         for own in groups
     ]
+
+
+def in_common(groups: Sequence[Settings]) -> list[str]:
+    """What all groups share of that which a reader of their numbers asks for first, in words; ρ by those that have it.
+
+    >>> plain = {"data": "blobs", "memory.name": "reservoir", "memory.capacity": 100, "options.lr": 0.1, "batch": 10}
+    >>> in_common([plain, plain | {"memory.name": "odedm", "memory.rho": 0.25, "batch": 32}])
+    ['blobs', 'λ=100', 'ρ=0.25 (ODEDM)', 'lr=0.1']
+    """
+    said = []
+    for key in COMMON:
+        own = [each.get(key) for each in groups if key != "memory.rho" or each["memory.name"] == "odedm"]
+        if not own or own[0] in (None, "standard") or len({canonical(value) for value in own}) > 1:
+            continue
+        phrase = f"{own[0]} tasks" if key == "tasks" else setting_phrase(key, groups[0].get(title_key(key)) or own[0])
+        said.append(f"{phrase} (ODEDM)" if key == "memory.rho" else phrase)
+    return said
 
 
 def _speaks(key: str, own: Settings) -> bool:

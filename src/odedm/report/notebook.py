@@ -11,7 +11,8 @@ from odedm.core.plain_data import flatten
 from odedm.core.showing import counted
 from odedm.report.load import load
 from odedm.report.summary import METRICS, Table, summarise
-from odedm.report.tables import to_csv, to_html, to_latex, to_markdown
+from odedm.report.tables import LABEL, to_csv, to_html, to_latex, to_markdown
+from odedm.report.terminal import as_text
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
 from odedm.results.small_picture import accuracy_picture
@@ -24,6 +25,8 @@ UNSAVED = Path("not saved")
 
 class Results:
     """Every finished run at or below some folders, and of those that `odedm.train` gave, side by side.
+
+    `print(results)` has the table that `odedm report` prints; a notebook shows it by itself.
 
     Args:
         runs: folders, or what `odedm.train` gave: an `Outcome`, `Outcomes`, a `Result`, or a list of them.
@@ -96,14 +99,17 @@ class Results:
         """The table in full precision."""
         return to_csv(self.table)
 
-    def to_latex(self, *, caption: str = "", label: str = "tab:odedm") -> str:
+    def to_latex(self, *, caption: str = "", label: str = LABEL) -> str:
         r"""The table for a paper: a `table` environment that needs `booktabs` alone, with a clear change in bold.
 
         Args:
-            caption: text before the sentence that says what the numbers are.
+            caption: text before the sentences that say what all runs share and what the numbers are.
             label: for `\ref`.
         """
         return to_latex(self.table, caption=caption, label=label)
+
+    def __str__(self) -> str:
+        return as_text(self.table)
 
     def __repr__(self) -> str:
         return f"Results: {counted(len(self), 'run')} in {counted(len(self.table.rows), 'group')}"

@@ -19,6 +19,8 @@ LEVEL = 0.95
 """Of every interval."""
 FEWEST = 5
 """Seeds below which no change is called clear: even where all four of four agree, sign flips give p = 0.125."""
+COVERED = {2: 50, 3: 75, 4: 87}
+"""In how many of 100 cases the interval over so few normal differences holds the true mean; from five on about 93."""
 ENUMERATED_RESAMPLES, RESAMPLES = 10, 20_000
 """Up to so many seeds the bootstrap goes through every resample; beyond, it draws so many from a fixed seed."""
 ENUMERATED_FLIPS, FLIPS = 20, 99_999
@@ -114,7 +116,8 @@ def bootstrap(values: Sequence[float], level: float = LEVEL) -> tuple[float, flo
 
     A plain percentile interval is too narrow for few values: resampling uses n where the variance has n − 1, and the
     normal tail where Student's t applies. Its tail α/2 is therefore replaced by Φ(−√(n/(n−1)) t_{α/2, n−1}), after
-    Hesterberg, "What teachers should know about the bootstrap" (2015). With three values or fewer that is their range.
+    Hesterberg, "What teachers should know about the bootstrap" (2015). With three values or fewer that is their range,
+    which no resample can leave: `COVERED` has how far such an interval falls short of its level.
 
     >>> bootstrap([1.0, 4.0]), bootstrap([3.0]) is None
     ((1.0, 4.0), True)

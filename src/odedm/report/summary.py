@@ -99,6 +99,12 @@ class Table:
         """How many comparisons the correction of each metric is over."""
         return sum(ACC_LAST.key in row.corrected for row in self.rows)
 
+    @property
+    def fewest(self) -> int | None:
+        """The fewest seeds, above one, of a comparison; None where there is none."""
+        seeds = [row.differences[ACC_LAST.key].estimate.n for row in self.compared]
+        return min((n for n in seeds if n > 1), default=None)
+
     def title(self, metric: Metric) -> str:
         """The metric's heading: the final accuracy is ACC_5 where every group has five tasks, else ACC_T."""
         tasks = {row.group.tasks for row in self.rows}

@@ -8,10 +8,14 @@ from collections.abc import Iterable, Sequence
 from odedm.core.showing import html_table
 from odedm.core.text import printable
 from odedm.report.groups import Group
+from odedm.report.labels import in_common
 from odedm.report.model import Cell, Line, TableModel, model
+from odedm.report.statistics import COVERED
 from odedm.report.summary import COMPARED, METRICS, NARROW, Metric, Table
 from odedm.report.wording import between, csv_text, measured, number, probability
 
+LABEL = "tab:odedm"
+"""What a table is called in LaTeX, unless somebody says otherwise."""
 CHANGE_COLUMNS = ("", "_error", "_low", "_high", "_p", "_holm", "_n", "_better")
 PAPER_COLUMNS = ("", "_error", "_gap", "_allowed", "_verdict")
 TEXT = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
@@ -140,10 +144,10 @@ def _csv_change(cell: Cell) -> list[object]:
     return [pair.estimate.mean, pair.estimate.error, low, high, p, cell.corrected, pair.estimate.n, pair.better]
 
 
-def to_latex(table: Table, *, caption: str = "", label: str = "tab:odedm") -> str:
+def to_latex(table: Table, *, caption: str = "", label: str = LABEL) -> str:
     """A `table` environment that needs `booktabs` alone; a clear change is bold.
 
-    The caption says what the numbers are; text given goes before it.
+    The caption says what all runs share and what the numbers are; text given goes before it, as a sentence.
     """
     lines = model(table)
     heads = ["Runs", "$n$", *(_latex_title(table, metric) for metric in NARROW)]
@@ -161,7 +165,7 @@ def to_latex(table: Table, *, caption: str = "", label: str = "tab:odedm") -> st
             r"\begin{table}[t]",
             r"\centering",
             r"\small",
-            rf"\caption{{{escape(caption)}{' ' if caption else ''}{_meaning(lines)}}}",
+            rf"\caption{{{escape(_sentence(caption))}{_meaning(lines)}}}",
             rf"\label{{{''.join(c for c in label if c.isalnum() or c in ':-')}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
             r"\toprule",
@@ -174,6 +178,16 @@ def to_latex(table: Table, *, caption: str = "", label: str = "tab:odedm") -> st
             "",
         ]
     )
+
+
+def _sentence(text: str) -> str:
+    """Text to be followed by another sentence: with a full stop where it has no end of its own, and a space.
+
+    >>> _sentence("Mine"), _sentence("Mine (all.)"), _sentence(" ")
+    ('Mine. ', 'Mine (all.) ', '')
+    """
+    said = text.strip()
+    return said and said + (" " if said.rstrip(")]}\"'”’").endswith((".", "!", "?", ":", "…")) else ". ")
 
 
 def escape(text: str) -> str:
@@ -219,12 +233,18 @@ def _latex_change(cell: Cell) -> str:
 
 
 def _meaning(lines: TableModel) -> str:
-    said = [r"Mean $\pm$ standard error over $n$ seeds, in per cent."]
+    shared = ", ".join(in_common([group.settings for group in lines.table.groups]))
+    said = [f"All runs: {escape(shared)}."] if shared else []
+    said += [r"Mean $\pm$ standard error over $n$ seeds, in per cent."]
     if lines.table.changes:
         said.append(
             rf"$\Delta$: change against {escape(lines.table.against)}, paired by seed, with its 95\,\% bootstrap"
         )
-        said.append(r"interval; bold where that leaves zero out over at least five seeds.")
+        few = lines.table.fewest
+        short = (
+            f" (over {few} seeds it holds the true change about {COVERED[few]} times in 100)" if few in COVERED else ""
+        )
+        said.append(f"interval{short}; bold where that leaves zero out over at least five seeds.")
     if lines.printed:
         said.append("A star marks a gap to the paper larger than chance explains.")
     if any(line.kind == "test" for line in lines.lines):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from io import StringIO
 from pathlib import Path
 
 from rich import box
@@ -17,7 +18,7 @@ from odedm.core.text import printable
 from odedm.report.labels import memory_name
 from odedm.report.model import Cell, TableModel, caveats, model
 from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table, cost_told, left_out
-from odedm.report.tables import to_csv, to_latex, to_markdown
+from odedm.report.tables import LABEL, to_csv, to_latex, to_markdown
 from odedm.report.verdicts import verdicts
 from odedm.report.wording import between, measured, number
 from odedm.results.folder import FinishedRun
@@ -38,10 +39,24 @@ def _say(out: Console, line: str, *, soft_wrap: bool = False) -> None:
     out.print(text, markup=False, highlight=False, soft_wrap=soft_wrap)
 
 
-def print_table(table: Table, console: Console, form: str = "rich", *, most: int | None = None) -> None:
-    """Print the table on a console: for people, with up to `most` sentences about it, or as Markdown, CSV, LaTeX."""
+def print_table(
+    table: Table,
+    console: Console,
+    form: str = "rich",
+    *,
+    most: int | None = None,
+    caption: str = "",
+    label: str = LABEL,
+) -> None:
+    """Print the table on a console: for people, with up to `most` sentences about it, or as Markdown, CSV, LaTeX.
+
+    LaTeX may have a caption and a label of its own.
+    """
     if form != "rich":
-        console.file.write({"markdown": to_markdown, "csv": to_csv, "latex": to_latex}[form](table))
+        if form == "latex":
+            console.file.write(to_latex(table, caption=caption, label=label))
+        else:
+            console.file.write({"markdown": to_markdown, "csv": to_csv}[form](table))
         return
     console.print(ForTerminal(model(table)))
     said = [*verdicts(table), *caveats(table)] if len(table.rows) > 1 else []
@@ -51,6 +66,13 @@ def print_table(table: Table, console: Console, form: str = "rich", *, most: int
         _say(console, sentence)
     if most is not None and len(said) > most:
         _say(console, f"… and {len(said) - most} more sentences in the report.")
+
+
+def as_text(table: Table) -> str:
+    """What `print_table` prints for people, as plain text that is as wide as the terminal, or 80 columns."""
+    text = StringIO()
+    print_table(table, Console(file=text, color_system=None, force_terminal=False, force_jupyter=False))
+    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").split("\n"))
 
 
 @dataclass(frozen=True)

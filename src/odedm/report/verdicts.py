@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from odedm.core.plain_data import changed
 from odedm.report.groups import Group
 from odedm.report.labels import belongs_to_memory, setting_phrase
-from odedm.report.statistics import FEWEST, smallest_p
+from odedm.report.statistics import COVERED, FEWEST, smallest_p
 from odedm.report.summary import ACC_LAST, TOLD, Metric, Row, Table, other_problem
 from odedm.report.wording import between, number, probability
 
@@ -157,11 +157,15 @@ def doubts(table: Table) -> list[str]:
 
     p counts choices of signs, so n seeds that all agree still give 2 / 2^n, and Holm multiplies that.
     """
-    seeds = [row.differences[ACC_LAST.key].estimate.n for row in table.compared]
-    fewest = min((n for n in seeds if n > 1), default=None)
+    fewest = table.fewest
     if fewest is None:
         return []
-    said, least, most = [], smallest_p(fewest), max(seeds)
+    said, least = [], smallest_p(fewest)
+    most = max(row.differences[ACC_LAST.key].estimate.n for row in table.compared)
+    if fewest in COVERED:
+        said.append(
+            f"An interval over {fewest} seeds holds the true change about {COVERED[fewest]} times in 100, not 95."
+        )
     if least > ALARM:
         said.append(
             f"Where {fewest} seeds all agree, p is {probability(least, '')}, its smallest value at that number: "
