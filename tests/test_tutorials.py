@@ -70,3 +70,13 @@ def test_a_script_becomes_a_notebook_and_a_page():
     assert pictures == {"one-1.png": b"\0\0\0"}
     book["cells"][1]["source"] = "# alt: a line that rises\ndraw()"
     assert "![a line that rises](one-1.png)" in executed.page(book, "one", 3.0)[0]
+
+
+def test_a_download_has_no_links_into_the_site():
+    executed = tool("site/executed.py")
+    for path in (ROOT / "docs/tutorials").glob("*.py"):
+        text = executed.without_links(path.read_text())
+        assert ".md)" in text
+        assert not re.search(r"\]\((?!https?:)", text)
+        named = re.findall(r"\((docs/[\w./-]+)\)", text)
+        assert [file for file in named if not (ROOT / file).is_file()] == []

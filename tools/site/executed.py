@@ -10,6 +10,7 @@ this before it builds the site.
 import base64
 import html
 import json
+import posixpath
 import re
 import sys
 import tempfile
@@ -20,7 +21,8 @@ from typing import Any
 MADE = "build/tutorials"
 FIRST_LINE = (
     "*This page is a* {{download}}`script <{name}.py>` *and a* {{download}}`notebook <{name}.ipynb>`*. "
-    "What is below was made by running it, in {seconds:.0f} s.*"
+    "What is below was made by running it, in {seconds:.0f} s. "
+    "A notebook shows what a cell ends with; in a script, print it.*"
 )
 
 
@@ -104,6 +106,21 @@ def _plain(text: str) -> str:
     return f"<pre><code>{lines}</code></pre>"
 
 
+def without_links(text: str) -> str:
+    """A script or notebook to be downloaded: links within the site would be dead, so they say which file is meant.
+
+    >>> without_links("See [statistics](../explanation/statistics.md#p), or [a service](service.md).")
+    'See statistics (docs/explanation/statistics.md), or a service (docs/tutorials/service.py).'
+    """
+
+    def named(found: re.Match[str]) -> str:
+        words, link = found.groups()
+        own = re.sub(r"^(\w+)\.md$", r"\1.py", link)  # a page of this folder is another tutorial
+        return f"{words} ({posixpath.normpath(f'docs/tutorials/{own}')})"
+
+    return re.sub(r"\[([^\[\]]+)\]\(((?:\.\./|\w)[\w./-]*\.(?:md|py))(?:#[\w-]+)?\)", named, text)
+
+
 def pages(root: Path) -> dict[str, Any]:
     """For the site: path by content of all that `run` has written."""
     made, scripts = root / MADE, sorted((root / "docs/tutorials").glob("*.py"))
@@ -112,9 +129,13 @@ def pages(root: Path) -> dict[str, Any]:
         raise RuntimeError(f"{', '.join(late)}: not run since it was changed. `make docs` does both.")
     names = "|".join(script.stem for script in scripts)
     files = [path for path in sorted(made.iterdir()) if re.fullmatch(rf"({names})(-\d+)?\.\w+", path.name)]
-    return {
-        f"tutorials/{path.name}": path.read_bytes() if path.suffix == ".png" else path.read_text() for path in files
-    }
+    return {f"tutorials/{path.name}": _content(path) for path in files}
+
+
+def _content(path: Path) -> str | bytes:
+    if path.suffix == ".png":
+        return path.read_bytes()
+    return path.read_text() if path.suffix == ".md" else without_links(path.read_text())
 
 
 if __name__ == "__main__":
