@@ -378,6 +378,8 @@ def test_calls_that_cannot_be():
     (lambda: DualMemory(5, short_policy="purity"), "The policy 'purity' needs a method's scores"),
     (lambda: odedm.memory(Native(5, policy="herded")), "The policy 'herded' needs a method's scores"),
     (lambda: odedm.memory("odedm"), r"A memory is made of ODEDM\(…\), Reservoir\(…\) or Native\(…\); 'odedm'"),
+    (lambda: DualMemory(0), "capacity must be 1 row or more; 0 was given"),
+    (lambda: DualMemory(50).resize(0), "capacity must be a whole number, 1 or more"),
     (lambda: DualMemory(50, k=6, candidates=5), "5 candidates per class cannot give 6 prototypes"),
     (lambda: DualMemory(50, rho=1.0, candidates=5), "5 candidates of a class and 50 long-term rows need more"),
     (lambda: DualMemory(50, k=1, candidates=5, short_policy="task-quota"), "reads all rows of a task"),
@@ -388,11 +390,20 @@ def test_memories_that_cannot_be(make, said):
         make()
 
 
-def test_no_rows_at_all_are_a_memory_as_well():
-    memory = DualMemory(0, k=3)
-    memory.add(*GOOD)
-    memory.end_task()
-    assert len(memory) == len(memory.sample(4)["labels"]) == 0
+class Appraising(odedm.Memory):
+    """Keeps by the loss of a method's network, which a loop of one's own has not told it."""
+
+    def add(self, rows, probe, *, rng):
+        probe.appraise(rows)
+
+    def end_task(self, task, probe, *, rng):
+        pass
+
+
+def test_a_policy_that_needs_a_method_says_so():
+    memory = DualMemory(20, k=1, short_policy=Appraising)
+    with pytest.raises(UsageError, match=r"asks `probe.appraise`, which only a method can answer"):
+        memory.add(*GOOD)
 
 
 def test_labels_are_any_whole_numbers():

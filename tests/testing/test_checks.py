@@ -101,10 +101,59 @@ class Luck(OtherLabels):
         self.offer_short(rows, torch.rand(len(rows["label"]), dtype=torch.float64))
 
 
+class LargeKeys(OtherLabels):
+    """Offers keys beyond 1, which mark pinned rows."""
+
+    def add(self, rows, probe, *, rng):
+        self.offer_short(rows, 5 * torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+
+
+class NegativeKeys(OtherLabels):
+    """Offers keys below 0."""
+
+    def add(self, rows, probe, *, rng):
+        self.offer_short(rows, -torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+
+
+class FewColumns(OtherLabels):
+    """Drops a column on the way."""
+
+    def add(self, rows, probe, *, rng):
+        own = {name: rows[name] for name in ("image", "label")}
+        self.offer_short(own, torch.rand(len(own["label"]), generator=rng, dtype=torch.float64))
+
+
+class PastTheDoor(OtherLabels):
+    """Offers to the store itself, without the columns that a memory adds."""
+
+    def add(self, rows, probe, *, rng):
+        self.store.offer(rows, torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+
+
+class NoTable(OtherLabels):
+    """Offers a tensor in the place of columns."""
+
+    def add(self, rows, probe, *, rng):
+        self.offer_short(rows["image"], torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+
+
+class FewKeys(OtherLabels):
+    """Has not a key for each row."""
+
+    def add(self, rows, probe, *, rng):
+        self.offer_short(rows, torch.rand(3, generator=rng, dtype=torch.float64))
+
+
 POLICIES = {
+    LargeKeys: r"Keys are numbers in \[0, 1\); the policy offered some from 0\.",
+    NegativeKeys: r"Keys are numbers in \[0, 1\); the policy offered some from -0\.",
+    FewColumns: "lack the column 'task'; a row here has image, label",
+    PastTheDoor: "lack the column 'prototype'.*offers them by `offer_short`",
+    NoTable: "a dictionary of columns.*a Tensor was given",
+    FewKeys: "16 rows were offered with 3 keys",
     OtherLabels: "the label that it arrived with",
     Nothing: "keeps no row at all",
-    Luck: "not what it is alone",
+    Luck: "draw from the `rng` that `add`",
 }
 
 

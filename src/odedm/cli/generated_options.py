@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, Whole, default_of, refused, settings_of
-from odedm.core.errors import UsageError, choose
+from odedm.core.errors import UsageError, unknown
 from odedm.core.plugin_modules import load_plugins
-from odedm.core.registry import MEMORIES
+from odedm.core.registry import MEMORIES, POLICIES
 from odedm.memory.settings import KINDS, AnyMemory
 from odedm.training.experiment import Experiment
 
@@ -188,7 +188,9 @@ def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Ex
 def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMemory:
     """The memory by its name; what was given must be settings of it."""
     name = given.get("memory", before["name"] if before else "odedm")
-    choose("memory", name, MEMORIES)
+    if name not in MEMORIES:
+        hint = f" '{name}' is a memory policy: give --memory native --policy {name}." if name in POLICIES else ""
+        raise UsageError(f"{unknown('memory', name, MEMORIES)}{hint}")
     kind: Any = KINDS[name]
     for other in KINDS.values():
         for each, own in settings_of(other).items():

@@ -191,7 +191,9 @@ class Store:
             if name in own:
                 here[won.slot] = own[name]
                 continue
-            value = rows[name]
+            value = rows.get(name)
+            if value is None:
+                raise self._lacks(name)
             offered = as_array(value if value.dtype is column.dtype else value.to(column.dtype))
             if few:
                 for slot, row in few:
@@ -202,6 +204,12 @@ class Store:
         self._array("", self.key)[won.slot] = fresh
         if self._index is not None:
             self._index.replaced(fresh.tolist(), won.slot.tolist())
+
+    def _lacks(self, name: str) -> UsageError:
+        return UsageError(
+            f"The offered rows lack the column '{name}'; a row here has {', '.join(self.columns)}. A policy hands on "
+            "all columns that `add` was given, and offers them by `offer_short`, which adds prototype and order."
+        )
 
     def _array(self, name: str, column: Tensor) -> NDArray[Any]:
         """A column `as_array`, made once: for a few rows that takes longer than writing them."""
@@ -230,6 +238,8 @@ class Store:
         if not len(slot):  # what is empty may be laid out in ways that `words` cannot read
             return
         for name, column in self.columns.items():
+            if name not in rows:
+                raise self._lacks(name)
             value = rows[name].to(column.dtype)
             if wins is not None:
                 keep = wins.view(-1, *[1] * (column.dim() - 1))

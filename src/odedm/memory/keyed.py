@@ -59,7 +59,14 @@ class KeyedMemory(ABC):
         return {Part.SHORT: self._short, Part.LONG: self._long, Part.ALL: self._short + self._long}[part]
 
     def offer_short(self, rows: Rows, key: Tensor) -> None:
-        """Let rows [n] with keys [n] compete for the short-term part: the largest keys stay."""
+        """Let rows [n] with keys [n] compete for the short-term part: the largest keys stay.
+
+        Args:
+            rows: every column that `add` was given, by name.
+            key: numbers in [0, 1), best in float64, where few are equal: of equal ones those that are here stay.
+        """
+        if not isinstance(rows, dict) or len(key) != count(rows):
+            raise _not_rows(rows, key)
         amount, won = count(rows), self.store.winners(key)
         if won is None:
             device = self.store.key.device
@@ -194,6 +201,14 @@ class KeyedMemory(ABC):
 
     def _belongs(self, part: Part) -> Tensor:
         return belonging(self.store.key, part)
+
+
+def _not_rows(rows: object, key: Tensor) -> UsageError:
+    if not isinstance(rows, dict):
+        return UsageError(
+            f"Rows are offered as a dictionary of columns, as `add` gets them; a {type(rows).__name__} was given."
+        )
+    return UsageError(f"{count(rows)} rows were offered with {len(key)} keys; give one key for each row.")
 
 
 def belonging(key: Tensor, part: Part) -> Tensor:

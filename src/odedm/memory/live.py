@@ -203,7 +203,7 @@ class DualMemory:
         Args:
             capacity: rows in all (λ). One that cannot hold what is pinned by k is refused.
         """
-        settings = replace(self.settings, capacity=Whole(0).read("capacity", capacity))
+        settings = replace(self.settings, capacity=Whole(1).read("capacity", capacity))
         if self._live:
             self._live.resize(settings)
         self.settings = settings

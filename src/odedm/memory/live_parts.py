@@ -39,6 +39,8 @@ def settle(configuration: Any) -> MemorySettings:
     found = ODEDM(configuration) if isinstance(configuration, int) else configuration
     if not isinstance(found, Reservoir | Native | ODEDM):
         raise UsageError(f"A memory is made of ODEDM(…), Reservoir(…) or Native(…); {shown(configuration)} was given.")
+    if not found.capacity:
+        raise UsageError("A live memory needs room: capacity must be 1 row or more; 0 was given.")
     policy = policy_name(found)
     if policy in NEEDS_A_METHOD:
         known = ", ".join(name for name in POLICIES if name not in NEEDS_A_METHOD)
@@ -162,23 +164,30 @@ class LoopProbe:
 
     def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Not known here."""
-        raise NotImplementedError
+        raise _needs_a_method("appraise")
 
     def predict(self, image: Tensor) -> Tensor:
         """Not known here."""
-        raise NotImplementedError
+        raise _needs_a_method("predict")
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Not known here."""
-        raise NotImplementedError
+        raise _needs_a_method("gradients")
 
     def class_weights(self) -> Tensor:
         """Not known here."""
-        raise NotImplementedError
+        raise _needs_a_method("class_weights")
 
     def training_loss(self) -> Tensor:
         """Not known here."""
-        raise NotImplementedError
+        raise _needs_a_method("training_loss")
+
+
+def _needs_a_method(asked: str) -> UsageError:
+    return UsageError(
+        f"The policy asks `probe.{asked}`, which only a method can answer; a memory in a loop of one's own has none. "
+        "Give what it needs as a column of add, or take another policy here, or odedm.train."
+    )
 
 
 @contextmanager

@@ -8,11 +8,14 @@ import torch
 
 from odedm.core.outside import named
 from odedm.core.registry import METHODS, POLICIES, REPLAYS
-from odedm.core.rows import Part
+from odedm.core.rows import Part, Rows
+from odedm.memory.keyed import KeyedMemory
 from odedm.memory.settings import ODEDM, Native, Reservoir
+from odedm.memory.site import check_policy_options
 from odedm.methods.base import Method
 from odedm.testing.contracts import (
     CAPACITY,
+    BrokenPromise,
     check_exact,
     check_promises,
     finish,
@@ -83,6 +86,8 @@ def check_memory(policy: str | type[Any], **options: Any) -> None:
     >>> check_memory("reservoir")  # doctest: +SKIP
     """
     name = named("memory policy", policy, POLICIES)
+    check_policy_options(name, options)
+    _check_keys(Native(CAPACITY, name, options))
     for method in ("er", "derpp"):
         for plan in (
             Native(CAPACITY, name, options),
@@ -95,6 +100,12 @@ def check_memory(policy: str | type[Any], **options: Any) -> None:
         run, outcome = finish(Native(capacity, name, options), method="er")
         check_promises(run, outcome)
     _, alone = finish(Native(CAPACITY, name, options), method="derpp")
+    _, again = finish(Native(CAPACITY, name, options), method="derpp")
+    promise(
+        same_weights(alone, again) and same_rows(alone, again),
+        "The same seed does not keep the same rows: draw from the `rng` that `add` and `end_task` are given, not from "
+        "torch's own generator: torch.rand(n, generator=rng).",
+    )
     _, hosted = finish(ODEDM(CAPACITY, k=0, short_policy=name, policy_options=options), method="derpp")
     promise(
         same_weights(alone, hosted) and same_rows(alone, hosted),
@@ -102,6 +113,31 @@ def check_memory(policy: str | type[Any], **options: Any) -> None:
     )
     _check_draws(alone.memory)
     check_exact(ODEDM(CAPACITY, k=2, short_policy=name, policy_options=options), method="derpp")
+
+
+def _check_keys(plan: Native) -> None:
+    """A run in which every key that the policy offers is looked at."""
+    offer = KeyedMemory.offer_short
+
+    def looked_at(memory: KeyedMemory, rows: Rows, key: torch.Tensor) -> None:
+        legal = bool(((key >= 0) & (key < 1)).all())
+        low, high = (float(key.min()), float(key.max())) if len(key) else (0.0, 0.0)
+        promise(
+            legal,
+            f"Keys are numbers in [0, 1); the policy offered some from {low:g} to {high:g}. Bring them into it by a "
+            "function that keeps their order, such as key.sigmoid(), and clamp below 1.",
+        )
+        offer(memory, rows, key)
+
+    KeyedMemory.offer_short = looked_at  # type: ignore[method-assign]
+    try:
+        finish(plan, method="er")
+    except BrokenPromise:
+        raise
+    except Exception as error:  # whatever the policy's own code raises
+        raise BrokenPromise(f"A run with this policy fails. {type(error).__name__}: {error}") from error
+    finally:
+        KeyedMemory.offer_short = offer  # type: ignore[method-assign]
 
 
 def _check_draws(memory: Any) -> None:

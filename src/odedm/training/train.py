@@ -8,10 +8,11 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, overload
 
-from odedm.core.configuration import NamedValues, Number, Whole, default_of, refused
+from odedm.core.configuration import NamedValues, Number, Whole, default_of, refused, settings_of
 from odedm.core.device import enough_memory
-from odedm.core.errors import UsageError, unknown
+from odedm.core.errors import UsageError, shown, unknown
 from odedm.data.opening import open_data
+from odedm.memory.settings import ODEDM
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.loop import Outcome, Run
@@ -81,6 +82,8 @@ def train(
         raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
     known = [each.name for each in KEYWORDS]
     for name in settings:
+        if name in settings_of(ODEDM) and name not in known:
+            raise UsageError(f"{name} belongs to the memory: memory=odedm.ODEDM({name}={shown(settings[name])}), say.")
         if name not in known:
             raise unknown("keyword of train", name, [*known, *OWN])
     _add(settings, "options", "lr", None if lr is None else Number().read("lr", lr))
