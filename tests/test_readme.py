@@ -1,6 +1,7 @@
 """The README's Python runs as it stands, and its words and the code agree."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,29 @@ def test_python_in_the_pages_runs(page, capsys):
         exec(compile(block, page, "exec"), {})
     said = {
         "README.md": "ODEDM",
-        "docs/how-to/memory-alone.md": "24 long-term",
+        "docs/how-to/memory-alone.md": "12 long-term",
         "docs/how-to/learner.md": "Test, then train",
     }
     said["docs/how-to/python.md"] = "<Outcome of ER · ODEDM · λ=40 on 'blobs', seed 0: ACC_5"
     said["docs/how-to/keep-model.md"] = "<TrainedModel of ER · ODEDM · λ=40 on 'arrays', seed 0: ACC_2"
     assert said[page] in capsys.readouterr().out
+
+
+def test_the_policy_of_the_page_on_memories_is_sound(tmp_path, monkeypatch, capsys):
+    from odedm.core.registry import POLICIES
+
+    plugin, *others = re.findall(r"```python\n(.*?)```", (ROOT / "docs/how-to/own-memory.md").read_text(), re.S)
+    (tmp_path / "hard.py").write_text(plugin)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        for block in others:
+            exec(compile(block, "own-memory.md", "exec"), {})
+    finally:
+        POLICIES.pop("hard", None)
+        sys.modules.pop("hard", None)
+    said = capsys.readouterr().out
+    assert "hard" in said
+    assert "keeps its promises" in said
 
 
 def test_links_and_pictures_exist():

@@ -93,3 +93,10 @@ def test_help_shows_switches_without_a_type(words):
     said = odedm(*words, "--help")
     assert "bool" not in said.lower()
     assert "--help" in said
+
+
+def test_what_belongs_to_the_memory_is_pointed_there():
+    with pytest.raises(UsageError, match=r"capacity belongs to the memory: memory=odedm\.ODEDM\(capacity=40\)"):
+        train("blobs", capacity=40)
+    done = odedm("run", "--data", "blobs", "--memory", "herded")
+    assert "give --memory native --policy herded" in " ".join(done.stderr.split())
