@@ -98,5 +98,5 @@ def test_help_shows_switches_without_a_type(words):
 def test_what_belongs_to_the_memory_is_pointed_there():
     with pytest.raises(UsageError, match=r"capacity belongs to the memory: memory=odedm\.ODEDM\(capacity=40\)"):
         train("blobs", capacity=40)
-    done = odedm("run", "--data", "blobs", "--memory", "herded")
-    assert "give --memory native --policy herded" in " ".join(done.stderr.split())
+    said = odedm("run", "--data", "blobs", "--memory", "herded", code=2)
+    assert "give --memory native --policy herded" in " ".join(said.split())

@@ -34,6 +34,8 @@ GROUPS: dict[str, tuple[str, str, str]] = {
 }
 """By page: title, first sentence, names. A public name that is in none of them goes to the last page."""
 NO_ENTRY = {"__version__", "testing"}
+ROWS = "Columns of equal length by name: a dictionary of tensors, each with a row's entry at the same place"
+"""What is said of `odedm.Rows`, whose own docstring is that of Python's dictionaries."""
 INTEGRATIONS = {
     "odedm.integrations.avalanche": ["ODEDMStorage", "AuxiliaryPlugin", "dataset_of"],
     "odedm.integrations.mammoth": ["attach", "ODEDMBuffer"],
@@ -76,7 +78,7 @@ def pages() -> dict[str, str]:
         entries = "\n".join(_entry(f"odedm.{name}") for name in names)
         made[f"api/{page}.md"] = f"# {title}\n\n{about}\n\n{entries}"
         for name in names:
-            said = _words(getattr(odedm, name).__doc__, cell=True)
+            said = ROWS if name == "Rows" else _words(getattr(odedm, name).__doc__, cell=True)
             rows.append(f"| [`odedm.{name}`]({page}.md#{name.lower()}) | {said} | [{title}]({page}.md) |")
     tests = "\n".join(_entry(f"odedm.testing.{name}") for name in odedm.testing.__all__)
     made["api/testing.md"] = f"# odedm.testing\n\n{_words(odedm.testing.__doc__)}\n\n{tests}"
@@ -94,7 +96,7 @@ def _entry(path: str, level: int = 2) -> str:
     name = path.rpartition(".")[2]
     head = f"{'#' * level} {name}\n\n"
     if path == "odedm.Rows":
-        return head + _directive(f"py:data:: {path}", f"{odedm.Rows}: columns of equal length, by name.")
+        return head + _directive(f"py:data:: {path}", f"{odedm.Rows}\n\n{ROWS}.")
     if path == "odedm.memory":  # a folder that can be called
         from sphinx.ext.napoleon import Config, GoogleDocstring
 
@@ -102,9 +104,6 @@ def _entry(path: str, level: int = 2) -> str:
         signature = str(inspect.signature(odedm.memory)).replace("'", "").replace("Any", "object")
         return head + _directive(f"py:function:: {path}{signature}", text)
     thing = getattr(odedm, name, None) if path.count(".") == 1 else None
-    if inspect.isclass(thing) and thing.__name__ != name:  # public under another name than its own
-        own = f"{thing.__module__}.{thing.__qualname__}"
-        return f"{head}`{path}` is this class:\n\n" + _directive(f"autoclass:: {own}", _members(thing))
     if not name[0].isupper():
         return head + _directive(f"autofunction:: {path}")
     error = inspect.isclass(thing) and issubclass(thing, Exception)

@@ -68,6 +68,23 @@ html_theme_options = {
 }
 
 
+PAGE = r":doc:`/\1`"
+COLON = "\ue000"
+"""Stands for a colon where napoleon would take what is before it for a type."""
+
+
+def keep_colons(*given: Any) -> None:
+    """Words on an attribute are words, whatever colon is among them."""
+    what, lines = given[1], given[-1]
+    if what in ("attribute", "data"):
+        lines[:] = [line.replace(":", COLON) for line in lines]
+
+
+def put_colons_back(*given: Any) -> None:
+    """After napoleon."""
+    given[-1][:] = [line.replace(COLON, ":") for line in given[-1]]
+
+
 def as_restructured_text(*given: Any) -> None:
     """Make our docstrings safe for Sphinx: `code` is code, and no star or underscore outside of it means anything."""
     lines, in_example = given[-1], False
@@ -75,6 +92,7 @@ def as_restructured_text(*given: Any) -> None:
         in_example = line.lstrip().startswith(">>>") or (in_example and bool(line.strip()))
         if not in_example:
             parts = re.split(r"(`+)(.+?)\1", line)
+            parts[::3] = [re.sub(r"\bdocs/([\w/-]+)\.md\b", PAGE, part) for part in parts[::3]]
             plain = [re.sub(r"([*|])|(?<=\w)(_)(?!\w)", lambda found: f"\\{found[0]}", part) for part in parts[::3]]
             code = [f"``{part}``" for part in parts[2::3]]
             lines[at] = "".join(text for pair in zip(plain, [*code, ""], strict=True) for text in pair)
@@ -90,5 +108,8 @@ def readable_signature(*given: Any) -> tuple[str, str] | None:
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    odedm.Memory.__name__ = "Memory"  # shown under its public name, which is not that of the class
     app.connect("autodoc-process-docstring", as_restructured_text, priority=100)  # before napoleon reads the sections
+    app.connect("autodoc-process-docstring", keep_colons, priority=200)
+    app.connect("autodoc-process-docstring", put_colons_back, priority=900)
     app.connect("autodoc-process-signature", readable_signature)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, Whole, default_of, refused, settings_of
-from odedm.core.errors import UsageError, unknown
+from odedm.core.errors import UsageError, choose
 from odedm.core.plugin_modules import load_plugins
 from odedm.core.registry import MEMORIES, POLICIES
 from odedm.memory.settings import KINDS, AnyMemory
@@ -188,9 +188,9 @@ def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Ex
 def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMemory:
     """The memory by its name; what was given must be settings of it."""
     name = given.get("memory", before["name"] if before else "odedm")
-    if name not in MEMORIES:
-        hint = f" '{name}' is a memory policy: give --memory native --policy {name}." if name in POLICIES else ""
-        raise UsageError(f"{unknown('memory', name, MEMORIES)}{hint}")
+    if name not in MEMORIES and name in POLICIES:
+        raise UsageError(f"'{name}' is a memory policy, not a memory: give --memory native --policy {name}.")
+    choose("memory", name, MEMORIES)
     kind: Any = KINDS[name]
     for other in KINDS.values():
         for each, own in settings_of(other).items():

@@ -29,8 +29,11 @@ class Part(Enum):
     """Which rows of a memory are meant."""
 
     ALL = "all"
+    """Every row."""
     SHORT = "short"
+    """Rows that a policy chooses while the stream goes by."""
     LONG = "long"
+    """Prototypes of what is over, pinned."""
 
 
 @dataclass(frozen=True)
