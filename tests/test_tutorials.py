@@ -39,6 +39,7 @@ def test_it_runs_as_a_script(name, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(odedm, "open_data", lambda name: few_rows(open_data(name)), raising=False)
+    monkeypatch.setattr("torch.set_num_threads", lambda number: None)  # which would hold for tests to come
     text = (ROOT / f"docs/tutorials/{name}.py").read_text()
     changed = text
     for large, small in SMALL.items():

@@ -129,7 +129,7 @@ def _check_keys(plan: Native) -> None:
         )
         offer(memory, rows, key)
 
-    KeyedMemory.offer_short = looked_at  # type: ignore[method-assign]
+    KeyedMemory.offer_short = looked_at  # type: ignore[method-assign,assignment]
     try:
         finish(plan, method="er")
     except BrokenPromise:
