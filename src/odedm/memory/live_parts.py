@@ -162,15 +162,15 @@ class LoopProbe:
         home = rows["image"].device
         return {OWN + name: self.form.column(name, each, count(rows)).to(home) for name, each in given.items()}
 
-    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
+    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Not known here."""
         raise _needs_a_method("appraise")
 
-    def predict(self, image: Tensor) -> Tensor:
+    def predict(self, image: Tensor) -> Tensor:  # noqa: ARG002
         """Not known here."""
         raise _needs_a_method("predict")
 
-    def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:  # noqa: ARG002
         """Not known here."""
         raise _needs_a_method("gradients")
 

@@ -81,9 +81,9 @@ def train(
     if not isinstance(data, str | Dataset):
         raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
     known = [each.name for each in KEYWORDS]
-    for name in settings:
+    for name, value in settings.items():
         if name in settings_of(ODEDM) and name not in known:
-            raise UsageError(f"{name} belongs to the memory: memory=odedm.ODEDM({name}={shown(settings[name])}), say.")
+            raise UsageError(f"{name} belongs to the memory: memory=odedm.ODEDM({name}={shown(value)}), say.")
         if name not in known:
             raise unknown("keyword of train", name, [*known, *OWN])
     _add(settings, "options", "lr", None if lr is None else Number().read("lr", lr))
