@@ -105,7 +105,7 @@ print(memory)
 #
 # ## When prototypes help
 #
-# A reservoir is a uniform sample of all that came. While tasks are equally long it has about ten rows of every class, and which rows these are matters little. When one task goes on and on, its rows crowd out the others; prototypes stay. So: five equal tasks, and the same with a last task that comes by eight times.
+# A reservoir is a uniform sample of all that came. While tasks are equally long it has about ten rows of every class, and which rows these are matters little. When one task goes on and on, its rows crowd out the others; prototypes stay. So: five equal tasks, and the same with a last task that comes by eight times (a number that was picked after looking at one and at fifteen, too).
 
 # %%
 import matplotlib.pyplot as plt
