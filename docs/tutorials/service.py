@@ -2,7 +2,7 @@
 # # A service that learns for ever
 #
 # Readings come from machines, three kinds at a time; now and then a kind goes and another comes, and one, the fire alarm, comes for a quarter of an hour and then not for days. Nobody says when. You will build a classifier that learns from every reading once, keeps what it knows of kinds
-# that are away, never holds more than 200 rows, and can be stopped and go on in another process. Half a minute on one core.
+# that are away, never holds more than 200 rows, and can be stopped and go on in another process.
 
 # %%
 import subprocess
