@@ -26,7 +26,7 @@ Embed = Callable[[Any], Any]
 Annotate = Callable[[Any], Mapping[str, Any]]
 Generators = dict[str, torch.Generator]
 
-NEEDS_A_METHOD = ("purity", "herded")
+NEEDS_A_METHOD = ("purity", "herded", "gss", "aser")
 """Policies that ask more of a learner than a loop of one's own can be asked for."""
 PURPOSES = {"memory": True, "draw": True, "candidates": True, "memory borders": False, "consolidation": False}
 """What is drawn, and whether on the memory's device."""
@@ -45,7 +45,7 @@ def settle(configuration: Any) -> MemorySettings:
     if policy in NEEDS_A_METHOD:
         known = ", ".join(name for name in POLICIES if name not in NEEDS_A_METHOD)
         raise UsageError(
-            f"The policy '{policy}' needs a method's scores, which a memory alone has not. Use {known}; or odedm.train."
+            f"The policy '{policy}' needs a method's scores or gradients, which a memory alone has not. Use {known}; or odedm.train."
         )
     return filled(found, policy)
 

@@ -87,7 +87,9 @@ def build_policy(
     """
     kind = POLICIES[name].load()
     own = read_policy_options(name, options)
-    told = {"classes": classes} if "classes" in inspect.signature(kind).parameters else {}
+    asks = inspect.signature(kind).parameters.get("classes")
+    knows = classes is not None or (asks is not None and asks.default is asks.empty)  # else its own default holds
+    told = {"classes": classes} if asks is not None and knows else {}
     return kind(capacity, fields, device, **told, **own)
 
 
