@@ -45,7 +45,8 @@ def settle(configuration: Any) -> MemorySettings:
     if policy in NEEDS_A_METHOD:
         known = ", ".join(name for name in POLICIES if name not in NEEDS_A_METHOD)
         raise UsageError(
-            f"The policy '{policy}' needs a method's scores or gradients, which a memory alone has not. Use {known}; or odedm.train."
+            f"The policy '{policy}' needs a method's scores or gradients, which a memory alone has not. Use {known}; "
+            "or odedm.train."
         )
     return filled(found, policy)
 
