@@ -79,7 +79,8 @@ def page(book: Any, name: str, seconds: float) -> tuple[str, dict[str, bytes]]:
         if cell["cell_type"] == "markdown":
             parts.append(cell["source"])
             continue
-        parts.append(f"```python\n{cell['source']}\n```")
+        code = re.sub(r"^# alt: .+\n", "", cell["source"], flags=re.M)  # said by the picture itself
+        parts.append(f"```python\n{code}\n```")
         shown = []
         for output in cell["outputs"]:
             data = output.get("data", {})
