@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 BATCH, CAPACITY, TASKS, CLASSES = 32, 200, 5, 10
+PARTS = ("alone", "odedm", "lanes", "command", "consolidation", "pictures", "cpu")
 NOISE = 0.15
 """A figure that is worse by more than this share than the last one is shown as slower."""
 FIRST = "er,der,derpp,refresh,fdr,icarl,puridiver,vrmcl,pocl"
@@ -403,7 +404,7 @@ def main() -> None:
     """Measure, print, write, compare."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="")
-    options.add_argument("--parts", default="alone,odedm,lanes,command,consolidation,pictures,cpu")
+    options.add_argument("--parts", default=",".join(PARTS))
     options.add_argument("--methods", default=FIRST)
     options.add_argument("--src", type=Path, default=HERE, help="the source folder of the version to measure")
     options.add_argument("--quick", action="store_true", help="very little of everything, to try the program")
@@ -412,6 +413,8 @@ def main() -> None:
     options.add_argument("--picture", type=Path)
     options.add_argument("--against", type=Path)
     given = options.parse_args()
+    if unknown := set(given.parts.split(",")) - set(PARTS):
+        options.error(f"--parts are {', '.join(PARTS)}; {', '.join(sorted(unknown))} was given")
     if given.source:
         found = json.loads(given.source.read_text(encoding="utf-8"))
     else:

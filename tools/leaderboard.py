@@ -10,6 +10,7 @@ seed, with bootstrap intervals. Below a table stand the commit, the hardware and
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
 from odedm.report.statistics import estimate, paired
 from odedm.report.tables import markdown_rows
@@ -151,7 +153,10 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    results = [run.result for path in given.files for run in read_packed(path)]
+    try:
+        results = [run.result for path in given.files for run in read_packed(path)]
+    except UsageError as error:
+        sys.exit(str(error))
     text = page(results, " ".join(map(str, given.files)))
     if given.out:
         given.out.write_text(text, encoding="utf-8")

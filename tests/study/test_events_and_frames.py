@@ -142,3 +142,5 @@ def test_the_table_shows_itself_and_escapes_what_it_shows(results: Results, jobs
     assert "<script>" not in Results(folder)._repr_html_()
     with pytest.raises(UsageError, match="at least one folder"):
         Results()
+    with pytest.raises(UsageError, match="caption must be text; 3 was given"):
+        Results(folder).to_latex(caption=3)

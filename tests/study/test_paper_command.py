@@ -170,6 +170,10 @@ def test_every_printed_number_that_was_run_is_a_dot(tmp_path: Path) -> None:
     assert not any("best" in cell.place[5] for cell in cells)
     assert save_printed_against_ours(finished, picture) == len(cells)
     assert picture.read_bytes().startswith(b"\x89PNG")
+    for wrong in (tmp_path / "notes.txt", tmp_path / "nowhere" / "x.png"):
+        with pytest.raises(UsageError, match=r"ends with \.png, in a folder that is there"):
+            save_printed_against_ours(finished, wrong)
+        assert not wrong.exists()
 
 
 def test_nothing_run_and_no_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,6 +178,8 @@ def test_the_papers_reading_stays_by_its_name():
 REFUSED = {
     "iCaRL has no stream cross-entropy": ({"method": "icarl", "stream_loss": "adjusted"}, "binary cross-entropy"),
     "ER-ACE has its own": ({"method": "er-ace", "stream_loss": "plain"}, "its own stream loss is asymmetric"),
+    "CoPE by prototypes": ({"method": "cope", "predict": "nearest-mean"}, "the nearest prototype, which is part of it"),
+    "GDumb has no stream term": ({"method": "gdumb", "stream_loss": "adjusted"}, "nothing from the stream's batches"),
     "iCaRL predicts by means": ({"method": "icarl", "predict": "head"}, "which is part of it"),
     "nothing stored": ({"memory": NoMemory(), "predict": "nearest-mean"}, "needs stored rows"),
     "PuriDivER has views": ({"method": "puridiver", "views": "strong"}, "because it is defined by its own"),

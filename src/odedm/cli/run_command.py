@@ -94,7 +94,9 @@ def _recommended(name: str, given: Given) -> dict[str, Any]:
 
     capacity = given.get("capacity", default_of(ODEDM, "capacity"))
     plan = recipe(name, capacity=capacity, classes=open_data(given["data"]).classes)
-    say(f"Recipe '{name}': {plan.method} with the memory '{plan.memory.name}' of {capacity} rows.")
+    changed = sorted(set(given) - {"data", "capacity"} - set(settings_of(Placement)) - set(settings_of(Observation)))
+    but = f", but for what was given ({', '.join(changed)})" if changed else ""
+    say(f"Recipe '{name}': {plan.method} with the memory '{plan.memory.name}' of {capacity} rows{but}.")
     return plan.describe()
 
 

@@ -28,6 +28,8 @@ class CoPE(Method):
     a draw of its own. With `repellor_gradient` rows of other classes are pushed away from both sides.
     """
 
+    predicts: ClassVar[str] = "the nearest prototype"
+    no_stream_loss: ClassVar[str] = "its loss is a contrast with prototypes, and has no cross-entropy"
     native: ClassVar[str] = "balanced-reservoir"
     own_retrieval: ClassVar[str] = "balanced"
     capturable: ClassVar[bool] = True

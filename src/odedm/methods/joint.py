@@ -26,6 +26,7 @@ class Joint(Method):
     network.
     """
 
+    no_stream_loss: ClassVar[str] = "it learns nothing from the stream's batches themselves"
     no_views: ClassVar[str] = "it fits a network to many rows at once, in views of its own"
     keeps_nothing: ClassVar[bool] = True
     needs_borders: ClassVar[bool] = True

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from odedm.core.configuration import Text
 from odedm.core.errors import UsageError, shown
 from odedm.core.plain_data import flatten
 from odedm.core.showing import counted
@@ -106,7 +107,8 @@ class Results:
             caption: text before the sentences that say what all runs share and what the numbers are.
             label: for `\ref`.
         """
-        return to_latex(self.table, caption=caption, label=label)
+        words = {name: Text().read(name, value) for name, value in (("caption", caption), ("label", label))}
+        return to_latex(self.table, **words)
 
     def __str__(self) -> str:
         return as_text(self.table)

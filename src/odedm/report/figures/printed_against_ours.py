@@ -35,6 +35,10 @@ def printed_cells(finished: Mapping[str, FinishedRun]) -> list[Beside]:
 
 def save_printed_against_ours(finished: Mapping[str, FinishedRun], path: Path) -> int:
     """Write the figure as PNG, a panel for each metric, and say how many cells it shows."""
+    if path.suffix.lower() != ".png" or not path.parent.is_dir():
+        raise UsageError(
+            f"--figure takes a file name that ends with .png, in a folder that is there; '{path}' was given."
+        )
     cells = printed_cells(finished)
     if not cells:
         raise UsageError("No run of the paper's is here yet, so there is nothing to draw. Give results by --have.")
