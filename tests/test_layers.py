@@ -167,6 +167,16 @@ def test_help_and_plans_need_no_torch():
     assert run_python(code) == "False"
 
 
+def test_what_is_for_terminals_and_pages_is_imported_where_it_is_used():
+    late = ("torch", "typer", "rich", "jinja2", "PIL", "matplotlib", "pandas", "sklearn")
+    code = f"import sys, odedm; print([name for name in {late} if name in sys.modules])"
+    assert run_python(code) == "[]"
+    later = ("typer", "jinja2", "PIL", "matplotlib", "pandas", "sklearn", "torch._dynamo")  # the last takes seconds
+    look = f"print([name for name in {later} if name in sys.modules])"
+    code = f"import sys, odedm; odedm.train('blobs', method='er'); {look}"
+    assert run_python(code) == "[]"
+
+
 def test_the_library_needs_nothing_optional():
     code = (
         "import sys\n"
