@@ -403,11 +403,11 @@ def test_lanes_on_streams_go_on_after_a_stop(tmp_path):
 
 
 def test_a_loss_that_is_no_number_is_found_without_asking_the_device(tmp_path):
-    """Where the host waits anyway: some dozens of steps later, or at the end of the task."""
+    """Where the host waits anyway: a few steps later, or at the end of the task."""
     plan = Experiment(Reservoir(40), data="shapes", device="cuda", batch=2, options={"lr": 1e30})
     job = job_of(plan, tmp_path / "run")
     with pytest.raises(
-        UsageError, match=r"At one of the steps 1 to 8, in task 1 of 3, the loss is not a finite number"
+        UsageError, match=r"At one of the steps 1 to 2, in task 1 of 3, the loss is not a finite number"
     ):
         attempt_run(job, data=shapes())
     assert not list(tmp_path.iterdir()), "no state of it was stored"
@@ -426,7 +426,7 @@ def test_lanes_that_forget_recordings_do_not_disturb_lanes_that_record(tmp_path)
     assert notes.keys("lost") == []
 
 
-@pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-3), ("tf32", 0.05), ("bf16", 0.5)])
+@pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-3), ("tf32", 0.15), ("bf16", 0.5)])
 @pytest.mark.parametrize(("kind", "side", "width"), [(ResNet18, 32, 64), (ResNet18, 20, 10), (SmallCNN, 9, 3)])
 def test_squares_of_single_rows_are_those_of_their_own_backward_passes(kind, side, width, precision, off):
     assert has_kernels("odedm.methods.row_squares_triton", torch.device("cuda"))

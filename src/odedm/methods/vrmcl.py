@@ -77,13 +77,9 @@ class VRMCL(Method):
 
     @classmethod
     def networks_at_once(cls, load: Load) -> float:
-        """Every inner step's weights are held for the way back.
-
-        A recording on a GPU takes far more than is alive at a time: 16.5 to 20 GiB of an H200 were counted for
-        ResNet-18, batch 32 and four inner steps.
-        """
+        """Every inner step's weights are held for the way back; on a GPU of both look-aheads."""
         steps = math.ceil(load.batch / max(1, int(load.options.get("chunk", 8))))
-        return 7 + (90 if load.device == "cuda" else 4) * steps
+        return 7 + (8 if load.device == "cuda" else 4) * steps
 
     @classmethod
     def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:

@@ -65,9 +65,12 @@ class Stepper:
             self._fingerprint = now
             self._seen.clear()
             self._cost.clear()
+            recorded = bool(self._recordings)
             with CudaRecorder.one_at_a_time:
                 self._recordings.clear()
-                self._record = None  # and with them the memory that they shared
+                self._record = None
+                if recorded:
+                    give_back_memory()  # that which they shared: the next ones take their own
 
     def settle(self, method: object) -> None:
         """Take the method as it is after a task's steps for the one that they were recorded of."""
@@ -93,7 +96,9 @@ class Stepper:
             with CudaRecorder.one_at_a_time:
                 while len(self._recordings) >= MOST:
                     self._recordings.pop(next(iter(self._recordings)))
-            self._record = self._record or self.recorder()
+                if self._record is None:
+                    give_back_memory()  # that of eager steps: the recording takes as much of its own
+                    self._record = self.recorder()
             recording = self._record(self.step, batch, counted)  # counts the rows on the host
         self._recordings[kind] = recording  # at the end: the one that was not used for longest goes first
         self.captured += 1
@@ -115,8 +120,14 @@ class Stepper:
         with CudaRecorder.one_at_a_time:
             self._recordings.clear()
             self._record, self.recorder, self.step, self.net = None, None, _closed, None
-            if recorded and torch.cuda.is_available():
-                torch.cuda.empty_cache()  # torch would keep it, and cuDNN, which asks the GPU itself, find none left
+            if recorded:
+                give_back_memory()
+
+
+def give_back_memory() -> None:
+    """Give the GPU what is not in use: torch would keep it, and other processes, or cuDNN, would find none left."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _closed(_batch: Rows, _new: int) -> Rows:

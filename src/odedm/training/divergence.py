@@ -40,7 +40,7 @@ class DivergenceGuard:
             self._broken.addcmul_(self.method.last_loss.float(), self._zero)
 
     def after_step(self, step: int, task: int) -> None:
-        """After step number `step`: at once on a CPU; on a GPU about a step some dozens back."""
+        """After step number `step`: at once on a CPU; on a GPU about one a few steps back."""
         if not self.on_gpu:
             loss = self.method.last_loss.item()
             if not math.isfinite(loss):
