@@ -8,8 +8,10 @@ import time
 
 import pytest
 
+from odedm.core.errors import UsageError
 from odedm.core.processes import safe_environment
-from odedm.execute.gpu_sharing import CONTROL, FOLDERS, SharedGPU
+from odedm.execute.engine import Placement
+from odedm.execute.gpu_sharing import CONTROL, FOLDERS, SHARE, SharedGPU
 
 PROGRAM = """#!/bin/sh
 echo "$1" "$(cat)" "$CUDA_MPS_PIPE_DIRECTORY" >> "{log}"
@@ -73,3 +75,31 @@ def test_it_ends_with_a_parent_that_is_killed(control, tmp_path):
     while "quit" not in log.read_text() and time.monotonic() < until:
         time.sleep(0.05)
     assert "quit" in log.read_text()
+
+
+def test_a_share_is_for_all_lanes(control, tmp_path):
+    control()
+    shared = SharedGPU(tmp_path, 40)
+    assert shared.environment[SHARE] == "40"
+    shared.close()
+
+
+def test_a_share_of_the_users_own_service(control, tmp_path, monkeypatch):
+    control()
+    monkeypatch.setenv(FOLDERS[0], "theirs")
+    assert SharedGPU(tmp_path, 40).environment == {SHARE: "40"}
+
+
+def test_a_share_without_the_service_is_refused(control, tmp_path, monkeypatch):
+    control(code=1)
+    with pytest.raises(UsageError, match="--gpu-share 40 needs CUDA's multi-process service, which did not start"):
+        SharedGPU(tmp_path, 40)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageError, match="is not found here"):
+        SharedGPU(tmp_path, 40)
+
+
+@pytest.mark.parametrize("words", [{"mps": False}, {"engine": "ray"}])
+def test_a_share_is_kept_by_the_service_of_this_machine(words):
+    with pytest.raises(UsageError, match="leave one of the two out"):
+        Placement(gpu_share=40, **words)

@@ -14,10 +14,13 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from odedm.core.errors import UsageError
 from odedm.core.processes import close_pipes, start_program
 
 CONTROL = "nvidia-cuda-mps-control"
 FOLDERS = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
+SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+"""The percent of a GPU's multiprocessors that the kernels of a process may take."""
 MOST_LANES = 48
 """Processes that one service takes."""
 PATIENCE = 20
@@ -28,20 +31,34 @@ UP = b"up\n"
 class SharedGPU:
     """The service while it lasts; `environment` is what a process needs to find it, nothing where there is none.
 
-    There is none without the driver's program for it, or where the user has one of his own, which lanes then use.
+    There is none without the driver's program for it, or where the user has one of his own, which lanes then use. A
+    `share` of less than 100 percent cannot be had without it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, share: int = 100) -> None:
+        own_share = {SHARE: str(share)} if share < 100 else {}
         self.environment: dict[str, str] = {}
         self._keeper: subprocess.Popen[bytes] | None = None
-        if shutil.which(CONTROL) is None or FOLDERS[0] in os.environ:
+        if FOLDERS[0] in os.environ:
+            self.environment = own_share
+            return
+        if shutil.which(CONTROL) is None:
+            if own_share:
+                raise UsageError(
+                    f"--gpu-share {share} needs CUDA's multi-process service, and its program '{CONTROL}', which comes "
+                    "with the driver, is not found here. Install it, or leave --gpu-share out."
+                )
             return
         own = {name: str(folder / name.split("_")[2].lower()) for name in FOLDERS}
         self._keeper = start_program("odedm.execute.gpu_sharing", *own.values())
         if self._keeper.stdout is not None and self._keeper.stdout.readline() == UP:
-            self.environment = own
-        else:
-            self.close()
+            self.environment = own | own_share
+            return
+        self.close()
+        if own_share:
+            raise UsageError(
+                f"--gpu-share {share} needs CUDA's multi-process service, which did not start here; leave it out."
+            )
 
     def close(self) -> None:
         """End the service; its processes must have ended before."""

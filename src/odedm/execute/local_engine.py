@@ -72,15 +72,16 @@ def _end_early() -> None:
 class Workers:
     """Jobs in processes of their own, `lanes` at a time; a worker that is done takes the next.
 
-    With `shares_gpu` they use CUDA's multi-process service, where it can be had.
+    With `shares_gpu` they use CUDA's multi-process service, where it can be had, each with `gpu_share` percent of it.
     """
 
-    def __init__(self, lanes: int, *, shares_gpu: bool = False) -> None:
+    def __init__(self, lanes: int, *, shares_gpu: bool = False, gpu_share: int = 100) -> None:
         self.lanes = lanes
         self._workers: list[_Worker] = []
         self._heard: queue.SimpleQueue[tuple[_Worker, Event | None]] = queue.SimpleQueue()
         self._place = tempfile.TemporaryDirectory(prefix="odedm-workers-")
-        self._gpu = SharedGPU(Path(self._place.name)) if shares_gpu and 1 < lanes <= MOST_LANES else None
+        served = shares_gpu and (gpu_share < 100 or 1 < lanes <= MOST_LANES)
+        self._gpu = SharedGPU(Path(self._place.name), gpu_share) if served else None
         self._killed = _killed_for_memory()
 
     def has_room(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from contextlib import suppress
@@ -47,8 +48,15 @@ def processor() -> str:
 
 def versions(device: torch.device) -> dict[str, str]:
     """What decides about the last digits: a run that goes on under others is not the same bit for bit."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    name = _gpu(device) if device.type == "cuda" else processor()
     return {"odedm": __version__, "commit": commit() or "unknown", "torch": str(torch.__version__), "device": name}
+
+
+def _gpu(device: torch.device) -> str:
+    """The GPU's name, and how much of it where that is less than all: libraries choose their kernels by that."""
+    found = torch.cuda.get_device_properties(device)
+    limited = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100") != "100"
+    return f"{found.name}, {found.multi_processor_count} multiprocessors" if limited else str(found.name)
 
 
 def provenance(device: torch.device, checksum: str) -> dict[str, Any]:
