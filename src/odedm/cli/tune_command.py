@@ -103,10 +103,12 @@ def tune(
     session = session_from(given, out_folder or Path("runs") / study.name)
     if not dry_run:
         get_ready(len(study.experiments()), session.placement)
-    rivals, planned = contests(study, select, session, tries)
+    rivals, planned = contests(study, select, session, tries, lenient=dry_run)
     ledger, known = session.ledger, _scores(have or [])
     if dry_run:
         _say_plan(rivals, len(rivals.to_do({**known, **ledger.scores()})), tell)
+        for name, why in planned.missing.items():
+            tell(f"'{name}' is not here, so what is done cannot be known. {why}")
         return
     until = None if budget is None else deadline(parse_time(budget))
     writable_folder(ledger.folder)
@@ -246,10 +248,17 @@ def _conclude(
         return
     table = Table("host", "without ODEDM", "held-out ACC", "with ODEDM", "held-out ACC", title_justify="left")
     for host, sides in tried.items():
-        cells = [words for own in sides.values() for words in (own[0].words, _score(own[0]))]
+        cells = [words for own in sides.values() for words in (_differing(own), _score(own[0]))]
         table.add_row(*map(Text, [host, *cells]))
     out.print(table)
     say(f"The choices as a study: odedm study {folder / 'tuned.toml'}")
+
+
+def _differing(own: Sequence[Tried]) -> str:
+    """What was chosen, of all that differs among the tries; all of it where there is one."""
+    others = [set(each.words.split(", ")) for each in own[1:]]
+    shared = set.intersection(*others) if others else set()
+    return ", ".join(words for words in own[0].words.split(", ") if words not in shared)
 
 
 def _score(tried: Tried) -> str:

@@ -143,12 +143,12 @@ class Contests:
 
 
 def contests(
-    study: Study, select: Selection, session: Session, tries: int | None = None
+    study: Study, select: Selection, session: Session, tries: int | None = None, *, lenient: bool = False
 ) -> tuple[Contests, PlannedJobs]:
-    """The contests of a study, and the jobs that their trials are the trials of."""
+    """The contests of a study, and the jobs that their trials are the trials of; `lenient` as of `plan_jobs`."""
     sides = candidates_of(study, tries)
     flat = [(host, side, grid) for host, own in sides.items() for side, grids in own.items() for grid in grids]
-    planned = session.jobs([plan for _, _, grid in flat for plan in grid.experiments()])
+    planned = session.jobs([plan for _, _, grid in flat for plan in grid.experiments()], lenient=lenient)
     if len(planned.jobs) < len(flat):
         raise UsageError(f"Two tries of the study '{study.name}' are the same run; give each once.")
     jobs: dict[str, dict[str, list[Job]]] = {host: {side: [] for side in SIDES} for host in sides}
