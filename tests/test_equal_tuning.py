@@ -90,8 +90,8 @@ def test_the_page_says_what_was_found_and_what_is_missing(made, tmp_path: Path) 
     tuned, runs, usual = made
     text = equal_tuning.page(STUDY, tuned, [*runs, *usual], "--tuned x.json", "picture.png")
     assert "# Does the gain survive equal tuning?" in text
-    assert "DER on blobs, without ODEDM, at the paper's constants: no runs" in text
-    assert "ER on blobs, without ODEDM, tuned" not in text
+    assert "- Runs at the paper's constants: DER on blobs, without ODEDM; DER on blobs, with ODEDM.\n" in text
+    assert "Tuned runs" not in text
     assert "2 learning\nrates" in text or "2\nlearning rates" in text
     change = next(each for each in cases(STUDY, tuned, runs) if each.method == "er").tuned.change()
     assert change is not None
@@ -101,8 +101,8 @@ def test_the_page_says_what_was_found_and_what_is_missing(made, tmp_path: Path) 
     assert "](picture.png)" in text
     few = {**tuned, "contests": tuned["contests"][1:], "undecided": {"er on blobs, λ=20": 3}}
     text = equal_tuning.page(STUDY, few, runs[:-1], "")
-    assert "no rate is chosen yet for ER on blobs (3 trials left)" in text
-    assert "DER on blobs, with ODEDM, tuned: 1 of 2 seeds" in text
+    assert "- No rate is chosen yet: ER on blobs (3 trials left).\n" in text
+    assert "- Tuned runs: DER on blobs, with ODEDM (1 of 2 seeds).\n" in text
     picture = tmp_path / "picture.png"
     save_figure(equal_tuning.changes(cases(STUDY, few, runs)), picture)
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from equal_tuning_cases import WITH, WITHOUT, Arms, Case, cases, read_tuned
+from equal_tuning_cases import WITH, WITHOUT, Case, cases, read_tuned
 from equal_tuning_figure import Change, save_figure
 
 from odedm.core.errors import UsageError
@@ -177,22 +177,20 @@ rows are not read. The chosen rate is bold; a rate that is not listed did not ge
 
 def missing(every: Sequence[Case], study: Study, tuned: Mapping[str, Any]) -> str:
     """Which parts are not there, in words; empty where all is."""
-    said = []
-    for case in (case for case in every if not case.tried):
-        left = tuned.get("undecided", {}).get(case.host)
-        trials = f" ({left} trials left)" if left else ""
-        said.append(f"no rate is chosen yet for {case.title} on {case.data}{trials}")
-    for what, name, seeds in (("tuned", "tuned", len(study.seeds)), ("at the paper's constants", "constants", None)):
-        for case in every:
-            own: Arms = getattr(case, name)
-            if name == "tuned" and not case.tried:
-                continue
-            for side in SIDES:
-                there = len(own.scores[side])
-                if there < (seeds or 1):
-                    of = f"{there} of {seeds} seeds" if seeds else "no runs"
-                    said.append(f"{case.title} on {case.data}, {side} ODEDM, {what}: {of}")
-    return f"\n**Missing:** {'; '.join(said)}.\n" if said else ""
+    said: dict[str, list[str]] = {}
+    for case in every:
+        name = f"{case.title} on {case.data}"
+        if not case.tried:
+            left = tuned.get("undecided", {}).get(case.host)
+            said.setdefault("No rate is chosen yet", []).append(f"{name} ({left} trials left)" if left else name)
+        for side in SIDES:
+            there, seeds = len(case.tuned.scores[side]), len(study.seeds)
+            if case.tried and there < seeds:
+                said.setdefault("Tuned runs", []).append(f"{name}, {side} ODEDM ({there} of {seeds} seeds)")
+            if not case.constants.scores[side]:
+                said.setdefault("Runs at the paper's constants", []).append(f"{name}, {side} ODEDM")
+    lines = "".join(f"- {kind}: {'; '.join(names)}.\n" for kind, names in said.items())
+    return f"\n**Missing**\n\n{lines}" if lines else ""
 
 
 def origin(every: Sequence[Case], tuned: Mapping[str, Any], files: str) -> str:
