@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from odedm.cli.app import app
 from odedm.results.folder import find
 from odedm.results.result import Result
+from odedm.study.study import read
 
 TOML = """
 data = "blobs"
@@ -151,3 +152,61 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     assert "Runs:          10" in odedm("study", out / "tuned.toml", "--dry-run")
     assert "given twice" in odedm("tune", *words, "--set", "lr=1", code=2)
     assert "separated by commas" in odedm("tune", *words, "--rho", "0.25,,", code=2)
+
+
+MANY = """
+name = "both"
+data = "blobs"
+capacity = 20
+method = ["er", "der"]
+seeds = [5]
+grid = [{ memory = "plain" }, { memory = "odedm", k = 1 }]
+[select]
+seeds = [70]
+[options.er]
+lr = [0.01, 0.1]
+[options.der]
+lr = [0.01, 0.03]
+"""
+
+
+def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_path: Path) -> None:
+    file, out = tmp_path / "both.toml", tmp_path / "out"
+    file.write_text(MANY)
+    words = ("tune", file, "--device", "cpu", "--out", out)
+    assert "2 hosts: 2 tries without ODEDM and 2 with it, 1 seeds each" in odedm(*words, "--dry-run")
+    assert not out.exists()
+    assert "er on blobs, λ=20: 2 tries" in odedm(*words, "--dry-run", "--only", "method=er")
+    assert "8 trials to do of 8" in " ".join(odedm(*words).split())
+    plain = json.loads((out / "tuned.json").read_text())
+    assert [(each["method"], each["tries"]) for each in plain["contests"]] == [("er", 2), ("der", 2)]
+    assert plain["undecided"] == {}
+    assert "Runs:          4" in odedm("study", out / "tuned.toml", "--dry-run")
+    chosen = [
+        each[side][0]["experiment"]["options"]["lr"] for each in plain["contests"] for side in ("without", "with")
+    ]
+    assert [
+        grid.options[plan.method]["lr"] for grid in read(out / "tuned.toml").grids for plan in grid.experiments()
+    ] == [(each,) for each in chosen]
+    elsewhere = (*words[:-1], tmp_path / "other", "--have", out / "trials.jsonl")
+    assert "0 trials to do of 8" in " ".join(odedm(*elsewhere).split())
+    assert (tmp_path / "other" / "tuned.toml").read_text() == (out / "tuned.toml").read_text()
+    assert "8 trials left" in odedm(*words[:-1], tmp_path / "late", "--budget", "0.001s", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["equal"], "no study to tune: give equal-tuning"),
+        (["equal-tuning", "--lr", "0.1"], "--lr is for one host"),
+        (["equal-tuning", "--method", "er"], "--method is for one host"),
+        (["--only", "method=er"], "--only is for a study"),
+        (["mine.toml"], "Cannot read the study"),
+        (["--have", "none.jsonl"], "no file 'none.jsonl'"),
+        (["equal-tuning", "--first-seed", "20"], "20 is among both"),
+    ],
+)
+def test_a_wrong_word_about_tuning_is_a_sentence(words: list[str], said: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in " ".join(odedm("tune", *words, code=2).split())
+    assert list(tmp_path.iterdir()) == []

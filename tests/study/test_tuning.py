@@ -11,12 +11,18 @@ from jobs import DUAL, SMALL, result_of
 from odedm import ODEDM
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import attempt
+from odedm.execute.engine import Placement
 from odedm.execute.planning import below, plan_jobs
 from odedm.stream.synthetic import blobs
+from odedm.study.contests import Contests, candidates_of, contests
+from odedm.study.equal_tuning import DATA, equal_tuning
 from odedm.study.grid import Grid
+from odedm.study.ledger import Ledger
 from odedm.study.paper_studies import ready
+from odedm.study.session import Session
+from odedm.study.study import Study
 from odedm.study.trials import configuration, families, held_out_score, trials_of
-from odedm.study.tuning import Contest, as_study, candidates
+from odedm.study.tuning import Contest
 from odedm.training.hold_out import Selection, held_out
 
 SELECT = Selection(tasks=2, share=0.25, seeds=(70, 71))
@@ -76,10 +82,18 @@ def scrambled(data):
     return replace(data, test_image=1000 * noise, test_label=mixed, known_checksum=None)
 
 
+STUDY = Study("mine", (PLAIN, WITH), seeds=(3, 4))
+
+
 @pytest.fixture
-def contest(tmp_path) -> Contest:
-    sides = candidates(PLAIN, WITH)
-    return Contest({side: trials_of(planned(plans, tmp_path), SELECT) for side, plans in sides.items()})
+def rivals(tmp_path) -> Contests:
+    return contests(STUDY, SELECT, Session(Ledger(tmp_path), Placement(), device="cpu"))[0]
+
+
+@pytest.fixture
+def contest(rivals) -> Contest:
+    (own,) = rivals.hosts.values()
+    return own
 
 
 def test_the_choice_does_not_change_when_the_test_set_does(contest) -> None:
@@ -102,19 +116,66 @@ def test_both_sides_try_as_often_and_take_turns(contest) -> None:
     assert {trial.experiment.seed for trial in contest.to_do({})} == {70, 71}
     done = {contest.to_do({})[0].key: 50.0}
     assert len(contest.to_do(done)) == 11
-    assert [len(own) for own in candidates(PLAIN, WITH, tries=2).values()] == [2, 2]
-    with pytest.raises(UsageError, match="only 3 combinations"):
-        candidates(PLAIN, WITH, tries=4)
+    assert [len(own) for own in candidates_of(STUDY, tries=2)["er on blobs, λ=20"].values()] == [2, 2]
+    with pytest.raises(UsageError, match="one side has only 3"):
+        candidates_of(STUDY, tries=4)
 
 
-def test_the_choices_are_a_study(contest) -> None:
+def test_the_choices_are_a_study(rivals, contest) -> None:
     scores = {trial.key: float(place) for place, trial in enumerate(contest.to_do({}))}
-    tried = contest.tried(scores)
-    study = as_study(tried, {"without": PLAIN, "with": WITH})
-    plain, dual = (plan for plan in study.experiments() if plan.seed == 0)
-    assert plain.options == {"lr": tried["without"][0].experiment.options["lr"]} == {"lr": 0.5}
+    tried = rivals.tried(scores, {})
+    study = rivals.as_study(tried)
+    assert study.seeds == (3, 4)
+    plain, dual = (plan for plan in study.experiments() if plan.seed == 3)
+    (sides,) = tried.values()
+    assert plain.options == {"lr": sides["without"][0].experiment.options["lr"]} == {"lr": 0.5}
     assert isinstance(dual.memory, ODEDM)
-    assert dual.memory.rho == tried["with"][0].experiment.memory.rho
+    assert dual.memory.rho == sides["with"][0].experiment.memory.rho
+
+
+def test_a_host_is_decided_when_every_trial_has_a_score_or_has_failed(rivals, contest) -> None:
+    *most, last = contest.to_do({})
+    scores = {trial.key: float(place) for place, trial in enumerate(most)}
+    host = "er on blobs, λ=20"
+    assert rivals.undecided(scores, {}) == {host: 1}
+    assert rivals.tried(scores, {}) == {}
+    failed = {last.key: "The loss is infinite."}
+    assert rivals.undecided(scores, failed) == {}
+    assert [len(own) for own in rivals.tried(scores, failed)[host].values()] == [3, 2]
+    assert rivals.undecided({}, {trial.key: "No." for trial in contest.to_do({})}) == {host: 0}
+
+
+def test_every_host_of_a_study_has_a_contest_of_its_own() -> None:
+    rates = {"er": {"lr": (0.1, 0.2)}, "der": {"lr": (0.03,), "alpha": (0.1, 0.2)}}
+    axes = {"data": ("blobs",), "method": ("er", "der"), "capacity": (20, 30), "batch": (8,)}
+    grids = (Grid({**axes, "memory": ("plain",)}, rates), Grid({**axes, "memory": ("odedm",), "k": (1,)}, rates))
+    found = candidates_of(Study("mine", grids))
+    assert list(found) == [f"{method} on blobs, λ={size}" for method in ("er", "der") for size in (20, 30)]
+    for sides in found.values():
+        assert [[plan.options for grid in own for plan in grid.experiments()] for own in sides.values()] in (
+            [[{"lr": 0.1}, {"lr": 0.2}]] * 2,
+            [[{"lr": 0.03, "alpha": 0.1}, {"lr": 0.03, "alpha": 0.2}]] * 2,
+        )
+    other = replace(grids[1], axes={**grids[1].axes, "batch": (16,)})  # not the same host: it sees other batches
+    with pytest.raises(UsageError, match="no run with ODEDM"):
+        candidates_of(Study("mine", (grids[0], other)))
+    with pytest.raises(UsageError, match="has method=mir"):
+        candidates_of(Study("mine", grids, only=("method=mir",)))
+
+
+def test_equal_tuning_tries_the_papers_runs_at_three_rates() -> None:
+    study = equal_tuning()
+    found = candidates_of(study)
+    assert len(found) == 12
+    assert {len(own) for sides in found.values() for own in sides.values()} == {3}
+    tried = {plan.slug() for grid in study.grids for plan in grid.experiments()}
+    papers = [plan for data in DATA for plan in replace(ready("table1", data), seeds=(0,), select=None).experiments()]
+    same = [plan for plan in papers if plan.slug() in tried]  # every setting but the rate is the paper's
+    assert len(same) == 24
+    assert {(plan.memory.k, plan.data) for plan in same if isinstance(plan.memory, ODEDM)} == {
+        *((k, "cifar10") for k in (6, 13, 19)),
+        (1, "cifar100"),
+    }
 
 
 def test_only_runs_that_differ_in_rho_alone_are_a_choice(tmp_path) -> None:

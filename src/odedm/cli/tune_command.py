@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,18 +15,24 @@ from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.board import Board
-from odedm.cli.console import SOME_FAILED, err, out, say, tell_json
+from odedm.cli.console import SOME_FAILED, err, out, say, tell, tell_json
 from odedm.cli.generated_options import Given, experiment_from, opt, pairs, with_settings
 from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.engine import Placement
+from odedm.execute.engine import Placement, get_ready
+from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
+from odedm.study.equal_tuning import NAME, equal_tuning
 from odedm.study.grid import PLAIN, Grid
+from odedm.study.ledger import TRIALS, scores_in
+from odedm.study.session import deadline
+from odedm.study.study import Study, read
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
 if TYPE_CHECKING:
+    from odedm.study.contests import Contests
     from odedm.study.tuning import Tried
 
 guarded = console.guarded("Trials that are over are kept, and the same command goes on from here.")
@@ -39,54 +46,149 @@ SHARED = ("data", "method", "setting", "batch", "net")
 @with_settings((Experiment, SHARED), (ODEDM, ("capacity",)), Placement, (Experiment, PLACE))
 def tune(
     given: Given,
-    lr: Annotated[str, opt("Learning rates.", "Choices", metavar="X,Y,…")] = RATES,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME|FILE.toml",
+            help=f"Many hosts at once: {NAME}, or a study of your own with runs without ODEDM and with it.",
+            show_default="one host, by the options below",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, opt("Of a study only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")
+    ] = None,
+    lr: Annotated[str | None, opt("Learning rates.", "Choices", default=RATES, metavar="X,Y,…")] = None,
     set_: Annotated[
         list[str] | None, opt("A constant of the method, again and again.", "Choices", "--set", metavar="NAME=X,Y,…")
     ] = None,
-    rho: Annotated[str, opt("Long-term shares, with ODEDM.", "Choices", metavar="X,Y,…")] = str(DEFAULT_RHO),
+    rho: Annotated[
+        str | None, opt("Long-term shares, with ODEDM.", "Choices", default=str(DEFAULT_RHO), metavar="X,Y,…")
+    ] = None,
     tries: Annotated[
         int | None,
         opt("Combinations that each side may try.", "Choices", default="as many as the side with fewer has", min=1),
     ] = None,
-    first_tasks: Annotated[int, opt("Tasks to train on.", "Protocol", min=1)] = 2,
-    share: Annotated[float, opt("Share of their training rows to hold out.", "Protocol")] = 0.2,
-    seeds: Annotated[int, opt("Seeds of each try.", "Protocol", min=1)] = 3,
-    first_seed: Annotated[int, opt("The first of them; not one of your runs'.", "Protocol", min=0)] = 1000,
+    first_tasks: Annotated[
+        int | None, opt("Tasks to train on.", "Protocol", default="2, or the study's", min=1)
+    ] = None,
+    share: Annotated[
+        float | None, opt("Share of their training rows to hold out.", "Protocol", default="0.2, or the study's")
+    ] = None,
+    seeds: Annotated[int | None, opt("Seeds of each try.", "Protocol", default="3, or the study's", min=1)] = None,
+    first_seed: Annotated[
+        int | None,
+        opt("The first of them; not one of your runs'.", "Protocol", default="1000, or the study's", min=0),
+    ] = None,
+    dry_run: Annotated[bool, opt("Say what would be tried, and try nothing.", "How", "--dry-run")] = False,
+    budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
+    have: Annotated[
+        list[Path] | None,
+        opt("Trials of other machines, which count as done.", "How", metavar="TRIALS.jsonl"),
+    ] = None,
     out_folder: Annotated[Path | None, opt("Folder for what was tried.", "How", "--out", default="runs/tune-…")] = None,
     as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "How", "--json")] = False,
 ) -> None:
     """Choose learning rate and constants on held-out training rows, as many tries with ODEDM as without.
 
     The first tasks are trained without a share of their training rows, and these are what a try is scored on. Test
-    rows are never read.
+    rows are never read. With a study every host in it, method and data, is tuned by itself, and all side by side.
     """
-    from odedm.study import tuning
+    from odedm.study.contests import contests
 
-    select = Selection(first_tasks, share, tuple(range(first_seed, first_seed + seeds)))
-    plan = experiment_from({name: given.pop(name) for name in (*SHARED, "capacity") if name in given})
-    same: dict[str, Any] = {name: (getattr(plan, name),) for name in SHARED} | {"capacity": (plan.memory.capacity,)}
-    options = {plan.method: _choices(lr, set_ or [])}
-    plain = Grid({**same, "memory": (PLAIN,)}, options)
-    dual = Grid({**same, "memory": ("odedm",), "rho": _values("--rho", rho), "dac": ("paper",)}, options)
-    default = f"tune-{Path(plan.data).name}-{plan.method}-{plan.memory.capacity}"
-    session = session_from(given, out_folder or Path("runs") / default)
-    rivals, planned = tuning.contest(tuning.candidates(plain, dual, tries), select, session)
-    ledger = session.ledger
+    _refuse_what_does_not_go_together(what, {**given, "lr": lr, "set": set_, "rho": rho}, {"only": only})
+    study = _one_host(given, lr or RATES, set_ or [], rho) if what is None else _study(what, only or [])
+    select = _selection(study.select or Selection(), first_tasks, share, seeds, first_seed)
+    if what is not None:
+        study = replace(study, select=select)  # seeds that are among its own are refused
+    session = session_from(given, out_folder or Path("runs") / study.name)
+    if not dry_run:
+        get_ready(len(study.experiments()), session.placement)
+    rivals, planned = contests(study, select, session, tries, lenient=dry_run)
+    ledger, known = session.ledger, _scores(have or [])
+    if dry_run:
+        _say_plan(rivals, len(rivals.to_do({**known, **ledger.scores()})), tell)
+        for name, why in planned.missing.items():
+            tell(f"'{name}' is not here, so what is done cannot be known. {why}")
+        return
+    until = None if budget is None else deadline(parse_time(budget))
     writable_folder(ledger.folder)
     with ledger.held():
-        jobs = rivals.to_do(ledger.scores())
-        say(
-            f"{rivals.tries} tries without ODEDM and {rivals.tries} with it, {seeds} seeds each, on the first "
-            f"{first_tasks} tasks of '{plan.data}'; {len(jobs)} trials to do."
-        )
+        jobs = rivals.to_do({**known, **ledger.scores()})
+        _say_plan(rivals, len(jobs), say)
         with Board(err, len(jobs), quiet=as_json) as board:
-            summary = session.run(jobs, planned, [board])
-        tried = rivals.tried(ledger.scores())
-    if not all(tried.values()):
-        raise UsageError("No try was finished on one of the sides; the lines above say why.")
-    _conclude(tried, plain, dual, ledger.folder, as_json=as_json)
+            summary = session.run(jobs, planned, [board], until=until)
+        scores, failed = {**known, **ledger.scores()}, ledger.failures()
+    if summary.left:
+        say(f"The budget is spent: {len(summary.left)} trials left. The same command goes on.")
+    if what is None:
+        _conclude_one(rivals, scores, ledger.folder, as_json=as_json)
+    else:
+        _conclude(rivals, scores, failed, ledger.folder, as_json=as_json)
     if summary.failed:
         raise typer.Exit(SOME_FAILED)
+
+
+def _refuse_what_does_not_go_together(what: str | None, of_one: Given, of_study: Given) -> None:
+    """A study says by itself what is tried; one host is all that the other options name."""
+    flags = {"set": "--set", **{name: f"--{name.replace('_', '-')}" for name in (*SHARED, "capacity", "lr", "rho")}}
+    for name, flag in flags.items():
+        if what is not None and of_one.get(name) is not None:
+            raise UsageError(f"{flag} is for one host; the study '{what}' says what is tried. Leave one of them out.")
+    if what is None and of_study["only"]:
+        raise UsageError("--only is for a study; one host is named by --method and --data.")
+
+
+def _one_host(given: Given, rates: str, constants: Sequence[str], rho: str | None) -> Study:
+    """The tries of the host that options name, as a study; they are taken out of what was given."""
+    plan = experiment_from({name: given.pop(name) for name in (*SHARED, "capacity") if name in given})
+    same: dict[str, Any] = {name: (getattr(plan, name),) for name in SHARED} | {"capacity": (plan.memory.capacity,)}
+    options = {plan.method: _choices(rates, constants)}
+    shares = _values("--rho", str(DEFAULT_RHO) if rho is None else rho)
+    dual = {**same, "memory": ("odedm",), "rho": shares, "dac": ("paper",)}
+    name = f"tune-{Path(plan.data).name}-{plan.method}-{plan.memory.capacity}"
+    return Study(name, (Grid({**same, "memory": (PLAIN,)}, options), Grid(dual, options)))
+
+
+def _study(what: str, only: Sequence[str]) -> Study:
+    """The tries of many hosts, by name or from a file."""
+    if what == NAME:
+        plan = equal_tuning()
+    elif what.endswith(".toml") or Path(what).is_file():
+        plan = read(Path(what))
+    else:
+        raise UsageError(f"'{what}' is no study to tune: give {NAME}, or a TOML file with the tries as grids.")
+    return replace(plan, only=(*plan.only, *only))
+
+
+def _selection(
+    own: Selection, tasks: int | None, share: float | None, seeds: int | None, first: int | None
+) -> Selection:
+    """The protocol of the study or the usual one, with what was given on the command line."""
+    start = own.seeds[0] if first is None else first
+    number = len(own.seeds) if seeds is None else seeds
+    drawn = own.seeds if first is None and seeds is None else tuple(range(start, start + number))
+    return Selection(tasks or own.tasks, own.share if share is None else share, drawn)
+
+
+def _scores(paths: Sequence[Path]) -> dict[str, float]:
+    """The trials of other machines."""
+    found: dict[str, float] = {}
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(f"--have takes the {TRIALS} of another folder; there is no file '{path}'.")
+        found |= scores_in(path)
+    return found
+
+
+def _say_plan(rivals: Contests, left: int, speak: Callable[[str], None]) -> None:
+    """What is tried of whom, and how much of it is to do."""
+    tries, select = max(each.tries for each in rivals.hosts.values()), rivals.select
+    names = list(rivals.hosts)
+    whom = names[0] if len(names) == 1 else f"{len(names)} hosts"
+    speak(
+        f"{whom}: {tries} tries without ODEDM and {tries} with it, {len(select.seeds)} seeds each, on the first "
+        f"{select.tasks} tasks; {left} trials to do of {rivals.trials}."
+    )
 
 
 def _choices(rates: str, given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -112,20 +214,58 @@ def _values(flag: str, text: str) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _conclude(tried: dict[str, list[Tried]], plain: Grid, dual: Grid, folder: Path, *, as_json: bool) -> None:
-    """The best of each side first, here and in the folder."""
-    from odedm.study.tuning import as_study
-
+def _conclude_one(rivals: Contests, scores: Mapping[str, float], folder: Path, *, as_json: bool) -> None:
+    """The best of each side of one host first, here and in the folder."""
+    ((host, own),) = rivals.hosts.items()
+    tried = own.tried(scores)
+    if not all(tried.values()):
+        raise UsageError("No try was finished on one of the sides; the lines above say why.")
     sides = {side: [each.to_dict() for each in own] for side, own in tried.items()}
-    write_text(folder / "tuned.json", json.dumps(sides, indent=1, ensure_ascii=False) + "\n")
-    write_text(folder / "tuned.toml", as_study(tried, {"without": plain, "with": dual}).to_toml())
+    _write(sides, replace(rivals.as_study({host: tried}), name="tuned"), folder)
     if as_json:
         tell_json(sides)
         return
-    for side, own in tried.items():
+    for side, own_side in tried.items():
         table = Table(f"{side} ODEDM", "held-out ACC", "seeds", title_justify="left")
-        for each in own:
-            spread = f" (sd {statistics.stdev(each.scores):.1f})" if len(each.scores) > 1 else ""
-            table.add_row(Text(each.words), f"{each.mean:.1f} %{spread}", str(len(each.scores)))
+        for each in own_side:
+            table.add_row(Text(each.words), _score(each), str(len(each.scores)))
         out.print(table)
     say(f"The choices as a study: odedm study {folder / 'tuned.toml'}")
+
+
+def _conclude(
+    rivals: Contests, scores: Mapping[str, float], failed: Mapping[str, str], folder: Path, *, as_json: bool
+) -> None:
+    """The choice of every host, here and in the folder, and which are missing."""
+    tried, plain = rivals.tried(scores, failed), rivals.to_dict(scores, failed)
+    for host, left in plain["undecided"].items():
+        say(f"No choice yet: {host}, " + (f"{left} trials left." if left else "every try of one side failed."))
+    if not tried:
+        raise UsageError("No host is decided yet. The same command goes on from here.")
+    _write(plain, rivals.as_study(tried), folder)
+    if as_json:
+        tell_json(plain)
+        return
+    table = Table("host", "without ODEDM", "held-out ACC", "with ODEDM", "held-out ACC", title_justify="left")
+    for host, sides in tried.items():
+        cells = [words for own in sides.values() for words in (_differing(own), _score(own[0]))]
+        table.add_row(*map(Text, [host, *cells]))
+    out.print(table)
+    say(f"The choices as a study: odedm study {folder / 'tuned.toml'}")
+
+
+def _differing(own: Sequence[Tried]) -> str:
+    """What was chosen, of all that differs among the tries; all of it where there is one."""
+    others = [set(each.words.split(", ")) for each in own[1:]]
+    shared = set.intersection(*others) if others else set()
+    return ", ".join(words for words in own[0].words.split(", ") if words not in shared)
+
+
+def _score(tried: Tried) -> str:
+    spread = f" (sd {statistics.stdev(tried.scores):.1f})" if len(tried.scores) > 1 else ""
+    return f"{tried.mean:.1f} %{spread}"
+
+
+def _write(plain: Mapping[str, Any], chosen: Study, folder: Path) -> None:
+    write_text(folder / "tuned.json", json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / "tuned.toml", chosen.to_toml())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, cast
 
 from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, settings_of
@@ -113,6 +113,37 @@ class Grid:
                 plan = Experiment(memory, **chosen, options=own, net_options=net, retrieval_options=draw)
                 found.setdefault(plan.slug(), plan)
         return list(found.values())
+
+    def singles(self) -> list[Grid]:
+        """The same experiments in the same order, each as a grid of its own that has one value of everything.
+
+        >>> rates = {"er": {"lr": (0.03, 0.1)}, "der": {"alpha": (0.5,)}}
+        >>> [each.options for each in Grid({"method": ("er", "der")}, rates).singles()]
+        [{'er': {'lr': (0.03,)}}, {'er': {'lr': (0.1,)}}, {'der': {'alpha': (0.5,)}}]
+        """
+        found: dict[str, Grid] = {}
+        for method in self.axes.get("method", (default_of(Experiment, "method"),)):
+            options = {method: self.options[method]} if method in self.options else {}
+            whole = replace(self, axes={**self.axes, "method": (method,)}, options=options)
+            for chosen in _product(whole._lists()):
+                one = whole._narrowed(chosen)
+                (plan,) = one.experiments()
+                found.setdefault(plan.slug(), one)
+        return [found[plan.slug()] for plan in self.experiments()]
+
+    def _narrowed(self, chosen: Mapping[str, Any]) -> Grid:
+        """The grid with one value of each list, by its whole name."""
+
+        def own(table: str, lists: Mapping[str, Values]) -> dict[str, Values]:
+            return {name: (chosen[f"{table}.{name}"],) for name in lists}
+
+        return Grid(
+            {name: (chosen[name],) for name in self.axes},
+            {name: own(f"options.{name}", lists) for name, lists in self.options.items()},
+            own("net_options", self.net_options),
+            {name: own(f"retrieval_options.{name}", lists) for name, lists in self.retrieval_options.items()},
+            {name: own(f"policy_options.{name}", lists) for name, lists in self.policy_options.items()},
+        )
 
     def _lists(self) -> dict[str, Values]:
         """Every list by its whole name."""

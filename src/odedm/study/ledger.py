@@ -113,7 +113,7 @@ class Ledger(Observer):
 
     def scores(self) -> dict[str, float]:
         """The score of every trial by its content hash."""
-        return {line["key"]: line["score"] for line in lines(self.folder / TRIALS) if numbers([line.get("score")])}
+        return scores_in(self.folder / TRIALS)
 
     def note(self, event: str, job: Job, **more: Any) -> None:
         """Add a line to the journal, on the disk before the call returns."""
@@ -158,6 +158,11 @@ class Ledger(Observer):
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
+
+
+def scores_in(path: Path) -> dict[str, float]:
+    """The score of every trial in a file of trials, by its content hash."""
+    return {line["key"]: line["score"] for line in lines(path) if numbers([line.get("score")])}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,160 @@
+"""Many contests at once: every host of a study tuned with ODEDM and without, by equal means, as one list of trials.
+
+`tuning` has one contest; here a study holds many, so that a machine with room for many runs is kept busy by all of
+them together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from odedm.core.errors import UsageError
+from odedm.execute.job import Job
+from odedm.execute.planning import PlannedJobs
+from odedm.memory.settings import ODEDM
+from odedm.study.grid import Grid, matches
+from odedm.study.identity import Code
+from odedm.study.session import Session
+from odedm.study.study import Study
+from odedm.study.trials import configuration, trials_of
+from odedm.study.tuning import SIDES, Contest, Tried
+from odedm.training.experiment import Experiment, content_key
+from odedm.training.hold_out import Selection
+
+TUNED = "-tuned"
+"""What the name of a study of choices ends with."""
+Candidates = Mapping[str, Mapping[str, Sequence[Grid]]]
+"""By host and side, what is tried, each try a grid with one value of everything."""
+
+
+def candidates_of(study: Study, tries: int | None = None, seed: int = 0) -> dict[str, dict[str, list[Grid]]]:
+    """The tries of every host of a study, equally many without and with ODEDM, drawn by the seed where one has more.
+
+    A host is all that runs have in common but for the method's options, the memory and the seed: data, method, λ and
+    every other setting.
+
+    >>> rates = {"er": {"lr": (0.03, 0.1)}}
+    >>> grid = Grid({"method": ("er",), "memory": ("plain", "odedm"), "capacity": (50,)}, rates)
+    >>> {host: [len(own) for own in sides.values()] for host, sides in candidates_of(Study("mine", (grid,))).items()}
+    {'er on fashion-mini, λ=50': [2, 2]}
+    """
+    names: dict[str, str] = {}
+    found: dict[str, dict[str, list[Grid]]] = {}
+    for grid in (one for every in study.grids for one in every.singles()):
+        (plan,) = grid.experiments()
+        if not matches(plan, study.only):
+            continue
+        host = names.setdefault(_common(plan), _name(plan, set(names.values())))
+        found.setdefault(host, {side: [] for side in SIDES})[_side(plan)].append(grid)
+    if not found:
+        raise UsageError(f"No experiment of the study '{study.name}' has {' and '.join(study.only)}.")
+    return {host: _equal(host, sides, tries, seed) for host, sides in found.items()}
+
+
+def _common(plan: Experiment) -> str:
+    """What both sides of a contest share, as one text."""
+    return content_key({**plan.describe(), "memory": plan.memory.capacity, "options": {}, "seed": 0})
+
+
+def _name(plan: Experiment, taken: set[str]) -> str:
+    """A host in words that no other has."""
+    setting = "" if plan.setting == "standard" else f", {plan.setting}"
+    name = f"{plan.method} on {plan.data}, λ={plan.memory.capacity}{setting}"
+    return name if name not in taken else f"{name} ({len(taken)})"
+
+
+def _side(plan: Experiment) -> str:
+    return SIDES[isinstance(plan.memory, ODEDM)]
+
+
+def _equal(host: str, sides: Mapping[str, list[Grid]], tries: int | None, seed: int) -> dict[str, list[Grid]]:
+    number = min(map(len, sides.values()))
+    if not number:
+        missing = next(side for side, own in sides.items() if not own)
+        raise UsageError(f"{host}: the study has no run {missing} ODEDM, so there is nothing to compare; add a grid.")
+    if tries is not None and tries > number:
+        raise UsageError(f"{host}: {tries} tries were asked for, but one side has only {number}; give more.")
+    number = number if tries is None else tries
+    draw = {side: random.Random(seed).sample(range(len(own)), number) for side, own in sides.items()}
+    return {side: [own[place] for place in sorted(draw[side])] for side, own in sides.items()}
+
+
+@dataclass(frozen=True)
+class Contests:
+    """The contests of a study's hosts: their trials, and the grid behind each try by the trial's configuration."""
+
+    study: Study
+    select: Selection
+    hosts: Mapping[str, Contest]
+    grids: Mapping[str, Grid]
+
+    @property
+    def trials(self) -> int:
+        """How many trials there are in all."""
+        return len(self.to_do({}))
+
+    def to_do(self, scores: Mapping[str, float]) -> list[Job]:
+        """The trials without a score, host by host, so that of contests cut short the first ones are whole."""
+        return [trial for own in self.hosts.values() for trial in own.to_do(scores)]
+
+    def undecided(self, scores: Mapping[str, float], failed: Mapping[str, str]) -> dict[str, int]:
+        """Hosts without a choice yet, with the trials that are missing; a try that failed has had its chance.
+
+        A host of which all tries failed on one side has no choice either, and none missing.
+        """
+        found = {}
+        for host, own in self.hosts.items():
+            left = [each for each in own.to_do(scores) if each.key not in failed]
+            if left or not all(own.tried(scores).values()):
+                found[host] = len(left)
+        return found
+
+    def tried(self, scores: Mapping[str, float], failed: Mapping[str, str]) -> dict[str, dict[str, list[Tried]]]:
+        """By host and side what was tried, the best first; hosts that are undecided are left out."""
+        undecided = self.undecided(scores, failed)
+        return {host: own.tried(scores) for host, own in self.hosts.items() if host not in undecided}
+
+    def as_study(self, tried: Mapping[str, Mapping[str, Sequence[Tried]]]) -> Study:
+        """The best of each side of every decided host, with the seeds that the study has for its runs."""
+        best = [own[0].experiment.slug() for sides in tried.values() for own in sides.values()]
+        about = "Each side of every host at the constants that it did best with on held-out rows."
+        name = f"{self.study.name}{TUNED}"
+        return Study(name, tuple(self.grids[slug] for slug in best), self.study.seeds, about)
+
+    def to_dict(self, scores: Mapping[str, float], failed: Mapping[str, str]) -> dict[str, Any]:
+        """Everything that was tried, ready for JSON: what the choices were made by, and which are missing."""
+        decided = []
+        for host, sides in self.tried(scores, failed).items():
+            plan = sides[SIDES[0]][0].experiment
+            common = {"data": plan.data, "method": plan.method, "setting": plan.setting}
+            size = {"capacity": plan.memory.capacity, "tries": self.hosts[host].tries}
+            own = {side: [each.to_dict() for each in tried] for side, tried in sides.items()}
+            decided.append({"host": host, **common, **size, **own})
+        return {
+            "study": self.study.name,
+            "select": asdict(self.select),
+            "code": Code.here()._asdict(),
+            "contests": decided,
+            "undecided": self.undecided(scores, failed),
+        }
+
+
+def contests(
+    study: Study, select: Selection, session: Session, tries: int | None = None, *, lenient: bool = False
+) -> tuple[Contests, PlannedJobs]:
+    """The contests of a study, and the jobs that their trials are the trials of; `lenient` as of `plan_jobs`."""
+    sides = candidates_of(study, tries)
+    flat = [(host, side, grid) for host, own in sides.items() for side, grids in own.items() for grid in grids]
+    planned = session.jobs([plan for _, _, grid in flat for plan in grid.experiments()], lenient=lenient)
+    if len(planned.jobs) < len(flat):
+        raise UsageError(f"Two tries of the study '{study.name}' are the same run; give each once.")
+    jobs: dict[str, dict[str, list[Job]]] = {host: {side: [] for side in SIDES} for host in sides}
+    grids = {}
+    for (host, side, grid), job in zip(flat, planned.jobs, strict=True):
+        jobs[host][side].append(job)
+        grids[configuration(job)] = grid
+    hosts = {host: Contest({side: trials_of(each, select) for side, each in own.items()}) for host, own in jobs.items()}
+    return Contests(study, select, hosts, grids), planned
