@@ -30,7 +30,10 @@ LEADERS = {
     "draw": ("batch",),
     "retrieval": ("method",),
     "memory.rho": ("data", "tasks", "memory.capacity", "memory.k"),
-    **{f"memory.{name}": ("memory.distance",) for name in ("epsilon", "pair_epsilon", "ground", "bandwidth", "screen")},
+    **{
+        f"memory.{name}": ("memory.distance",)
+        for name in ("dac", "epsilon", "pair_epsilon", "ground", "bandwidth", "screen")
+    },
 }
 """Settings that follow others unless somebody says otherwise: not named where the others, which are, decide them."""
 SYMBOLS = {
