@@ -7,16 +7,25 @@ from test_consolidator import FakeProbe, run, task_rows
 
 from odedm import ODEDM, DualMemory, select
 from odedm.consolidate.consolidator import Consolidator
-from odedm.consolidate.direct_choice import DIRECT_CHOICES, RandomRows
+from odedm.consolidate.direct_choice import DIRECT_CHOICES, Herding, RandomRows
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS
-from odedm.core.rows import Part
+from odedm.core.rows import Field, Part, Task
+from odedm.memory.herding import HerdedQuota
 from odedm.memory.site import StreamShape
 from odedm.testing import check_distance
 from odedm.testing.contracts import check_exact, finish
 
 EVERY = pytest.mark.parametrize("choice", list(DIRECT_CHOICES.values()), ids=list(DIRECT_CHOICES))
+INTS = ("label", "task", "index")
 FIVE = StreamShape(tasks=5, classes_per_task=2)
+
+
+class Bare(FakeProbe):
+    """One without columns of its own."""
+
+    def annotate(self, rows):
+        return {}
 
 
 def test_their_names_are_those_of_the_table():
@@ -56,6 +65,30 @@ def test_random_rows_ask_no_network_and_go_by_the_seed():
     assert one == same
     assert one != other
     assert one[:6] != [index - 1 for index in one[6:]]  # each class draws for itself
+
+
+def test_herding_is_the_rule_of_icarl():
+    rows, probe = task_rows(), FakeProbe()
+    memory = HerdedQuota(60, [Field("image", (3, 4, 4), torch.uint8), *(Field(n, (), torch.int64) for n in INTS)])
+    memory.end_task(Task(0, 2, (4, 7), rows), Bare(), rng=rng())
+    of_policy = memory.rows()["index"][memory.rows()["label"] == 4][:5]
+    chosen = run(Consolidator(5, Herding()), rows, probe=probe)["index"][:5]
+    assert probe.calls == [60]
+    assert chosen.equal(of_policy)
+    # by hand: each pick brings the mean of those so far nearest to the mean of all, on the sphere
+    points = torch.nn.functional.normalize(FakeProbe().embed(rows["image"][rows["label"] == 4]).double())
+    own = (rows["label"] == 4).nonzero().flatten()
+    taken = []
+    for j in range(5):
+        far = [(points.mean(0) - points[[*taken, i]].mean(0)).norm() for i in range(len(points))]
+        taken.append(min((i for i in range(len(points)) if i not in taken), key=lambda i: far[i]))
+        assert chosen[j] == rows["index"][own[taken[j]]]
+
+
+def test_herded_rows_have_a_mean_nearer_to_that_of_all_than_random_ones():
+    x = torch.nn.functional.normalize(torch.rand(200, 12, generator=rng(3)))
+    herded, random = (x[select(x, k=10, distance=name)].mean(0) - x.mean(0) for name in ("herding", "random"))
+    assert herded.norm() < random.norm() / 2
 
 
 def test_random_rows_are_each_equally_likely():

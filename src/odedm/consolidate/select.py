@@ -101,7 +101,8 @@ def select(
         x: rows [n, ...], a numpy array or a tensor of any real type; each row is flattened.
         k: how many prototypes.
         distance: a name in `odedm list distances`, or an object like those. "sinkhorn" reads rows as histograms, so
-            rows that differ by a factor alone are the same to it; "l2" tells them apart. "random" makes no clusters.
+            rows that differ by a factor alone are the same to it; "l2" tells them apart. "random" and
+            "herding" make no clusters.
         dac: a pair (clusters, depth) that narrows the rows down first, by optimal transport as in a run; or a `Dac`,
             which has a distance of its own; or None.
         rows_per_prototype: rows that each prototype keeps.
@@ -110,7 +111,8 @@ def select(
 
     Returns:
         Indices of distinct rows [k · rows_per_prototype], ordered by prototype, as an array or a tensor as `x` is. Of
-        fewer distinct rows than asked for, as many as there are; "random" takes copies for rows of their own.
+        fewer distinct rows than asked for, as many as there are; "random" and "herding" take copies for
+        rows of their own.
 
     >>> import numpy as np
     >>> select(np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.1], [1.0, 0.0], [1.0, 0.2]]), k=2, distance="l2").tolist()

@@ -145,8 +145,10 @@ class ODEDM:
             best for the method (docs/consolidation.md).
         gamma: weight of the auxiliary cross-entropy term.
         gamma_rule: "fixed", or "share": the weight is gamma times the long-term share of the rows stored now.
-        distance: by which rows are nearest to a prototype, a name in `odedm list distances`; "random" keeps any rows.
-        dac: a pair (clusters, depth) for divide-and-conquer, or None for all candidates; "random" needs none.
+        distance: by which rows are nearest to a prototype, a name in `odedm list distances`; "random" keeps any rows,
+            "herding" those whose mean is near that of their class.
+        dac: a pair (clusters, depth) for divide-and-conquer, or None for all candidates; "random" and "herding" need
+            none.
         space: where rows are points, the network's "features" or "pixels".
         candidates: "task", all rows of the finished task as in the paper, or a number per class that counts inside λ.
         rows_per_prototype: rows that each prototype keeps.
