@@ -162,6 +162,8 @@ class ODEDM:
         ground: Sinkhorn's ground cost, a name in `odedm list grounds`; "auto" unless given.
         bandwidth: of MMD's kernel; the median distance of a class's rows unless given.
         policy_options: options of the short-term policy by name.
+        choose_again: at each later task's end choose the prototypes of past classes anew, by the features they have
+            then, among their rows in the memory; a prototype that is not chosen again becomes a short-term row.
 
     >>> ODEDM(200, k=6).resolve(StreamShape(tasks=5, classes_per_task=2), native="reservoir").short_policy
     'reservoir'
@@ -210,6 +212,9 @@ class ODEDM:
         Number(0), None, "Of MMD's kernel.", default_words="the median distance", introduced=None
     )
     policy_options: Mapping[str, Any] = described(**POLICY_OPTIONS)
+    choose_again: bool = described(
+        Flag(), False, "Choose past classes' prototypes anew at each task's end.", introduced=False
+    )
 
     PANEL: ClassVar[str] = "ODEDM"
     name: ClassVar[str] = "odedm"
@@ -276,7 +281,8 @@ class ODEDM:
         if self.k is None and site.shape.task_classes:
             quota = class_quotas(self, site.shape)
         choose = consolidator(self if quota is None else replace(self, k=max(quota)))
-        return TaskDualMemory(host, choose, rng=rng, timer=site.timer, candidates=candidates, quota=quota)
+        own: dict[str, Any] = {"candidates": candidates, "quota": quota, "choose_again": self.choose_again}
+        return TaskDualMemory(host, choose, rng=rng, timer=site.timer, **own)
 
 
 MemorySettings = Reservoir | Native | ODEDM

@@ -47,7 +47,7 @@ SYMBOLS = {
 BARE = frozenset(
     {"data", "setting", "domain", "memory.distance", "memory.space", "net", "stream_loss", "predict", "views"}
 )
-UNSAID = {"updates": 1, "views": "crop", "memory.gamma_rule": "fixed"}
+UNSAID = {"updates": 1, "views": "crop", "memory.gamma_rule": "fixed", "memory.choose_again": False}
 """What goes without saying: a run has an ingredient, or it is not named."""
 
 
