@@ -15,7 +15,7 @@ from odedm.consolidate.distance import Sinkhorn
 from odedm.consolidate.kmeans import kmeans, kmeans_all
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
-from odedm.core.registry import DISTANCES, METHODS, RETRIEVALS
+from odedm.core.registry import DISTANCES, METHODS, RETRIEVALS, WITHOUT_CLUSTERS
 from odedm.core.triton_support import has_kernels
 from odedm.execute.attempt import attempt_run
 from odedm.execute.engine import Placement
@@ -75,6 +75,7 @@ def test_a_run_repeats_bit_for_bit(method, make):
 @pytest.mark.parametrize("dac", [None, (3, 2)])
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_selection_agrees_with_the_cpu(distance, dac):
+    dac = None if distance in WITHOUT_CLUSTERS else dac
     x = torch.rand(400, 32, generator=torch.Generator().manual_seed(0)).relu()
     here = select(x, k=8, distance=distance, dac=dac)
     there = select(x.cuda(), k=8, distance=distance, dac=dac)
@@ -196,6 +197,18 @@ def test_a_captured_run_with_ingredients_has_the_numbers_of_an_eager_one(case, r
     assert captured.result.sample_gradients == eager.result.sample_gradients
     for a, b in zip(captured.method.net.state_dict().values(), eager.method.net.state_dict().values(), strict=True):
         assert a.equal(b)
+
+
+@pytest.mark.parametrize("policy", ["reservoir", "balanced-reservoir"])
+@pytest.mark.parametrize("distance", ["sinkhorn", "herding", "random"])
+def test_a_captured_run_that_chooses_again_has_the_numbers_of_an_eager_one(distance, policy):
+    data, words = shapes(), {"data": "shapes", "device": "cuda", "batch": 4}
+    plan = ODEDM(40, k=2, distance=distance, short_policy=policy, choose_again=True)
+    runs = [Run(Experiment(plan, "derpp", capture=each, **words), data) for each in (True, False)]
+    captured, eager = [run.finish() for run in runs]
+    assert runs[0].stepper.captured > 10
+    assert captured.result.class_il == eager.result.class_il
+    assert captured.memory.rows()["index"].equal(eager.memory.rows()["index"])
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

@@ -55,7 +55,7 @@ def test_every_option_reaches_the_result(tmp_path):
     words += ["--gamma-rule", "share", "--updates", "2", "--stream-loss", "adjusted", "--predict", "nearest-mean"]
     words += ["--distance", "l2", "--dac", "4,2", "--space", "pixels", "--candidates", "4", "--rows-per-prototype", "1"]
     words += ["--setting", "long-tail", "--factor", "3", "--class-order", "seed", "--tasks", "2", "--draw", "5"]
-    words += ["--seed", "7", "--device", "cpu", "--threads", "2", "--net", "mlp"]
+    words += ["--seed", "7", "--device", "cpu", "--threads", "2", "--net", "mlp", "--choose-again"]
     done = call("run", "--data", "blobs", "--batch", 16, "--capacity", 60, *words, "--json", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     plan = json.loads(done.stdout)[0]["experiment"]
@@ -65,7 +65,7 @@ def test_every_option_reaches_the_result(tmp_path):
         "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short_policy": "reservoir",
         "annotate": "end", "replay": "both", "gamma": 0.5, "gamma_rule": "share", "epsilon": None,
         "pair_epsilon": None, "ground": None,
-        "dac_distance": "sinkhorn", "bandwidth": None, "policy_options": {},
+        "dac_distance": "sinkhorn", "bandwidth": None, "policy_options": {}, "choose_again": True,
     }  # fmt: skip
     wanted = {
         "method": "der", "setting": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,

@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from odedm import ODEDM, Experiment, Field, Part, Reservoir, Run, Task, UsageError, blobs, shapes
 from odedm.core.registry import REPLAYS
 from odedm.core.rng import generator
+from odedm.core.rows import distinct
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.memory.settings import Native
 from odedm.methods.base import hyperparameters
 from odedm.methods.icarl import ICarl
-from odedm.methods.nearest_mean import distinct
 from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
 from odedm.training.replay import MemoryReplay

@@ -437,6 +437,15 @@ def test_pictures_are_put_side_by_side_where_the_distance_alone_differs(fabricat
     assert [bool(panel.note) for panel in pictures_by_distance(groups)] == [True, False]
 
 
+def test_rows_chosen_without_clusters_stand_beside_those_by_a_distance(fabricate: Fabricate) -> None:
+    by_distance = fabricate(knobs={"distance": "l2", "dac": [3, 2]})
+    control = fabricate(knobs={"distance": "random", "dac": None})
+    other = fabricate(knobs={"distance": "random", "dac": None, "space": "pixels"})
+    panels = pictures_by_distance(groups_of(by_distance, control, other))
+    assert [panel.title for panel in panels] == ["l2, seed 0", "random, seed 0"]
+    assert pictures_by_distance(groups_of(control, other)) == []
+
+
 def test_clouds_are_drawn_without_odedm_and_by_distance_first(fabricate: Fabricate) -> None:
     lonely = [fabricate("der", memory) for memory in ("reservoir", "odedm")]
     lonely.append(fabricate("der", knobs={"rho": 0.5, "k": 6}))

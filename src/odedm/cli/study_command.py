@@ -66,6 +66,10 @@ def study(
             metavar="TASKS",
         ),
     ] = None,
+    held_out: Annotated[
+        float | None,
+        opt("Only compare, on a held-out share of training rows; reads no test row.", "What", metavar="SHARE"),
+    ] = None,
     dry_run: Annotated[bool, opt("Say what would be run, and how long it takes.", "How", "--dry-run")] = False,
     budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
     retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
@@ -83,6 +87,16 @@ def study(
     session = session_from(given, out_folder or Path("runs") / default, reuse=checked_reuse(reuse))
     session = dataclasses.replace(session, have=read_all(have or []))
     conduct = Conduct(dry_run, None if budget is None else parse_time(budget), retry, (events, tensorboard))
+    if held_out is not None:
+        from odedm.cli.held_out_study import score_held_out
+
+        if select_on is not None or have or events or tensorboard:
+            raise UsageError(
+                "--held-out gives scores and makes no runs: leave out --select-on, --have, --events, --tensorboard."
+            )
+        how = {"dry_run": conduct.dry_run, "retry": conduct.retry}
+        score_held_out(plan, session, held_out, seconds=conduct.seconds, **how)
+        return
     carry_out(plan, session, conduct, report_study)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from odedm.consolidate.dac import Dac
+from odedm.consolidate.direct_choice import DirectChoice
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import kmeans_all
 from odedm.consolidate.nearest import Chosen
@@ -29,7 +30,8 @@ class Consolidator:
     """Chooses, for each class, the rows of `k` prototypes (`rows_per_prototype` each, λ_sub) to be kept for good.
 
     `space` is where rows are points: the current network's features, or raw pixels. `dac` narrows a class's rows
-    first (None: not at all). `mixup` stores the mean image of each cluster instead of a real row.
+    first (None: not at all). `mixup` stores the mean image of each cluster instead of a real row. A `DirectChoice` in
+    the place of a distance chooses without clusters, so `dac` is not used.
 
     >>> class Identity:
     ...     def embed(self, image): return image
@@ -41,7 +43,7 @@ class Consolidator:
     """
 
     k: int
-    distance: Distance = field(default_factory=Sinkhorn)
+    distance: Distance | DirectChoice = field(default_factory=Sinkhorn)
     dac: Dac | None = field(default_factory=lambda: Dac(3, 4))
     rows_per_prototype: int = 1
     space: str = "features"
@@ -60,6 +62,8 @@ class Consolidator:
                 f"With mixup each cluster has one mean image, so rows_per_prototype must be 1; "
                 f"{self.rows_per_prototype} was given."
             )
+        if self.mixup and isinstance(self.distance, DirectChoice):
+            raise UsageError(f"mixup keeps the means of clusters, and {type(self.distance).__name__} makes none.")
 
     def __call__(
         self,
@@ -75,17 +79,55 @@ class Consolidator:
 
         `rows` has at least "image" [n, ...] and "label" [n]. Added are "prototype" [m] (0 … k−1 within its class)
         and what `probe.annotate` says of the chosen rows. `rng` is a CPU generator. A class with fewer rows than
-        asked for gives all it has. A `on_selection` is shown every choice of real rows, which then costs all distances.
+        asked for gives all it has. A `on_selection` is shown every choice by distance, which then costs all distances.
         """
         members = _members(rows["label"], classes)
-        wanted = torch.cat(members) if members else rows["label"].new_zeros(0, dtype=torch.int64)
         # a generator each, so that a class's prototypes do not depend on how much the others draw
         seeds = torch.randint(2**62, (len(members),), generator=rng).tolist()
         with timer("embed"):
-            points = self._embed(rows["image"][wanted], probe).split([len(member) for member in members])
+            points = self._points(rows["image"], members, probe)
         some = [i for i, member in enumerate(members) if len(member)]
         sets, members = [points[i] for i in some], [members[i] for i in some]
         rngs = [torch.Generator().manual_seed(seeds[i]) for i in some]
+        if isinstance(self.distance, DirectChoice):
+            with timer("select"):
+                parts = self._picked(self.distance, rows, members, sets, rngs)
+        else:
+            parts = self._nearest(self.distance, rows, members, sets, rngs, timer, on_selection)
+        if not parts:
+            empty = rows["label"].new_zeros(0, dtype=torch.int64)
+            parts.append(take(rows, empty) | {"prototype": empty})
+        result = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        with timer("embed"):
+            return probe.annotate(result) | result  # what rows bring along from the stream is kept
+
+    def _picked(
+        self,
+        choice: DirectChoice,
+        rows: Rows,
+        members: Sequence[Tensor],
+        sets: Sequence[Tensor],
+        rngs: Sequence[torch.Generator],
+    ) -> list[Rows]:
+        """The rows of each class that a direct choice takes, the first of them as prototype 0."""
+        parts: list[Rows] = []
+        for member, x, rng in zip(members, sets, rngs, strict=True):
+            row = choice.pick(x, self.k * self.rows_per_prototype, rng).to(member.device)
+            prototype = torch.arange(len(row), device=member.device) // self.rows_per_prototype
+            parts.append(take(rows, member[row]) | {"prototype": prototype})
+        return parts
+
+    def _nearest(
+        self,
+        distance: Distance,
+        rows: Rows,
+        members: Sequence[Tensor],
+        sets: Sequence[Tensor],
+        rngs: Sequence[torch.Generator],
+        timer: Timer,
+        on_selection: OnSelection | None,
+    ) -> list[Rows]:
+        """The rows of each class that are nearest to the centres of its clusters, or the means of those."""
         where = sets[0].device if sets else rows["label"].device
         with timer("reduce"), device.quick(where):
             if self.dac is None:
@@ -106,7 +148,7 @@ class Consolidator:
                     parts.append(_means(take(rows, member[keep.to(home)]), own.label.to(home)))
                     continue
                 with device.quick(where):
-                    measure = self.distance.prepare(x, image_shape)
+                    measure = distance.prepare(x, image_shape)
                     chosen = nearest(measure, x[keep], own, self.rows_per_prototype)
                 # copies, since what was made so may not be changed or learned from later
                 chosen = Chosen(chosen.row.clone(), chosen.centroid.clone())
@@ -114,14 +156,16 @@ class Consolidator:
                 parts.append(take(rows, member[row]) | {"prototype": chosen.centroid.to(home)})
                 if on_selection is not None:
                     with timer("observe"):
-                        distance = row_distances(self.distance.prepare(x, image_shape), x[keep], own)
-                        on_selection(take(rows, member[keep.to(home)]), chosen, distance)
-        if not parts:
-            empty = rows["label"].new_zeros(0, dtype=torch.int64)
-            parts.append(take(rows, empty) | {"prototype": empty})
-        result = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        with timer("embed"):
-            return probe.annotate(result) | result  # what rows bring along from the stream is kept
+                        far = row_distances(distance.prepare(x, image_shape), x[keep], own)
+                        on_selection(take(rows, member[keep.to(home)]), chosen, far)
+        return parts
+
+    def _points(self, image: Tensor, members: list[Tensor], probe: Probe) -> list[Tensor]:
+        """The rows of each class as points [n, d]."""
+        if isinstance(self.distance, DirectChoice) and not self.distance.needs_points:
+            return [member.new_zeros(len(member), 0) for member in members]
+        wanted = torch.cat(members) if members else torch.zeros(0, dtype=torch.int64, device=image.device)
+        return list(self._embed(image[wanted], probe).split([len(member) for member in members]))
 
     def _embed(self, image: Tensor, probe: Probe) -> Tensor:
         """The rows as float points [n, d]; all classes at once, so the network runs over large batches."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from odedm.consolidate.dac import Dac
+from odedm.consolidate.direct_choice import DIRECT_CHOICES, DirectChoice
 from odedm.consolidate.distance import DISTANCES, Distance
 from odedm.consolidate.kmeans import Clusters, kmeans
 from odedm.consolidate.nearest import Chosen, nearest_distinct
@@ -66,7 +67,7 @@ def select(
     x: Tensor,
     *,
     k: int,
-    distance: str | Distance = ...,
+    distance: str | Distance | DirectChoice = ...,
     dac: Dac | tuple[int, int] | None = ...,
     rows_per_prototype: int = ...,
     seed: int = ...,
@@ -77,7 +78,7 @@ def select(
     x: NDArray[Scalar],
     *,
     k: int,
-    distance: str | Distance = ...,
+    distance: str | Distance | DirectChoice = ...,
     dac: Dac | tuple[int, int] | None = ...,
     rows_per_prototype: int = ...,
     seed: int = ...,
@@ -88,7 +89,7 @@ def select(
     x: Tensor | NDArray[Scalar],
     *,
     k: int,
-    distance: str | Distance = "sinkhorn",
+    distance: str | Distance | DirectChoice = "sinkhorn",
     dac: Dac | tuple[int, int] | None = None,
     rows_per_prototype: int = 1,
     seed: int = 0,
@@ -100,7 +101,8 @@ def select(
         x: rows [n, ...], a numpy array or a tensor of any real type; each row is flattened.
         k: how many prototypes.
         distance: a name in `odedm list distances`, or an object like those. "sinkhorn" reads rows as histograms, so
-            rows that differ by a factor alone are the same to it; "l2" tells them apart.
+            rows that differ by a factor alone are the same to it; "l2" tells them apart. "random" and
+            "herding" make no clusters.
         dac: a pair (clusters, depth) that narrows the rows down first, by optimal transport as in a run; or a `Dac`,
             which has a distance of its own; or None.
         rows_per_prototype: rows that each prototype keeps.
@@ -109,21 +111,28 @@ def select(
 
     Returns:
         Indices of distinct rows [k · rows_per_prototype], ordered by prototype, as an array or a tensor as `x` is. Of
-        fewer distinct rows than asked for, as many as there are.
+        fewer distinct rows than asked for, as many as there are; "random" and "herding" take copies for
+        rows of their own.
 
     >>> import numpy as np
     >>> select(np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.1], [1.0, 0.0], [1.0, 0.2]]), k=2, distance="l2").tolist()
     [2, 0]
     """
     points = _points(x, image_shape)
-    measure = choose("distance", distance, DISTANCES) if isinstance(distance, str) else distance
-    if not hasattr(measure, "prepare"):
-        raise refused("distance", f"one of {', '.join(DISTANCES)}, or an object like those", distance)
+    known: dict[str, Distance | DirectChoice] = {**DISTANCES, **DIRECT_CHOICES}
+    measure = choose("distance", distance, known) if isinstance(distance, str) else distance
+    if not isinstance(measure, DirectChoice) and not hasattr(measure, "prepare"):
+        raise refused("distance", f"one of {', '.join(known)}, or an object like those", distance)
     reducer = dac if isinstance(dac, Dac) else None
     if dac is not None and reducer is None:
         clusters, depth = Pair().read("dac", dac)
         reducer = Dac(clusters, depth)
     rng = generator(seed, "select")
+    if isinstance(measure, DirectChoice):
+        if reducer is not None:
+            raise UsageError(f"dac goes before clusters, and {type(measure).__name__} makes none; leave dac out.")
+        picked = measure.pick(points, k * rows_per_prototype, rng)
+        return picked if isinstance(x, Tensor) else picked.numpy()
     fitted = measure.prepare(points, image_shape)
     keep = torch.arange(len(points), device=points.device)
     if reducer is not None:

@@ -131,7 +131,13 @@ DISTANCES = {
     "l1": Entry("consolidate.distance:L1", "Sum of absolute differences."),
     "mmd": Entry("consolidate.distance:MMD", "Maximum mean discrepancy (Gaussian kernel) of a row to a cluster."),
     "mmd-centroid": Entry("consolidate.distance:CentroidMMD", "The same to the cluster's centroid; ranks as l2."),
+    "herding": Entry("consolidate.direct_choice:Herding", "No distance: rows whose mean is near the class's (iCaRL)."),
+    "random": Entry(
+        "consolidate.direct_choice:RandomRows", "No distance: any rows, the control without k-means or DAC."
+    ),
 }
+WITHOUT_CLUSTERS = ("random", "herding")
+"""Names among the distances that choose rows without clusters, so that none can be compared by them."""
 
 NETS = {
     "mlp": Entry("nets.small:MLP", "Two hidden layers, for vectors."),

@@ -102,6 +102,19 @@ def take(rows: Rows, index: Tensor) -> Rows:
     return {name: column.index_select(0, index) for name, column in rows.items()}
 
 
+def distinct(index: Tensor) -> Tensor:
+    """Positions [m] of the rows that are the first of their index [n]; an index below 0 is no row of the stream.
+
+    >>> distinct(torch.tensor([4, 7, -1, 4, -1])).tolist()
+    [0, 1, 2, 4]
+    """
+    order = index.argsort(stable=True)
+    value = index[order]
+    repeated = torch.zeros_like(value, dtype=torch.bool)
+    repeated[1:] = (value[1:] == value[:-1]) & (value[1:] >= 0)
+    return order[~repeated].sort().values
+
+
 def rank_within(label: Tensor) -> Tensor:
     """How many rows of the same label [n] come before each row [n].
 

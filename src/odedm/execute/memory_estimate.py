@@ -192,7 +192,7 @@ def _copies(plan: Experiment, load: Load) -> float:
 def _border_bytes(plan: Experiment, data: Dataset, net: Footprint) -> int:
     """What choosing prototypes adds: points of a task, and the distances between the clusters of a class."""
     memory = plan.memory
-    if not isinstance(memory, ODEDM):
+    if not isinstance(memory, ODEDM) or memory.distance == "random":
         return 0
     of_class = int(data.label.bincount(minlength=data.classes).max())
     of_class = min(of_class, plan.limit or of_class)

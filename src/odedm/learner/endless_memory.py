@@ -15,14 +15,13 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError, shown
 from odedm.core.registry import POLICIES
-from odedm.core.rows import Field, Part, Probe, Rows, take
+from odedm.core.rows import Field, Part, Probe, Rows, distinct, take
 from odedm.core.store import Store
 from odedm.core.timer import Timer
 from odedm.memory.collected import BoundedRows, among
 from odedm.memory.keyed import BorderMemory, KeyedMemory
 from odedm.memory.live_parts import Generators, filled, long_term_rows, pins, prototypes_each
 from odedm.memory.settings import ODEDM, MemorySettings, Native, Reservoir, consolidator
-from odedm.methods.nearest_mean import distinct
 
 RAW = ("image", "label", "index")
 """The columns of a row that are not the method's: `index` is its place in the stream."""

@@ -37,6 +37,8 @@ class BalancedReservoir(KeyedMemory):
     [2, 2]
     """
 
+    of_place = ("full",)
+
     def __init__(
         self,
         capacity: int,

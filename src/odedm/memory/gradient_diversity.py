@@ -35,6 +35,8 @@ class GradientDiverse(KeyedMemory):
     `references` batches of `size` stored rows each are compared with, by gradients `of` "all" weights or of the "head".
     """
 
+    of_place = ("score",)
+
     def __init__(
         self,
         capacity: int,

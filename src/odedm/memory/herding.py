@@ -10,42 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.consolidate.direct_choice import herd
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count, rank_within, take
 from odedm.core.store import EMPTY
 from odedm.memory.keyed import BorderMemory
 
 GOLDEN = (5**0.5 - 1) / 2
-LARGEST = torch.finfo(torch.float64).max
 
 log = logging.getLogger(__name__)
-
-
-def herd(features: Tensor, m: int) -> Tensor:
-    """Row numbers [min(m, n)] of the features [n, d] in herding order.
-
-    The j-th pick is the row that, added to the picks before it, brings their mean closest to the mean μ of all n:
-    i* = argmin over unused i of ‖μ − (S + φ_i) / (j + 1)‖. So the first is the row nearest to μ, fewer picks are a
-    prefix of more, and n picks have the mean μ. Ties go to the lower row.
-
-    >>> herd(torch.tensor([[0.0], [1.0], [5.0]]), 3).tolist()
-    [1, 2, 0]
-    """
-    # around μ the distance is ‖S + x_i‖ / (j + 1), and its square has no cancellation left where S is small
-    x = features.to(torch.float64)
-    x = x - x.mean(0)
-    square = x.square().sum(1)
-    total = x.new_zeros(x.shape[1])
-    used = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    chosen = torch.empty(min(m, len(x)), dtype=torch.int64, device=x.device)
-    for j in range(len(chosen)):
-        distance = square + 2 * (x @ total)  # up to ‖S‖², the same for every row
-        # a used row stays behind even those whose distance overflows or is not a number
-        distance = distance.nan_to_num(nan=LARGEST, posinf=LARGEST).masked_fill(used, torch.inf)
-        pick = distance.argmin(keepdim=True)
-        chosen[j : j + 1] = pick
-        used.index_fill_(0, pick, True)  # no host value to wait for, unlike an assignment
-        total += x[pick].squeeze(0)
-    return chosen
 
 
 def priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ from odedm.memory.live_host import LiveHost
 from odedm.memory.live_parts import Annotate, Embed, LoopProbe, class_list, generators, settle
 from odedm.memory.settings import ODEDM, MemorySettings
 
-OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate")
-"""Settings of ODEDM that say how a method meets the memory, which is a loop's own matter."""
+OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate", "choose_again")
+"""Settings of ODEDM for runs alone, above all how a method meets the memory, which is a loop's own matter."""
 
 
 class DualMemory:

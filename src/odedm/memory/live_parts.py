@@ -58,6 +58,11 @@ def filled(found: MemorySettings, policy: str) -> MemorySettings:
         return found
     if found.k is None and found.rho is None:
         found = replace(found, rho=DEFAULT_RHO)
+    if found.choose_again:
+        raise UsageError(
+            "choose_again goes by the borders of a run's tasks; here classes are consolidated when they are over. "
+            "Leave it out, or use odedm.train."
+        )
     consolidator(replace(found, k=found.k or 1))  # refuses what cannot be chosen by, before anything is added
     bounded, least = found.candidates, (found.k or 1) * found.rows_per_prototype
     if isinstance(bounded, int) and pins(found):

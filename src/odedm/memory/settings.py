@@ -24,8 +24,18 @@ from odedm.core.configuration import (
     to_plain,
 )
 from odedm.core.errors import UsageError
-from odedm.core.registry import ANNOTATIONS, DISTANCES, GAMMA_RULES, GROUNDS, POLICIES, REPLAYS, SPACES
+from odedm.core.registry import (
+    ANNOTATIONS,
+    DISTANCES,
+    GAMMA_RULES,
+    GROUNDS,
+    POLICIES,
+    REPLAYS,
+    SPACES,
+    WITHOUT_CLUSTERS,
+)
 from odedm.core.showing import short_repr
+from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.paper_reading import paper_dac, paper_reading
 from odedm.memory.site import Site, StreamShape, check_policy_options, read_policy_options
@@ -36,9 +46,6 @@ if TYPE_CHECKING:
 
 DEFAULT_RHO = 0.25
 """The long-term share where neither rho nor k is given."""
-OF_DISTANCE = {"screen": "sinkhorn", "pair_epsilon": "sinkhorn", "ground": "sinkhorn", "bandwidth": "mmd"}
-"""Settings of one distance of rows to prototypes, which others refuse."""
-
 
 ROWS: Any = {"kind": Whole(0), "default": 100, "help": "Rows in all, λ.", "panel": "Memory"}
 """The setting that all memories share."""
@@ -138,8 +145,10 @@ class ODEDM:
             best for the method (docs/consolidation.md).
         gamma: weight of the auxiliary cross-entropy term.
         gamma_rule: "fixed", or "share": the weight is gamma times the long-term share of the rows stored now.
-        distance: by which rows are nearest to a prototype, a name in `odedm list distances`.
-        dac: a pair (clusters, depth) for divide-and-conquer, or None for all candidates.
+        distance: by which rows are nearest to a prototype, a name in `odedm list distances`; "random" keeps any rows,
+            "herding" those whose mean is near that of their class.
+        dac: a pair (clusters, depth) for divide-and-conquer, or None for all candidates; "random" and "herding" need
+            none.
         space: where rows are points, the network's "features" or "pixels".
         candidates: "task", all rows of the finished task as in the paper, or a number per class that counts inside λ.
         rows_per_prototype: rows that each prototype keeps.
@@ -153,6 +162,8 @@ class ODEDM:
         ground: Sinkhorn's ground cost, a name in `odedm list grounds`; "auto" unless given.
         bandwidth: of MMD's kernel; the median distance of a class's rows unless given.
         policy_options: options of the short-term policy by name.
+        choose_again: at each later task's end choose the prototypes of past classes anew, by the features they have
+            then, among their rows in the memory; a prototype that is not chosen again becomes a short-term row.
 
     >>> ODEDM(200, k=6).resolve(StreamShape(tasks=5, classes_per_task=2), native="reservoir").short_policy
     'reservoir'
@@ -190,7 +201,7 @@ class ODEDM:
     )
     annotate: str = described(OneOf("time of annotation", ANNOTATIONS), "end", "When long-term logits are taken.")
     dac_distance: str = described(
-        OneOf("distance", DISTANCES), "sinkhorn", "Between clusters in --dac.", introduced="sinkhorn"
+        ClusterDistance("distance", DISTANCES), "sinkhorn", "Between clusters in --dac.", introduced="sinkhorn"
     )
     epsilon: float | None = described(Number(0), None, "Sinkhorn's ε between clusters.", default_words="0.05")
     pair_epsilon: float | None = described(
@@ -201,19 +212,16 @@ class ODEDM:
         Number(0), None, "Of MMD's kernel.", default_words="the median distance", introduced=None
     )
     policy_options: Mapping[str, Any] = described(**POLICY_OPTIONS)
+    choose_again: bool = described(
+        Flag(), False, "Choose past classes' prototypes anew at each task's end.", introduced=False
+    )
 
     PANEL: ClassVar[str] = "ODEDM"
     name: ClassVar[str] = "odedm"
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.annotate == "stream" and self.mixup:
-            raise UsageError("annotate='stream' keeps the logits that rows had in the stream; mixup's means had none.")
-        for name, owner in OF_DISTANCE.items():
-            if getattr(self, name) is not None and not self.distance.startswith(owner):
-                raise UsageError(f"{name} is for the {owner} distance, not for '{self.distance}'; leave it out.")
-        if self.epsilon is not None and "sinkhorn" not in (self.distance, self.dac and self.dac_distance):
-            raise UsageError("epsilon is for the sinkhorn distance between clusters of --dac, of which there are none.")
+        check_choice(self)
 
     def __repr__(self) -> str:
         return short_repr(self, ("capacity",))
@@ -249,6 +257,8 @@ class ODEDM:
             filled = _distance(self.distance, found, "epsilon", *OF_DISTANCE)
             names = [name for name in ("epsilon", *OF_DISTANCE) if hasattr(filled, name)]
             found = replace(found, **{name: getattr(filled, name) for name in names})
+        elif self.distance in WITHOUT_CLUSTERS:
+            found = replace(found, dac=None)  # one choice has one description
         check_policy_options(found.short_policy, self.policy_options)
         found = replace(found, policy_options=read_policy_options(found.short_policy, self.policy_options))
         consolidator(found)  # refuses what cannot be chosen by, before anything runs
@@ -271,7 +281,8 @@ class ODEDM:
         if self.k is None and site.shape.task_classes:
             quota = class_quotas(self, site.shape)
         choose = consolidator(self if quota is None else replace(self, k=max(quota)))
-        return TaskDualMemory(host, choose, rng=rng, timer=site.timer, candidates=candidates, quota=quota)
+        own: dict[str, Any] = {"candidates": candidates, "quota": quota, "choose_again": self.choose_again}
+        return TaskDualMemory(host, choose, rng=rng, timer=site.timer, **own)
 
 
 MemorySettings = Reservoir | Native | ODEDM

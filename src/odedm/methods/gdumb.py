@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.errors import UsageError
-from odedm.core.rows import Rows, Task, count, take
+from odedm.core.rows import Rows, Task, count, distinct, take
 from odedm.methods.base import Method, Replay
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
 from odedm.methods.fitting import start_again, start_of
-from odedm.methods.nearest_mean import distinct
 from odedm.methods.noisy_labels import restarting_rate, shuffled
 
 WARM = 0.1

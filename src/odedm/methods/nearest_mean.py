@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.rows import Rows, take
+from odedm.core.rows import Rows, distinct, take
 
 CHUNK = 512
 """Stored images embedded at once: bounds what the class means need."""
@@ -41,19 +41,6 @@ def nearest_mean_scores(features: Tensor, means: tuple[Tensor, Tensor], *, norma
 
 def _points(features: Tensor, normalised: bool) -> Tensor:
     return F.normalize(features) if normalised else features
-
-
-def distinct(index: Tensor) -> Tensor:
-    """Positions [m] of the rows that are the first of their index [n]; an index below 0 is no row of the stream.
-
-    >>> distinct(torch.tensor([4, 7, -1, 4, -1])).tolist()
-    [0, 1, 2, 4]
-    """
-    order = index.argsort(stable=True)
-    value = index[order]
-    repeated = torch.zeros_like(value, dtype=torch.bool)
-    repeated[1:] = (value[1:] == value[:-1]) & (value[1:] >= 0)
-    return order[~repeated].sort().values
 
 
 def class_means(points: Tensor, label: Tensor, classes: int) -> tuple[Tensor, Tensor]:

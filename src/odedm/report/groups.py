@@ -12,7 +12,7 @@ from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError
 from odedm.core.outside import is_built_in
 from odedm.core.plain_data import flatten
-from odedm.core.registry import METHODS
+from odedm.core.registry import METHODS, WITHOUT_CLUSTERS
 from odedm.report.labels import Settings, belongs_to_memory, group_names, title_key
 from odedm.report.wording import canonical
 from odedm.results.folder import FinishedRun
@@ -77,6 +77,11 @@ class Group:
         return all(run.classes == self.classes for run in self.runs)
 
     @property
+    def direct_choice(self) -> bool:
+        """Whether long-term rows were chosen without clusters."""
+        return self.settings.get("memory.distance") in WITHOUT_CLUSTERS
+
+    @property
     def same_but_memory(self) -> str:
         """What a reservoir partner must share, as one comparable text."""
         return canonical({key: value for key, value in self.settings.items() if not belongs_to_memory(key)})
@@ -121,11 +126,18 @@ def sweeps(groups: Sequence[Group], setting: str, value: Callable[[Group], objec
 
 
 def by_distance(groups: Sequence[Group]) -> list[dict[str, Group]]:
-    """Groups with ODEDM that differ in the distance alone, by its name, at least two; the first one of each."""
+    """Groups with ODEDM that differ in the distance alone, by its name, at least two; the first one of each.
+
+    Choices without clusters, which have no DAC, stand beside distances with any.
+    """
     found = []
-    for own in alike([each for each in groups if not each.plain], lambda key: key in DISTANCE):
+    direct, near = (
+        [each for each in groups if not each.plain and each.direct_choice is direct] for direct in (True, False)
+    )
+    for own in alike(near, lambda key: key in DISTANCE):
+        beside = alike([own[0], *direct], lambda key: key in DISTANCE or key == "memory.dac")[0][1:]
         first: dict[str, Group] = {}
-        for each in own:
+        for each in (*own, *beside):
             if "memory.distance" in each.settings:
                 first.setdefault(str(each.settings["memory.distance"]), each)
         found += [first] if len(first) > 1 else []

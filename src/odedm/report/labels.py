@@ -30,7 +30,10 @@ LEADERS = {
     "draw": ("batch",),
     "retrieval": ("method",),
     "memory.rho": ("data", "tasks", "memory.capacity", "memory.k"),
-    **{f"memory.{name}": ("memory.distance",) for name in ("epsilon", "pair_epsilon", "ground", "bandwidth", "screen")},
+    **{
+        f"memory.{name}": ("memory.distance",)
+        for name in ("dac", "epsilon", "pair_epsilon", "ground", "bandwidth", "screen")
+    },
 }
 """Settings that follow others unless somebody says otherwise: not named where the others, which are, decide them."""
 SYMBOLS = {
@@ -44,7 +47,7 @@ SYMBOLS = {
 BARE = frozenset(
     {"data", "setting", "domain", "memory.distance", "memory.space", "net", "stream_loss", "predict", "views"}
 )
-UNSAID = {"updates": 1, "views": "crop", "memory.gamma_rule": "fixed"}
+UNSAID = {"updates": 1, "views": "crop", "memory.gamma_rule": "fixed", "memory.choose_again": False}
 """What goes without saying: a run has an ingredient, or it is not named."""
 
 

@@ -14,10 +14,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odedm.core.configuration import Kind, OneOf, Pair, Text, Whole
+from odedm.core.configuration import Kind, Pair, Text, Whole
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
+from odedm.memory.choice_settings import ClusterDistance
 from odedm.study.grid import from_table
 from odedm.training.hold_out import check_values
 
@@ -27,7 +28,7 @@ MOST = 1 << 40
 MOST_TIMINGS = 10_000
 MOST_ROWS = 10_000_000
 SIZES: dict[str, Kind] = {"rows": Whole(2), "k": Whole(1), "dimension": Whole(2)}
-LISTS: dict[str, Kind] = {**SIZES, "dac": Pair(), "distance": OneOf("distance", DISTANCES)}
+LISTS: dict[str, Kind] = {**SIZES, "dac": Pair(), "distance": ClusterDistance("distance", DISTANCES)}
 """What a plan has several of."""
 
 

@@ -10,6 +10,7 @@ import torch
 from odedm.core.outside import named
 from odedm.core.registry import DISTANCES, NETS
 from odedm.core.rows import Part
+from odedm.memory.choice_settings import ClusterDistance
 from odedm.memory.settings import ODEDM, Reservoir
 from odedm.nets.build import build, configure
 from odedm.stream.dataset import from_arrays
@@ -25,7 +26,7 @@ def check_distance(distance: Any) -> None:
 
     >>> check_distance("l1")  # doctest: +SKIP
     """
-    name = named("distance", distance, DISTANCES)
+    name = ClusterDistance("distance", DISTANCES).read("distance", distance)
     kind = DISTANCES[name].load()
     plain = kind() if isinstance(kind, type) else kind
     rng = torch.Generator().manual_seed(0)

@@ -1,0 +1,61 @@
+"""`odedm study --held-out`: a study's configurations compared on held-out training rows, without the test set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from odedm.cli.board import watched
+from odedm.cli.console import SOME_FAILED, out, say, tell
+from odedm.core.files import writable_folder, write_text
+from odedm.report.held_out_table import HEAD, held_out_csv, held_out_markdown, held_out_rows
+from odedm.study.held_out_trials import Scored, held_out_trials, scored
+from odedm.study.session import Session, deadline
+from odedm.study.study import Study
+
+TABLE, SCORES = "held-out.md", "held-out.csv"
+
+
+def score_held_out(
+    plan: Study, session: Session, share: float, *, dry_run: bool, seconds: float | None, retry: bool
+) -> None:
+    """Do the trials that are not done, and show what every configuration scored; or say what would be done."""
+    ledger, planned = session.ledger, session.plan(plan)
+    trials = held_out_trials(planned, share)
+    if dry_run:
+        left = sum(trial.key not in ledger.scores() for trial in trials)
+        tell(f"Study '{plan.name}' on held-out rows in '{ledger.folder}': {len(trials)} trials, {left} to do")
+        return
+    ledger.check(plan)
+    writable_folder(ledger.folder)
+    with ledger.held():
+        ledger.settle(plan)
+        before, failures = ledger.scores(), ledger.failures()
+        todo = [each for each in trials if each.key not in before and (retry or each.key not in failures)]
+        say(f"Study '{plan.name}': {len(trials)} trials on {share:.0%} of the training rows, {len(todo)} to do.")
+        with watched(len(trials), len(trials) - len(todo), (None, None)) as (_, observers):
+            session.run(todo, planned, observers, until=deadline(seconds))
+        scores = ledger.scores()
+        found = scored(trials, scores)
+        if found:
+            write_text(ledger.folder / TABLE, held_out_markdown(found))
+            write_text(ledger.folder / SCORES, held_out_csv(found))
+            _show(found)
+        missing = [trial for trial in trials if trial.key not in scores]
+    if missing:
+        why = next((ledger.failures()[each.key] for each in missing if each.key in ledger.failures()), "")
+        say(f"{len(missing)} of {len(trials)} trials have no score. The same command goes on. {why}".rstrip())
+        raise typer.Exit(SOME_FAILED)
+
+
+def _show(found: Sequence[Scored]) -> None:
+    """The table in the terminal; names wrap, numbers do not."""
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for place, head in enumerate(HEAD):
+        table.add_column(head, justify="right" if place else "left", no_wrap=bool(place))
+    for words in held_out_rows(found):
+        table.add_row(*map(Text, words))
+    out.print(table)

@@ -1,0 +1,58 @@
+"""Which settings of a choice of prototypes go together; what contradicts another one is refused in a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from odedm.core.configuration import OneOf
+from odedm.core.errors import UsageError
+from odedm.core.registry import WITHOUT_CLUSTERS
+
+if TYPE_CHECKING:
+    from odedm.memory.settings import ODEDM
+
+OF_DISTANCE = {"screen": "sinkhorn", "pair_epsilon": "sinkhorn", "ground": "sinkhorn", "bandwidth": "mmd"}
+"""Settings of one distance of rows to prototypes, which others refuse."""
+
+
+@dataclass(frozen=True)
+class ClusterDistance(OneOf):
+    """A distance that clusters have: any but those names that stand for a choice without clusters.
+
+    >>> ClusterDistance("distance", {"l2": 1, "random": 2}).legal
+    'one of l2'
+    """
+
+    @property
+    def names(self) -> list[str]:
+        """All legal names."""
+        return [name for name in super().names if name not in WITHOUT_CLUSTERS]
+
+    def read(self, name: str, value: Any) -> str:
+        """The name of a distance."""
+        found = super().read(name, value)
+        if found in WITHOUT_CLUSTERS:
+            raise UsageError(f"{name} compares clusters, and '{found}' makes none; it must be {self.legal}.")
+        return found
+
+
+def check_choice(memory: ODEDM) -> None:
+    """Refuse settings of the choice that contradict each other."""
+    if memory.annotate == "stream" and memory.mixup:
+        raise UsageError("annotate='stream' keeps the logits that rows had in the stream; mixup's means had none.")
+    if memory.choose_again and memory.mixup:
+        raise UsageError(
+            "choose_again chooses among rows, and mixup keeps means in their place; leave one of them out."
+        )
+    if memory.distance in WITHOUT_CLUSTERS and memory.mixup:
+        raise UsageError(
+            f"mixup keeps the means of clusters, and distance='{memory.distance}' makes none. Leave mixup out, or take "
+            "a distance such as 'l2'."
+        )
+    for name, owner in OF_DISTANCE.items():
+        if getattr(memory, name) is not None and not memory.distance.startswith(owner):
+            raise UsageError(f"{name} is for the {owner} distance, not for '{memory.distance}'; leave it out.")
+    clouds = memory.dac and memory.distance not in WITHOUT_CLUSTERS and memory.dac_distance
+    if memory.epsilon is not None and "sinkhorn" not in (memory.distance, clouds):
+        raise UsageError("epsilon is for the sinkhorn distance between clusters of --dac, of which there are none.")

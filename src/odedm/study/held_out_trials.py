@@ -1,0 +1,48 @@
+"""A study's runs as trials over their whole streams, scored on held-out training rows: test rows are never read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from odedm.execute.job import Job, RunOptions
+from odedm.execute.planning import PlannedJobs
+from odedm.stream.tasks import task_labels
+from odedm.study.trials import trial_key
+from odedm.training.experiment import Experiment
+from odedm.training.hold_out import Selection
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A configuration and its scores by seed, in per cent; the experiment is that of the first seed."""
+
+    experiment: Experiment
+    scores: Mapping[int, float]
+
+
+def held_out_trials(planned: PlannedJobs, share: float) -> list[Job]:
+    """Each run as a trial: all its tasks, with a share of each class's training rows in place of test rows.
+
+    Which rows are held out goes by the run's seed, so configurations can be compared seed by seed.
+    """
+    found = []
+    for job in planned.jobs:
+        plan = job.experiment
+        arrangement = {name: getattr(plan, name) for name in ("tasks", "task_classes", "recurring", "domain")}
+        tasks = len(task_labels(planned.data[plan.data], **arrangement))
+        select = Selection(tasks, share, (plan.seed,))
+        found.append(replace(job, key=trial_key(job.key, select), options=RunOptions(), select=select))
+    return found
+
+
+def scored(trials: Sequence[Job], scores: Mapping[str, float]) -> list[Scored]:
+    """What each configuration has scored so far, in the order of the trials; those without a score are left out."""
+    plans: dict[str, Experiment] = {}
+    found: dict[str, dict[int, float]] = {}
+    for trial in trials:
+        if trial.key in scores:
+            name = trial.experiment.slug()
+            plans.setdefault(name, trial.experiment)
+            found.setdefault(name, {})[trial.experiment.seed] = scores[trial.key]
+    return [Scored(plans[name], own) for name, own in found.items()]

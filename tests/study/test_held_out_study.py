@@ -1,0 +1,110 @@
+"""A study compared on held-out training rows: the test set is never read, gains are over plain and random rows."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from commands import odedm
+from test_tuning import scrambled
+
+from odedm import ODEDM, Experiment, Native, Reservoir, blobs
+from odedm.execute.attempt import attempt
+from odedm.execute.planning import below, plan_jobs
+from odedm.memory.site import StreamShape
+from odedm.report.held_out_table import held_out_csv, held_out_rows
+from odedm.study.held_out_trials import Scored, held_out_trials, scored
+from odedm.study.study import parse
+
+ROOT = Path(__file__).parents[2]
+WORDS = {"method": "er", "data": "blobs", "batch": 32, "device": "cpu"}
+TOML = """
+data = "blobs"
+method = "er"
+capacity = 30
+batch = 32
+seeds = [20, 21]
+grid = [{ memory = "reservoir" }, { memory = "odedm", k = 2, distance = ["l2", "random"] }]
+"""
+
+
+def test_test_rows_are_never_read_and_all_tasks_are_trained(tmp_path: Path) -> None:
+    plans = [Experiment(ODEDM(30, k=2, distance="random"), seed=seed, **WORDS) for seed in (20, 21)]
+    planned = plan_jobs(plans, below(tmp_path))
+    trials = held_out_trials(planned, 0.25)
+    assert [(trial.select.tasks, trial.select.share, trial.experiment.seed) for trial in trials] == [
+        (5, 0.25, 20), (5, 0.25, 21),
+    ]  # fmt: skip
+    assert {trial.key for trial in trials}.isdisjoint({job.key for job in planned.jobs})
+    assert {trial.key for trial in held_out_trials(planned, 0.2)}.isdisjoint({trial.key for trial in trials})
+    scores = [[attempt(trial, data=data) for trial in trials] for data in (blobs(), scrambled(blobs()))]
+    assert scores[0] == scores[1]
+    assert len(set(scores[0])) == 2
+    found = scored(trials, {trial.key: score for trial, score in zip(trials, scores[0], strict=True)})
+    assert [dict(each.scores) for each in found] == [dict(zip((20, 21), scores[0], strict=True))]
+    assert scored(trials, {}) == []
+
+
+def test_gains_are_over_the_partner_that_differs_in_the_memory_or_the_choice_alone() -> None:
+    shape = StreamShape(5, 2)
+    memories = {
+        Reservoir(30): 40.0,
+        Native(30, "balanced-reservoir"): 42.0,
+        ODEDM(30, k=2): 45.0,
+        ODEDM(30, k=2, distance="random"): 44.0,
+        ODEDM(30, k=2, distance="herding", choose_again=True): 50.0,
+        ODEDM(30, k=2, distance="random", choose_again=True): 47.0,
+        ODEDM(30, k=2, candidates=5): 41.0,
+        Reservoir(60): 60.0,
+        ODEDM(60, k=2): 59.0,
+    }
+    found = [
+        Scored(Experiment(memory.resolve(shape, "reservoir"), **WORDS), {20: score - 1, 21: score + 1})
+        for memory, score in memories.items()
+    ]
+    rows = held_out_rows(found)
+    assert [row[1:3] for row in rows[:2]] == [["2", "40.0 ± 1.0"], ["2", "42.0 ± 1.0"]]
+    over_plain, over_random = ([row[place].partition(" ")[0] for row in rows] for place in (3, 4))
+    assert over_plain == ["–", "+2.0", "+5.0", "+4.0", "+10.0", "+7.0", "+1.0", "–", "−1.0"]
+    assert over_random == ["–", "–", "+1.0", "–", "+3.0", "–", "–", "–", "–"]
+    assert rows[4][4] == "+3.0 ± 0.0 (2 of 2)"
+    assert len({row[0] for row in rows}) == len(rows)
+    assert "choose again" in rows[4][0].replace("_", " ")
+    lines = list(csv.reader(held_out_csv(found).splitlines()))
+    assert lines[1] == [rows[0][0], "20", "39.0000"]
+    assert len(lines) == 19
+
+
+def test_the_command_scores_once_and_makes_no_run(tmp_path: Path) -> None:
+    path, out = tmp_path / "choices.toml", tmp_path / "out"
+    path.write_text(TOML, encoding="utf-8")
+    words = ("study", path, "--held-out", 0.25, "--out", out)
+    assert "6 trials, 6 to do" in odedm(*words, "--dry-run")
+    assert not out.exists()
+    first = odedm(*words, "--device", "cpu", "--lanes", 1)
+    assert "over random rows" in first
+    assert "6 to do" in first
+    again = odedm(*words, "--device", "cpu", "--lanes", 1)
+    assert "0 to do" in again
+    assert first.partition("Runs")[2] == again.partition("Runs")[2]
+    assert (out / "held-out.md").read_text(encoding="utf-8").startswith("| Runs | Seeds | Held-out ACC |")
+    assert len((out / "held-out.csv").read_text(encoding="utf-8").splitlines()) == 7
+    assert not list(out.glob("runs/*"))
+    odedm("study", path, "--held-out", 1.5, "--out", out, code=2)
+    assert "makes no runs" in odedm("study", path, "--held-out", 0.2, "--select-on", 2, "--out", out, code=2)
+
+
+@pytest.mark.parametrize(("data", "k", "candidates"), [("cifar10", 6, 10), ("cifar100", 3, 5)])
+def test_the_study_of_choices_stands_for_what_it_says(data: str, k: int, candidates: int) -> None:
+    plans = parse((ROOT / "benchmarks" / "choices.toml").read_text(encoding="utf-8")).experiments()
+    own = [plan for plan in plans if plan.data == data and plan.seed == 20]
+    shape = StreamShape(5, 2) if data == "cifar10" else StreamShape(10, 10)
+    memories = [plan.memory.resolve(shape, "reservoir") for plan in own]
+    dual = [memory for memory in memories if isinstance(memory, ODEDM)]
+    assert len(own) == 13
+    assert {plan.seed for plan in plans} == {20, 21, 22}
+    assert {memory.k for memory in dual} == {k}
+    assert {memory.candidates for memory in dual} == {"task", candidates}
+    assert sum(memory.choose_again for memory in dual) == 3
+    assert {memory.distance for memory in dual} == {"sinkhorn", "random", "herding", "l2"}
