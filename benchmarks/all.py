@@ -2,7 +2,7 @@
 
     python benchmarks/all.py [--device cuda] [--parts alone,lanes,command,consolidation,pictures,cpu] [--methods er,…]
                              [--out docs/results/all-h200.json] [--picture docs/performance-all.png]
-                             [--against docs/results/all-h200.json] [--src OLD/src] [--quick]
+                             [--against docs/results/all-h200.json] [--src OLD/src] [--share 40] [--quick]
 
 Every figure of the library comes from its own command line and from the seconds in the results it writes, so an older
 version (`--src`, a checkout's source folder) is measured by the same program. Rows are random: 32×32 pictures of ten
@@ -51,6 +51,7 @@ class Bench:
     device: str
     folder: Path
     quick: bool
+    share: int = 100
     number: int = 0
 
     def odedm(self, *words: str) -> Figure:
@@ -83,8 +84,9 @@ class Bench:
         """What a command took, and the results of its runs."""
         self.number += 1
         out = self.folder / f"runs-{self.number}"
+        shared = () if self.share == 100 or lanes == 1 else ("--gpu-share", str(self.share))
         took = self.odedm(
-            "run", "--data", data, "--device", self.device, "--seeds", str(seeds), "--lanes", str(lanes),
+            "run", *shared, "--data", data, "--device", self.device, "--seeds", str(seeds), "--lanes", str(lanes),
             "--batch", str(BATCH), "--out", str(out), *words,
         )  # fmt: skip
         found = [json.loads(path.read_text()) for path in sorted(out.rglob("result.json"))]
@@ -277,7 +279,8 @@ def about(bench: Bench) -> dict[str, Any]:
     commit = subprocess.run(
         ["git", "-C", str(bench.src), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    return {"hardware": name, "torch": torch.__version__, "commit": commit, "date": time.strftime("%Y-%m-%d")}
+    measured = {"hardware": name, "torch": torch.__version__, "commit": commit, "date": time.strftime("%Y-%m-%d")}
+    return measured | ({"share": bench.share} if bench.share < 100 else {})
 
 
 def counted(method: str, found: dict[str, Any], *, tasks: int = TASKS) -> tuple[float, float] | None:
@@ -407,6 +410,7 @@ def main() -> None:
     options.add_argument("--parts", default=",".join(PARTS))
     options.add_argument("--methods", default=FIRST)
     options.add_argument("--src", type=Path, default=HERE, help="the source folder of the version to measure")
+    options.add_argument("--share", type=int, default=100, help="--gpu-share of runs in lanes, in percent")
     options.add_argument("--quick", action="store_true", help="very little of everything, to try the program")
     options.add_argument("--from", dest="source", type=Path, help="a JSON of before to show, without measuring")
     options.add_argument("--out", type=Path)
@@ -422,7 +426,7 @@ def main() -> None:
 
         device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
         with tempfile.TemporaryDirectory(prefix="odedm-all-") as folder:
-            bench = Bench(given.src.resolve(), device, Path(folder), given.quick)
+            bench = Bench(given.src.resolve(), device, Path(folder), given.quick, given.share)
             parts = [part for part in given.parts.split(",") if not (part == "pictures" and device == "cpu")]
             found = measure(bench, parts, given.methods.split(","), given.out)
     beside = json.loads(given.against.read_text(encoding="utf-8")) if given.against else None
