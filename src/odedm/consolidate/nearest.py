@@ -84,28 +84,32 @@ def nearest_by_estimate(
     tables, known = [guess, *(np.full_like(guess, np.nan) for _ in sharper)], np.full_like(guess, np.inf)
     step = np.zeros(guess.shape, dtype=np.int8)  # how often a pair was asked for, whatever the answers
 
-    def climb(wanted: NDArray[np.bool_]) -> None:
+    def climb(wanted: NDArray[np.int64]) -> None:  # places in a flat table: to find them in a square one takes longer
         for at, find in reversed([*enumerate([*sharper, solve])]):  # from above, so that a pair climbs one step alone
-            centroid, row = places = (wanted & (step == at)).nonzero()
-            if not len(row):
+            place = wanted[step.ravel()[wanted] == at]
+            if not len(place):
                 continue
+            centroid, row = np.divmod(place, guess.shape[1])
             answer = find(row, centroid) + offset
             # an answer that overflowed says nothing: the estimate stays, or the cost counts as beyond all others
-            instead = tables[at][places] if at < len(sharper) else FAR
-            [*tables, known][at + 1][places] = np.where(np.isfinite(answer), answer, instead)
-            step[places] = at + 1
+            instead = tables[at].ravel()[place] if at < len(sharper) else FAR
+            [*tables, known][at + 1].ravel()[place] = np.where(np.isfinite(answer), answer, instead)
+            step.ravel()[place] = at + 1
 
     taken: list[tuple[int, int]] = []
-    wanted = ~estimated  # these must be solved, and say nothing of the others
-    np.put_along_axis(wanted, _sample(np.where(estimated, guess, np.inf), per), True, axis=1)
+    bound = np.empty_like(guess)
+    first = ~estimated  # these must be solved, and say nothing of the others
+    np.put_along_axis(first, _sample(np.where(estimated, guess, np.inf), per), True, axis=1)
+    wanted = np.flatnonzero(first)
     for _ in range(len(sharper)):
         climb(wanted)
-    while wanted.any():
+    while len(wanted):
         climb(wanted)
-        lowest = _lowest(tables, known, ((known < FAR) & estimated).nonzero(), margin)
-        bound = np.full_like(guess, np.inf)
-        for at, table in enumerate(lowest):
-            np.copyto(bound, table, where=step == at)
+        solved = np.flatnonzero(known < FAR)
+        factors = _lowest(tables, known, solved[estimated.ravel()[solved]], margin)
+        for at, (table, factor) in enumerate(zip(tables, factors, strict=True)):
+            np.multiply(table, factor, out=bound, where=step == at if at else True)
+        bound.ravel()[np.flatnonzero(step == len(tables))] = np.inf
         taken, wanted = _try(known, bound, per)
     return _chosen(taken, estimate.device)
 
@@ -124,14 +128,14 @@ def _sample(guess: NDArray[Any], per: int) -> NDArray[np.int64]:
 
 
 def _lowest(
-    tables: Sequence[NDArray[Any]], known: NDArray[Any], solved: tuple[Any, ...], margin: float
+    tables: Sequence[NDArray[Any]], known: NDArray[Any], solved: NDArray[np.int64], margin: float
 ) -> Iterator[NDArray[Any]]:
-    """How low the costs [k, n] may be, going by each table of estimates and by the `known` ones that are `solved`."""
-    centroid = solved[0]
+    """By which factor [k, 1] of each table of estimates [k, n] costs may be as low, going by those that are `solved`."""
+    centroid = solved // known.shape[1]
     amount = np.bincount(centroid, minlength=len(known))
     blunt = 0.0
     for table in tables:
-        factor = known[solved] / table[solved]
+        factor = known.ravel()[solved] / table.ravel()[solved]
         mean = np.bincount(centroid, factor, len(known)) / np.maximum(amount, 1)
         share = factor / mean[centroid]
         spread = float(np.square(share - 1).sum() ** 0.5)
@@ -139,27 +143,35 @@ def _lowest(
         # sharper estimates need less of a margin, as much less as they spread less; poor ones as much again as was seen
         lowest = share.min(initial=1.0)
         lowest *= 1 - max(margin * min(1.0, spread / blunt if blunt else 1.0), 1 - lowest)
-        yield table * np.where(amount > 0, mean * lowest, 0.0)[:, None]  # nothing solved: anything may win
+        yield np.where(amount > 0, mean * lowest, 0.0)[:, None]  # nothing solved: anything may win
 
 
-def _try(known: NDArray[Any], bound: NDArray[Any], per: int) -> tuple[list[tuple[int, int]], NDArray[np.bool_]]:
-    """Choose by the `known` costs [k, n], and say which others must be known, going by lower bounds [k, n] of them."""
-    free = np.ones(known.shape[1], dtype=bool)
-    wanted = np.zeros(known.shape, dtype=bool)
+def _try(known: NDArray[Any], bound: NDArray[Any], per: int) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
+    """Choose by the `known` costs [k, n], and say which others must be known, going by lower bounds [k, n] of them.
+
+    These are places in a flat table, ascending.
+    """
+    n = known.shape[1]
+    gone = np.zeros(min(per * len(known), n), dtype=np.int64)
+    wanted: list[NDArray[np.int64]] = []
     taken: list[tuple[int, int]] = []
-    for centroid in range(len(known)):
-        cost = np.where(free, known[centroid], np.inf)
-        rest = np.where(free, bound[centroid], np.inf)
-        for _ in range(min(per, int(free.sum()))):
+    for centroid, (costs, rest) in enumerate(zip(known, bound, strict=True)):
+        cost = costs.copy()
+        cost[gone[: len(taken)]] = rest[gone[: len(taken)]] = np.inf
+        least, few = -np.inf, None
+        for _ in range(min(per, n - len(taken))):
             row = int(cost.argmin())
             if not np.isfinite(cost[row]):  # others have taken all that are known: some more of its best
                 few = np.argsort(rest, kind="stable")[: per + FIRST]
-                wanted[centroid, few[np.isfinite(rest[few])]] = True
                 break
-            wanted[centroid] |= rest < cost[row]
+            least = max(least, cost[row])
+            cost[row], gone[len(taken)] = np.inf, row
             taken.append((row, centroid))
-            cost[row], free[row] = np.inf, False
-    return taken, wanted
+        more = rest < least
+        if few is not None:
+            more[few] |= np.isfinite(rest[few])
+        wanted.append(centroid * n + np.flatnonzero(more))
+    return taken, np.concatenate(wanted)
 
 
 def _chosen(taken: list[tuple[int, int]], device: torch.device) -> Chosen:
