@@ -181,6 +181,7 @@ INGREDIENTS = {
     "asymmetric": {"updates": 2, "stream_loss": "asymmetric", "predict": "nearest-mean"},
     "adjusted, strong": {"updates": 3, "stream_loss": "adjusted", "views": "strong"},
     "rotations": {"views": "rotations", "predict": "nearest-mean"},
+    "turned classes": {"views": "turned-classes", "predict": "nearest-mean"},
 }
 
 

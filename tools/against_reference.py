@@ -1,26 +1,31 @@
 """Compare our updates with those of public code, on the same batches: the largest difference of each.
 
-    python tools/against_reference.py [--mammoth DIR] [--survey DIR] [--cope DIR]
+    python tools/against_reference.py [--mammoth DIR] [--survey DIR] [--cope DIR] [--onpro DIR]
 
 Each folder is a checkout: of github.com/aimagelab/mammoth (A-GEM, GEM), github.com/RaptorMai/online-continual-learning
-(MIR, GSS, ASER), github.com/Mattdl/ContinualPrototypeEvolution (CoPE). Only the functions and classes that are compared
-are taken out of their files and run, so none of their packages must be installed; GEM's solver is SciPy's.
+(MIR, GSS, ASER, SCR), github.com/Mattdl/ContinualPrototypeEvolution (CoPE), github.com/weilllllls/OnPro (OnPro). Only
+the functions and classes that are compared are taken out of their files and run, so none of their packages must be
+installed; GEM's solver is SciPy's.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import copy
+import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odedm import Field, Task
@@ -33,6 +38,8 @@ from odedm.methods.agem import AGEM
 from odedm.methods.cope import ppp_loss
 from odedm.methods.er import ER
 from odedm.methods.gem import GEM
+from odedm.methods.onpro import Mixed, OnPro
+from odedm.methods.scr import SCR
 from odedm.nets.small import SmallCNN
 from odedm.stream.augment import Transform
 from odedm.training.probe import LearnerProbe
@@ -99,12 +106,7 @@ def projections(folder: Path) -> None:
         ours, theirs = net(), net()
         method = kind(net=ours, draw=24, lr=LR, **({} if margin is None else {"margin": margin}))
         method.begin_task(Task(2, 3, (4, 5), {}))
-        memory = ReservoirMemory(24, [Field("image", SHAPE, torch.float64), *map(_number, ("label", "task", "index"))])
-        memory.see({key: column for key, column in stored.items() if key != "input"}, rng=torch.Generator())
-        plain = Transform(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
-        replay = MemoryReplay(
-            memory, plain, reading="union", draw=24, gamma=0.0, rng=lambda what: generator(0, what), method=method
-        )
+        memory, replay = remembered(stored, method, torch.float64)
         size = [each.numel() for each in theirs.parameters()]
         other = SimpleNamespace(
             net=theirs,
@@ -139,6 +141,18 @@ def projections(folder: Path) -> None:
             )
         name = "A-GEM" if margin is None else f"GEM, margin {margin}"
         print(f"{name}: {STEPS} updates, {bent} bent; largest relative difference of a weight's change {worst:.1e}")
+
+
+def remembered(stored: Rows, method: Any, dtype: torch.dtype) -> tuple[ReservoirMemory, MemoryReplay]:
+    """A memory that holds these rows, and a replay that draws up to all of them, as they are."""
+    size = len(stored["label"])
+    memory = ReservoirMemory(size, [Field("image", SHAPE, dtype), *map(_number, ("label", "task", "index"))])
+    memory.see({key: column for key, column in stored.items() if key != "input"}, rng=torch.Generator())
+    plain = Transform(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    replay = MemoryReplay(
+        memory, plain, reading="union", draw=size, gamma=0.0, rng=lambda what: generator(0, what), method=method
+    )
+    return memory, replay
 
 
 def _number(name: str) -> Field:
@@ -201,6 +215,7 @@ def survey(folder: Path) -> None:
     print(f"MIR: scores of 20 candidates on {STEPS} batches; largest difference {worst['MIR']:.1e}")
     print(f"GSS: similarities on {STEPS} batches; largest difference {worst['GSS']:.1e} (theirs in float32)")
     print(f"ASER: Shapley values of 30 candidates for 12 rows, {STEPS} times; largest difference {worst['ASER']:.1e}")
+    scr(folder)
 
 
 def _shapley_gap(folder: Path, seed: int) -> float:
@@ -240,6 +255,159 @@ def cope(folder: Path) -> None:
     print(f"CoPE: loss of 16 rows, {STEPS} times; largest relative difference {worst[0]:.1e}, gradient {worst[1]:.1e}")
 
 
+class Projected(nn.Module):
+    """A net with a method's projection, as SCR and OnPro call theirs; parameters in the order of `method.trained()`."""
+
+    def __init__(self, method: Any, *, unit: bool) -> None:
+        super().__init__()
+        self.net, self.unit, head = copy.deepcopy(method.net), unit, method.projection
+        self.weights = nn.ParameterList([each.detach().clone() for each in head.weights])
+        self.biases = nn.ParameterList([each.detach().clone() for each in head.biases])
+
+    def forward(self, x: Tensor, use_proj: bool = False) -> Any:
+        """Unit projections, or features and projections, or logits."""
+        if not (self.unit or use_proj):
+            return self.net(x)
+        point = features = self.net.features(x)
+        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            point = F.linear(point.relu() if place else point, weight, bias)
+        return F.normalize(point) if self.unit else (features, point)
+
+    def follow(self, method: Any) -> None:
+        """Take the method's weights."""
+        with torch.no_grad():
+            for own, its in zip(self.parameters(), method.trained(), strict=True):
+                own.copy_(its)
+
+
+def single(task: int, seed: int, n: int) -> Rows:
+    """Rows whose images are of single precision, as a contrastive method takes them."""
+    found = rows(seed, n, task)
+    return {**found, "image": found["image"].float(), "input": found["image"].float().double()}
+
+
+def compared(name: str, method: Any, replay: MemoryReplay, other: Projected, update: Callable[[Rows], None]) -> None:
+    """Print the largest relative difference of a weight's change, by updates that begin from the same weights."""
+    worst = 0.0
+    for step in range(STEPS):
+        other.follow(method)
+        batch, before = single(2, step, 10), flat(method.trained())
+        replay.begin_step(batch)
+        method.step(batch, replay)
+        update(batch)
+        moved = flat(method.trained()) - before
+        worst = max(worst, float((flat(other.parameters()) - before - moved).abs().max() / moved.abs().max()))
+    print(f"{name}: {STEPS} updates; largest relative difference of a weight's change {worst:.1e}")
+
+
+def scr(folder: Path) -> None:
+    """SCR, whole updates, with views that leave images as they are."""
+    loss = taken(folder, "utils/loss.py", "SupConLoss", nn=nn)["SupConLoss"](temperature=0.07)
+    loader = SimpleNamespace(DataLoader=lambda *_, **__: [own.batch])
+    meter = lambda: SimpleNamespace(update=lambda *_: None)  # noqa: E731
+    given = {"ContinualLearner": object, "data": loader, "AverageMeter": meter, "transforms_match": {None: None}}
+    given |= {"dataset_transform": lambda *_, **__: None, "maybe_cuda": lambda x, _: x, "nn": nn}
+    kind = taken(folder, "agents/scr.py", "SupContrastReplay", **given)["SupContrastReplay"]
+    method = SCR(net=net(), draw=24)
+    memory, replay = remembered(_joined([single(task, 90 + task, 12) for task in (0, 1)]), method, torch.float32)
+    other, own = Projected(method, unit=True), kind.__new__(kind)
+    stored = memory.rows()
+    nothing = lambda *_: None  # noqa: E731
+    own.buffer = SimpleNamespace(retrieve=lambda **_: (stored["image"].double(), stored["label"]), update=nothing)
+    own.before_train, own.after_train, own.transform, own.verbose = nothing, nothing, lambda x: x, False
+    own.model, own.opt, own.criterion = other, torch.optim.SGD(other.parameters(), lr=method.lr), loss
+    own.data, own.batch, own.cuda, own.epoch, own.mem_iters = None, None, False, 1, 1
+
+    def update(batch: Rows) -> None:
+        own.batch = (batch["input"], batch["label"])
+        own.train_learner(None, None)
+
+    with mock.patch("odedm.methods.scr.random_view", lambda image, *_, **__: image):
+        compared("SCR", method, replay, other, update)
+
+
+def onpro(folder: Path) -> None:
+    """OnPro, whole updates of a first and of a later task, with the same mixtures and no views."""
+    part = {
+        **taken(folder, "utils/rotation_transform.py", "rot_inner_all", "Rotation"),
+        "nn": nn,
+        "itertools": itertools,
+    }
+    part |= taken(folder, "losses/loss.py", "Supervised_NT_xent_n", "Supervised_NT_xent_uni", **part)
+    part |= taken(folder, "modules/OPE.py", "OPELoss", **part)
+    part |= taken(folder, "modules/APF.py", "AdaptivePrototypicalFeedback", **part)
+    part |= {"autocast": nullcontext, "deepcopy": copy.deepcopy, "enumerate": lambda each: builtins.enumerate(each, 2)}
+    kind = taken(folder, "train.py", "TrainLearner", **part)["TrainLearner"]
+    for later in (False, True):
+        width = net().head_weight().shape[1]
+        method = OnPro(net=net(), draw=64, dims=width - 1)  # one stretch alone
+        method.view = lambda image: image  # type: ignore[method-assign]
+        stored = _joined([single(task, 90 + task, 14) for task in range(3)])
+        _, replay = remembered(stored, method, torch.float32)
+        method.begin_task(Task(2, 3, (4, 5), {}))
+        method.replaying = later
+        other, own = Projected(method, unit=False), kind.__new__(kind)
+        own.model, own.optimizer = other, _moments(method, other)
+        own.oop_base, own.oop, own.class_holder, own.sim_lambda = CLASSES, 16, list(range(CLASSES)), method.similarity
+        own.ins_t, own.buffer_batch_size, own.buffer_per_class, own.print_num, own.total_samples = 0.07, 64, 7, 1e9, 1
+        own.classes_mean, own.transform = torch.zeros(CLASSES, width - 1), lambda x: x
+        own.OPELoss = part["OPELoss"](2, temperature=method.prototype_temperature)
+        own.scaler = SimpleNamespace(scale=lambda loss: loss, step=lambda each: each.step(), update=lambda: None)
+        image, label = stored["image"].double(), stored["label"]
+        own.buffer = SimpleNamespace(
+            x=image,
+            y=F.one_hot(label, CLASSES),
+            sample=lambda *_, image=image, label=label, **__: (image.clone(), label, None),
+            add_reservoir=lambda **_: None,
+        )
+        share = torch.linspace(0, 0.6, len(label)).roll(9)
+        mixed = Mixed(
+            torch.lerp(image, image.flip(0), share.double()[:, None, None, None]), label, label.flip(0), share
+        )
+        theirs = torch.stack([each.double() for each in mixed[1:]], 1)
+        method.mix = lambda *_, mixed=mixed: mixed  # type: ignore[method-assign]
+        own.APF = lambda *_, y=theirs, x=mixed.image: (x.clone(), torch.lerp(y[:, 0], y[:, 1], y[:, 2]), y)
+        train = own.train_other_tasks if later else own.train_task0
+
+        def update(batch: Rows, train: Any = train) -> None:
+            torch.set_default_dtype(torch.float64)  # of the zeros that they make; and their masks of pairs are double
+            on_host = mock.patch.object(torch.Tensor, "cuda", lambda self, **_: self)
+            with on_host, mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+                train(2, [(batch["input"].clone(), batch["label"])])
+            torch.set_default_dtype(torch.float32)
+
+        compared(f"OnPro, {'a later' if later else 'the first'} task", method, replay, other, update)
+    confusion(part["AdaptivePrototypicalFeedback"])
+
+
+def confusion(kind: Any) -> None:
+    """How often OnPro takes each pair of confused classes: ours, counted, against their probabilities."""
+    method, found = OnPro(net=net(), draw=64), {}
+    method.prototypes.copy_(torch.randn(method.prototypes.shape, generator=torch.Generator().manual_seed(0)) / 9)
+    own = kind.__new__(kind)
+    nn.Module.__init__(own)
+    own.mixup_base_rate, own.mixup = 0.5, lambda x, y: (x, y)
+    own.make_mix_pair = lambda chance, *_: found.update(chance=chance) or (torch.zeros(2, 1), torch.zeros(2, 3))
+    with mock.patch.object(torch.Tensor, "cuda", lambda self, **_: self):
+        own.forward(torch.zeros(4, 1), torch.zeros(4, 3), 4, method.prototypes, 2)
+    label, draws = torch.arange(CLASSES).repeat(10), 100_000
+    one, other = method.confused({"label": label}, draws)
+    pairs = torch.combinations(torch.arange(CLASSES))
+    often = [((label[one] == a) & (label[other] == b)).double().mean() for a, b in pairs.tolist()]
+    worst = _gap(torch.stack(often), found["chance"])
+    print(f"OnPro: pairs of confused classes in {draws} draws; largest difference from their probability {worst:.1e}")
+
+
+def _moments(method: Any, other: Projected) -> torch.optim.Optimizer:
+    """An Adam as the method has it."""
+    rates = {key: method.optimiser.defaults[key] for key in ("lr", "betas", "weight_decay")}
+    return torch.optim.Adam(other.parameters(), **rates)
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    return {name: torch.cat([each[name] for each in parts]) for name in parts[0]}
+
+
 def _gap(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max())
 
@@ -247,7 +415,12 @@ def _gap(one: Tensor, other: Tensor) -> float:
 def main() -> None:
     """Compare with each reference whose folder is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts: dict[str, Callable[[Path], None]] = {"mammoth": projections, "survey": survey, "cope": cope}
+    parts: dict[str, Callable[[Path], None]] = {
+        "mammoth": projections,
+        "survey": survey,
+        "cope": cope,
+        "onpro": onpro,
+    }
     for name in parts:
         parser.add_argument(f"--{name}", type=Path)
     given = parser.parse_args()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from fixed_replay import FixedReplay
+from fixed_replay import FixedReplay, task
 from torch.nn import functional as F
 
 import odedm
@@ -45,10 +45,16 @@ def test_ocms_two_losses_are_their_sums_over_pairs():
     for i in range(6):
         alike = [j for j in range(6) if both[j] == both[i]]
         twin -= log_p(own, i, (i + 3) % 6, itself=False)
-        twin -= 2 * sum(log_p(own, i, j, itself=False) for j in alike if j != i) / len(alike)
+        twin -= 2 * (sum(log_p(own, i, j, itself=False) for j in alike if j != i) + math.log(1e-8)) / len(alike)
         replayed -= sum(log_p(own, i, j, itself=True) for j in alike) / len(alike)
     assert twin_contrastive(0.5 * own, label, 0.5).item() == pytest.approx(twin / 6, rel=1e-5)
     assert replay_contrastive(0.5 * own, label, 0.5).item() == pytest.approx(replayed / 6, rel=1e-5)
+
+
+def test_rows_of_a_class_that_are_too_far_apart_are_not_pulled_together():
+    similarity = torch.tensor([[2.0, 2.0, -2.0, 2.0]] * 4, requires_grad=True)  # 4 / .07 is far below log 1e-8
+    near, far = torch.autograd.grad(replay_contrastive(similarity, torch.tensor([0, 1]), 0.07), similarity)[0][0, 1:3]
+    assert abs(far) < 1e-12 < abs(near)
 
 
 def test_absent_classes_have_no_part_in_the_contrast_of_prototypes():
@@ -75,6 +81,17 @@ def test_views_stay_on_the_scale_of_their_images_and_are_drawn_by_their_generato
     whole = random_view(image, RNG, area=1.0, grey=0.0)
     mirrored = [torch.allclose(a, b.float().flip(-1), atol=30) for a, b in zip(whole, image, strict=True)]
     assert 0 < sum(mirrored) < len(mirrored), "the whole image, mirrored or not"
+
+
+def test_crops_that_do_not_fit_are_drawn_again():
+    ramp, area = torch.arange(32.0).expand(4000, 1, 32, 32), 1.0
+    for each in (ramp, ramp.transpose(2, 3)):  # the same crops twice: their widths, then their heights
+        crop = random_view(each, torch.Generator().manual_seed(1), area=0.3, grey=0.0)
+        area = area * (crop.amax((1, 2, 3)) - crop.amin((1, 2, 3))) / 31
+    part, ratio = 0.3 + 0.7 * torch.rand(10**5, generator=RNG), (torch.rand(10**5, generator=RNG) - 0.5) * 2
+    fits = part * (ratio.abs() * math.log(4 / 3)).exp() <= 1
+    assert area.mean().item() == pytest.approx(part[fits].mean().item(), abs=0.01)
+    assert part.mean() > part[fits].mean() + 0.03, "clamped sides would show"
 
 
 def test_sixteen_turns_are_different_images_of_the_same_pixels():
@@ -105,6 +122,27 @@ def test_confused_classes_are_those_with_near_prototypes():
     first, second = onpro.confused(pool, 50)
     assert set(pool["label"][first].tolist()) == {2}
     assert set(pool["label"][second].tolist()) == {4}
+
+
+def test_a_draw_is_mixed_as_a_whole_or_not_and_then_row_by_row():
+    onpro = method(OnPro, base_rate=1.0)
+    label = torch.zeros(40, dtype=torch.int64)
+    rows = {"image": torch.randn(40, 5, generator=RNG), "label": label}
+    mixed = torch.stack([(onpro.mix(rows, rows).share > 0).float().mean() for _ in range(300)])
+    assert (mixed == 0).float().mean().item() == pytest.approx(0.4, abs=0.1)
+    assert mixed[mixed > 0].mean().item() == pytest.approx(0.6, abs=0.05)
+
+
+def test_draws_are_whole_in_the_first_task_and_by_classes_later():
+    onpro = method(OnPro, per_class=1)
+    rows = {"image": torch.randn(6, 5, generator=RNG), "label": LABEL}
+    replay = FixedReplay(rows)
+    replay.plain = lambda image: image
+    onpro.draw = 5
+    for index in (0, 0, 1):
+        onpro.begin_task(task(index))
+        onpro.step(rows, replay)
+    assert replay.asked == [5, 5, 4, 512], "later one row for each of four classes, and the pool of partners"
 
 
 def test_scr_trains_features_and_projection_and_leaves_the_head():

@@ -11,8 +11,8 @@ from odedm import ODEDM, Experiment, NoMemory, Reservoir, Run, UsageError, blobs
 from odedm.core.registry import METHODS
 from odedm.methods.class_shift import RECENT, Adjusted, Asymmetric
 from odedm.methods.er import ER
-from odedm.methods.rotation_task import turned
-from odedm.nets.small import MLP
+from odedm.methods.rotation_task import RotationTask, turned
+from odedm.nets.small import MLP, SmallCNN
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 
@@ -109,12 +109,24 @@ def test_nearest_mean_is_the_nearest_of_the_memorys_means(tmp_path):
 
 def test_turns_are_quarter_turns():
     image = torch.arange(4.0).view(1, 1, 2, 2)
-    assert turned(image)["input"].flatten(1).tolist() == [[0, 1, 2, 3], [1, 3, 0, 2], [3, 2, 1, 0], [2, 0, 3, 1]]
+    rows = turned(image, torch.tensor([5]))
+    assert rows["input"].flatten(1).tolist() == [[0, 1, 2, 3], [1, 3, 0, 2], [3, 2, 1, 0], [2, 0, 3, 1]]
+    assert rows["label"].tolist() == [5] * 4
+
+
+def test_a_class_in_a_turn_is_an_answer_of_its_own():
+    net = SmallCNN((1, 8, 8), 3, width=4)
+    task, rows = RotationTask(net, by_class=True), turned(torch.randn(2, 1, 8, 8), torch.tensor([2, 0]))
+    assert task.weight.shape[0] == 12
+    task.loss(net, rows).backward()
+    right = (task.bias.grad < 0).nonzero().flatten().tolist()
+    assert right == [0, 2, 3, 5, 6, 8, 9, 11], "classes 0 and 2 in each turn; class 1 is none of them"
 
 
 def test_the_rotations_head_is_trained_and_strong_views_change_replay_alone():
     task = train(views="rotations", method="derpp", net="cnn").method.rotation_task
     assert task.weight.abs().sum() > 0
+    assert train(views="turned-classes", method="er", net="cnn").method.rotation_task.weight.abs().sum(1).min() > 0
     crop, strong = (Run(Experiment(Reservoir(20), "er", data="shapes", device="cpu", views=views), IMAGES)
                     for views in ("crop", "strong"))  # fmt: skip
     image = IMAGES.image[:8]

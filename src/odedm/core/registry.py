@@ -169,6 +169,7 @@ VIEWS = {
     "crop": "Replayed rows in the training views of the stream.",
     "strong": "Replayed rows under AutoAugment's CIFAR-10 policy as well.",
     "rotations": "Crop, and a further term: which of four turns stream and replayed images were given.",
+    "turned-classes": "Crop, and a further term: which class they are of, in which of four turns.",
 }
 
 OPTIMIZERS: dict[str, Any] = {

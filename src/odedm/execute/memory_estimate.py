@@ -16,7 +16,7 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS, NETS, RETRIEVALS
 from odedm.memory.settings import ODEDM
 from odedm.methods.base import Load, Method
-from odedm.methods.rotation_task import TURNS
+from odedm.methods.rotation_task import TURNED, TURNS
 from odedm.nets.build import build, planned
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import task_labels
@@ -174,7 +174,7 @@ def _step_bytes(plan: Experiment, net: Footprint, load: Load) -> int:
     """What the graphs of one step hold at once, and what the way back through the largest layer adds."""
     method: type[Method] = METHODS[plan.method].load()
     rows = method.rows_at_once(load) + (load.draw if plan.memory.replay != "union" else 0)
-    rows += TURNS * (load.batch + load.draw) if plan.views == "rotations" else 0
+    rows += TURNS * (load.batch + load.draw) if plan.views in TURNED else 0
     thrice = 3 if method.exacting else 1  # a graph through a gradient holds about so many times as much
     size = rows * (net.saved + 2 * net.largest) * thrice // (2 if plan.precision == "bf16" else 1)
     size += size // 4  # workspaces of convolutions, and gaps between blocks

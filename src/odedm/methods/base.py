@@ -43,7 +43,7 @@ class Replay(Protocol):
         ...
 
     def turned(self) -> Rows | None:
-        """The step's rows in four turns, for the term on rotations, or None where the run has none."""
+        """The step's rows in four turns, for the term on turned images, or None where the run has none."""
         ...
 
     def rows(self) -> Rows:

@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError, shown
 
 MOST = 1 << 16
+LEAST = 1e-8
+"""OCM's ε, added to sums and to probabilities."""
 
 
 class Projection:
@@ -63,23 +65,35 @@ def supervised_contrastive(points: Tensor, label: Tensor, temperature: float) ->
 def twin_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
     """The loss (0-d) of stream rows in two views below each other: similarity [2n, 2n], labels [n] of one view.
 
-    −mean over i of log p(i's other view | i) + 2 · mean over j of i's class of log p(j | i), i itself counted in the
-    number but not in the sum. It is OCM's, less a constant.
+    −mean over i of log p(i's other view | i) + 2 · mean over j of i's class of log p(j | i), where p(i | i) is 0: it is
+    OCM's, with its constant.
     """
     n = len(label)
-    itself = torch.eye(2 * n, dtype=torch.bool, device=label.device)
-    log_p = (similarity / temperature).masked_fill(itself, -torch.inf).log_softmax(1)
+    log_p = _log_shares(similarity, temperature, itself=False)
     twin = torch.cat([log_p[:n, n:].diagonal(), log_p[n:, :n].diagonal()])
-    alike = label.repeat(2)[:, None] == label.repeat(2)
-    class_mean = log_p.masked_fill(~alike | itself, 0.0).sum(1) / alike.sum(1)
-    return -(twin + 2 * class_mean).mean()
+    return -(twin + 2 * _class_mean(log_p, label)).mean()
 
 
 def replay_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
     """The loss (0-d) of replayed rows in two views: −mean log p(j | i) over i's class, i itself among them."""
-    alike = label.repeat(2)[:, None] == label.repeat(2)
-    log_p = (similarity / temperature).log_softmax(1)
-    return -(log_p.masked_fill(~alike, 0.0).sum(1) / alike.sum(1)).mean()
+    return -_class_mean(_log_shares(similarity, temperature, itself=True), label).mean()
+
+
+def _log_shares(similarity: Tensor, temperature: float, *, itself: bool) -> Tensor:
+    """Log (p(j | i) + ε) [n, n] with p ∝ exp(similarity / temperature), over j ≠ i or over all j.
+
+    ε is part of the loss: pairs that are further apart than that are not pulled together.
+    """
+    weight = ((similarity - similarity.detach().amax(1, keepdim=True)) / temperature).exp()
+    if not itself:
+        weight = weight.masked_fill(torch.eye(len(weight), dtype=torch.bool, device=weight.device), 0.0)
+    return (weight / (weight.sum(1, keepdim=True) + LEAST) + LEAST).log()
+
+
+def _class_mean(log_p: Tensor, label: Tensor) -> Tensor:
+    """The mean [2n] over the rows of a row's class, in both views."""
+    alike = (label.repeat(2)[:, None] == label.repeat(2)).to(log_p.dtype)
+    return (log_p * alike).sum(1) / (alike.sum(1) + LEAST)
 
 
 def class_prototypes(points: Tensor, label: Tensor, classes: int) -> Tensor:

@@ -12,6 +12,8 @@ GREY = (0.299, 0.587, 0.114)
 """How bright red, green and blue are."""
 JITTERED = 0.8
 """The share of images whose colours change, where any do."""
+TRIES = 10
+"""How often a crop's area and sides are drawn, until it fits into its image; the whole image if none does."""
 
 
 @torch.no_grad()
@@ -30,7 +32,7 @@ def random_view(
     if image.dim() != 4:
         return image
     x = image.float()
-    draw = torch.rand(11, len(x), generator=rng, device=x.device)
+    draw = torch.rand(9 + 2 * TRIES, len(x), generator=rng, device=x.device)
     x = torch.where(_each(draw[0] < 0.5), x.flip(-1), x)
     if x.shape[1] == 3:
         if colours is not None:
@@ -85,11 +87,14 @@ def _recoloured(x: Tensor, change: Tensor, most: float, hue: float) -> Tensor:
 
 
 def _resized_crop(x: Tensor, draw: Tensor, area: float) -> Tensor:
-    """Crops by draws [4, n] in [0, 1): area, ratio of the sides, and place."""
-    part = area + (1 - area) * draw[0]
-    ratio = ((2 * draw[1] - 1) * math.log(4 / 3)).exp()
-    width, height = (part * ratio).sqrt().clamp(max=1), (part / ratio).sqrt().clamp(max=1)
-    left, top = (2 * draw[2] - 1) * (1 - width), (2 * draw[3] - 1) * (1 - height)
+    """Crops by draws [2 + 2 · TRIES, n] in [0, 1): place, and areas and ratios of the sides."""
+    part = area + (1 - area) * draw[2 : 2 + TRIES]
+    ratio = ((2 * draw[2 + TRIES :] - 1) * math.log(4 / 3)).exp()
+    sides = torch.stack([part * ratio, part / ratio]).sqrt()
+    fits = (sides <= 1).all(0)
+    first = fits.to(torch.uint8).argmax(0, keepdim=True)
+    width, height = torch.where(fits.any(0), sides.gather(1, first.expand(2, 1, -1)).squeeze(1), 1.0)
+    left, top = (2 * draw[0] - 1) * (1 - width), (2 * draw[1] - 1) * (1 - height)
     none = torch.zeros_like(width)
     theta = torch.stack([torch.stack([width, none, left], 1), torch.stack([none, height, top], 1)], 1)
     grid = F.affine_grid(theta, list(x.shape), align_corners=False)

@@ -111,7 +111,7 @@ class OnPro(Method):
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """Contrast of rows + contrast of prototypes + CE, one update."""
         image, label = batch["image"].float(), batch["label"]
-        past = replay(min(self.draw, self.per_class * self.seen)) if replay else None
+        past = replay(min(self.draw, self.per_class * self.seen) if self.replaying else self.draw) if replay else None
         mixed = self.mix(past, replay(POOL)) if past is not None and self.replaying else None
         loss = self.row_contrast(image, label, mixed, replay)
         if past is not None:
@@ -185,7 +185,10 @@ class OnPro(Method):
         other_label = torch.cat([past["label"][:base][order], pool["label"][second]])
         place = (draw[1, base:] * (len(self.quantiles) - 1)).long()
         share = torch.cat([self.mixup_most * draw[1, :base], self.quantiles[place]])
-        share = torch.where(draw[2] < self.mixup, share, 0.0)
+        wanted = draw[2] < self.mixup
+        # in the release a whole draw is left as it is, or else each of its rows is, both by the same probability
+        wanted[:base] &= torch.rand((), generator=self.chance, device=wanted.device) < self.mixup
+        share = torch.where(wanted, share, 0.0)
         return Mixed(torch.lerp(image, other, share.view(-1, *[1] * (image.dim() - 1))), label, other_label, share)
 
     def confused(self, pool: Rows, amount: int) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from odedm.core.rows import Rows
 from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.class_shift import SHIFTS
-from odedm.methods.rotation_task import RotationTask
+from odedm.methods.rotation_task import TURNED, RotationTask
 from odedm.stream.augment import policy_fits
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import Experiment
@@ -63,8 +63,8 @@ def compose(plan: Experiment, method: Method) -> None:
     """Give a newly built method the parts that its plan names."""
     if plan.stream_loss in SHIFTS:
         method.class_shift = SHIFTS[plan.stream_loss](method.net.classes, method.last_loss.device)
-    if plan.views == "rotations":
-        method.rotation_task = RotationTask(method.net)
+    if plan.views in TURNED:
+        method.rotation_task = RotationTask(method.net, by_class=TURNED[plan.views])
         method.optimiser = method.fresh_optimiser()
 
 
@@ -119,10 +119,10 @@ def _check_views(plan: Experiment, method: type[Method], data: Dataset) -> None:
     why = method.no_views
     if name == "strong" and (plan.memory.name == "none" or method.mixes_memory):
         why = "it makes no replay draws" if method.mixes_memory else "there is no memory to replay from"
-    elif name == "rotations" and method.exacting:
+    elif name in TURNED and method.exacting:
         why = "its update is no plain gradient step, to which a term could be added"
-    elif name == "rotations" and method.fresh_optimiser is not Method.fresh_optimiser:
-        why = "its own optimizer would not train the rotations' head"
+    elif name in TURNED and method.fresh_optimiser is not Method.fresh_optimiser:
+        why = "its own optimizer would not train the turns' head"
     if why:
         raise UsageError(f"{title} takes no views '{name}', because {why}. Leave --views out.")
     shape = data.shape
@@ -131,10 +131,8 @@ def _check_views(plan: Experiment, method: type[Method], data: Dataset) -> None:
             f"The views 'strong' are for grey or colour images of 8 bits; these rows are {_words(data)}. Leave --views "
             "out."
         )
-    if name == "rotations" and (len(shape) != 3 or shape[1] != shape[2]):
-        raise UsageError(
-            f"The views 'rotations' are for square images; these rows are {_words(data)}. Leave --views out."
-        )
+    if name in TURNED and (len(shape) != 3 or shape[1] != shape[2]):
+        raise UsageError(f"The views '{name}' are for square images; these rows are {_words(data)}. Leave --views out.")
 
 
 def _words(data: Dataset) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from odedm.core.rows import Part, Rows
 from odedm.memory.base import Memory
 from odedm.methods.base import Method
-from odedm.methods.rotation_task import turned
+from odedm.methods.rotation_task import TURNED, turned
 from odedm.stream.augment import Transform
 from odedm.training.retrieval import Retrieval, Uniform
 
@@ -102,14 +102,14 @@ class MemoryReplay:
         return stored.view(stored.draw(self.draw))  # always uniform: the prototypes are a choice already
 
     def turned(self) -> Rows | None:
-        """The batch's own views and a draw for themselves in four turns, or None where the views are no rotations."""
-        if self._views != "rotations" or self._batch is None:
+        """The batch's own views and a draw for themselves in four turns, or None where the views have no turns."""
+        if self._views not in TURNED or self._batch is None:
             return None
-        inputs = [self._batch["input"]]
+        parts = [self._batch]
         if self:
             stored = PartOfMemory(self, self._part(), "turned draw")
-            inputs.append(stored.view(stored.draw(self.draw))["input"])
-        return turned(torch.cat(inputs))
+            parts.append(stored.view(stored.draw(self.draw)))
+        return turned(*(torch.cat([part[name] for part in parts]) for name in ("input", "label")))
 
     def training_view(self, image: Tensor, rng: torch.Generator) -> Tensor:
         """Inputs of a fresh view of replayed rows, as the run has them."""
