@@ -355,16 +355,14 @@ def picture(found: dict[str, Any], beside: dict[str, Any] | None, path: Path) ->
         rows = found["parts"][part]
         names = list(rows)[::-1]
         old = ((beside or {}).get("parts", {}).get(part)) or {}
-        axis.barh(
-            names, [old.get(name, {}).get("ms", 0) for name in names], color="#cccccc", height=0.8, label="before"
-        )
-        bars = axis.barh(names, [rows[name]["ms"] for name in names], color="#0072B2", height=0.5)
-        axis.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
-        axis.set_xscale("log")
-        axis.set_title(
-            {"alone": "Every method alone", "lanes": "Every method in lanes"}.get(part, part.capitalize()), loc="left"
-        )
-        axis.set_xlabel("ms of a run-step")
+        share = part == "consolidation"
+        worth = (lambda figure: 100 * figure.get("share", 0)) if share else (lambda figure: figure.get("ms", 0))
+        axis.barh(names, [worth(old.get(name, {})) for name in names], color="#cccccc", height=0.8, label="before")
+        bars = axis.barh(names, [worth(rows[name]) for name in names], color="#0072B2", height=0.5)
+        axis.bar_label(bars, fmt="%.1f" if share else "%.2f", padding=3, fontsize=8)
+        axis.set_xscale("linear" if share else "log")
+        axis.set_title(TITLES.get(part, part.capitalize()), loc="left")
+        axis.set_xlabel("% of a run's seconds" if share else "ms of a run-step")
     if runs:
         where_time_goes(axes[-1, 0], runs, ((beside or {}).get("parts", {}).get("command")) or {})
     for axis in axes[:, 0]:
@@ -373,7 +371,9 @@ def picture(found: dict[str, Any], beside: dict[str, Any] | None, path: Path) ->
     figure.savefig(path, dpi=130)
 
 
-TITLES = {"alone": "Every method alone", "lanes": "Every method in lanes"}
+TITLES = {
+    "alone": "Every method alone", "lanes": "Every method in lanes", "consolidation": "Choosing prototypes",
+}  # fmt: skip
 COLOURS = {
     "start and end": "#999999", "train": "#0072B2", "consolidate": "#E69F00", "evaluate": "#009E73",
     "checkpoint": "#CC79A7", "end task": "#56B4E9",

@@ -24,14 +24,20 @@ PLANS = {
 }
 
 
-def test_the_best_is_first_and_changes_are_against_the_plain_reservoir():
+def test_the_best_is_first_and_changes_are_against_the_plain_reservoir(tmp_path):
     results = [
         result_of(prepare(replace(plan, seed=seed)).experiment, "sum", acc=acc + seed)
         for plan, acc in PLANS.values()
         for seed in (10, 11)
     ]
-    text = leaderboard.page(results, "board.jsonl.gz")
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ER")]
+    scores = tmp_path / "choice-blobs.csv"
+    scores.write_text("runs,seed,held_out_acc\nER,1,40.0\nER,2,42.0\n")
+    text = leaderboard.page(results, "board.jsonl.gz", [scores], "board.png")
+    leaderboard.draw(results, tmp_path / "board.png")
+    assert (tmp_path / "board.png").stat().st_size > 5000
+    assert "| ER | 2 | 41.0 ± 1.0 |" in text
+    assert "from\n6 of the 360 runs" in text
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ER")][:3]
     assert [row[1:3] for row in rows] == [
         ["reservoir", "updates 3, nearest-mean"],
         ["ODEDM", "–"],
@@ -46,6 +52,6 @@ def test_the_best_is_first_and_changes_are_against_the_plain_reservoir():
 
 def test_its_study_is_what_the_page_says():
     plans = parse((ROOT / "benchmarks" / "leaderboard.toml").read_text()).experiments()
-    assert len(plans) == 280
+    assert len(plans) == 360
     assert {plan.seed for plan in plans} == {*range(10, 20)}
     assert {(plan.data, plan.memory.capacity) for plan in plans} == {("cifar10", 200), ("cifar100", 500)}

@@ -2,13 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import typer.testing
 
 import odedm
 from odedm import ODEDM, Reservoir, UsageError, blobs
 from odedm.cli.app import app
-from odedm.recipes.recommendations import recipe, recipe_lines, recipes
+from odedm.recipes.recommendations import is_colour, recipe, recipe_lines, recipes
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 
@@ -29,6 +30,17 @@ def test_scarce_rows_have_prototypes_and_others_a_reservoir():
     assert isinstance(recipe("best", capacity=500, classes=50).memory, ODEDM)
     assert isinstance(recipe("best", capacity=501, classes=50).memory, Reservoir)
     assert recipe("best", capacity=20, classes=10, seed=7, updates=5).updates == 5
+
+
+def test_colour_pictures_have_strong_views_where_the_policy_fits():
+    plan = recipe("best", capacity=20, classes=10, colour=True)
+    assert (plan.updates, plan.views) == (6, "strong")
+    assert recipe("best", capacity=20, classes=10, colour=True, updates=1).updates == 1
+    x, y = np.zeros((8, 3, 8, 8)), [0, 1] * 4
+    assert is_colour(odedm.from_arrays(x.astype("uint8"), y, tasks=1))
+    assert not is_colour(odedm.from_arrays(x, y, tasks=1)), "not of 8 bits"
+    assert not is_colour(odedm.from_arrays(x[:, 0].astype("uint8"), y, tasks=1)), "grey"
+    assert not is_colour(DATA), "vectors"
 
 
 @pytest.mark.parametrize("name", recipes())

@@ -130,7 +130,7 @@ def _sample(guess: NDArray[Any], per: int) -> NDArray[np.int64]:
 def _lowest(
     tables: Sequence[NDArray[Any]], known: NDArray[Any], solved: NDArray[np.int64], margin: float
 ) -> Iterator[NDArray[Any]]:
-    """By which factor [k, 1] of each table of estimates [k, n] costs may be as low, going by those that are `solved`."""
+    """By which factor [k, 1] of each table of estimates [k, n] costs may be as low, going by the `solved` ones."""
     centroid = solved // known.shape[1]
     amount = np.bincount(centroid, minlength=len(known))
     blunt = 0.0

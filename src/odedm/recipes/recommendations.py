@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odedm.core.configuration import Whole
 from odedm.core.errors import choose
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
+
+if TYPE_CHECKING:
+    from odedm.stream.dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,8 @@ class Case:
 
     most_rows_per_class: float
     settings: Mapping[str, Any]
+    colour: Mapping[str, Any]
+    """What colour pictures have besides, or instead."""
     memory: Mapping[str, Any]
     why: str
     evidence: str
@@ -36,8 +41,11 @@ class Case:
     def options(self) -> str:
         """The same as options of `odedm run`."""
         own = {name: value for name, value in self.memory.items() if name != "name"}
-        every = {"memory": self.memory["name"], **self.settings, **own}
-        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in every.items())
+        return _words({"memory": self.memory["name"], **self.settings, **own})
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
 
 
 @dataclass(frozen=True)
@@ -64,20 +72,24 @@ def recipes() -> dict[str, Recipe]:
     return found
 
 
-def recipe(name: str = "best", *, capacity: int = 100, classes: int = 10, **settings: Any) -> Experiment:
+def recipe(
+    name: str = "best", *, capacity: int = 100, classes: int = 10, colour: bool = False, **settings: Any
+) -> Experiment:
     """The experiment that we recommend for a memory of `capacity` rows on a stream of so many classes.
 
     Args:
         name: a name in `odedm list recipes`.
         capacity: rows in all (λ).
         classes: of the whole stream.
+        colour: whether its rows are colour pictures, which strong views are for; `--recipe` looks at the data.
         settings: further settings of the experiment, in place of the recipe's: data, seed, …
 
     Returns:
         The experiment; `odedm.Run(plan).finish()` runs it.
 
-    >>> recipe("best", capacity=500, classes=100, data="cifar100").memory
-    ODEDM(capacity=500, rho=0.25)
+    >>> plan = recipe("best", capacity=500, classes=100, colour=True, data="cifar100")
+    >>> plan.memory, plan.updates, plan.views
+    (ODEDM(capacity=500, rho=0.25), 6, 'strong')
     >>> recipe("best", capacity=500, classes=10).memory
     Reservoir(capacity=500)
     """
@@ -87,7 +99,14 @@ def recipe(name: str = "best", *, capacity: int = 100, classes: int = 10, **sett
     case = known[name].case(rows, amount)
     own = {key: value for key, value in case.memory.items() if key != "name"}
     memory: Any = KINDS[case.memory["name"]]
-    return Experiment(memory(rows, **own), **{**case.settings, **settings})
+    return Experiment(memory(rows, **own), **{**case.settings, **(case.colour if colour else {}), **settings})
+
+
+def is_colour(data: Dataset) -> bool:
+    """Whether rows are colour pictures of 8 bits."""
+    from odedm.stream.augment import policy_fits
+
+    return policy_fits(data.image) and data.shape[0] == 3
 
 
 def recipe_lines() -> dict[str, str]:
@@ -96,6 +115,6 @@ def recipe_lines() -> dict[str, str]:
     for each in recipes().values():
         lines[each.name] = each.about
         for case in each.cases:
-            said = [f"{case.options}.", case.why, case.evidence, case.measured]
+            said = [f"{case.options}; colour pictures: {_words(case.colour)}.", case.why, case.evidence, case.measured]
             lines[f"{each.name}, {case.when}"] = " ".join(filter(None, said))
     return lines

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.methods.base import Method
+from odedm.training.experiment import Experiment
 
 
 class DivergenceGuard:
@@ -22,11 +23,14 @@ class DivergenceGuard:
     """
 
     EVERY, AHEAD = 2, 1
+    MANY = 2
+    """Up to so many updates a step; with more it waits for each: steps of six kept a third of a core busy waiting."""
 
-    def __init__(self, method: Method, device: torch.device, *, precision: str, tasks: int) -> None:
-        self.method, self.on_gpu, self._precision, self._tasks = method, device.type == "cuda", precision, tasks
+    def __init__(self, method: Method, device: torch.device, plan: Experiment, tasks: int) -> None:
+        self.method, self.on_gpu, self._precision, self._tasks = method, device.type == "cuda", plan.precision, tasks
         self.last: Callable[[], Path | None] = lambda: None
         """Where the last good checkpoint is."""
+        self.every, self.ahead = (self.EVERY, self.AHEAD) if plan.updates <= self.MANY else (1, 0)
         self._zero = torch.zeros((), device=device)
         self._broken = torch.zeros((), device=device)
         """0, and not a number from the first loss on that is not finite."""
@@ -46,13 +50,13 @@ class DivergenceGuard:
             if not math.isfinite(loss):
                 raise self._error(step, step, task, f"the loss is {loss}")
             return
-        if step % self.EVERY:
+        if step % self.every:
             return
         mark, flag = self._ready.pop() if self._ready else self._new_mark()
         flag.copy_(self._broken, non_blocking=True)
         mark.record()
         self._marks.append((mark, flag, step))
-        if len(self._marks) > self.AHEAD:
+        if len(self._marks) > self.ahead:
             self._look(task)
 
     def settle(self, step: int, task: int) -> None:

@@ -171,7 +171,7 @@ class Run:
         captures = can_be_recorded(plan, kind, network)
         if captures:
             self.method.allow_recording()
-        self.guard = DivergenceGuard(self.method, self.device, precision=plan.precision, tasks=len(self.stream.tasks))
+        self.guard = DivergenceGuard(self.method, self.device, plan, len(self.stream.tasks))
         self.stepper = Stepper(
             self._step,
             frozen=self.replay.frozen,
