@@ -182,6 +182,7 @@ INGREDIENTS = {
     "adjusted, strong": {"updates": 3, "stream_loss": "adjusted", "views": "strong"},
     "rotations": {"views": "rotations", "predict": "nearest-mean"},
     "turned classes": {"views": "turned-classes", "predict": "nearest-mean"},
+    "strong, turned classes": {"views": "strong-turned", "updates": 2},
 }
 
 

@@ -127,15 +127,18 @@ def test_the_rotations_head_is_trained_and_strong_views_change_replay_alone():
     task = train(views="rotations", method="derpp", net="cnn").method.rotation_task
     assert task.weight.abs().sum() > 0
     assert train(views="turned-classes", method="er", net="cnn").method.rotation_task.weight.abs().sum(1).min() > 0
-    crop, strong = (Run(Experiment(Reservoir(20), "er", data="shapes", device="cpu", views=views), IMAGES)
-                    for views in ("crop", "strong"))  # fmt: skip
+    crop, strong, both = (Run(Experiment(Reservoir(20), "er", data="shapes", device="cpu", views=views), IMAGES)
+                          for views in ("crop", "strong", "strong-turned"))  # fmt: skip
     image = IMAGES.image[:8]
-    for run in (crop, strong):
+    for run in (crop, strong, both):
         run.memory.add({**dict.fromkeys(("label", "task"), torch.zeros(8, dtype=torch.int64)), "image": image,
                         "index": torch.arange(8)}, run.probe, rng=run.keys)  # fmt: skip
     one, other = crop.replay(8), strong.replay(8)
     assert one["index"].equal(other["index"])
     assert not one["input"].equal(other["input"])
+    assert both.replay(8)["input"].equal(other["input"])
+    assert both.method.rotation_task is not None
+    assert strong.method.rotation_task is None
 
 
 ALL = {"updates": 2, "stream_loss": "asymmetric", "predict": "nearest-mean", "views": "rotations"}

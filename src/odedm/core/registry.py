@@ -170,7 +170,10 @@ VIEWS = {
     "strong": "Replayed rows under AutoAugment's CIFAR-10 policy as well.",
     "rotations": "Crop, and a further term: which of four turns stream and replayed images were given.",
     "turned-classes": "Crop, and a further term: which class they are of, in which of four turns.",
+    "strong-turned": "Both: replayed rows under the policy, and the term of turned classes.",
 }
+STRONG_VIEWS = ("strong", "strong-turned")
+"""Those for which replayed rows go through AutoAugment's policy."""
 
 OPTIMIZERS: dict[str, Any] = {
     "sgd": "Stochastic gradient descent by the method's rate, momentum and weight decay.",

@@ -10,7 +10,7 @@ from odedm.core.rows import Rows
 from odedm.nets.base import Net
 
 TURNS = 4
-TURNED = {"rotations": False, "turned-classes": True}
+TURNED = {"rotations": False, "turned-classes": True, "strong-turned": True}
 """Views with this task, and whether it asks for the class as well."""
 
 

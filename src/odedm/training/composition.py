@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.registry import METHODS
+from odedm.core.registry import METHODS, STRONG_VIEWS
 from odedm.core.rows import Rows
 from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.methods.base import Method
@@ -117,7 +117,7 @@ def _check_views(plan: Experiment, method: type[Method], data: Dataset) -> None:
     if name == "crop":
         return
     why = method.no_views
-    if name == "strong" and (plan.memory.name == "none" or method.mixes_memory):
+    if name in STRONG_VIEWS and (plan.memory.name == "none" or method.mixes_memory):
         why = "it makes no replay draws" if method.mixes_memory else "there is no memory to replay from"
     elif name in TURNED and method.exacting:
         why = "its update is no plain gradient step, to which a term could be added"
@@ -126,9 +126,9 @@ def _check_views(plan: Experiment, method: type[Method], data: Dataset) -> None:
     if why:
         raise UsageError(f"{title} takes no views '{name}', because {why}. Leave --views out.")
     shape = data.shape
-    if name == "strong" and not policy_fits(torch.empty(0, *shape, dtype=data.image.dtype)):
+    if name in STRONG_VIEWS and not policy_fits(torch.empty(0, *shape, dtype=data.image.dtype)):
         raise UsageError(
-            f"The views 'strong' are for grey or colour images of 8 bits; these rows are {_words(data)}. Leave --views "
+            f"The views '{name}' are for grey or colour images of 8 bits; these rows are {_words(data)}. Leave --views "
             "out."
         )
     if name in TURNED and (len(shape) != 3 or shape[1] != shape[2]):

@@ -79,8 +79,8 @@ class Experiment:
         updates: updates on each stream batch, each with a fresh view of it and fresh draws; its rows are stored once.
         stream_loss: "plain", "asymmetric" or "adjusted", the loss of the stream's own rows; None is the method's own.
         predict: "head" or "nearest-mean", of stored rows; None is the method's own.
-        views: of replayed rows: "crop", "strong", or "rotations" or "turned-classes", which add a term on turned
-            images.
+        views: of replayed rows: "crop", "strong", "rotations", "turned-classes" or "strong-turned"; the last three add
+            a term on turned images.
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
         seed: from which everything random follows.
         device, threads, capture: where and how fast; no part of what a run is. Another device or number of threads adds

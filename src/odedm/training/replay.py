@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from odedm.core.registry import STRONG_VIEWS
 from odedm.core.rows import Part, Rows
 from odedm.memory.base import Memory
 from odedm.methods.base import Method
@@ -113,7 +114,7 @@ class MemoryReplay:
 
     def training_view(self, image: Tensor, rng: torch.Generator) -> Tensor:
         """Inputs of a fresh view of replayed rows, as the run has them."""
-        view = self.transform.strengthen if self._views == "strong" else self.transform.augment
+        view = self.transform.strengthen if self._views in STRONG_VIEWS else self.transform.augment
         return view(image, rng)
 
     def rows(self) -> Rows:
