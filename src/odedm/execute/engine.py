@@ -159,10 +159,11 @@ def _only_here(jobs: Sequence[Job], placement: Placement) -> bool:
         for setting, (name, entry) in job.experiment.outside().items():
             if entry.portable:
                 continue
-            if placement.elsewhere or (placement.lanes or 1) > 1:
+            shared = placement.gpu_share < 100 and job.experiment.device == "cuda"
+            if placement.elsewhere or (placement.lanes or 1) > 1 or shared:
                 raise UsageError(
                     f"The {setting} '{name}' is known to this process alone, and workers cannot find it. Put its class "
-                    "into a module and odedm.register it by 'package.module:Name', or leave out lanes and engine."
+                    "into a module and odedm.register it by 'package.module:Name', or leave out lanes, gpu_share and engine."
                 )
             return True
     return False
