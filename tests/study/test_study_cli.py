@@ -150,6 +150,11 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     assert "0 trials to do" in said
     assert (out / "trials.jsonl").read_text() == trials
     assert "Runs:          10" in odedm("study", out / "tuned.toml", "--dry-run")
+    most = tmp_path / "most.jsonl"
+    most.write_text("".join(trials.splitlines(keepends=True)[:3]))  # one side has tried twice, the other once
+    cut = (*words[:-1], tmp_path / "cut", "--have", most, "--budget", "0.001s")
+    assert "no choice yet: 1 trials are left" in " ".join(odedm("tune", *cut, code=2).split())
+    assert not list(tmp_path.glob("cut/tuned.*"))
     assert "given twice" in odedm("tune", *words, "--set", "lr=1", code=2)
     assert "separated by commas" in odedm("tune", *words, "--rho", "0.25,,", code=2)
 

@@ -121,7 +121,7 @@ def tune(
     if summary.left:
         say(f"The budget is spent: {len(summary.left)} trials left. The same command goes on.")
     if what is None:
-        _conclude_one(rivals, scores, ledger.folder, as_json=as_json)
+        _conclude_one(rivals, scores, failed, ledger.folder, as_json=as_json)
     else:
         _conclude(rivals, scores, failed, ledger.folder, as_json=as_json)
     if summary.failed:
@@ -214,12 +214,16 @@ def _values(flag: str, text: str) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _conclude_one(rivals: Contests, scores: Mapping[str, float], folder: Path, *, as_json: bool) -> None:
-    """The best of each side of one host first, here and in the folder."""
-    ((host, own),) = rivals.hosts.items()
-    tried = own.tried(scores)
-    if not all(tried.values()):
-        raise UsageError("No try was finished on one of the sides; the lines above say why.")
+def _conclude_one(
+    rivals: Contests, scores: Mapping[str, float], failed: Mapping[str, str], folder: Path, *, as_json: bool
+) -> None:
+    """The best of each side of one host first, here and in the folder; no choice before both have had all tries."""
+    undecided = rivals.undecided(scores, failed)
+    if undecided:
+        left = sum(undecided.values())
+        why = f"{left} trials are left" if left else "no try was finished on one of the sides; the lines above say why"
+        raise UsageError(f"There is no choice yet: {why}. The same command goes on from here.")
+    ((host, tried),) = rivals.tried(scores, failed).items()
     sides = {side: [each.to_dict() for each in own] for side, own in tried.items()}
     _write(sides, replace(rivals.as_study({host: tried}), name="tuned"), folder)
     if as_json:
