@@ -182,8 +182,8 @@ def _scores(paths: Sequence[Path]) -> dict[str, float]:
 
 def _say_plan(rivals: Contests, left: int, speak: Callable[[str], None]) -> None:
     """What is tried of whom, and how much of it is to do."""
-    tries, select = max(each.tries for each in rivals.hosts.values()), rivals.select
-    names = list(rivals.hosts)
+    numbers, select, names = {each.tries for each in rivals.hosts.values()}, rivals.select, list(rivals.hosts)
+    tries = f"up to {max(numbers)}" if len(numbers) > 1 else str(*numbers)
     whom = names[0] if len(names) == 1 else f"{len(names)} hosts"
     speak(
         f"{whom}: {tries} tries without ODEDM and {tries} with it, {len(select.seeds)} seeds each, on the first "
