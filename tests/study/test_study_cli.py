@@ -10,10 +10,13 @@ import pytest
 from commands import odedm
 from typer.testing import CliRunner
 
+from odedm import ODEDM, Experiment
 from odedm.cli.app import app
+from odedm.cli.tune_command import _differing
 from odedm.results.folder import find
 from odedm.results.result import Result
 from odedm.study.study import read
+from odedm.study.tuning import Tried
 
 TOML = """
 data = "blobs"
@@ -173,6 +176,12 @@ lr = [0.01, 0.1]
 [options.der]
 lr = [0.01, 0.03]
 """
+
+
+def test_a_choice_is_shown_by_what_differs_of_the_memory_too() -> None:
+    tried = [Tried(Experiment(ODEDM(20, k=k), "er", options={"lr": 0.1}), (50.0,)) for k in (3, 1)]
+    assert _differing(tried) == "k=3"
+    assert _differing(tried[:1]) == "lr=0.1"
 
 
 def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_path: Path) -> None:

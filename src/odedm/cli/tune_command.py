@@ -20,6 +20,7 @@ from odedm.cli.generated_options import Given, experiment_from, opt, pairs, with
 from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
+from odedm.core.plain_data import flatten
 from odedm.execute.engine import Placement, get_ready
 from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
@@ -259,10 +260,11 @@ def _conclude(
 
 
 def _differing(own: Sequence[Tried]) -> str:
-    """What was chosen, of all that differs among the tries; all of it where there is one."""
-    others = [set(each.words.split(", ")) for each in own[1:]]
-    shared = set.intersection(*others) if others else set()
-    return ", ".join(words for words in own[0].words.split(", ") if words not in shared)
+    """What was chosen, of all that differs among the tries, of the memory's settings too; all where there is one."""
+    best, *others = (flatten(each.experiment.describe()) for each in own)
+    differing = {name: value for name, value in best.items() if any(each.get(name) != value for each in others)}
+    words = (f"{name.rpartition('.')[2]}={value}" for name, value in differing.items())
+    return ", ".join(words) or own[0].words
 
 
 def _score(tried: Tried) -> str:

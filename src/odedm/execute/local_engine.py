@@ -80,8 +80,8 @@ class Workers:
     def __init__(self, lanes: int, *, shares_gpu: bool = False, gpu_share: int = 100) -> None:
         if shares_gpu and gpu_share < 100 and lanes > MOST_LANES:
             raise UsageError(
-                f"--gpu-share is kept by CUDA's multi-process service, which takes {MOST_LANES} runs at a time; --lanes "
-                f"{lanes} was given. Give fewer, or leave --gpu-share out."
+                f"--gpu-share is kept by CUDA's multi-process service, which takes {MOST_LANES} runs at a time; "
+                f"--lanes {lanes} was given. Give fewer, or leave --gpu-share out."
             )
         self.lanes = lanes
         self._workers: list[_Worker] = []

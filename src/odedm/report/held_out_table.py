@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 
 from odedm.core.plain_data import flatten
-from odedm.report.groups import BASELINES, DISTANCE, SEED_ONLY
+from odedm.report.groups import BASELINES, CHOICE, SEED_ONLY
 from odedm.report.labels import Settings, belongs_to_memory, group_names
 from odedm.report.statistics import estimate, paired
 from odedm.report.tables import markdown_rows
@@ -28,7 +28,7 @@ def held_out_rows(found: Sequence[Scored]) -> list[list[str]]:
     rows = []
     for each, own, (_, _, label) in zip(found, settings, group_names(settings), strict=True):
         plain = _partner(own, settings, _is_plain, belongs_to_memory)
-        control = _partner(own, settings, _is_control, _of_choice) if own["memory.name"] == "odedm" else None
+        control = _partner(own, settings, _is_control, CHOICE.__contains__) if own["memory.name"] == "odedm" else None
         mean = estimate(each.scores.values())
         spread = "" if mean.error is None else f" ± {mean.error:.1f}"
         gains = [_gain(each, found, partner) for partner in (plain, control)]
@@ -65,11 +65,6 @@ def _is_plain(own: Settings) -> bool:
 
 def _is_control(own: Settings) -> bool:
     return own.get("memory.distance") == CONTROL
-
-
-def _of_choice(key: str) -> bool:
-    """What random rows have otherwise than a choice by distance: it, its own settings, and DAC."""
-    return key in DISTANCE or key in ("memory.dac", "memory.dac_distance")
 
 
 def _partner(
