@@ -90,8 +90,8 @@ def _partner(
 
 
 def _gain(each: Scored, found: Sequence[Scored], partner: int | None) -> str:
-    alone = partner is None or found[partner] is each
-    difference = None if alone else paired(each.scores, found[partner].scores)
+    other = None if partner is None else found[partner]
+    difference = None if other is None or other is each else paired(each.scores, other.scores)
     if difference is None:
         return "–"
     gain = difference.estimate
