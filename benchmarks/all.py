@@ -1,7 +1,7 @@
 """Everything that users wait for, in one run: one JSON, one table, one picture, and what changed since the last time.
 
     python benchmarks/all.py [--device cuda] [--parts alone,lanes,command,consolidation,pictures,cpu] [--methods er,…]
-                             [--out docs/results/all-h200.json] [--picture docs/performance-all.png]
+                             [--out docs/results/all-h200.json] [--picture docs/appendix/performance-all.png]
                              [--against docs/results/all-h200.json] [--src OLD/src] [--share 40] [--quick]
 
 Every figure of the library comes from its own command line and from the seconds in the results it writes, so an older
