@@ -1,7 +1,7 @@
 """Everything that users wait for, in one run: one JSON, one table, one picture, and what changed since the last time.
 
     python benchmarks/all.py [--device cuda] [--parts alone,lanes,command,consolidation,pictures,cpu] [--methods er,…]
-                             [--out docs/results/all-h200.json] [--picture docs/performance-all.png]
+                             [--out docs/results/all-h200.json] [--picture docs/appendix/performance-all.png]
                              [--against docs/results/all-h200.json] [--src OLD/src] [--share 40] [--quick]
 
 Every figure of the library comes from its own command line and from the seconds in the results it writes, so an older
@@ -355,14 +355,14 @@ def picture(found: dict[str, Any], beside: dict[str, Any] | None, path: Path) ->
         rows = found["parts"][part]
         names = list(rows)[::-1]
         old = ((beside or {}).get("parts", {}).get(part)) or {}
-        share = part == "consolidation"
-        worth = (lambda figure: 100 * figure.get("share", 0)) if share else (lambda figure: figure.get("ms", 0))
+        percent = part == "consolidation"
+        worth = (lambda row: 100 * row.get("share", 0)) if percent else (lambda row: row.get("ms", 0))
         axis.barh(names, [worth(old.get(name, {})) for name in names], color="#cccccc", height=0.8, label="before")
         bars = axis.barh(names, [worth(rows[name]) for name in names], color="#0072B2", height=0.5)
-        axis.bar_label(bars, fmt="%.1f" if share else "%.2f", padding=3, fontsize=8)
-        axis.set_xscale("linear" if share else "log")
+        axis.bar_label(bars, fmt="%.1f" if percent else "%.2f", padding=3, fontsize=8)
+        axis.set_xscale("linear" if percent else "log")
         axis.set_title(TITLES.get(part, part.capitalize()), loc="left")
-        axis.set_xlabel("% of a run's seconds" if share else "ms of a run-step")
+        axis.set_xlabel("% of a run's seconds" if percent else "ms of a run-step")
     if runs:
         where_time_goes(axes[-1, 0], runs, ((beside or {}).get("parts", {}).get("command")) or {})
     for axis in axes[:, 0]:

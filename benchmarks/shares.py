@@ -70,19 +70,18 @@ def lane(given: argparse.Namespace, place: Path, number: int, lanes: int) -> Non
 def measure(words: list[str], lanes: int, share: int) -> dict[str, Any]:
     """So many lanes at a time, each with a share."""
     with tempfile.TemporaryDirectory() as folder:
-        service = SharedGPU(Path(folder))
-        environment = {**os.environ, **service.environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(share)}
-        begun = time.perf_counter()
+        service = SharedGPU(Path(folder), share)
+        begun, running = time.perf_counter(), []
         try:
-            running = [
-                subprocess.Popen(
-                    [sys.executable, __file__, *words, "--lane", f"{folder},{number},{lanes}"],
-                    env=environment, stdout=subprocess.PIPE, text=True,
-                )
-                for number in range(lanes)
-            ]  # fmt: skip
+            for number in range(lanes):
+                own = [sys.executable, __file__, *words, "--lane", f"{folder},{number},{lanes}"]
+                environment = {**os.environ, **service.environment}
+                running.append(subprocess.Popen(own, env=environment, stdout=subprocess.PIPE, text=True))
             found = [json.loads(each.communicate(timeout=300)[0].splitlines()[-1]) for each in running]
         finally:
+            for each in running:  # where one has failed, the others would wait for it for ever
+                each.kill()
+                each.wait()
             service.close()
     span = min(each["span"][1] for each in found) - max(each["span"][0] for each in found)
     return {

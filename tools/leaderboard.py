@@ -37,7 +37,7 @@ ORIGIN = ("commit", "gpu", "device", "torch")
 HEAD = """# Leaderboard
 
 What a memory of λ rows can buy in one pass over the stream: hosts with a reservoir and with ODEDM, plain and with the
-[ingredients](how-to/ingredients.md) that `--recipe best` takes. Made by `python tools/leaderboard.py {files}` from
+[ingredients](how-to/ingredients.md) that `--recipe best` takes. Made by `python tools/leaderboard.py {words}` from
 {done} of the {planned} runs of `odedm study benchmarks/leaderboard.toml`; what is not in the tables has not been run.
 
 **What was looked at before.** The ingredients, and that they help, were first seen on CIFAR's own test rows, with seeds
@@ -80,14 +80,20 @@ def entries(results: Iterable[Result]) -> dict[tuple[str, int], list[Entry]]:
     """The rows of each table: one for every data set and λ."""
     found: dict[tuple[str, int], dict[tuple[str, str, str], Entry]] = defaultdict(dict)
     for result in results:
-        plan = result.experiment
-        memory: Mapping[str, Any] = plan["memory"]
-        name = METHODS[plan["method"]].title or plan["method"]
-        kind = "ODEDM" if memory["name"] == "odedm" else "reservoir"
-        key = (name, kind, ingredients(plan))
-        table = found[plan["data"], memory["capacity"]]
-        table.setdefault(key, Entry(*key)).runs[plan["seed"]] = result
-    return {place: list(table.values()) for place, table in sorted(found.items())}
+        board, row, seed = place(result.experiment)
+        runs = found[board].setdefault(row, Entry(*row)).runs
+        if seed in runs:
+            raise UsageError(f"Two runs have one place: {', '.join(filter(None, row))} on {board[0]}, seed {seed}.")
+        runs[seed] = result
+    return {board: list(rows.values()) for board, rows in sorted(found.items())}
+
+
+def place(plan: Mapping[str, Any]) -> tuple[tuple[str, int], tuple[str, str, str], int]:
+    """Where a run stands: on which board, in which row, and its seed."""
+    memory: Mapping[str, Any] = plan["memory"]
+    host = METHODS[plan["method"]].title or plan["method"]
+    kind = "ODEDM" if memory["name"] == "odedm" else "reservoir"
+    return (plan["data"], memory["capacity"]), (host, kind, ingredients(plan)), plan["seed"]
 
 
 def ingredients(plan: Mapping[str, Any]) -> str:
@@ -165,10 +171,12 @@ def chosen(files: Iterable[Path]) -> str:
     return CHOSEN + "".join(parts) if parts else ""
 
 
-def page(results: Sequence[Result], files: str, choices: Iterable[Path] = (), picture: str = "") -> str:
-    """The whole page."""
-    planned = len(parse((ROOT / "benchmarks" / "leaderboard.toml").read_text(encoding="utf-8")).experiments())
-    parts = [HEAD.format(files=files, done=len(results), planned=planned)]
+def page(results: Sequence[Result], words: str, choices: Iterable[Path] = (), picture: str = "") -> str:
+    """The whole page; `words` are those that this program was called with."""
+    study = parse((ROOT / "benchmarks" / "leaderboard.toml").read_text(encoding="utf-8"))
+    planned = {place(plan.describe()) for plan in study.experiments()}
+    done = sum(place(result.experiment) in planned for result in results)
+    parts = [HEAD.format(words=words, done=done, planned=len(planned))]
     if picture:
         parts.append(f"\n![Final accuracy of every host, memory and set of ingredients, a dot a seed]({picture})\n")
     for (data, capacity), rows in entries(results).items():
@@ -189,14 +197,14 @@ def draw(results: Sequence[Result], path: Path) -> None:
         len(boards), figsize=(9, 0.42 * sum(sizes) + 0.9 * len(sizes)), height_ratios=sizes, squeeze=False
     )
     for axis, ((data, capacity), rows) in zip(axes[:, 0], boards.items(), strict=True):
-        for place, row in enumerate(sorted(rows, key=lambda each: mean(each.scores.values()))):
+        rising = sorted(rows, key=lambda each: mean(each.scores.values()))
+        for height, row in enumerate(rising):
             colour = "#D55E00" if row.memory == "ODEDM" else "#0072B2"
             scores, middle = list(row.scores.values()), mean(row.scores.values())
-            axis.plot(scores, [place] * len(scores), "o", color=colour, alpha=0.35, markersize=5, markeredgewidth=0)
-            axis.plot(middle, place, "|", color=colour, markersize=16, markeredgewidth=2.5)
-            axis.annotate(f"{middle:.1f}", (max(scores), place), (8, 0), textcoords="offset points", va="center")
-        names = sorted(rows, key=lambda each: mean(each.scores.values()))
-        axis.set_yticks(range(len(rows)), [f"{row.host}, {row.memory}\n{row.ingredients or 'plain'}" for row in names])
+            axis.plot(scores, [height] * len(scores), "o", color=colour, alpha=0.35, markersize=5, markeredgewidth=0)
+            axis.plot(middle, height, "|", color=colour, markersize=16, markeredgewidth=2.5)
+            axis.annotate(f"{middle:.1f}", (max(scores), height), (8, 0), textcoords="offset points", va="center")
+        axis.set_yticks(range(len(rows)), [f"{row.host}, {row.memory}\n{row.ingredients or 'plain'}" for row in rising])
         axis.tick_params(axis="y", labelsize=8)
         axis.set_title(f"{data}, λ = {capacity}", loc="left")
         axis.set_xlabel("ACC after the last task, %")
@@ -216,10 +224,10 @@ def main() -> None:
     given = parser.parse_args()
     try:
         results = [run.result for path in given.files for run in read_packed(path)]
+        picture = given.out and given.out.with_suffix(".png")
+        text = page(results, " ".join(sys.argv[1:]), given.chosen, picture.name if picture else "")
     except UsageError as error:
         sys.exit(str(error))
-    picture = given.out and given.out.with_suffix(".png")
-    text = page(results, " ".join(map(str, given.files)), given.chosen, picture.name if picture else "")
     if given.out:
         given.out.write_text(text, encoding="utf-8")
         draw(results, picture)

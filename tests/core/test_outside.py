@@ -144,6 +144,9 @@ def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
     for placement in (Placement(lanes=2), Placement(engine="ray")):
         with pytest.raises(UsageError, match="known to this process alone"):
             open_engine(planned.jobs, placement, planned.data)
+    on_gpu = [replace(job, experiment=replace(job.experiment, device="cuda")) for job in planned.jobs]
+    with pytest.raises(UsageError, match="leave out lanes, gpu_share and engine"):
+        open_engine(on_gpu, Placement(gpu_share=40), planned.data)
 
 
 def test_a_job_of_registered_code_crosses_a_pipe():

@@ -9,9 +9,10 @@ import time
 import pytest
 
 from odedm.core.errors import UsageError
-from odedm.core.processes import safe_environment
+from odedm.core.processes import GPU_SHARE, safe_environment
 from odedm.execute.engine import Placement
-from odedm.execute.gpu_sharing import CONTROL, FOLDERS, SHARE, SharedGPU
+from odedm.execute.gpu_sharing import CONTROL, FOLDERS, MOST_LANES, SharedGPU
+from odedm.execute.local_engine import Workers
 
 PROGRAM = """#!/bin/sh
 echo "$1" "$(cat)" "$CUDA_MPS_PIPE_DIRECTORY" >> "{log}"
@@ -80,14 +81,14 @@ def test_it_ends_with_a_parent_that_is_killed(control, tmp_path):
 def test_a_share_is_for_all_lanes(control, tmp_path):
     control()
     shared = SharedGPU(tmp_path, 40)
-    assert shared.environment[SHARE] == "40"
+    assert shared.environment[GPU_SHARE] == "40"
     shared.close()
 
 
 def test_a_share_of_the_users_own_service(control, tmp_path, monkeypatch):
     control()
     monkeypatch.setenv(FOLDERS[0], "theirs")
-    assert SharedGPU(tmp_path, 40).environment == {SHARE: "40"}
+    assert SharedGPU(tmp_path, 40).environment == {GPU_SHARE: "40"}
 
 
 def test_a_share_without_the_service_is_refused(control, tmp_path, monkeypatch):
@@ -97,6 +98,23 @@ def test_a_share_without_the_service_is_refused(control, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="is not found here"):
         SharedGPU(tmp_path, 40)
+
+
+def test_an_engine_that_cannot_have_a_share_leaves_nothing_behind(control, tmp_path, monkeypatch):
+    control(code=1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "here"))
+    (tmp_path / "here").mkdir()
+    with pytest.raises(UsageError, match="did not start here"):
+        Workers(2, shares_gpu=True, gpu_share=40)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_more_lanes_than_the_service_takes_have_no_share(control):
+    log = control()
+    with pytest.raises(UsageError, match=rf"takes {MOST_LANES} runs at a time; --lanes 49 was given"):
+        Workers(MOST_LANES + 1, shares_gpu=True, gpu_share=40)
+    Workers(MOST_LANES + 1, shares_gpu=True).close()
+    assert not log.exists()
 
 
 @pytest.mark.parametrize("words", [{"mps": False}, {"engine": "ray"}])

@@ -48,13 +48,18 @@ def everything(stored):
     }
 
 
+def short_keys(stored):
+    key = stored.host.store.key
+    return set(key[(key >= 0) & (key < 1)].tolist())
+
+
 @pytest.mark.parametrize("capacity", [16, 40])
 def test_no_row_is_lost_and_each_keeps_its_columns(capacity):
     stored, probe = memory(capacity=capacity), Drifting()
     list(stream_through(stored, probe, [task(0)]))
     first = stored.rows(Part.LONG)["index"].tolist()
     for turn in (5.0, 100.0, 0.01):
-        before, short = everything(stored), stored.size(Part.SHORT)
+        before, short, keys = everything(stored), stored.size(Part.SHORT), short_keys(stored)
         probe.turn = turn
         stored._choose_again(stored.consolidator, [], probe)
         after = everything(stored)
@@ -63,6 +68,8 @@ def test_no_row_is_lost_and_each_keeps_its_columns(capacity):
         index = stored.rows(Part.SHORT)["index"]
         assert len(index) == len(index.unique()) == stored.size(Part.SHORT)  # a copy of a row is no second one
         assert short - stored.size(Part.SHORT) == len(before) - len(after)
+        assert len(short_keys(stored)) == stored.size(Part.SHORT)
+        assert short_keys(stored) <= keys  # so the threshold that new rows must pass stays, and they enter as before
         assert stored.census(2)["long"] == [2, 2]
         long = stored.rows(Part.LONG)
         assert sorted(zip(long["label"].tolist(), long["prototype"].tolist(), strict=True)) == [

@@ -10,6 +10,7 @@ from commands import odedm
 from test_tuning import scrambled
 
 from odedm import ODEDM, Experiment, Native, Reservoir, blobs
+from odedm.core.registry import METHODS
 from odedm.execute.attempt import attempt
 from odedm.execute.planning import below, plan_jobs
 from odedm.memory.site import StreamShape
@@ -93,6 +94,29 @@ def test_the_command_scores_once_and_makes_no_run(tmp_path: Path) -> None:
     assert not list(out.glob("runs/*"))
     odedm("study", path, "--held-out", 1.5, "--out", out, code=2)
     assert "makes no runs" in odedm("study", path, "--held-out", 0.2, "--select-on", 2, "--out", out, code=2)
+
+
+def test_plain_is_the_methods_own_policy_where_the_study_has_it() -> None:
+    words = {**WORDS, "method": "icarl"}
+    memories = {Reservoir(30): 40.0, Native(30): 45.0, ODEDM(30, k=2): 44.0}
+    found = [
+        Scored(Experiment(memory.resolve(StreamShape(5, 2), "herded"), **words), {20: score})
+        for memory, score in memories.items()
+    ]
+    assert [row[3].partition(" ")[0] for row in held_out_rows(found)] == ["−5.0", "–", "−1.0"]
+    del found[1]
+    assert [row[3].partition(" ")[0] for row in held_out_rows(found)] == ["–", "+4.0"]
+
+
+@pytest.mark.parametrize("name", ["no_harm", "readings"])
+def test_studies_of_many_hosts_compare_odedm_with_the_policy_that_hosts_it(name: str) -> None:
+    found: dict[tuple[str, str], set[str]] = {}
+    for plan in parse((ROOT / "benchmarks" / f"{name}.toml").read_text(encoding="utf-8")).experiments():
+        memory = plan.memory.resolve(StreamShape(5, 2), METHODS[plan.method].load().native)
+        policy = memory.short_policy if isinstance(memory, ODEDM) else getattr(memory, "policy", "reservoir")
+        found.setdefault((plan.data, plan.method), set()).add(policy)
+    assert len(found) == 14
+    assert {len(own) for own in found.values()} == {1}
 
 
 @pytest.mark.parametrize(("data", "k", "candidates"), [("cifar10", 6, 10), ("cifar100", 3, 5)])

@@ -10,10 +10,13 @@ import pytest
 from commands import odedm
 from typer.testing import CliRunner
 
+from odedm import ODEDM, Experiment
 from odedm.cli.app import app
+from odedm.cli.tune_command import _differing
 from odedm.results.folder import find
 from odedm.results.result import Result
 from odedm.study.study import read
+from odedm.study.tuning import Tried
 
 TOML = """
 data = "blobs"
@@ -150,6 +153,11 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     assert "0 trials to do" in said
     assert (out / "trials.jsonl").read_text() == trials
     assert "Runs:          10" in odedm("study", out / "tuned.toml", "--dry-run")
+    most = tmp_path / "most.jsonl"
+    most.write_text("".join(trials.splitlines(keepends=True)[:3]))  # one side has tried twice, the other once
+    cut = (*words[:-1], tmp_path / "cut", "--have", most, "--budget", "0.001s")
+    assert "no choice yet: 1 trials are left" in " ".join(odedm("tune", *cut, code=2).split())
+    assert not list(tmp_path.glob("cut/tuned.*"))
     assert "given twice" in odedm("tune", *words, "--set", "lr=1", code=2)
     assert "separated by commas" in odedm("tune", *words, "--rho", "0.25,,", code=2)
 
@@ -168,6 +176,12 @@ lr = [0.01, 0.1]
 [options.der]
 lr = [0.01, 0.03]
 """
+
+
+def test_a_choice_is_shown_by_what_differs_of_the_memory_too() -> None:
+    tried = [Tried(Experiment(ODEDM(20, k=k), "er", options={"lr": 0.1}), (50.0,)) for k in (3, 1)]
+    assert _differing(tried) == "k=3"
+    assert _differing(tried[:1]) == "lr=0.1"
 
 
 def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_path: Path) -> None:

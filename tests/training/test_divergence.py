@@ -1,6 +1,7 @@
 """A loss or a weight that is no number ends the run, and never goes into a checkpoint."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -97,6 +98,18 @@ def test_a_gpu_is_looked_at_late_and_without_waiting(monkeypatch):
         guard.after_step(step, 0)
     with pytest.raises(UsageError, match="At one of the steps 19 to 20, in task 1 of 5, the loss is not a finite"):
         guard.after_step(22, 0)  # a mark after the one that showed it
+
+
+def test_a_gpu_is_waited_for_after_each_step_of_many_updates(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(DivergenceGuard, "_new_mark", lambda _: (Event(blocking=True), torch.zeros(())))
+    run = Run(replace(PLAN, updates=3), DATA)
+    run.guard.on_gpu = True
+    run.guard.after_step(1, 0)
+    run.method.last_loss.fill_(math.inf)
+    run.guard.note()
+    with pytest.raises(UsageError, match="At step 2, in task 1 of 5, the loss is not a finite"):
+        run.guard.after_step(2, 0)
 
 
 def test_what_a_gpu_has_not_shown_yet_is_looked_at_before_a_checkpoint(monkeypatch):

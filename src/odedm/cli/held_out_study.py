@@ -26,7 +26,8 @@ def score_held_out(
     ledger, planned = session.ledger, session.plan(plan)
     trials = held_out_trials(planned, share)
     if dry_run:
-        left = sum(trial.key not in ledger.scores() for trial in trials)
+        done = ledger.scores()
+        left = sum(trial.key not in done for trial in trials)
         tell(f"Study '{plan.name}' on held-out rows in '{ledger.folder}': {len(trials)} trials, {left} to do")
         return
     ledger.check(plan)
@@ -38,7 +39,7 @@ def score_held_out(
         say(f"Study '{plan.name}': {len(trials)} trials on {share:.0%} of the training rows, {len(todo)} to do.")
         with watched(len(trials), len(trials) - len(todo), (None, None)) as (_, observers):
             session.run(todo, planned, observers, until=deadline(seconds))
-        scores = ledger.scores()
+        scores, failures = ledger.scores(), ledger.failures()
         found = scored(trials, scores)
         if found:
             write_text(ledger.folder / TABLE, held_out_markdown(found))
@@ -46,7 +47,7 @@ def score_held_out(
             _show(found)
         missing = [trial for trial in trials if trial.key not in scores]
     if missing:
-        why = next((ledger.failures()[each.key] for each in missing if each.key in ledger.failures()), "")
+        why = next((failures[each.key] for each in missing if each.key in failures), "")
         say(f"{len(missing)} of {len(trials)} trials have no score. The same command goes on. {why}".rstrip())
         raise typer.Exit(SOME_FAILED)
 

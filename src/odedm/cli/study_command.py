@@ -94,8 +94,7 @@ def study(
             raise UsageError(
                 "--held-out gives scores and makes no runs: leave out --select-on, --have, --events, --tensorboard."
             )
-        how = {"dry_run": conduct.dry_run, "retry": conduct.retry}
-        score_held_out(plan, session, held_out, seconds=conduct.seconds, **how)
+        score_held_out(plan, session, held_out, dry_run=dry_run, seconds=conduct.seconds, retry=retry)
         return
     carry_out(plan, session, conduct, report_study)
 

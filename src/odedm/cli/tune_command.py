@@ -20,6 +20,7 @@ from odedm.cli.generated_options import Given, experiment_from, opt, pairs, with
 from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
+from odedm.core.plain_data import flatten
 from odedm.execute.engine import Placement, get_ready
 from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
@@ -121,7 +122,7 @@ def tune(
     if summary.left:
         say(f"The budget is spent: {len(summary.left)} trials left. The same command goes on.")
     if what is None:
-        _conclude_one(rivals, scores, ledger.folder, as_json=as_json)
+        _conclude_one(rivals, scores, failed, ledger.folder, as_json=as_json)
     else:
         _conclude(rivals, scores, failed, ledger.folder, as_json=as_json)
     if summary.failed:
@@ -182,8 +183,8 @@ def _scores(paths: Sequence[Path]) -> dict[str, float]:
 
 def _say_plan(rivals: Contests, left: int, speak: Callable[[str], None]) -> None:
     """What is tried of whom, and how much of it is to do."""
-    tries, select = max(each.tries for each in rivals.hosts.values()), rivals.select
-    names = list(rivals.hosts)
+    numbers, select, names = {each.tries for each in rivals.hosts.values()}, rivals.select, list(rivals.hosts)
+    tries = f"up to {max(numbers)}" if len(numbers) > 1 else str(*numbers)
     whom = names[0] if len(names) == 1 else f"{len(names)} hosts"
     speak(
         f"{whom}: {tries} tries without ODEDM and {tries} with it, {len(select.seeds)} seeds each, on the first "
@@ -214,12 +215,16 @@ def _values(flag: str, text: str) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _conclude_one(rivals: Contests, scores: Mapping[str, float], folder: Path, *, as_json: bool) -> None:
-    """The best of each side of one host first, here and in the folder."""
-    ((host, own),) = rivals.hosts.items()
-    tried = own.tried(scores)
-    if not all(tried.values()):
-        raise UsageError("No try was finished on one of the sides; the lines above say why.")
+def _conclude_one(
+    rivals: Contests, scores: Mapping[str, float], failed: Mapping[str, str], folder: Path, *, as_json: bool
+) -> None:
+    """The best of each side of one host first, here and in the folder; no choice before both have had all tries."""
+    undecided = rivals.undecided(scores, failed)
+    if undecided:
+        left = sum(undecided.values())
+        why = f"{left} trials are left" if left else "no try was finished on one of the sides; the lines above say why"
+        raise UsageError(f"There is no choice yet: {why}. The same command goes on from here.")
+    ((host, tried),) = rivals.tried(scores, failed).items()
     sides = {side: [each.to_dict() for each in own] for side, own in tried.items()}
     _write(sides, replace(rivals.as_study({host: tried}), name="tuned"), folder)
     if as_json:
@@ -255,10 +260,11 @@ def _conclude(
 
 
 def _differing(own: Sequence[Tried]) -> str:
-    """What was chosen, of all that differs among the tries; all of it where there is one."""
-    others = [set(each.words.split(", ")) for each in own[1:]]
-    shared = set.intersection(*others) if others else set()
-    return ", ".join(words for words in own[0].words.split(", ") if words not in shared)
+    """What was chosen, of all that differs among the tries, of the memory's settings too; all where there is one."""
+    best, *others = (flatten(each.experiment.describe()) for each in own)
+    differing = {name: value for name, value in best.items() if any(each.get(name) != value for each in others)}
+    words = (f"{name.rpartition('.')[2]}={value}" for name, value in differing.items())
+    return ", ".join(words) or own[0].words
 
 
 def _score(tried: Tried) -> str:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
+GPU_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+"""What tells a process which percent of a GPU's multiprocessors its kernels may take."""
 
 
 def safe_environment() -> dict[str, str]:

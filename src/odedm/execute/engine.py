@@ -66,7 +66,7 @@ class Placement:
     lanes: int | None = described(Whole(1), None, "Runs side by side.", default_words="chosen automatically")
     mps: bool = described(Flag(), True, "Lanes' kernels side by side on a GPU, by CUDA's multi-process service.")
     gpu_share: int = described(
-        Whole(1, 100), 100, "Percent of a GPU for each run; at 40 eight lanes are a quarter faster, rounded otherwise."
+        Whole(1, 100), 100, "Percent of a GPU for each run; 40: eight lanes a quarter faster, other last digits."
     )
     engine: str = described(OneOf("engine", ENGINES), "local", "This machine, or Ray.")
     address: str | None = described(Text(), None, "A running Ray cluster, e.g. auto.", default_words="start one here")
@@ -159,10 +159,12 @@ def _only_here(jobs: Sequence[Job], placement: Placement) -> bool:
         for setting, (name, entry) in job.experiment.outside().items():
             if entry.portable:
                 continue
-            if placement.elsewhere or (placement.lanes or 1) > 1:
+            shared = placement.gpu_share < 100 and job.experiment.device == "cuda"
+            if placement.elsewhere or (placement.lanes or 1) > 1 or shared:
                 raise UsageError(
                     f"The {setting} '{name}' is known to this process alone, and workers cannot find it. Put its class "
-                    "into a module and odedm.register it by 'package.module:Name', or leave out lanes and engine."
+                    "into a module and odedm.register it by 'package.module:Name', or leave out lanes, gpu_share and "
+                    "engine."
                 )
             return True
     return False

@@ -15,12 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from odedm.core.errors import UsageError
-from odedm.core.processes import close_pipes, start_program
+from odedm.core.processes import GPU_SHARE, close_pipes, start_program
 
 CONTROL = "nvidia-cuda-mps-control"
 FOLDERS = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
-SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-"""The percent of a GPU's multiprocessors that the kernels of a process may take."""
 MOST_LANES = 48
 """Processes that one service takes."""
 PATIENCE = 20
@@ -36,7 +34,7 @@ class SharedGPU:
     """
 
     def __init__(self, folder: Path, share: int = 100) -> None:
-        own_share = {SHARE: str(share)} if share < 100 else {}
+        own_share = {GPU_SHARE: str(share)} if share < 100 else {}
         self.environment: dict[str, str] = {}
         self._keeper: subprocess.Popen[bytes] | None = None
         if FOLDERS[0] in os.environ:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from odedm.core.errors import UsageError
 from odedm.core.plugin_modules import handed_on
 from odedm.core.processes import close_pipes, start_program
 from odedm.execute.gpu_sharing import MOST_LANES, SharedGPU
@@ -72,16 +73,26 @@ def _end_early() -> None:
 class Workers:
     """Jobs in processes of their own, `lanes` at a time; a worker that is done takes the next.
 
-    With `shares_gpu` they use CUDA's multi-process service, where it can be had, each with `gpu_share` percent of it.
+    With `shares_gpu` they use CUDA's multi-process service, where it can be had, each with `gpu_share` percent of the
+    GPU.
     """
 
     def __init__(self, lanes: int, *, shares_gpu: bool = False, gpu_share: int = 100) -> None:
+        if shares_gpu and gpu_share < 100 and lanes > MOST_LANES:
+            raise UsageError(
+                f"--gpu-share is kept by CUDA's multi-process service, which takes {MOST_LANES} runs at a time; "
+                f"--lanes {lanes} was given. Give fewer, or leave --gpu-share out."
+            )
         self.lanes = lanes
         self._workers: list[_Worker] = []
         self._heard: queue.SimpleQueue[tuple[_Worker, Event | None]] = queue.SimpleQueue()
         self._place = tempfile.TemporaryDirectory(prefix="odedm-workers-")
-        served = shares_gpu and (gpu_share < 100 or 1 < lanes <= MOST_LANES)
-        self._gpu = SharedGPU(Path(self._place.name), gpu_share) if served else None
+        served = shares_gpu and lanes <= MOST_LANES and (lanes > 1 or gpu_share < 100)
+        try:
+            self._gpu = SharedGPU(Path(self._place.name), gpu_share) if served else None
+        except BaseException:  # nobody has an engine to close then
+            self._place.cleanup()
+            raise
         self._killed = _killed_for_memory()
 
     def has_room(self) -> bool:

@@ -27,6 +27,8 @@ DISTANCE = frozenset(
     f"memory.{name}" for name in ("distance", "epsilon", "pair_epsilon", "ground", "screen", "bandwidth")
 )
 """The distance that rows are chosen by, and the settings that belong to one distance alone."""
+CHOICE = DISTANCE | {"memory.dac", "memory.dac_distance"}
+"""What a choice without clusters has otherwise than one by a distance: that, and DAC, which it does not use."""
 FOLLOWS = {"memory.capacity": ("memory.capacity", "memory.k"), "memory.rho": ("memory.rho", "memory.k", "memory.dac")}
 """What may change along with the setting of a sweep: k follows λ and ρ, and in the paper DAC follows ρ."""
 
@@ -135,7 +137,7 @@ def by_distance(groups: Sequence[Group]) -> list[dict[str, Group]]:
         [each for each in groups if not each.plain and each.direct_choice is direct] for direct in (True, False)
     )
     for own in alike(near, lambda key: key in DISTANCE):
-        beside = alike([own[0], *direct], lambda key: key in DISTANCE or key == "memory.dac")[0][1:]
+        beside = alike([own[0], *direct], lambda key: key in CHOICE)[0][1:]
         first: dict[str, Group] = {}
         for each in (*own, *beside):
             if "memory.distance" in each.settings:

@@ -7,7 +7,8 @@ import io
 from collections.abc import Callable, Sequence
 
 from odedm.core.plain_data import flatten
-from odedm.report.groups import BASELINES, DISTANCE, SEED_ONLY
+from odedm.core.registry import METHODS
+from odedm.report.groups import BASELINES, CHOICE, SEED_ONLY
 from odedm.report.labels import Settings, belongs_to_memory, group_names
 from odedm.report.statistics import estimate, paired
 from odedm.report.tables import markdown_rows
@@ -21,14 +22,16 @@ CONTROL = "random"
 def held_out_rows(found: Sequence[Scored]) -> list[list[str]]:
     """The words of each configuration: mean ± standard error, and differences paired by seed with how many are above 0.
 
-    Plain is the same method with a reservoir of as many rows. Random rows are ODEDM's control, alike in all but how
-    prototypes are chosen. Where there is no partner, or it is the row itself, a dash stands.
+    Plain is the same method with as many rows by its own policy, a reservoir for most; with a reservoir where there is
+    no such row. Random rows are ODEDM's control, alike in all but how prototypes are chosen. Where there is no partner,
+    or it is the row itself, a dash stands.
     """
     settings = [_settings(each) for each in found]
     rows = []
     for each, own, (_, _, label) in zip(found, settings, group_names(settings), strict=True):
-        plain = _partner(own, settings, _is_plain, belongs_to_memory)
-        control = _partner(own, settings, _is_control, _of_choice) if own["memory.name"] == "odedm" else None
+        plain = _partner(own, settings, _has_own_policy, belongs_to_memory)
+        plain = _partner(own, settings, _has_reservoir, belongs_to_memory) if plain is None else plain
+        control = _partner(own, settings, _is_control, CHOICE.__contains__) if own["memory.name"] == "odedm" else None
         mean = estimate(each.scores.values())
         spread = "" if mean.error is None else f" ± {mean.error:.1f}"
         gains = [_gain(each, found, partner) for partner in (plain, control)]
@@ -59,33 +62,36 @@ def _settings(each: Scored) -> Settings:
     return flatten(plan)
 
 
-def _is_plain(own: Settings) -> bool:
-    return own["memory.name"] in BASELINES and own.get("memory.policy") in (None, "reservoir")
+def _has_own_policy(own: Settings) -> bool:
+    return own["memory.name"] in BASELINES and _policy(own) == METHODS[str(own["method"])].load().native
+
+
+def _has_reservoir(own: Settings) -> bool:
+    return own["memory.name"] in BASELINES and _policy(own) == "reservoir"
+
+
+def _policy(own: Settings) -> str:
+    return str(own.get("memory.policy") or "reservoir")
 
 
 def _is_control(own: Settings) -> bool:
     return own.get("memory.distance") == CONTROL
 
 
-def _of_choice(key: str) -> bool:
-    """What random rows have otherwise than a choice by distance: it, its own settings, and DAC."""
-    return key in DISTANCE or key in ("memory.dac", "memory.dac_distance")
-
-
 def _partner(
     own: Settings, every: Sequence[Settings], wanted: Callable[[Settings], bool], free: Callable[[str], bool]
 ) -> int | None:
-    """Which row a row is compared with: the first one wanted that differs in what is free alone; not itself."""
+    """Which row a row is compared with: the first one wanted that differs in what is free alone, maybe itself."""
 
     def bound(settings: Settings) -> str:
         return canonical({key: value for key, value in settings.items() if not free(key)})
 
-    same = (place for place, other in enumerate(every) if wanted(other) and bound(other) == bound(own))
-    return next((place for place in same if every[place] is not own), None)
+    return next((place for place, other in enumerate(every) if wanted(other) and bound(other) == bound(own)), None)
 
 
 def _gain(each: Scored, found: Sequence[Scored], partner: int | None) -> str:
-    difference = None if partner is None else paired(each.scores, found[partner].scores)
+    other = None if partner is None else found[partner]
+    difference = None if other is None or other is each else paired(each.scores, other.scores)
     if difference is None:
         return "–"
     gain = difference.estimate

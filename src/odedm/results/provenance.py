@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 import torch
 
+from odedm.core.processes import GPU_SHARE
 from odedm.core.version import __version__
 
 
@@ -55,7 +56,7 @@ def versions(device: torch.device) -> dict[str, str]:
 def _gpu(device: torch.device) -> str:
     """The GPU's name, and how much of it where that is less than all: libraries choose their kernels by that."""
     found = torch.cuda.get_device_properties(device)
-    limited = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100") != "100"
+    limited = os.environ.get(GPU_SHARE, "100") != "100"
     return f"{found.name}, {found.multi_processor_count} multiprocessors" if limited else str(found.name)
 
 

@@ -24,7 +24,8 @@ class Scored:
 def held_out_trials(planned: PlannedJobs, share: float) -> list[Job]:
     """Each run as a trial: all its tasks, with a share of each class's training rows in place of test rows.
 
-    Which rows are held out goes by the run's seed, so configurations can be compared seed by seed.
+    Which rows are held out goes by the run's seed, so configurations can be compared seed by seed. Unlike those of a
+    choice of ρ, seeds are the study's own: report what was chosen so with others.
     """
     found = []
     for job in planned.jobs:

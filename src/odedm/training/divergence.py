@@ -19,18 +19,19 @@ class DivergenceGuard:
     """Observation at every step's loss. On a GPU the host looks late, where it waits anyway, so no step is held up.
 
     There it keeps the host only a few steps ahead of the device, asleep: progress is true, a request to stop is soon
-    heard, and lanes do not fill the driver's queues, in which they would wait by turning round and round.
+    heard, and lanes do not fill the driver's queues, in which they would wait by turning round and round. Steps of many
+    updates fill them by themselves, so each of these is waited for.
     """
 
     EVERY, AHEAD = 2, 1
-    MANY = 2
-    """Up to so many updates a step; with more it waits for each: steps of six kept a third of a core busy waiting."""
+    FEW_UPDATES = 2
+    """Each step of more is waited for: a host ahead of steps of six kept a third of a core busy waiting."""
 
     def __init__(self, method: Method, device: torch.device, plan: Experiment, tasks: int) -> None:
         self.method, self.on_gpu, self._precision, self._tasks = method, device.type == "cuda", plan.precision, tasks
         self.last: Callable[[], Path | None] = lambda: None
         """Where the last good checkpoint is."""
-        self.every, self.ahead = (self.EVERY, self.AHEAD) if plan.updates <= self.MANY else (1, 0)
+        self.every, self.ahead = (self.EVERY, self.AHEAD) if plan.updates <= self.FEW_UPDATES else (1, 0)
         self._zero = torch.zeros((), device=device)
         self._broken = torch.zeros((), device=device)
         """0, and not a number from the first loss on that is not finite."""
