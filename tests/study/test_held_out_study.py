@@ -127,7 +127,7 @@ def test_the_study_of_choices_stands_for_what_it_says(data: str, k: int, candida
     memories = [plan.memory.resolve(shape, "reservoir") for plan in own]
     dual = [memory for memory in memories if isinstance(memory, ODEDM)]
     assert len(own) == 13
-    assert {plan.seed for plan in plans} == {20, 21, 22}
+    assert {plan.seed for plan in plans} == {1000, 1001, 1002}
     assert {memory.k for memory in dual} == {k}
     assert {memory.candidates for memory in dual} == {"task", candidates}
     assert sum(memory.choose_again for memory in dual) == 3
