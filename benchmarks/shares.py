@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
 from step import BATCH, CAPACITY
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays
@@ -74,7 +76,7 @@ def measure(words: list[str], lanes: int, share: int) -> dict[str, Any]:
         begun, running = time.perf_counter(), []
         try:
             for number in range(lanes):
-                own = [sys.executable, __file__, *words, "--lane", f"{folder},{number},{lanes}"]
+                own = [sys.executable, "-P", __file__, *words, "--lane", f"{folder},{number},{lanes}"]
                 environment = {**os.environ, **service.environment}
                 running.append(subprocess.Popen(own, env=environment, stdout=subprocess.PIPE, text=True))
             found = [json.loads(each.communicate(timeout=300)[0].splitlines()[-1]) for each in running]

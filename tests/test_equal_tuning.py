@@ -22,10 +22,13 @@ from odedm.study.study import Study, parse
 from odedm.training.loop import Run
 from odedm.training.preparation import prepare
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+TOOLS = str(Path(__file__).parents[1] / "tools")
+sys.path.insert(0, TOOLS)
 import equal_tuning  # noqa: E402
 from equal_tuning_cases import cases, read_tuned  # noqa: E402
 from equal_tuning_figure import save_figure  # noqa: E402
+
+sys.path.remove(TOOLS)  # tests have a `golden` too
 
 STUDY = parse("""
 name = "small"

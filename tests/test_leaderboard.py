@@ -12,8 +12,11 @@ from odedm.study.study import parse
 from odedm.training.preparation import prepare
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
+TOOLS = str(ROOT / "tools")
+sys.path.insert(0, TOOLS)
 import leaderboard  # noqa: E402
+
+sys.path.remove(TOOLS)  # tests have a `golden` too
 
 PLANS = {
     (): (Experiment(Reservoir(20), method="er", data="blobs", device="cpu"), 40.0),
