@@ -29,7 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import BATCH, CAPACITY
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays
-from odedm.core.registry import METHODS
+from odedm.core.configuration import Whole
+from odedm.core.errors import UsageError, choose
+from odedm.core.files import writable_folder
+from odedm.core.registry import METHODS, NETS
 from odedm.execute.gpu_sharing import SharedGPU
 from odedm.methods.base import Load
 from odedm.results.provenance import commit
@@ -96,6 +99,11 @@ def measure(words: list[str], lanes: int, share: int) -> dict[str, Any]:
     }
 
 
+def counts(flag: str, text: str, most: int) -> list[int]:
+    """Whole numbers separated by commas."""
+    return [Whole(1, most).read(flag, int(each) if each.strip().isdecimal() else each) for each in text.split(",")]
+
+
 def main() -> None:
     """Measure, print, write."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -113,14 +121,27 @@ def main() -> None:
         place, number, lanes = given.lane.rsplit(",", 2)
         lane(given, Path(place), int(number), int(lanes))
         return
+    try:
+        every_lanes, every_share = counts("--lanes", given.lanes, 64), counts("--shares", given.shares, 100)
+        Whole(SETTLED + 1).read("--steps", given.steps)
+        Whole(1).read("--pixels", given.pixels)
+        for method in given.methods.split(","):
+            choose("method", method, METHODS)
+        choose("net", given.net, NETS)
+        if given.out:
+            writable_folder(given.out.parent)
+    except UsageError as error:
+        sys.exit(str(error))
+    if not torch.cuda.is_available():
+        sys.exit("Lanes share a GPU, and torch sees none here. Run this on a machine with one.")
     found: dict[str, Any] = {}
     for method in given.methods.split(","):
         same = [
             "--methods", method, "--memory", given.memory, "--steps", str(given.steps), "--pixels", str(given.pixels),
             "--net", given.net,
         ]  # fmt: skip
-        for lanes in map(int, given.lanes.split(",")):
-            for share in map(int, given.shares.split(",")):
+        for lanes in every_lanes:
+            for share in every_share:
                 name = f"{method}, {given.memory}, {given.net}, {given.pixels} pixels, {lanes} lanes, {share} %"
                 found[name] = figure = measure(same, lanes, share)
                 shown = {key: round(value, 3) if isinstance(value, float) else value for key, value in figure.items()}

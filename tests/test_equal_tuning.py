@@ -113,7 +113,8 @@ def test_the_page_says_what_was_found_and_what_is_missing(made, tmp_path: Path) 
 
 def test_a_file_that_is_no_choice_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
-    for text in ("", "[]", '{"contests": [{"without": [{}]}]}'):
+    nobody, nothing = '{"contests": [{"host": "x", "without": [], "with": []}]}', '{"contests": [], "select": 3}'
+    for text in ("", "[]", '{"contests": [{"without": [{}]}]}', nobody, nothing, "[" * 100_000):
         path.write_text(text)
         with pytest.raises(UsageError, match="is no tuned.json"):
             read_tuned(path)

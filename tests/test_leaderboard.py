@@ -63,3 +63,21 @@ def test_its_study_is_what_the_page_says():
     assert len({leaderboard.place(plan.describe()) for plan in plans}) == 360, "each has a place of its own"
     assert "from\n2 of the 360 runs" in leaderboard.page([result_of(plan, "sum") for plan in plans[:2]], "some.gz")
     assert {(plan.data, plan.memory.capacity) for plan in plans} == {("cifar10", 200), ("cifar100", 500)}
+
+
+@pytest.mark.parametrize(
+    "text", ["a,b\n1,2\n", "runs,seed,held_out_acc\nER,1,nan\n", "runs,seed,held_out_acc\nER\n", None]
+)
+def test_scores_that_are_none_are_a_sentence(tmp_path, text):
+    path = tmp_path / "held-out.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match="is no held-out.csv"):
+        leaderboard.chosen([path])
+
+
+def test_a_method_from_outside_has_its_own_name():
+    result = result_of(prepare(PLANS[()][0]).experiment, "sum", acc=40.0)
+    result = replace(result, experiment={**result.experiment, "method": "mine"})
+    ((row,),) = leaderboard.entries([result]).values()
+    assert row.host == "mine"

@@ -20,6 +20,7 @@ from equal_tuning_cases import WITH, WITHOUT, Case, cases, read_tuned
 from equal_tuning_figure import Change, save_figure
 
 from odedm.core.errors import UsageError
+from odedm.core.files import writable_folder, write_text
 from odedm.report.statistics import Paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import measured, number
@@ -248,11 +249,13 @@ def main() -> None:
         tuned = read_tuned(given.tuned)
         runs = [run.result for path in (*given.runs, *given.constants) for run in read_packed(path)]
         picture = given.out.with_suffix(".png")
+        files = f"--tuned {_short(given.tuned)} --runs {' '.join(map(_short, given.runs))}"
+        text = page(study, tuned, runs, files, picture.name)
+        writable_folder(given.out.parent)
         save_figure(changes(cases(study, tuned, runs)), picture)
-    except UsageError as error:
+        write_text(given.out, text)
+    except (UsageError, OSError) as error:
         sys.exit(str(error))
-    files = f"--tuned {_short(given.tuned)} --runs {' '.join(map(_short, given.runs))}"
-    given.out.write_text(page(study, tuned, runs, files, picture.name), encoding="utf-8")
     print(f"The page: {given.out}, its figure: {picture}")
 
 

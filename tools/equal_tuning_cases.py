@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, demand
 from odedm.core.registry import METHODS, title
 from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.wording import between, measured, number
-from odedm.results.result import Result
+from odedm.results.result import Result, numbers
 from odedm.study.contests import candidates_of
+from odedm.study.grid import from_table
 from odedm.study.paper_catalogue import SEED, same_run
 from odedm.study.paper_numbers import Published, published
 from odedm.study.paper_protocol import constants
 from odedm.study.study import Study
 from odedm.study.tuning import SIDES
 from odedm.training.experiment import Experiment
+from odedm.training.hold_out import Selection
 
 WITHOUT, WITH = SIDES
 
@@ -122,10 +124,22 @@ def read_tuned(path: Path) -> dict[str, Any]:
     """What `odedm tune` wrote about a study; it may come from anyone, so experiments are read as such."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
+        demand(
+            all(isinstance(plain.get(name, {}), dict) for name in ("undecided", "code")),
+            "'undecided' or 'code' is no table",
+        )
+        if "select" in plain:
+            plain["select"] = asdict(from_table(Selection, "select", plain["select"]))
         for contest in plain["contests"]:
-            for each in (each for side in SIDES for each in contest[side]):
-                each["experiment"] = Experiment.from_dict(each["experiment"]).describe()
-    except (OSError, ValueError, KeyError, TypeError) as error:
+            demand(isinstance(contest["host"], str), "a host has no name")
+            for side in SIDES:
+                demand(contest[side], f"'{contest['host'][:80]}' has no try {side} ODEDM")
+                for each in contest[side]:
+                    demand(numbers([each["mean"]]) and numbers(each["scores"]), "a try has no scores")
+                    each["experiment"] = Experiment.from_dict(each["experiment"]).describe()
+                    demand(numbers([each["experiment"]["options"]["lr"]]), "a try has no learning rate")
+        demand("select" in plain or not plain["contests"], "[select] is missing")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"'{path}' is no tuned.json of `odedm tune` with a study: {error!r:.200}.") from error
     return dict(plain)
 

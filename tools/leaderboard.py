@@ -21,8 +21,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from odedm.core.configuration import Number
 from odedm.core.errors import UsageError
-from odedm.core.registry import METHODS
+from odedm.core.files import writable_folder, write_text
+from odedm.core.registry import METHODS, title
 from odedm.report.statistics import estimate, paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import between, measured, number
@@ -91,7 +93,7 @@ def entries(results: Iterable[Result]) -> dict[tuple[str, int], list[Entry]]:
 def place(plan: Mapping[str, Any]) -> tuple[tuple[str, int], tuple[str, str, str], int]:
     """Where a run stands: on which board, in which row, and its seed."""
     memory: Mapping[str, Any] = plan["memory"]
-    host = METHODS[plan["method"]].title or plan["method"]
+    host = title(METHODS, plan["method"])
     kind = "ODEDM" if memory["name"] == "odedm" else "reservoir"
     return (plan["data"], memory["capacity"]), (host, kind, ingredients(plan)), plan["seed"]
 
@@ -163,8 +165,11 @@ def chosen(files: Iterable[Path]) -> str:
     parts = []
     for path in files:
         scores: dict[str, list[float]] = defaultdict(list)
-        for line in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-            scores[line["runs"]].append(float(line["held_out_acc"]))
+        try:
+            for line in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+                scores[line["runs"]].append(Number(0, 100).read("held_out_acc", float(line["held_out_acc"])))
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            raise UsageError(f"'{path}' is no held-out.csv of `odedm study --held-out`: {error!r:.200}.") from None
         rows = [[name, str(len(own)), measured(estimate(own))] for name, own in scores.items()]
         data = path.stem.rpartition("-")[2]
         parts.append(f"\n{markdown_rows([data, 'seeds', 'held-out ACC'], rows)}")
@@ -226,13 +231,14 @@ def main() -> None:
         results = [run.result for path in given.files for run in read_packed(path)]
         picture = given.out and given.out.with_suffix(".png")
         text = page(results, " ".join(sys.argv[1:]), given.chosen, picture.name if picture else "")
-    except UsageError as error:
+        if given.out:
+            writable_folder(given.out.parent)
+            draw(results, picture)
+            write_text(given.out, text)
+        else:
+            print(text)
+    except (UsageError, OSError) as error:
         sys.exit(str(error))
-    if given.out:
-        given.out.write_text(text, encoding="utf-8")
-        draw(results, picture)
-    else:
-        print(text)
 
 
 if __name__ == "__main__":

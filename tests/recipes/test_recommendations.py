@@ -71,3 +71,16 @@ def test_refusals_and_the_list(tmp_path):
     listed = " ".join(call("list", "recipes").output.split())
     assert all(" ".join(line.split()) in listed for line in ("λ / classes ≤ 10", "--updates 3"))
     assert len(recipe_lines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"colour": "no"}, "colour must be true or false; 'no' was given"),
+        ({"memory": ODEDM(10)}, "chooses the memory by itself"),
+        ({"choose_again": True}, "Unknown setting of an experiment 'choose_again'"),
+    ],
+)
+def test_what_a_recipe_cannot_take_is_a_sentence(given, said):
+    with pytest.raises(UsageError, match=said):
+        recipe(**given)

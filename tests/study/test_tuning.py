@@ -133,6 +133,14 @@ def test_the_choices_are_a_study(rivals, contest) -> None:
     assert dual.memory.rho == sides["with"][0].experiment.memory.rho
 
 
+def test_choices_of_the_longest_name_have_a_legal_one(rivals, contest) -> None:
+    long = replace(rivals, study=replace(rivals.study, name="n" * 100))
+    assert (
+        long.as_study(long.tried(dict.fromkeys((trial.key for trial in contest.to_do({})), 1.0), {})).name[-6:]
+        == "-tuned"
+    )
+
+
 def test_a_host_is_decided_when_every_trial_has_a_score_or_has_failed(rivals, contest) -> None:
     *most, last = contest.to_do({})
     scores = {trial.key: float(place) for place, trial in enumerate(most)}

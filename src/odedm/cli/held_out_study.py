@@ -10,6 +10,7 @@ from rich.text import Text
 
 from odedm.cli.board import watched
 from odedm.cli.console import SOME_FAILED, out, say, tell
+from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.report.held_out_table import HEAD, held_out_csv, held_out_markdown, held_out_rows
 from odedm.study.held_out_trials import Scored, held_out_trials, scored
@@ -23,12 +24,15 @@ def score_held_out(
     plan: Study, session: Session, share: float, *, dry_run: bool, seconds: float | None, retry: bool
 ) -> None:
     """Do the trials that are not done, and show what every configuration scored; or say what would be done."""
-    ledger, planned = session.ledger, session.plan(plan)
+    ledger, planned = session.ledger, session.plan(plan, lenient=dry_run)
+    if not planned.jobs:
+        raise UsageError(f"The study '{plan.name}' has timings alone, so there is nothing to score; add a grid.")
     trials = held_out_trials(planned, share)
     if dry_run:
-        done = ledger.scores()
-        left = sum(trial.key not in done for trial in trials)
-        tell(f"Study '{plan.name}' on held-out rows in '{ledger.folder}': {len(trials)} trials, {left} to do")
+        number, done = len(planned.jobs), len({trial.key for trial in trials} & {*ledger.scores()})
+        tell(f"Study '{plan.name}' on held-out rows in '{ledger.folder}': {number} trials, {number - done} to do")
+        for name, why in planned.missing.items():
+            tell(f"'{name}' is not here, so what is done cannot be known. {why}")
         return
     ledger.check(plan)
     writable_folder(ledger.folder)
@@ -38,17 +42,19 @@ def score_held_out(
         todo = [each for each in trials if each.key not in before and (retry or each.key not in failures)]
         say(f"Study '{plan.name}': {len(trials)} trials on {share:.0%} of the training rows, {len(todo)} to do.")
         with watched(len(trials), len(trials) - len(todo), (None, None)) as (_, observers):
-            session.run(todo, planned, observers, until=deadline(seconds))
+            summary = session.run(todo, planned, observers, until=deadline(seconds))
         scores, failures = ledger.scores(), ledger.failures()
         found = scored(trials, scores)
         if found:
             write_text(ledger.folder / TABLE, held_out_markdown(found))
             write_text(ledger.folder / SCORES, held_out_csv(found))
             _show(found)
-        missing = [trial for trial in trials if trial.key not in scores]
-    if missing:
-        why = next((failures[each.key] for each in missing if each.key in failures), "")
-        say(f"{len(missing)} of {len(trials)} trials have no score. The same command goes on. {why}".rstrip())
+        failed = [failures[trial.key] for trial in trials if trial.key not in scores and trial.key in failures]
+    if summary.left:
+        say(f"The budget is spent: {len(summary.left)} trials left. The same command goes on.")
+    if failed:
+        hint = "" if retry else " Run them again with --retry."
+        say(f"{len(failed)} of {len(trials)} trials failed; failures.jsonl says which.{hint} The first: {failed[0]}")
         raise typer.Exit(SOME_FAILED)
 
 

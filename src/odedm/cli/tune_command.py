@@ -26,7 +26,7 @@ from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
 from odedm.study.equal_tuning import NAME, equal_tuning
 from odedm.study.grid import PLAIN, Grid
-from odedm.study.ledger import TRIALS, scores_in
+from odedm.study.ledger import TOML, TRIALS, scores_in
 from odedm.study.session import deadline
 from odedm.study.study import Study, read
 from odedm.training.experiment import Experiment
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 guarded = console.guarded("Trials that are over are kept, and the same command goes on from here.")
 
 RATES = "0.01,0.03,0.1,0.3"
+CHOICES, ONE = "tuned.toml", "tuned"
+"""The file of the choices, and what they are called where one host was tuned."""
 SHARED = ("data", "method", "setting", "batch", "net")
 """Settings that both sides of a contest have in common."""
 
@@ -75,7 +77,9 @@ def tune(
     share: Annotated[
         float | None, opt("Share of their training rows to hold out.", "Protocol", default="0.2, or the study's")
     ] = None,
-    seeds: Annotated[int | None, opt("Seeds of each try.", "Protocol", default="3, or the study's", min=1)] = None,
+    seeds: Annotated[
+        int | None, opt("Seeds of each try.", "Protocol", default="3, or the study's", min=1, max=10000)
+    ] = None,
     first_seed: Annotated[
         int | None,
         opt("The first of them; not one of your runs'.", "Protocol", default="1000, or the study's", min=0),
@@ -97,21 +101,29 @@ def tune(
     from odedm.study.contests import contests
 
     _refuse_what_does_not_go_together(what, {**given, "lr": lr, "set": set_, "rho": rho}, {"only": only})
-    study = _one_host(given, lr or RATES, set_ or [], rho) if what is None else _study(what, only or [])
+    rates, seconds = RATES if lr is None else lr, None if budget is None else parse_time(budget)
+    study = _one_host(given, rates, set_ or [], rho) if what is None else _study(what, only or [])
     select = _selection(study.select or Selection(), first_tasks, share, seeds, first_seed)
     if what is not None:
         study = replace(study, select=select)  # seeds that are among its own are refused
     session = session_from(given, out_folder or Path("runs") / study.name)
+    number = len(study.experiments())  # what is too large is refused before it is taken apart
     if not dry_run:
-        get_ready(len(study.experiments()), session.placement)
+        get_ready(number, session.placement)
     rivals, planned = contests(study, select, session, tries, lenient=dry_run)
     ledger, known = session.ledger, _scores(have or [])
+    name = ONE if what is None else rivals.tuned_name
+    _check_free(ledger.folder, name)
     if dry_run:
-        _say_plan(rivals, len(rivals.to_do({**known, **ledger.scores()})), tell)
+        left = len(rivals.to_do({**known, **ledger.scores()}))
+        if as_json:
+            tell_json({"hosts": list(rivals.hosts), "trials": rivals.trials, "left": left, "missing": planned.missing})
+            return
+        _say_plan(rivals, left, tell)
         for name, why in planned.missing.items():
             tell(f"'{name}' is not here, so what is done cannot be known. {why}")
         return
-    until = None if budget is None else deadline(parse_time(budget))
+    until = deadline(seconds)
     writable_folder(ledger.folder)
     with ledger.held():
         jobs = rivals.to_do({**known, **ledger.scores()})
@@ -177,8 +189,19 @@ def _scores(paths: Sequence[Path]) -> dict[str, float]:
     for path in paths:
         if not path.is_file():
             raise UsageError(f"--have takes the {TRIALS} of another folder; there is no file '{path}'.")
-        found |= scores_in(path)
+        own = scores_in(path)
+        if not own:
+            raise UsageError(f"'{path}' has no trial with a score. --have takes the {TRIALS} of another folder.")
+        found |= own
     return found
+
+
+def _check_free(folder: Path, name: str) -> None:
+    """Refuse a folder that is a study's, or has the choices of other tries; `name` is what ours are called."""
+    if (folder / TOML).is_file():
+        raise UsageError(f"'{folder}' holds the study '{read(folder / TOML).name}', and no tries. Give another --out.")
+    if (folder / CHOICES).is_file() and (owner := read(folder / CHOICES).name) != name:
+        raise UsageError(f"'{folder}' holds the choices '{owner}', not '{name}'. Give another --out.")
 
 
 def _say_plan(rivals: Contests, left: int, speak: Callable[[str], None]) -> None:
@@ -226,7 +249,7 @@ def _conclude_one(
         raise UsageError(f"There is no choice yet: {why}. The same command goes on from here.")
     ((host, tried),) = rivals.tried(scores, failed).items()
     sides = {side: [each.to_dict() for each in own] for side, own in tried.items()}
-    _write(sides, replace(rivals.as_study({host: tried}), name="tuned"), folder)
+    _write(sides, replace(rivals.as_study({host: tried}), name=ONE), folder)
     if as_json:
         tell_json(sides)
         return
@@ -235,7 +258,7 @@ def _conclude_one(
         for each in own_side:
             table.add_row(Text(each.words), _score(each), str(len(each.scores)))
         out.print(table)
-    say(f"The choices as a study: odedm study {folder / 'tuned.toml'}")
+    say(f"The choices as a study: odedm study {folder / CHOICES}")
 
 
 def _conclude(
@@ -256,7 +279,7 @@ def _conclude(
         cells = [words for own in sides.values() for words in (_differing(own), _score(own[0]))]
         table.add_row(*map(Text, [host, *cells]))
     out.print(table)
-    say(f"The choices as a study: odedm study {folder / 'tuned.toml'}")
+    say(f"The choices as a study: odedm study {folder / CHOICES}")
 
 
 def _differing(own: Sequence[Tried]) -> str:
@@ -274,4 +297,4 @@ def _score(tried: Tried) -> str:
 
 def _write(plain: Mapping[str, Any], chosen: Study, folder: Path) -> None:
     write_text(folder / "tuned.json", json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
-    write_text(folder / "tuned.toml", chosen.to_toml())
+    write_text(folder / CHOICES, chosen.to_toml())

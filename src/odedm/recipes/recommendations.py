@@ -10,8 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import Whole
-from odedm.core.errors import choose
+from odedm.core.configuration import Flag, Whole, settings_of
+from odedm.core.errors import UsageError, choose, unknown
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
 
@@ -96,10 +96,18 @@ def recipe(
     known = recipes()
     choose("recipe", name, known)
     rows, amount = Whole(0).read("capacity", capacity), Whole(1).read("classes", classes)
-    case = known[name].case(rows, amount)
+    case, colourful = known[name].case(rows, amount), Flag().read("colour", colour)
+    if "memory" in settings:
+        raise UsageError(
+            "A recipe chooses the memory by itself, for `capacity` rows. Leave memory out, or put another one in its "
+            "place: dataclasses.replace(recipe(…), memory=…)."
+        )
+    for given in settings:
+        if given not in settings_of(Experiment):
+            raise unknown("setting of an experiment", given, settings_of(Experiment))
     own = {key: value for key, value in case.memory.items() if key != "name"}
     memory: Any = KINDS[case.memory["name"]]
-    return Experiment(memory(rows, **own), **{**case.settings, **(case.colour if colour else {}), **settings})
+    return Experiment(memory(rows, **own), **{**case.settings, **(case.colour if colourful else {}), **settings})
 
 
 def is_colour(data: Dataset) -> bool:

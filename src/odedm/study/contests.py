@@ -16,9 +16,10 @@ from odedm.execute.job import Job
 from odedm.execute.planning import PlannedJobs
 from odedm.memory.settings import ODEDM
 from odedm.study.grid import Grid, matches
+from odedm.study.held_out_trials import tasks_of
 from odedm.study.identity import Code
 from odedm.study.session import Session
-from odedm.study.study import Study
+from odedm.study.study import MOST_NAME, Study
 from odedm.study.trials import configuration, trials_of
 from odedm.study.tuning import SIDES, Contest, Tried
 from odedm.training.experiment import Experiment, content_key
@@ -92,6 +93,11 @@ class Contests:
     grids: Mapping[str, Grid]
 
     @property
+    def tuned_name(self) -> str:
+        """What the study of choices is called; a long name is cut, so that it is a legal one still."""
+        return f"{self.study.name[: MOST_NAME - len(TUNED)]}{TUNED}"
+
+    @property
     def trials(self) -> int:
         """How many trials there are in all."""
         return len(self.to_do({}))
@@ -121,8 +127,7 @@ class Contests:
         """The best of each side of every decided host, with the seeds that the study has for its runs."""
         best = [own[0].experiment.slug() for sides in tried.values() for own in sides.values()]
         about = "Each side of every host at the constants that it did best with on held-out rows."
-        name = f"{self.study.name}{TUNED}"
-        return Study(name, tuple(self.grids[slug] for slug in best), self.study.seeds, about)
+        return Study(self.tuned_name, tuple(self.grids[slug] for slug in best), self.study.seeds, about)
 
     def to_dict(self, scores: Mapping[str, float], failed: Mapping[str, str]) -> dict[str, Any]:
         """Everything that was tried, ready for JSON: what the choices were made by, and which are missing."""
@@ -151,6 +156,13 @@ def contests(
     planned = session.jobs([plan for _, _, grid in flat for plan in grid.experiments()], lenient=lenient)
     if len(planned.jobs) < len(flat):
         raise UsageError(f"Two tries of the study '{study.name}' are the same run; give each once.")
+    for job in planned.jobs:
+        has = tasks_of(job, planned)
+        if has is not None and select.tasks > has:
+            raise UsageError(
+                f"A choice on the first {select.tasks} tasks was asked for, but {job.experiment.method} on "
+                f"{job.experiment.data} has {has}; give fewer (--first-tasks, or tasks of [select])."
+            )
     jobs: dict[str, dict[str, list[Job]]] = {host: {side: [] for side in SIDES} for host in sides}
     grids = {}
     for (host, side, grid), job in zip(flat, planned.jobs, strict=True):

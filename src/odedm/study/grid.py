@@ -102,8 +102,7 @@ class Grid:
 
     def experiments(self) -> list[Experiment]:
         """One experiment for each combination, each once, all with seed 0."""
-        if math.prod(map(len, self._lists().values())) > MOST:  # listing it would never end
-            raise UsageError(f"The lists multiply to more than {MOST} combinations; cut them.")
+        self._check_size()
         found: dict[str, Experiment] = {}
         for chosen in _product(self._own(Experiment)):
             options = self.options.get(chosen.get("method", default_of(Experiment, "method")), {})
@@ -121,6 +120,7 @@ class Grid:
         >>> [each.options for each in Grid({"method": ("er", "der")}, rates).singles()]
         [{'er': {'lr': (0.03,)}}, {'er': {'lr': (0.1,)}}, {'der': {'alpha': (0.5,)}}]
         """
+        self._check_size()
         found: dict[str, Grid] = {}
         for method in self.axes.get("method", (default_of(Experiment, "method"),)):
             options = {method: self.options[method]} if method in self.options else {}
@@ -130,6 +130,11 @@ class Grid:
                 (plan,) = one.experiments()
                 found.setdefault(plan.slug(), one)
         return [found[plan.slug()] for plan in self.experiments()]
+
+    def _check_size(self) -> None:
+        """Refuse lists that multiply to more than anyone could list."""
+        if math.prod(map(len, self._lists().values())) > MOST:
+            raise UsageError(f"The lists multiply to more than {MOST} combinations; cut them.")
 
     def _narrowed(self, chosen: Mapping[str, Any]) -> Grid:
         """The grid with one value of each list, by its whole name."""

@@ -25,16 +25,26 @@ def held_out_trials(planned: PlannedJobs, share: float) -> list[Job]:
     """Each run as a trial: all its tasks, with a share of each class's training rows in place of test rows.
 
     Which rows are held out goes by the run's seed, so configurations can be compared seed by seed. Unlike those of a
-    choice of ρ, seeds are the study's own: report what was chosen so with others.
+    choice of ρ, seeds are the study's own: report what was chosen so with others. Runs on data that are not here are
+    left out, since nobody knows how many tasks these have.
     """
+    Selection(share=share)  # refuses what is no share
     found = []
     for job in planned.jobs:
-        plan = job.experiment
-        arrangement = {name: getattr(plan, name) for name in ("tasks", "task_classes", "recurring", "domain")}
-        tasks = len(task_labels(planned.data[plan.data], **arrangement))
-        select = Selection(tasks, share, (plan.seed,))
-        found.append(replace(job, key=trial_key(job.key, select), options=RunOptions(), select=select))
+        tasks = tasks_of(job, planned)
+        if tasks is not None:
+            select = Selection(tasks, share, (job.experiment.seed,))
+            found.append(replace(job, key=trial_key(job.key, select), options=RunOptions(), select=select))
     return found
+
+
+def tasks_of(job: Job, planned: PlannedJobs) -> int | None:
+    """How many tasks a run's stream has; None where its data are not here."""
+    plan = job.experiment
+    if plan.data in planned.missing:
+        return None
+    arrangement = {name: getattr(plan, name) for name in ("tasks", "task_classes", "recurring", "domain")}
+    return len(task_labels(planned.data[plan.data], **arrangement))
 
 
 def scored(trials: Sequence[Job], scores: Mapping[str, float]) -> list[Scored]:

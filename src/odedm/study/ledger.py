@@ -161,8 +161,9 @@ class Ledger(Observer):
 
 
 def scores_in(path: Path) -> dict[str, float]:
-    """The score of every trial in a file of trials, by its content hash."""
-    return {line["key"]: line["score"] for line in lines(path) if numbers([line.get("score")])}
+    """The score of every trial in a file of trials, by its content hash; what is no share in per cent is no score."""
+    found = {line["key"]: line["score"] for line in lines(path) if numbers([line.get("score")])}
+    return {key: score for key, score in found.items() if 0 <= score <= 100}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

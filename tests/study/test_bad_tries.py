@@ -1,0 +1,103 @@
+"""Tries and held-out scores of bad files, other folders and wrong words: a sentence, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import odedm
+
+from odedm.core.errors import UsageError
+from odedm.study.grid import Grid
+from odedm.study.ledger import scores_in
+from odedm.study.study import parse
+
+TRIES = """
+data = "blobs"
+method = "er"
+capacity = 30
+limit = 8
+seeds = [1]
+grid = [{ memory = "plain" }, { memory = "odedm", k = 1, dac = "none" }]
+[select]
+seeds = [70]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(TRIES, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--budget", "soon"), "A budget is a time such as"),
+        (("--first-tasks", 99), "er on blobs has 5; give fewer"),
+        (("--have", "mine.toml"), "has no trial with a score"),
+        (("--seeds", 10**9), "less than or equal to 10000"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_tried(file: Path, words, said, monkeypatch) -> None:
+    monkeypatch.chdir(file.parent)
+    assert said in odedm("tune", file, "--dry-run", "--out", "out", *words, code=2)
+    assert not Path("out").exists()
+
+
+def test_lists_without_end_are_refused_at_once() -> None:
+    lists = {name: tuple(range(1, 101)) for name in ("capacity", "tasks", "batch", "epochs")}
+    with pytest.raises(UsageError, match="more than 1000000 combinations"):
+        Grid(lists).singles()
+
+
+def test_no_rates_are_not_the_usual_ones(tmp_path: Path) -> None:
+    assert "--lr takes values" in odedm("tune", "--lr", "", "--dry-run", "--out", tmp_path / "out", code=2)
+
+
+def test_a_plan_is_json_where_json_was_asked_for(file: Path) -> None:
+    plan = json.loads(odedm("tune", file, "--dry-run", "--json", "--out", file.parent / "out"))
+    assert plan == {"hosts": ["er on blobs, λ=30"], "trials": 2, "left": 2, "missing": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"), [("study.toml", "the study 'other'"), ("tuned.toml", "the choices 'other'")]
+)
+def test_a_folder_of_others_is_left_alone(file: Path, name: str, owner: str) -> None:
+    out = file.parent / "out"
+    out.mkdir()
+    (out / name).write_text(parse(TRIES, "other").to_toml(), encoding="utf-8")
+    assert f"holds {owner}" in odedm("tune", file, "--device", "cpu", "--out", out, code=2)
+    assert [each.name for each in out.iterdir()] == [name]
+
+
+def test_what_is_no_share_of_rows_is_no_score(tmp_path: Path) -> None:
+    path = tmp_path / "trials.jsonl"
+    scores = ("12345", "-5", "100.0", "NaN", "1e999", "true", "0", '"9"')
+    lines = [f'{{"key": "{place}", "score": {score}}}' for place, score in enumerate(scores)]
+    path.write_text("\n".join([*lines, "[" * 10_000, '{"score": 1}']), encoding="utf-8")
+    assert scores_in(path) == {"2": 100.0, "6": 0}
+
+
+def test_a_failed_score_asks_for_retry_and_one_left_for_lack_of_time_does_not_fail(file: Path, monkeypatch) -> None:
+    out = file.parent / "out"
+    file.write_text(TRIES.partition("[select]")[0] + "[options.er]\nlr = 1e30\n", encoding="utf-8")
+    words = ("study", file, "--held-out", 0.25, "--device", "cpu", "--lanes", 1, "--out", out)
+    assert "2 of 2 trials failed; failures.jsonl says which. Run them again with --retry." in odedm(*words, code=1)
+    assert "goes on" not in odedm(*words, code=1)
+    monkeypatch.setattr("odedm.cli.held_out_study.deadline", lambda _: 0.0)
+    assert "The budget is spent: " in odedm(*words[:-1], file.parent / "other", "--budget", "1s")
+
+
+def test_a_held_out_study_needs_runs_but_no_data_to_be_told_of(file: Path) -> None:
+    words = ("study", file, "--held-out", 0.25, "--out", file.parent / "out")
+    file.write_text("[runtime]\nrows = [50]\nk = [2]\n", encoding="utf-8")
+    assert "nothing to score" in odedm(*words, code=2)
+    file.write_text(TRIES.replace('"blobs"', '["blobs", "nowhere"]').partition("[select]")[0], encoding="utf-8")
+    said = odedm(*words, "--dry-run")
+    assert "4 trials, 4 to do" in said
+    assert "'nowhere' is not here" in said
+    odedm(*words, code=2)
+    assert not (file.parent / "out").exists()
