@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from beside import imported
 
 from odedm import Dataset
 from odedm.core.errors import UsageError
@@ -22,13 +22,7 @@ from odedm.study.study import Study, parse
 from odedm.training.loop import Run
 from odedm.training.preparation import prepare
 
-TOOLS = str(Path(__file__).parents[1] / "tools")
-sys.path.insert(0, TOOLS)
-import equal_tuning  # noqa: E402
-from equal_tuning_cases import cases, read_tuned  # noqa: E402
-from equal_tuning_figure import save_figure  # noqa: E402
-
-sys.path.remove(TOOLS)  # tests have a `golden` too
+equal_tuning = imported("tools", "equal_tuning")
 
 STUDY = parse("""
 name = "small"
@@ -62,12 +56,12 @@ def made(tmp_path_factory):
     path.write_text(json.dumps(rivals.to_dict(scores, {})))
     tuned = finished(rivals.as_study(rivals.tried(scores, {})), data)
     usual = finished(replace(STUDY, seeds=(0, 1), select=None, only=("method=er",)), data)
-    return read_tuned(path), tuned, usual
+    return equal_tuning.read_tuned(path), tuned, usual
 
 
 def test_every_number_is_that_of_its_own_runs(made) -> None:
     tuned, runs, usual = made
-    er, der = cases(STUDY, tuned, [*runs, *usual])
+    er, der = equal_tuning.cases(STUDY, tuned, [*runs, *usual])
     assert [each.title for each in (er, der)] == ["ER", "DER"]
     for case, contest in zip((er, der), tuned["contests"], strict=True):
         for side in ("without", "with"):
@@ -96,7 +90,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(made, tmp_path: Path) 
     assert "- Runs at the paper's constants: DER on blobs, without ODEDM; DER on blobs, with ODEDM.\n" in text
     assert "Tuned runs" not in text
     assert "2 learning\nrates" in text or "2\nlearning rates" in text
-    change = next(each for each in cases(STUDY, tuned, runs) if each.method == "er").tuned.change()
+    change = next(each for each in equal_tuning.cases(STUDY, tuned, runs) if each.method == "er").tuned.change()
     assert change is not None
     assert f"{change.estimate.mean:+.1f}".replace("-", "−").replace("+0.0", "0.0") in text
     assert "8 trials" in text
@@ -107,7 +101,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(made, tmp_path: Path) 
     assert "- No rate is chosen yet: ER on blobs (3 trials left).\n" in text
     assert "- Tuned runs: DER on blobs, with ODEDM (1 of 2 seeds).\n" in text
     picture = tmp_path / "picture.png"
-    save_figure(equal_tuning.changes(cases(STUDY, few, runs)), picture)
+    equal_tuning.save_figure(equal_tuning.changes(equal_tuning.cases(STUDY, few, runs)), picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -117,4 +111,4 @@ def test_a_file_that_is_no_choice_is_a_sentence(tmp_path: Path) -> None:
     for text in ("", "[]", '{"contests": [{"without": [{}]}]}', nobody, nothing, "[" * 100_000):
         path.write_text(text)
         with pytest.raises(UsageError, match="is no tuned.json"):
-            read_tuned(path)
+            equal_tuning.read_tuned(path)

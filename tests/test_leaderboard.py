@@ -1,22 +1,16 @@
 """The leaderboard's page: rows by host, memory and ingredients, the best first, changes against the plain reservoir."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from beside import ROOT, imported
 from jobs import result_of
 
 from odedm import ODEDM, Experiment, Reservoir, UsageError
 from odedm.study.study import parse
 from odedm.training.preparation import prepare
 
-ROOT = Path(__file__).parents[1]
-TOOLS = str(ROOT / "tools")
-sys.path.insert(0, TOOLS)
-import leaderboard  # noqa: E402
-
-sys.path.remove(TOOLS)  # tests have a `golden` too
+leaderboard = imported("tools", "leaderboard")
 
 PLANS = {
     (): (Experiment(Reservoir(20), method="er", data="blobs", device="cpu"), 40.0),
@@ -40,7 +34,7 @@ def test_the_best_is_first_and_changes_are_against_the_plain_reservoir(tmp_path)
     leaderboard.draw(results, tmp_path / "board.png")
     assert (tmp_path / "board.png").stat().st_size > 5000
     assert "| ER | 2 | 41.0 ± 1.0 |" in text
-    assert "from\n0 of the 360 runs" in text, "which are on other data"
+    assert "0 of 360 planned runs" in text, "which are on other data"
     with pytest.raises(UsageError, match="Two runs have one place: ER, reservoir on blobs, seed 10"):
         leaderboard.entries([*results, results[0]])
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ER")][:3]
@@ -61,7 +55,7 @@ def test_its_study_is_what_the_page_says():
     assert len(plans) == 360
     assert {plan.seed for plan in plans} == {*range(10, 20)}
     assert len({leaderboard.place(plan.describe()) for plan in plans}) == 360, "each has a place of its own"
-    assert "from\n2 of the 360 runs" in leaderboard.page([result_of(plan, "sum") for plan in plans[:2]], "some.gz")
+    assert "2 of 360 planned runs" in leaderboard.page([result_of(plan, "sum") for plan in plans[:2]], "some.gz")
     assert {(plan.data, plan.memory.capacity) for plan in plans} == {("cifar10", 200), ("cifar100", 500)}
 
 

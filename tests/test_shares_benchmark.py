@@ -1,13 +1,12 @@
 """The benchmark of shares of a GPU refuses what it cannot measure before it starts a process."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from beside import imported
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-import shares  # noqa: E402
+shares = imported("benchmarks", "shares")
 
 
 @pytest.mark.parametrize(

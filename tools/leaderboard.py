@@ -39,8 +39,8 @@ ORIGIN = ("commit", "gpu", "device", "torch")
 HEAD = """# Leaderboard
 
 What a memory of λ rows can buy in one pass over the stream: hosts with a reservoir and with ODEDM, plain and with the
-[ingredients](how-to/ingredients.md) that `--recipe best` takes. Made by `python tools/leaderboard.py {words}` from
-{done} of the {planned} runs of `odedm study benchmarks/leaderboard.toml`; what is not in the tables has not been run.
+[ingredients](how-to/ingredients.md) that `--recipe best` takes. {done} of {planned} planned runs are in the tables;
+what is not there has not been run.
 
 **What was looked at before.** The ingredients, and that they help, were first seen on CIFAR's own test rows, with seeds
 0 to 5. Six updates, strong views and the host were chosen on held-out training rows (below), with seeds that are not
@@ -52,7 +52,8 @@ ACC is the accuracy on all classes after the last task, mean ± standard error o
 plain reservoir of the same host, paired by seed, with the interval that its number of seeds allows. *Seconds* are those
 of a run in its lane, beside others on the same GPU. *Gradients a row* are rows that went forward and back for each row
 of the stream; *beyond λ* are rows that a memory reads besides those it stores: ODEDM looks at all rows of a task when
-it ends.
+it ends. The runs are those of `odedm study benchmarks/leaderboard.toml`, the page is made by
+`python tools/leaderboard.py {words}`.
 """
 CHOSEN = """
 ## What the recipe was chosen from
@@ -155,7 +156,11 @@ def origin(rows: list[Entry]) -> str:
     """Where the runs of a table come from."""
     runs = [run for row in rows for run in row.runs.values()]
     seeds = sorted({seed for row in rows for seed in row.runs})
-    made = {name: {str(run.provenance[name])[:40] for run in runs if name in run.provenance} for name in ORIGIN}
+    longest = {"commit": 7}
+    made = {
+        name: {str(run.provenance[name])[: longest.get(name, 40)] for run in runs if name in run.provenance}
+        for name in ORIGIN
+    }
     words = "; ".join(f"{name} {', '.join(sorted(values))}" for name, values in made.items() if values)
     return f"{len(runs)} runs, seeds {seeds[0]} to {seeds[-1]}; {words}."
 
@@ -181,12 +186,12 @@ def page(results: Sequence[Result], words: str, choices: Iterable[Path] = (), pi
     study = parse((ROOT / "benchmarks" / "leaderboard.toml").read_text(encoding="utf-8"))
     planned = {place(plan.describe()) for plan in study.experiments()}
     done = sum(place(result.experiment) in planned for result in results)
-    parts = [HEAD.format(words=words, done=done, planned=len(planned))]
+    parts = [HEAD.format(done=done, planned=len(planned))]
     if picture:
         parts.append(f"\n![Final accuracy of every host, memory and set of ingredients, a dot a seed]({picture})\n")
     for (data, capacity), rows in entries(results).items():
         parts.append(f"\n## {data}, λ = {capacity}\n\n{table(rows)}\n{origin(rows)}\n")
-    return "".join([*parts, WORDS, chosen(choices)])
+    return "".join([*parts, WORDS.format(words=words), chosen(choices)])
 
 
 def draw(results: Sequence[Result], path: Path) -> None:

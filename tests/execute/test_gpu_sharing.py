@@ -5,14 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from odedm.core.errors import UsageError
 from odedm.core.processes import GPU_SHARE, safe_environment
 from odedm.execute.engine import Placement
 from odedm.execute.gpu_sharing import CONTROL, FOLDERS, MOST_LANES, SharedGPU
 from odedm.execute.local_engine import Workers
+from odedm.results.provenance import versions
 
 PROGRAM = """#!/bin/sh
 echo "$1" "$(cat)" "$CUDA_MPS_PIPE_DIRECTORY" >> "{log}"
@@ -121,3 +124,12 @@ def test_more_lanes_than_the_service_takes_have_no_share(control):
 def test_a_share_is_kept_by_the_service_of_this_machine(words):
     with pytest.raises(UsageError, match="leave one of the two out"):
         Placement(gpu_share=40, **words)
+
+
+def test_results_name_the_part_of_a_gpu_that_they_were_made_on(monkeypatch):
+    found = SimpleNamespace(name="NVIDIA H200", multi_processor_count=52)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
+    monkeypatch.delenv(GPU_SHARE, raising=False)
+    assert versions(torch.device("cuda"))["device"] == "NVIDIA H200"
+    monkeypatch.setenv(GPU_SHARE, "40")
+    assert versions(torch.device("cuda"))["device"] == "NVIDIA H200, 52 multiprocessors"

@@ -120,8 +120,8 @@ def tune(
             tell_json({"hosts": list(rivals.hosts), "trials": rivals.trials, "left": left, "missing": planned.missing})
             return
         _say_plan(rivals, left, tell)
-        for name, why in planned.missing.items():
-            tell(f"'{name}' is not here, so what is done cannot be known. {why}")
+        for data, why in planned.missing.items():
+            tell(f"'{data}' is not here, so what is done cannot be known. {why}")
         return
     until = deadline(seconds)
     writable_folder(ledger.folder)
