@@ -400,7 +400,7 @@ def where_time_goes(axis: Any, runs: dict[str, Figure], before: dict[str, Figure
         axis.text(left, name, f" {figure['wall_s']:.0f} s", va="center", fontsize=8)
     for phase, colour in COLOURS.items():
         axis.barh([name for name, _ in bars][:1], 0, color=colour, label=phase)
-    axis.legend(fontsize=7, ncols=6, loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False)
+    axis.legend(fontsize=7, ncols=2, loc="lower right", frameon=False)
     axis.set_title("Where the wall time goes, from command to prompt", loc="left")
     axis.set_xlabel("seconds")
 
