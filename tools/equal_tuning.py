@@ -106,7 +106,8 @@ def in_short(own: Sequence[Case]) -> str:
         with_what = "with the paper's constants" if name == "constants" else "when both sides are tuned"
         middle = number(mean(each.estimate.mean for each in changes), sign=True)
         parts.append(
-            f"{with_what} {better} of {len(changes)} gain clearly and {worse} lose clearly, {middle} in the mean"
+            f"{with_what} {better} of {len(changes)} gain clearly, {worse} {'loses' if worse == 1 else 'lose'} clearly, "
+            f"{middle} in the mean"
         )
     return f"{'; '.join(parts)}." if parts else "nothing was run yet."
 
@@ -209,7 +210,7 @@ def origin(every: Sequence[Case], tuned: Mapping[str, Any], files: str) -> str:
             continue
         seeds = sorted({result.experiment["seed"] for result in results})
         made = {
-            each: sorted({str(run.provenance[each])[:30] for run in results if run.provenance.get(each)})
+            each: sorted({str(run.provenance[each])[:60] for run in results if run.provenance.get(each)})
             for each in ORIGIN
         }
         origins = "; ".join(
