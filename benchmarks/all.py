@@ -35,6 +35,8 @@ import numpy as np
 
 BATCH, CAPACITY, TASKS, CLASSES = 32, 200, 5, 10
 PARTS = ("alone", "odedm", "lanes", "command", "consolidation", "pictures", "cpu")
+DUAL = ("--memory", "odedm", "--replay", "auxiliary")
+"""With the term on long-term rows in every step, the dearer reading, and the one of earlier measurements."""
 NOISE = 0.15
 """A figure that is worse by more than this share than the last one is shown as slower."""
 FIRST = "er,der,derpp,refresh,fdr,icarl,puridiver,vrmcl,pocl"
@@ -166,7 +168,7 @@ def consolidation(bench: Bench) -> Figures:
         if small and k > 6:
             continue
         for lanes in (1, 2 if small else 8):
-            words = ("--method", "derpp", "--memory", "odedm", "--k", str(k), "--capacity", str(capacity), *net(bench))
+            words = ("--method", "derpp", *DUAL, "--k", str(k), "--capacity", str(capacity), *net(bench))
             if lanes == 1:
                 bench.run("full", *words, "--limit", "200")  # kernels are compiled once on a machine
             took, found = bench.run("full", *words, seeds=lanes, lanes=lanes)
@@ -252,7 +254,7 @@ def measure(bench: Bench, parts: list[str], methods: list[str], out: Path | None
     lanes = 2 if bench.device == "cpu" else 8
     makers = {
         "alone": steps(1, ("--memory", "native")),
-        "odedm": steps(1, ("--memory", "odedm", "--k", "6")),
+        "odedm": steps(1, (*DUAL, "--k", "6")),
         "lanes": steps(lanes, ("--memory", "native")),
         "command": full(command),
         "consolidation": full(consolidation),

@@ -81,7 +81,7 @@ def images(side: int, per_class: int) -> Dataset:
 
 
 def experiment(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -> Experiment:
-    memory = ODEDM(capacity, k=4)
+    memory = ODEDM(capacity, k=4, replay="auxiliary")
     words = {"net": "resnet18", "batch": given.batch, "device": given.device, "data": data.name}
     return Experiment(memory, method=method, options={"lr": 0.01}, **words)  # type: ignore[arg-type]
 

@@ -31,7 +31,7 @@ from odedm.core.registry import METHODS
 MEMORIES = {
     "reservoir": ["--memory", "reservoir"],
     "native": ["--memory", "native"],
-    "odedm": ["--k", "1"],
+    "odedm": ["--k", "1", "--replay", "auxiliary"],
     "odedm, bounded candidates": ["--k", "1", "--candidates", "6", "--replay", "both"],
     "odedm, logits of the stream": ["--k", "1", "--annotate", "stream", "--replay", "union"],
 }

@@ -74,8 +74,8 @@ def without(data: Dataset, kind: str, seed: int, plan: Any, *, hand: bool = Fals
 
 def ways(data: Dataset, kind: str, plan: Any) -> Iterator[tuple[str, Any]]:
     """Everything that is compared on a stream: a name and a function of the seed."""
-    dual, plain = ODEDM(plan.capacity, rho=plan.rho), Reservoir(plan.capacity)
-    bounded = ODEDM(plan.capacity, rho=plan.rho, candidates=plan.candidates)
+    dual, plain = ODEDM(plan.capacity, rho=plan.rho, replay="auxiliary"), Reservoir(plan.capacity)
+    bounded = ODEDM(plan.capacity, rho=plan.rho, candidates=plan.candidates, replay="auxiliary")
     task = len(data.label) // data.tasks
 
     def learner(**settings: Any) -> Any:
@@ -85,7 +85,11 @@ def ways(data: Dataset, kind: str, plan: Any) -> Iterator[tuple[str, Any]]:
         yield "borders: run, ODEDM", lambda seed: with_borders(data, kind, dual, seed, plan)
         yield "borders: run, reservoir", lambda seed: with_borders(data, kind, plain, seed, plan)
     k = odedm.prototypes_per_class(plan.rho, plan.capacity, tasks=data.tasks, classes=data.classes // data.tasks)
-    memories = {"": dual, f", k={k}": ODEDM(plan.capacity, k=k), f", candidates={plan.candidates}": bounded}
+    memories = {
+        "": dual,
+        f", k={k}": ODEDM(plan.capacity, k=k, replay="auxiliary"),
+        f", candidates={plan.candidates}": bounded,
+    }
     for name, memory in memories.items():
         if kind != "gradual":
             yield f"learner, by hand{name}", learner(memory=memory, hand=True)

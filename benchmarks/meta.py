@@ -101,7 +101,7 @@ def main() -> None:
     words.add_argument("--out", type=Path)
     given = words.parse_args()
     data, found = random_data(given.steps), {}
-    memories = {"native": Native(CAPACITY), "odedm": ODEDM(CAPACITY, k=6)}
+    memories = {"native": Native(CAPACITY), "odedm": ODEDM(CAPACITY, k=6, replay="auxiliary")}
     for method in given.methods.split(","):
         for memory in given.memory.split(","):
             row = measure(method, memories[memory], given, data)

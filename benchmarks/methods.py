@@ -39,7 +39,11 @@ def accuracy(names: Sequence[str], seeds: int, out: Path | None, runs: Path) -> 
     plans = [
         Experiment(memory, method=name, data="fashion-mini", batch=10, seed=seed, device="cpu")
         for name in names
-        for memory in ((NoMemory(),) if METHODS[name].load().keeps_nothing else (Native(100), ODEDM(100, rho=0.25)))
+        for memory in (
+            (NoMemory(),)
+            if METHODS[name].load().keeps_nothing
+            else (Native(100), ODEDM(100, rho=0.25, replay="auxiliary"))
+        )
         for seed in range(seeds)
     ]
     planned = plan_jobs(plans, below(runs))
@@ -78,7 +82,7 @@ def cost(names: Sequence[str], device: str, net: str, steps: int, out: Path | No
 
 
 def _seconds(name: str, memory: str, data: object, device: str, net: str) -> tuple[float, float]:
-    plan = Native(CAPACITY) if memory == "native" else ODEDM(CAPACITY, rho=0.25)
+    plan = Native(CAPACITY) if memory == "native" else ODEDM(CAPACITY, rho=0.25, replay="auxiliary")
     experiment = Experiment(plan, method=name, data="random", net=net, batch=BATCH, device=device)
     start = time.perf_counter()
     result = Run(experiment, data).finish().result  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ def capacity(net: str, device: str, steps: int) -> Iterator[tuple[str, dict[str,
     for rows in (200, 1000, 5120, 20_000, 50_000):
         yield f"λ = {rows}", measure(plan("derpp", Reservoir(rows), net, device), data)
     for rows in (200, 5120, 50_000):
-        yield f"λ = {rows}, odedm", measure(plan("derpp", ODEDM(rows, k=6), net, device), data)
+        yield f"λ = {rows}, odedm", measure(plan("derpp", ODEDM(rows, k=6, replay="auxiliary"), net, device), data)
 
 
 def classes(net: str, device: str, steps: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -48,14 +48,16 @@ def tasks(net: str, device: str, steps: int) -> Iterator[tuple[str, dict[str, An
     """Many tasks, at the same number of classes."""
     for amount in (5, 20, 50):
         data = random_data(max(100, steps), tasks=amount, classes=100)
-        yield f"{amount} tasks", measure(plan("derpp", ODEDM(1000, k=2), net, device), data)
+        yield f"{amount} tasks", measure(plan("derpp", ODEDM(1000, k=2, replay="auxiliary"), net, device), data)
 
 
 def consolidation(net: str, device: str, _steps: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Seconds at a task's end, 2 × 5000 rows, with and without divide and conquer."""
     data = random_data(313)
     for k, dac in ((6, (3, 4)), (160, (3, 4)), (480, (3, 4)), (6, None), (160, None)):
-        outcome = Run(plan("derpp", ODEDM(5120, k=k, dac=dac), net, device, batch=64), data).finish()
+        outcome = Run(
+            plan("derpp", ODEDM(5120, k=k, dac=dac, replay="auxiliary"), net, device, batch=64), data
+        ).finish()
         seconds = outcome.result.seconds
         ends = len(outcome.result.acc) - 1
         row = {phase: seconds.get(phase, 0.0) / ends for phase in PHASES}

@@ -47,7 +47,11 @@ def lane(given: argparse.Namespace, place: Path, number: int, lanes: int) -> Non
     x = rng.integers(0, 256, (4 * rows, 3, given.pixels, given.pixels), dtype=np.uint8)
     y = np.arange(4).repeat(rows)
     data = from_arrays(x, y, tasks=2, test=(x[::rows], y[::rows]), pad=4, flip=True, name="random")
-    memory = {"reservoir": Reservoir(CAPACITY), "native": Native(CAPACITY), "odedm": ODEDM(CAPACITY, k=6)}[given.memory]
+    memory = {
+        "reservoir": Reservoir(CAPACITY),
+        "native": Native(CAPACITY),
+        "odedm": ODEDM(CAPACITY, k=6, replay="auxiliary"),
+    }[given.memory]
     plan = Experiment(memory, method=given.methods, data="random", net=given.net, device="cuda", batch=BATCH)
     run, marks, count = Run(plan, data), [0.0, 0.0], 0
 

@@ -40,7 +40,7 @@ def main() -> None:
     words.add_argument("--plot", type=Path)
     given = words.parse_args()
     data = blobs(classes=2 * given.tasks, tasks=given.tasks, per_class=given.rows)
-    memory = ODEDM(300, k=1, candidates=20)
+    memory = ODEDM(300, k=1, candidates=20, replay="auxiliary")
     plan = Experiment(memory, method=given.method, data=data.name, tasks=given.tasks, batch=1, device="cpu")
     samples: list[tuple[int, float, float]] = []
     start = time.monotonic()

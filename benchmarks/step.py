@@ -142,7 +142,7 @@ def ways(data: Any, net: str, device: str) -> Iterator[tuple[str, dict[str, Any]
 def methods(data: Any, net: str, device: str, only: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every method with its own memory and with ODEDM, by the default way."""
     for name in only:
-        for memory in (Native(CAPACITY), ODEDM(CAPACITY, k=6)):
+        for memory in (Native(CAPACITY), ODEDM(CAPACITY, k=6, replay="auxiliary")):
             yield f"{name}, {memory.name}", measure(plan(name, memory, net, device), data)
 
 

@@ -41,7 +41,7 @@ pytestmark = [
 MEMORIES = {
     "reservoir": Reservoir(40),
     "native": Native(40),
-    "odedm": ODEDM(40, k=2),
+    "odedm": ODEDM(40, k=2, replay="auxiliary"),
     "bounded": ODEDM(40, k=2, candidates=6),
 }
 LATER = {"none": NoMemory(), "balanced": ODEDM(40, k=2, short_policy="balanced-reservoir")}
@@ -65,7 +65,9 @@ def test_every_method_with_every_memory(method, memory):
 @pytest.mark.parametrize("method", KEEPING)
 def test_a_run_repeats_bit_for_bit(method, make):
     data, options = make(), QUICK.get(method, {})
-    plan = Experiment(ODEDM(40, k=2), method=method, options=options, data=data.name, device="cuda", batch=16)
+    plan = Experiment(
+        ODEDM(40, k=2, replay="auxiliary"), method=method, options=options, data=data.name, device="cuda", batch=16
+    )
     first, second = (Run(plan, data).finish() for _ in range(2))
     assert first.result.class_il == second.result.class_il
     for a, b in zip(first.method.net.parameters(), second.method.net.parameters(), strict=True):
@@ -479,7 +481,7 @@ def test_one_kernel_lets_the_same_rows_go_as_many_do(rows, classes, excess):
         assert there.equal(stay("cuda"))
 
 
-@pytest.mark.parametrize("memory", [Native(40), ODEDM(40, k=2)], ids=["native", "odedm"])
+@pytest.mark.parametrize("memory", [Native(40), ODEDM(40, k=2, replay="auxiliary")], ids=["native", "odedm"])
 def test_icarls_recordings_stay_good_from_task_to_task_and_whatever_rows_are_mixed_in(memory):
     words = {"method": "icarl", "data": "shapes", "device": "cuda", "batch": 4}
     recorded, eager = (Run(Experiment(memory, capture=c, **words), shapes()).finish() for c in (True, False))

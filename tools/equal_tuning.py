@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from changes_figure import Change, save_figure
 from equal_tuning_cases import WITH, WITHOUT, Case, cases, read_tuned
-from equal_tuning_figure import Change, save_figure
 
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
@@ -106,7 +106,7 @@ def in_short(own: Sequence[Case]) -> str:
         with_what = "with the paper's constants" if name == "constants" else "when both sides are tuned"
         middle = number(mean(each.estimate.mean for each in changes), sign=True)
         parts.append(
-            f"{with_what} {better} of {len(changes)} gain clearly, {worse} {'loses' if worse == 1 else 'lose'} clearly, "
+            f"{with_what} {better} of {len(changes)} gain clearly, {worse} lose{'s' * (worse == 1)} clearly, "
             f"{middle} in the mean"
         )
     return f"{'; '.join(parts)}." if parts else "nothing was run yet."

@@ -31,6 +31,7 @@ memory = ["plain", "odedm"]
 capacity = 30
 rho = [0.25, 0.5]
 dac = "paper"
+replay = "auxiliary"
 batch = 16
 seeds = 2
 evidence = true
@@ -60,7 +61,19 @@ def odedm(*words: str) -> list[str]:
 
 def command_line(place: Path) -> Numbers:
     """Runs by commands: killed and resumed, in lanes, and as a study."""
-    common = ["--method", "derpp", "--memory", "odedm", "--evidence", "--anytime", "2", "--device", "cpu"]
+    common = [
+        "--method",
+        "derpp",
+        "--memory",
+        "odedm",
+        "--replay",
+        "auxiliary",
+        "--evidence",
+        "--anytime",
+        "2",
+        "--device",
+        "cpu",
+    ]
     killed = odedm("run", *common, "--checkpoint", "7 steps", "--out", str(place / "killed"))
     kill_midway([*killed, "--events", str(place / "events.jsonl")], place / "events.jsonl")
     subprocess.run(killed, check=True, capture_output=True)

@@ -27,8 +27,9 @@ READINGS = ("auxiliary", "union", "both")
 
 
 def odedm_memory(capacity: int, **own: Any) -> Any:
-    """The dual memory, its keywords in the words of the version that runs."""
+    """The dual memory, its keywords in the words of the version that runs; its reading was the auxiliary one."""
     known = {each.name for each in fields(odedm.ODEDM)}
+    own = {"replay": "auxiliary", **own}
     return odedm.ODEDM(capacity, **{name if name in known else RENAMED[name]: value for name, value in own.items()})
 
 
@@ -80,11 +81,14 @@ def full_cases() -> dict[str, Case]:
 
 
 def short_cases() -> dict[str, Case]:
-    """At most 20 steps each, for a test: every method with its own memory and with ODEDM."""
+    """At most 20 steps each, for a test: every method with its own memory and with ODEDM, and the other readings."""
     cases: dict[str, Case] = {}
     for method in METHODS:
         for name, memory in {"plain": odedm.Native(20), "odedm": odedm_memory(20, k=1)}.items():
             cases[f"{method}-{name}"] = {"method": method, "memory": memory, "batch": 8}
+    for method in ("er", "derpp"):
+        cases[f"{method}-union"] = {"method": method, "memory": odedm_memory(20, k=1, replay="union"), "batch": 8}
+    cases["icarl-share"] = {"method": "icarl", "memory": odedm_memory(20, k=1, gamma_rule="share"), "batch": 8}
     return {name: {"evidence": True, "device": "cpu", "seed": 5, **case} for name, case in cases.items()}
 
 

@@ -171,25 +171,6 @@ def test_a_share_weighs_the_auxiliary_term_by_the_long_term_rows():
     assert not outcome.method.net.head.weight.equal(fixed.method.net.head.weight)
 
 
-READINGS = {"er": "union", "derpp": "union", "der": "auxiliary", "fdr": "auxiliary", "icarl": "auxiliary"}
-
-
-@pytest.mark.parametrize("method", READINGS)
-def test_auto_is_the_reading_of_the_host_and_one_run_has_one_description(method):
-    rule = "share" if method == "icarl" else "fixed"
-    named = ODEDM(20, k=1, replay=READINGS[method], gamma_rule=rule)
-    one, other = (
-        prepare(Experiment(memory, method, data="shapes"), IMAGES).experiment
-        for memory in (ODEDM(20, k=1, replay="auto"), named)
-    )
-    assert one == other
-
-
-def test_the_papers_reading_stays_by_its_name():
-    paper = ODEDM.paper(200)
-    assert (paper.replay, paper.gamma, paper.gamma_rule) == ("auxiliary", 1.0, "fixed")
-
-
 REFUSED = {
     "iCaRL has no stream cross-entropy": ({"method": "icarl", "stream_loss": "adjusted"}, "binary cross-entropy"),
     "ER-ACE has its own": ({"method": "er-ace", "stream_loss": "plain"}, "its own stream loss is asymmetric"),

@@ -14,7 +14,7 @@ from odedm.methods import base, icarl
 from odedm.methods.base import Method
 from odedm.training.cuda_graph import EAGER, MOST, Stepper, fingerprint
 
-MEMORIES = {"reservoir": Reservoir(40), "native": Native(40), "odedm": ODEDM(40, k=2)}
+MEMORIES = {"reservoir": Reservoir(40), "native": Native(40), "odedm": ODEDM(40, k=2, replay="both")}
 CAPTURABLE = [name for name in KEEPING if METHODS[name].load().capturable]
 
 

@@ -8,6 +8,7 @@ import torch
 
 import odedm
 from odedm import ODEDM, Experiment, Part, Reservoir, Run, UsageError, blobs, shapes, train
+from odedm.methods.derpp import DERpp
 from odedm.results.result import SCHEMA, Result
 from odedm.training.evaluation import evaluate
 from odedm.training.preparation import prepare, resolve_precision
@@ -68,7 +69,7 @@ def test_result_holds_everything_and_survives_its_file():
     assert result.experiment["options"] == {
         "lr": 0.03, "momentum": 0.0, "weight_decay": 0.0, "alpha": 0.1, "beta": 0.5,
     }  # fmt: skip
-    assert result.experiment["memory"]["replay"] == "auxiliary"
+    assert result.experiment["memory"]["replay"] == DERpp.reading
     assert result.classes == [str(label) for label in range(10)]
     assert {"odedm", "torch", "device", "precision", "commit", "data_checksum"} <= set(result.provenance)
     assert len(result.census) == 5
@@ -176,8 +177,9 @@ def test_predict_takes_rows_as_they_were_given():
 
 def test_numpy_numbers_are_numbers():
     memory = ODEDM(np.int64(30), k=np.int64(2), gamma=np.float32(1))
-    outcome = train("blobs", memory=memory, batch=np.int64(16), seed=np.int64(3), tasks=np.int64(5))
-    assert weights(outcome).equal(weights(outcome_of(3)))
+    outcome = train("blobs", memory=memory, batch=np.int64(16), seed=np.int64(3), tasks=np.int64(5), device="cpu")
+    plain = train("blobs", memory=ODEDM(30, k=2, gamma=1.0), batch=16, seed=3, device="cpu")
+    assert weights(outcome).equal(weights(plain))
 
 
 @pytest.mark.parametrize("around", ["no_grad", "inference_mode", "float64", "autocast", "threads"])

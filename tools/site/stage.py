@@ -41,9 +41,9 @@ NAVIGATION = {
     "how-to/keep-model how-to/learner "
     "how-to/memory-alone how-to/integrations how-to/cluster",
     "reference/index.md": "api/index reference reference/files methods/README",
-    "explanation/index.md": "explanation/what-odedm-is explanation/numbers explanation/where-it-pays explanation/equal-tuning leaderboard "
-    "explanation/demo explanation/statistics explanation/safety explanation/threat-model performance architecture "
-    "reproduction",
+    "explanation/index.md": "explanation/what-odedm-is explanation/numbers explanation/where-it-pays "
+    "explanation/equal-tuning explanation/no-harm leaderboard explanation/demo explanation/statistics "
+    "explanation/safety explanation/threat-model performance architecture reproduction",
     "more.md": "changelog contributing security appendix/index",
 }
 """The pages below each section's first, in order. Those of `methods` and `appendix` are all that there are."""

@@ -55,7 +55,7 @@ def study(
     what: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help=f"{' | '.join(READY)}, or your own file.")],
     data: Annotated[str | None, opt("Another data set than the study's own.", "What")] = None,
     only: Annotated[list[str] | None, opt("Only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")] = None,
-    seeds: Annotated[int | None, opt("How many.", "What", default="the study's", min=1, max=10000)] = None,
+    seeds: Annotated[int | None, opt("How many of its own.", "What", default="all", min=1, max=10000)] = None,
     select_on: Annotated[
         int | None,
         opt(

@@ -43,10 +43,12 @@ CHOICES, ONE = "tuned.toml", "tuned"
 """The file of the choices, and what they are called where one host was tuned."""
 SHARED = ("data", "method", "setting", "batch", "net")
 """Settings that both sides of a contest have in common."""
+OF_MEMORY = ("capacity", "replay")
+"""Those of the memory: the reading is that of the side with ODEDM."""
 
 
 @guarded
-@with_settings((Experiment, SHARED), (ODEDM, ("capacity",)), Placement, (Experiment, PLACE))
+@with_settings((Experiment, SHARED), (ODEDM, OF_MEMORY), Placement, (Experiment, PLACE))
 def tune(
     given: Given,
     what: Annotated[
@@ -143,7 +145,7 @@ def tune(
 
 def _refuse_what_does_not_go_together(what: str | None, of_one: Given, of_study: Given) -> None:
     """A study says by itself what is tried; one host is all that the other options name."""
-    flags = {"set": "--set", **{name: f"--{name.replace('_', '-')}" for name in (*SHARED, "capacity", "lr", "rho")}}
+    flags = {"set": "--set", **{name: f"--{name.replace('_', '-')}" for name in (*SHARED, *OF_MEMORY, "lr", "rho")}}
     for name, flag in flags.items():
         if what is not None and of_one.get(name) is not None:
             raise UsageError(f"{flag} is for one host; the study '{what}' says what is tried. Leave one of them out.")
@@ -153,11 +155,11 @@ def _refuse_what_does_not_go_together(what: str | None, of_one: Given, of_study:
 
 def _one_host(given: Given, rates: str, constants: Sequence[str], rho: str | None) -> Study:
     """The tries of the host that options name, as a study; they are taken out of what was given."""
-    plan = experiment_from({name: given.pop(name) for name in (*SHARED, "capacity") if name in given})
+    plan = experiment_from({name: given.pop(name) for name in (*SHARED, *OF_MEMORY) if name in given})
     same: dict[str, Any] = {name: (getattr(plan, name),) for name in SHARED} | {"capacity": (plan.memory.capacity,)}
     options = {plan.method: _choices(rates, constants)}
     shares = _values("--rho", str(DEFAULT_RHO) if rho is None else rho)
-    dual = {**same, "memory": ("odedm",), "rho": shares, "dac": ("paper",)}
+    dual = {**same, "memory": ("odedm",), "rho": shares, "dac": ("paper",), "replay": (plan.memory.replay,)}
     name = f"tune-{Path(plan.data).name}-{plan.method}-{plan.memory.capacity}"
     return Study(name, (Grid({**same, "memory": (PLAIN,)}, options), Grid(dual, options)))
 

@@ -24,7 +24,7 @@ from odedm.memory.live_parts import generators
 from odedm.memory.settings import MemorySettings
 from odedm.methods.base import Method, configure
 from odedm.stream.augment import Transform
-from odedm.training.composition import by_nearest_mean, read_by_host
+from odedm.training.composition import by_nearest_mean, read_by_host, reading_of
 from odedm.training.numerics import arranged
 from odedm.training.preparation import resolve_device, resolve_precision
 from odedm.training.probe import LearnerProbe
@@ -69,7 +69,7 @@ class Plan:
             )
         word = name if isinstance(name, str) else kind.__name__
         options = configure(word, kind, dict(_table("options", given["options"])))
-        memory, policy = settle_memory(read_by_host(given["memory"], kind), kind.native)
+        settled, policy = settle_memory(given["memory"], kind.native)
         scaling = given["scaling"]
         if not isinstance(scaling, Transform | None) and not (isinstance(scaling, str) and scaling == "auto"):
             raise UsageError(
@@ -81,7 +81,7 @@ class Plan:
         return cls(
             kind,
             options,
-            memory,
+            read_by_host(settled, kind),
             policy,
             given["net"],
             _table("net_options", given["net_options"]),
@@ -118,10 +118,8 @@ class OnlineParts:
         self.replay = MemoryReplay(
             self.memory.host,
             self.transform,
-            reading=plan.memory.replay,
+            **reading_of(plan.memory),
             draw=plan.draw,
-            gamma=plan.memory.gamma,
-            gamma_rule=getattr(plan.memory, "gamma_rule", "fixed"),
             rng=rng,
             retrieval=build_retrieval(plan.method.own_retrieval, {}),
             method=self.method,

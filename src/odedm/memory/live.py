@@ -16,18 +16,16 @@ from odedm.memory import live_state
 from odedm.memory.collected import among
 from odedm.memory.given_rows import RowFormat
 from odedm.memory.live_host import LiveHost
-from odedm.memory.live_parts import Annotate, Embed, LoopProbe, class_list, generators, settle
+from odedm.memory.live_parts import OF_METHODS, Annotate, Embed, LoopProbe, class_list, generators, settle
 from odedm.memory.settings import ODEDM, MemorySettings
-
-OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate", "choose_again")
-"""Settings of ODEDM for runs alone, above all how a method meets the memory, which is a loop's own matter."""
 
 
 class DualMemory:
     """The live memory for a loop of your own: a short-term sample of the stream, and prototypes that stay for good.
 
     Rows are vectors or images with whole numbers as labels, numpy's or torch's, and come back as they were given.
-    Columns beyond these are whatever the first `add` has. `odedm.memory(…)` makes one of a configuration.
+    Columns beyond these are whatever the first `add` has. `odedm.memory(…)` makes one of a configuration, of which
+    replay and gamma say nothing here: there is no method, and the loop draws from the part that it names.
 
     Args:
         capacity: rows in all (λ), short-term and long-term together.

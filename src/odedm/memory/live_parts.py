@@ -28,6 +28,8 @@ Generators = dict[str, torch.Generator]
 
 NEEDS_A_METHOD = ("purity", "herded", "gss", "aser")
 """Policies that ask more of a learner than a loop of one's own can be asked for."""
+OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate", "choose_again")
+"""Settings of ODEDM for runs alone, above all how a method meets the memory, which is a loop's own matter."""
 PURPOSES = {"memory": True, "draw": True, "candidates": True, "memory borders": False, "consolidation": False}
 """What is drawn, and whether on the memory's device."""
 CHUNK = 512

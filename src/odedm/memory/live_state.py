@@ -27,7 +27,7 @@ from odedm.memory.collected import AllRows, BoundedRows, Collected
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, RowFormat, public
 from odedm.memory.keyed import KeyedMemory
 from odedm.memory.live_host import LiveHost
-from odedm.memory.live_parts import PURPOSES, Generators, generators
+from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.settings import MemorySettings, memory_from_plain, memory_to_plain
 
@@ -85,8 +85,11 @@ def settings_in(state: Mapping[str, Any]) -> MemorySettings:
 def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
     """Put a state into a memory of the same settings; one that does not fit is refused and changes nothing."""
     settings = settings_in(state)
-    mine = memory_to_plain(replace(memory.settings, capacity=settings.capacity))
-    other = differences(mine, memory_to_plain(settings))
+    mine, theirs = (
+        {name: value for name, value in memory_to_plain(each).items() if name not in OF_METHODS}
+        for each in (replace(memory.settings, capacity=settings.capacity), settings)
+    )
+    other = differences(mine, theirs)
     if other:
         there, here = other[0]
         raise UsageError(

@@ -141,10 +141,10 @@ class ODEDM:
         capacity: rows in all (λ).
         rho: long-term share of them in the end (ρ), 0.25 unless k is given.
         k: prototypes of each class; where both are given k counts and rho is its label. k=0 or rho=0 pins nothing.
-        replay: how a method meets the long-term rows, a name in `odedm list replays`; "auto" is what we take to be the
-            best for the method (docs/consolidation.md).
-        gamma: weight of the auxiliary cross-entropy term.
-        gamma_rule: "fixed", or "share": the weight is gamma times the long-term share of the rows stored now.
+        replay: how a method meets the long-term rows, a name in `odedm list replays`; "auto" is what suits the method
+            (docs/consolidation.md), and the auxiliary term where gamma or gamma_rule is given.
+        gamma: weight of the auxiliary cross-entropy term, 1 unless given.
+        gamma_rule: "fixed", unless given, or "share": gamma times the long-term share of the rows stored now.
         distance: by which rows are nearest to a prototype, a name in `odedm list distances`; "random" keeps any rows,
             "herding" those whose mean is near that of their class.
         dac: a pair (clusters, depth) for divide-and-conquer, or None for all candidates; "random" and "herding" need
@@ -175,11 +175,17 @@ class ODEDM:
     )
     k: int | None = described(Whole(0), None, "Prototypes per class.", default_words="by rho")
     replay: str = described(
-        OneOf("replay reading", REPLAYS, also=("auto",)), "auxiliary", "How the method meets long-term rows."
+        OneOf("replay reading", REPLAYS, also=("auto",)),
+        "auto",
+        "How the method meets long-term rows; auto: by the method, auxiliary where gamma or its rule is given.",
     )
-    gamma: float = described(Number(0), 1.0, "Weight of the auxiliary term.")
-    gamma_rule: str = described(
-        OneOf("rule for gamma", GAMMA_RULES), "fixed", "What the weight goes by.", introduced="fixed"
+    gamma: float | None = described(Number(0), None, "Weight of the auxiliary term.", default_words="1")
+    gamma_rule: str | None = described(
+        OneOf("rule for gamma", GAMMA_RULES),
+        None,
+        "What that weight goes by.",
+        default_words="fixed",
+        introduced="fixed",
     )
     distance: str = described(OneOf("distance", DISTANCES), "sinkhorn", "Of rows to prototypes.")
     dac: tuple[int, int] | None = described(

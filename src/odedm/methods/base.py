@@ -109,11 +109,11 @@ class Method(ABC):
     no_views: ClassVar[str] = ""
     """Why a run may not choose the views of replayed rows (`--views`); empty where it may."""
 
-    reading: ClassVar[str] = "union"
-    """How the method best meets ODEDM's long-term rows, `replay="auto"`: as part of its own label replay ("union"), by
-    the auxiliary term where it replays no labels, or by that term weighed by the rows' share where its loss is small
-    ("auxiliary" with `reading_rule` "share")."""
+    reading: ClassVar[str] = "auxiliary"
+    """How the method meets ODEDM's long-term rows unless a run says otherwise: "auxiliary", by a term of its own on
+    them, as in the paper; "union", in its own draws, where these replay labels with full weight already."""
     reading_rule: ClassVar[str] = "fixed"
+    """What that term weighs: "fixed" 1, or "share" the long-term share of the rows stored, where the loss is small."""
 
     draws_at_once: ClassVar[int] = 3
     """Replay draws that one backward pass holds beside the stream batch; the default is for methods that do not say."""

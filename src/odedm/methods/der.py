@@ -20,7 +20,7 @@ class DER(Method):
     """
 
     capturable: ClassVar[bool] = True
-    reading: ClassVar[str] = "auxiliary"
+    reading_rule: ClassVar[str] = "share"
     no_stream_loss: ClassVar[str] = ""
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1

@@ -19,6 +19,7 @@ class ER(Method):
     """
 
     capturable: ClassVar[bool] = True
+    reading: ClassVar[str] = "union"
     no_stream_loss: ClassVar[str] = ""
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1

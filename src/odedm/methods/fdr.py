@@ -23,7 +23,6 @@ class FDR(Method):
 
     native: ClassVar[str] = "task-quota"
     capturable: ClassVar[bool] = True
-    reading: ClassVar[str] = "auxiliary"
     no_stream_loss: ClassVar[str] = ""
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1

@@ -29,6 +29,7 @@ class GDumb(Method):
     see an untrained network.
     """
 
+    reading: ClassVar[str] = "union"
     no_stream_loss: ClassVar[str] = "it learns nothing from the stream's batches themselves"
     no_views: ClassVar[str] = "it fits a network to many rows at once, in views of its own"
     native: ClassVar[str] = "greedy-balanced"

@@ -30,6 +30,7 @@ class GEM(Method):
     taken, 0 for all. How many rows a task has is known to the device alone, so a step reads values back.
     """
 
+    reading: ClassVar[str] = "union"
     no_stream_loss: ClassVar[str] = ""
     native: ClassVar[str] = "class-quota"
     needs_borders: ClassVar[bool] = True

@@ -36,7 +36,6 @@ class ICarl(Method):
     needs_borders: ClassVar[bool] = True
     needs_memory: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
-    reading: ClassVar[str] = "auxiliary"
     reading_rule: ClassVar[str] = "share"
     predicts: ClassVar[str] = "nearest-mean"
     no_stream_loss: ClassVar[str] = "its loss is a binary cross-entropy for each class by itself"

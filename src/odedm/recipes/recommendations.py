@@ -89,7 +89,7 @@ def recipe(
 
     >>> plan = recipe("best", capacity=500, classes=100, colour=True, data="cifar100")
     >>> plan.memory, plan.updates, plan.views
-    (ODEDM(capacity=500, rho=0.25), 6, 'strong')
+    (ODEDM(capacity=500, rho=0.25, replay='auxiliary'), 6, 'strong')
     >>> recipe("best", capacity=500, classes=10).memory
     Reservoir(capacity=500)
     """

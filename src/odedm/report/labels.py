@@ -47,6 +47,8 @@ SYMBOLS = {
 BARE = frozenset(
     {"data", "setting", "domain", "memory.distance", "memory.space", "net", "stream_loss", "predict", "views"}
 )
+OF_HOST = ("memory.short_policy", "memory.replay", "memory.gamma_rule")
+"""Settings of ODEDM that go by the method: they differ between methods without anybody's choice."""
 UNSAID = {"updates": 1, "views": "crop", "memory.gamma_rule": "fixed", "memory.choose_again": False}
 """What goes without saying: a run has an ingredient, or it is not named."""
 
@@ -170,7 +172,7 @@ def _scope(key: str, own: Settings) -> tuple[str, ...]:
         return (str(own.get("net")),)
     if key.startswith("retrieval_options."):
         return (str(own.get("retrieval")),)
-    if key == "memory.short_policy" or key.startswith("memory.policy_options"):  # the method's own, unless given
+    if key in OF_HOST or key.startswith("memory.policy_options"):  # the method's own, unless given
         return str(own["memory.name"]), str(own["method"])
     return (str(own["memory.name"]),) if belongs_to_memory(key) else ()
 

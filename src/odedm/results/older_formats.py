@@ -69,7 +69,7 @@ def _from_first(plain: dict[str, Any]) -> dict[str, Any]:
     """Names in, hyper-parameters beside the method; replay and its weight with the memory; class names outside."""
     plan = dict(plain["experiment"])
     method, memory = dict(plan["method"]), dict(plan["memory"])
-    name, replay, gamma = method.pop("name"), plan.pop("replay", None), plan.pop("gamma", None)
+    name, replay, gamma = method.pop("name"), plan.pop("replay", "auxiliary"), plan.pop("gamma", 1.0)
     own = NATIVE.get(name, "reservoir")
     if memory["name"] == "native":
         memory["policy"] = memory.get("policy") or own

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from odedm.memory.paper_reading import paper_reading
+from odedm.memory.paper_reading import READING, paper_reading
 from odedm.study.grid import PLAIN, Grid, Values
 from odedm.study.paper_numbers import EPOCHS, TASKS, plain
 from odedm.study.tuned_rates import tuned_rate
 
 PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
+WITHOUT_ODEDM = ((PLAIN,), ("none",))
+MEETING = ("replay", "gamma", "gamma_rule")
+"""The settings of ODEDM by which a method meets its rows: the paper's in a study of its, whatever the data."""
 STREAM = {
     "task_classes": "none",
     "recurring": 1,
@@ -161,18 +164,19 @@ def constants(method: str, data: str, capacity: int) -> dict[str, Any]:
 def spelled_out(grid: Grid) -> tuple[Grid, ...]:
     """The same runs with every setting written out, a grid for each λ, if they are on data of the paper's.
 
-    Elsewhere the paper ran nothing, and the library's defaults hold.
+    Elsewhere the paper ran nothing, and the library's defaults hold, but for how a method meets the memory.
     """
     (data,) = grid.axes["data"]
     if data not in PAPER_DATA:
-        return (grid,)
+        reading = {} if grid.axes["memory"] in WITHOUT_ODEDM else {name: (READING[name],) for name in MEETING}
+        return (replace(grid, axes={**reading, **grid.axes}),)
     return tuple(_whole(grid, data, capacity) for capacity in grid.axes["capacity"])
 
 
 def _whole(grid: Grid, data: str, capacity: int) -> Grid:
     net, net_options = NETS[data]
     axes = {**STREAM, "tasks": TASKS[plain(data)], "net": net}
-    if grid.axes["memory"] not in ((PLAIN,), ("none",)):
+    if grid.axes["memory"] not in WITHOUT_ODEDM:
         distances = grid.axes.get("distance", ("sinkhorn",))
         reading = {"rho": None, "k": None, **paper_reading(*distances[:1])}
         axes |= {name: "none" if each is None else each for name, each in reading.items()}

@@ -72,8 +72,14 @@ class Study:
         return [plan.with_seed(seed) for seed in self.seeds for plan in found.values()]
 
     def with_seeds(self, number: int) -> Study:
-        """The same with the seeds 0 to number - 1."""
-        return replace(self, seeds=tuple(range(number)))
+        """The same with its first `number` seeds; where it has fewer, those after its last join them.
+
+        >>> study = Study("mine", (Grid({"method": ("er",), "capacity": (50,)}),), seeds=(10, 11, 15))
+        >>> study.with_seeds(2).seeds, study.with_seeds(5).seeds
+        ((10, 11), (10, 11, 15, 16, 17))
+        """
+        further = range(max(self.seeds, default=-1) + 1, max(self.seeds, default=-1) + 1 + number)
+        return replace(self, seeds=(*self.seeds, *further)[:number])
 
     def to_toml(self) -> str:
         """The study as a file that `read` gives back."""

@@ -23,6 +23,7 @@ from odedm.testing.contracts import (
     same_rows,
     same_weights,
 )
+from odedm.training.composition import read_by_host
 from odedm.training.loop import Run
 
 CAPACITIES = (0, 1, 3, 500)
@@ -41,7 +42,8 @@ def check_method(method: str | type[Method], **options: Any) -> None:
     """
     name = named("method", method, METHODS)
     how: dict[str, Any] = {"method": name, "options": options}
-    check_exact(ODEDM(CAPACITY, k=2), **how)
+    read_by_host(ODEDM(CAPACITY), METHODS[name].load())  # refuses a reading of its own that there is not
+    check_exact(ODEDM(CAPACITY, k=2, replay="both"), **how)
     for reading in REPLAYS:
         run, outcome = finish(ODEDM(CAPACITY, k=2, replay=reading), **how)
         check_promises(run, outcome)
@@ -112,7 +114,7 @@ def check_memory(policy: str | type[Any], **options: Any) -> None:
         "Hosted by a dual memory without prototypes it is not what it is alone.",
     )
     _check_draws(alone.memory)
-    check_exact(ODEDM(CAPACITY, k=2, short_policy=name, policy_options=options), method="derpp")
+    check_exact(ODEDM(CAPACITY, k=2, short_policy=name, policy_options=options, replay="both"), method="derpp")
 
 
 def _check_keys(plan: Native) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError
-from odedm.core.registry import METHODS, STRONG_VIEWS
+from odedm.core.errors import UsageError, shown
+from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS, STRONG_VIEWS
 from odedm.core.rows import Rows
 from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.methods.base import Method
@@ -22,6 +23,8 @@ from odedm.stream.augment import policy_fits
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import Experiment
 from odedm.training.replay import MemoryReplay
+
+SomeMemory = TypeVar("SomeMemory", bound=AnyMemory)
 
 
 def check_composition(plan: Experiment, method: type[Method], data: Dataset) -> None:
@@ -46,17 +49,46 @@ def by_nearest_mean(predict: object, method: type[Method]) -> bool:
     return (predict or method.predicts) == "nearest-mean" and method.predict is Method.predict
 
 
-def read_by_host(memory: AnyMemory, method: type[Method]) -> AnyMemory:
-    """The memory with the replay reading that `auto` stands for with this method.
+def read_by_host(memory: SomeMemory, method: type[Method]) -> SomeMemory:
+    """The memory with the reading that it has with this method: what `auto` stands for, and the weight of the term.
 
-    >>> from odedm.methods.icarl import ICarl
-    >>> read_by_host(ODEDM(200, replay="auto"), ICarl)
-    ODEDM(capacity=200, gamma_rule='share')
+    A weight that was given is a wish for the auxiliary term: with another reading it would do nothing.
+
+    >>> from odedm.methods.agem import AGEM
+    >>> read_by_host(ODEDM(200), AGEM).replay, read_by_host(ODEDM(200, gamma=0.5), AGEM).replay
+    ('union', 'auxiliary')
     """
-    if not isinstance(memory, ODEDM) or memory.replay != "auto":
+    if not isinstance(memory, ODEDM):
         return memory
-    rule = method.reading_rule if method.reading_rule != "fixed" else memory.gamma_rule
-    return replace(memory, replay=method.reading, gamma_rule=rule)
+    reading, rule = memory.replay, memory.gamma_rule
+    if reading == "auto" and (memory.gamma is not None or rule is not None):
+        reading = "auxiliary"
+    elif reading == "auto":
+        reading, rule = _own_reading(method)
+    gamma = 1.0 if memory.gamma is None else memory.gamma
+    return replace(memory, replay=reading, gamma=gamma, gamma_rule=rule or "fixed")
+
+
+def reading_of(memory: AnyMemory) -> dict[str, Any]:
+    """How draws read a memory whose reading is known, as keywords of `MemoryReplay`.
+
+    >>> from odedm.methods.agem import AGEM
+    >>> reading_of(read_by_host(ODEDM(200, gamma=0.5), AGEM))
+    {'reading': 'auxiliary', 'gamma': 0.5, 'gamma_rule': 'fixed'}
+    """
+    rule = memory.gamma_rule if isinstance(memory, ODEDM) else "fixed"
+    return {"reading": memory.replay, "gamma": memory.gamma, "gamma_rule": rule}
+
+
+def _own_reading(method: type[Method]) -> tuple[str, str]:
+    """What a method says of itself, which may come from outside; one reading has one description."""
+    for what, name, table in (("reading", method.reading, REPLAYS), ("reading_rule", method.reading_rule, GAMMA_RULES)):
+        if name not in table:
+            raise UsageError(
+                f"{method.__name__}.{what} must be one of {', '.join(table)}; {shown(name)} was found. Mend the class, "
+                "or give --replay auxiliary or union."
+            )
+    return method.reading, "fixed" if method.reading == "union" else method.reading_rule
 
 
 def compose(plan: Experiment, method: Method) -> None:

@@ -35,7 +35,7 @@ from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
-from odedm.training.composition import by_nearest_mean, compose, make_updates
+from odedm.training.composition import by_nearest_mean, compose, make_updates, reading_of
 from odedm.training.cuda_graph import CudaRecorder, Stepper
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.evaluation import evaluate
@@ -156,10 +156,8 @@ class Run:
         self.replay = MemoryReplay(
             self.memory,
             self.stream.transform,
-            reading=plan.memory.replay,
+            **reading_of(plan.memory),
             draw=draw,
-            gamma=plan.memory.gamma,
-            gamma_rule=getattr(plan.memory, "gamma_rule", "fixed"),
             rng=self.rng,
             retrieval=build_retrieval(plan.retrieval, plan.retrieval_options),
             method=self.method,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from odedm.core.registry import STRONG_VIEWS
+from odedm.core.registry import REPLAYS, STRONG_VIEWS
 from odedm.core.rows import Part, Rows
 from odedm.memory.base import Memory
 from odedm.methods.base import Method
@@ -40,6 +40,8 @@ class MemoryReplay:
         views: str = "crop",
         gamma_rule: str = "fixed",
     ) -> None:
+        if reading not in REPLAYS:  # "auto" is none: by then it is known what it stands for
+            raise RuntimeError(f"There is no replay reading '{reading}'.")
         self.memory, self.transform, self.draw, self._gamma = memory, transform, draw, gamma
         self._source = Part.SHORT if reading == "auxiliary" else Part.ALL
         self._has_auxiliary = reading != "union" and gamma > 0  # without weight not even BatchNorm sees such rows

@@ -1,4 +1,4 @@
-"""Draws what ODEDM changes for each method: as printed, with the paper's constants, and with both sides tuned."""
+"""Draws what ODEDM changes for each method, up to three changes of a method below each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odedm.report.figures.style import Axes, Figure, png
 PANEL, ROW, GAP, LEFT, TOP, BOTTOM = 300.0, 46.0, 30.0, 96.0, 56.0, 44.0
 SIZE = 10.0
 LOOKS = ((style.MUTED, "D", "none"), (style.SERIES[1], "o", style.SERIES[1]), (style.SERIES[0], "s", style.SERIES[0]))
-"""Colour, shape and filling of the three: they differ without colour too."""
+"""Colour, shape and filling of the three: they differ without colour too. Where there are two, the last two."""
 
 
 class Change(NamedTuple):
@@ -42,20 +42,21 @@ def save_figure(panels: Mapping[str, Hosts], path: Path) -> None:
 
 
 def _draw(axes: Axes, data: str, hosts: Hosts, *, first: bool) -> None:
-    """Rows from the top, in each the three marks below each other."""
+    """Rows from the top, in each its marks below each other."""
+    looks = LOOKS[-len(hosts[0][1]) :]
     axes.axvline(0.0, color=style.MUTED, lw=1.0, zorder=1)
     for row, (_, marks) in enumerate(hosts):
-        for place, (change, (colour, shape, face)) in enumerate(zip(marks, LOOKS, strict=True)):
-            y = row + 0.22 * (place - 1)
+        for place, (change, (colour, shape, face)) in enumerate(zip(marks, looks, strict=True)):
+            y = row + 0.22 * (place - (len(looks) - 1) / 2)
             if change.interval is not None:
                 axes.plot(change.interval, [y, y], color=colour, lw=1.6, zorder=2)
             if change.mean is not None:
                 axes.plot([change.mean], [y], shape, mfc=face, mec=colour, ms=6, zorder=3)
-    axes.set(ylim=(len(hosts) - 0.5, -0.5), xlabel="change by ODEDM, points of ACC")
+    axes.set(ylim=(len(hosts) - 0.5, -0.5), xlabel="change, points of ACC")
     axes.set_yticks(range(len(hosts)), [name for name, _ in hosts] if first else [""] * len(hosts))
     axes.set_title(data, loc="left", fontsize=SIZE, color=style.INK)
     axes.grid(visible=True, axis="x")
-    if first and hosts:
-        for change, (colour, shape, face) in zip(hosts[0][1], LOOKS, strict=True):
+    if first:
+        for change, (colour, shape, face) in zip(hosts[0][1], looks, strict=True):
             axes.plot([], [], shape, mfc=face, mec=colour, label=change.words)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0 + 24.0 / (ROW * len(hosts))), ncols=3, **style.KEY)

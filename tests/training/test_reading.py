@@ -1,0 +1,213 @@
+"""How a method meets ODEDM's long-term rows: by the method where nobody says, and as a weight or a reading says."""
+
+import re
+from typing import ClassVar
+
+import pytest
+from beside import ROOT
+from sampling import KEEPING, QUICK
+
+import odedm
+from odedm import ODEDM, DualMemory, Experiment, Learner, Native, NoMemory, Reservoir, UsageError, blobs
+from odedm.cli.generated_options import memory_from
+from odedm.core.outside import named
+from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS
+from odedm.learner.online_parts import Plan
+from odedm.memory.live_state import capture
+from odedm.memory.settings import memory_from_plain, memory_to_plain
+from odedm.methods.er import ER
+from odedm.recipes.demo import demo
+from odedm.report.labels import group_names
+from odedm.testing.contracts import same_weights
+from odedm.training.composition import read_by_host, reading_of
+from odedm.training.experiment import content_key
+from odedm.training.preparation import prepare
+from odedm.training.replay import MemoryReplay
+
+VECTORS = blobs(per_class=16)
+
+
+def own(method):
+    kind = METHODS[method].load()
+    return kind.reading, kind.reading_rule
+
+
+def prepared(memory, method="er", data=VECTORS):
+    return prepare(Experiment(memory, method, data=data.name, device="cpu"), data).experiment
+
+
+def trained(memory, method, **more):
+    how = {"batch": 8, "device": "cpu", "options": QUICK.get(method, {}), **more}
+    return odedm.train(VECTORS, method=method, memory=memory, **how)
+
+
+@pytest.mark.parametrize("method", KEEPING)
+def test_the_default_is_the_methods_own_and_one_run_has_one_description(method):
+    reading, rule = own(method)
+    assert reading in REPLAYS
+    assert rule in GAMMA_RULES
+    plain = prepared(ODEDM(20, k=1), method)
+    assert plain == prepared(ODEDM(20, k=1, replay="auto"), method)
+    assert plain == prepared(ODEDM(20, k=1, replay=reading, gamma=1.0, gamma_rule=rule), method)
+    assert content_key(plain.describe()) == content_key(prepared(plain.memory, method).describe())
+
+
+def test_the_page_says_of_every_method_which_it_is():
+    lines = (ROOT / "docs" / "consolidation.md").read_text().split("| method | `auto` stands for |")[1].splitlines()
+    said = {}
+    for line in lines[2 : lines.index("")]:
+        names, reading, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        rule = "share" if "share" in reading else "fixed"
+        said |= {name.strip(): (re.match("`([a-z]+)`", reading)[1], rule) for name in names.split(", ")}
+    titles = {METHODS[name].title or name: name for name in KEEPING}
+    assert set(titles) == set(said) - {"and whoever says nothing"}
+    assert said.pop("and whoever says nothing") == (odedm.Method.reading, odedm.Method.reading_rule)
+    assert said == {title: own(name) for title, name in titles.items()}
+
+
+@pytest.mark.parametrize("method", ["er", "der", "icarl", "vrmcl"])
+@pytest.mark.parametrize("given", [{"gamma": 1.0}, {"gamma": 0.0}, {"gamma_rule": "share"}, {"gamma_rule": "fixed"}])
+def test_a_weight_that_is_given_asks_for_the_auxiliary_term(method, given):
+    memory = prepared(ODEDM(20, k=1, **given), method).memory
+    wanted = {"gamma": 1.0, "gamma_rule": "fixed", **given}
+    assert reading_of(memory) == {"reading": "auxiliary", **wanted}
+
+
+@pytest.mark.parametrize("reading", REPLAYS)
+@pytest.mark.parametrize("gamma", [None, 0.5])
+def test_a_reading_that_is_named_stays(reading, gamma):
+    for method in ("er", "der", "icarl"):
+        memory = prepared(ODEDM(20, k=1, replay=reading, gamma=gamma), method).memory
+        assert (memory.replay, memory.gamma, memory.gamma_rule) == (reading, gamma or 1.0, "fixed")
+
+
+def test_memories_without_a_long_term_part_have_no_reading():
+    for memory in (Reservoir(20), Native(20), NoMemory()):
+        assert read_by_host(memory, ER) is memory
+    with pytest.raises(RuntimeError, match="no replay reading 'auto'"):
+        MemoryReplay(None, None, reading="auto", draw=1, gamma=1.0, rng=None)
+
+
+class Silent(ER):
+    """Says nothing of readings."""
+
+
+class Labelless(ER):
+    reading: ClassVar[str] = "auxiliary"
+    reading_rule: ClassVar[str] = "share"
+
+
+def test_a_method_of_anyones_has_the_papers_reading_unless_it_says_otherwise():
+    assert (odedm.Method.reading, odedm.Method.reading_rule) == ("auxiliary", "fixed")
+    names = [named("method", kind, METHODS) for kind in (Silent, Labelless)]
+    assert [prepared(ODEDM(20, k=1), name).memory.replay for name in names] == [ER.reading, "auxiliary"]
+    assert prepared(ODEDM(20, k=1), names[1]).memory.gamma_rule == "share"
+
+
+@pytest.mark.parametrize(("what", "word"), [("reading", "auto"), ("reading", "sometimes"), ("reading_rule", None)])
+def test_a_method_with_a_reading_that_there_is_not_is_refused(what, word):
+    wrong = type("Wrong", (ER,), {what: word})
+    with pytest.raises(UsageError, match=rf"Wrong\.{what} must be one of"):
+        read_by_host(ODEDM(20), wrong)
+    assert read_by_host(ODEDM(20, replay="both"), wrong).replay == "both"
+
+
+def test_a_reading_without_the_term_has_one_description():
+    both = type("Both", (ER,), {"reading": "union", "reading_rule": "share"})
+    assert read_by_host(ODEDM(20), both) == read_by_host(ODEDM(20, replay="union"), both)
+
+
+def test_gem_reads_all_rows_in_every_reading_and_gdumb_fits_them():
+    union, weightless = (trained(ODEDM(20, k=1, **more), "gem") for more in ({}, {"gamma": 0.0}))
+    assert weightless.result.experiment["memory"]["replay"] == "auxiliary"
+    assert same_weights(union, weightless), "what is forbidden comes from both parts, whatever the reading"
+    assert not same_weights(union, trained(ODEDM(20, k=1, gamma=1.0), "gem")), "the term belongs to the loss"
+    one, other = (trained(ODEDM(20, k=1, replay=reading), "gdumb") for reading in ("union", "both"))
+    assert same_weights(one, other)
+
+
+@pytest.mark.parametrize("method", ["agem", "mir", "aser", "cope", "scr", "pocl", "vrmcl"])
+def test_long_term_rows_are_in_the_draws_of_union(method):
+    union, weightless = (
+        trained(ODEDM(20, k=1, **more), method) for more in ({"replay": "union"}, {"replay": "auxiliary", "gamma": 0.0})
+    )
+    assert not same_weights(union, weightless)
+
+
+@pytest.mark.parametrize("method", ["er", "der", "derpp"])
+@pytest.mark.parametrize("memory", [40, ODEDM(40, rho=0.5)], ids=["a number", "a memory"])
+def test_a_learner_reads_by_its_method(method, memory):
+    plan = Plan.of(Learner(method, memory=memory).get_params())
+    reading, rule = own(method)
+    assert reading_of(plan.memory) == {"reading": reading, "gamma": 1.0, "gamma_rule": rule}
+
+
+def test_a_saved_learner_keeps_its_reading(tmp_path):
+    learner = Learner("er", memory=ODEDM(20, k=1, replay="auxiliary"), net="mlp", batch=8, patience=8)
+    learner.partial_fit(VECTORS.image, VECTORS.label)
+    again = Learner.load(learner.save(tmp_path / "learner.safetensors"))
+    assert reading_of(again._parts.plan.memory) == {"reading": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
+
+
+def test_a_live_memory_has_no_reading_and_takes_a_state_from_when_there_was_one():
+    memory = odedm.memory(ODEDM(10, k=1, space="pixels"), seed=3)
+    memory.add(VECTORS.image[:30], VECTORS.label[:30])
+    state = capture(memory)
+    state["memory"] |= {"replay": "auxiliary", "gamma": 1.0}
+    del state["memory"]["gamma_rule"]
+    again = DualMemory(10, k=1, space="pixels")
+    again.load_state_dict(state)
+    assert len(again) == len(memory)
+    with pytest.raises(UsageError, match="other settings"):
+        DualMemory(10, k=2, space="pixels").load_state_dict(state)
+
+
+def test_files_of_before_mean_what_they_meant():
+    before = memory_to_plain(prepared(ODEDM(20, k=1, replay="auxiliary")).memory)
+    assert (before["replay"], before["gamma"]) == ("auxiliary", 1.0)
+    del before["gamma_rule"]
+    kept = memory_from_plain(before)
+    assert reading_of(read_by_host(kept, ER)) == {"reading": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
+    with pytest.raises(UsageError, match="lacks 'replay'"):
+        memory_from_plain({name: value for name, value in before.items() if name != "replay"})
+
+
+def test_the_papers_reading_and_the_recipes_stay_by_their_names():
+    for memory in (ODEDM.paper(200), odedm.recipe("best", capacity=500, classes=100).memory):
+        for method in ("er", "icarl"):
+            assert reading_of(read_by_host(memory, METHODS[method].load())) == {
+                "reading": "auxiliary",
+                "gamma": 1.0,
+                "gamma_rule": "fixed",
+            }
+
+
+def test_the_demo_shows_the_default():
+    duals = [plan.memory for plan in demo(1) if isinstance(plan.memory, ODEDM) and plan.updates == 1]
+    assert duals == [ODEDM(100, rho=0.25)] * 2
+
+
+def test_the_command_line_takes_a_weight_for_a_wish_and_refuses_one_without_a_term():
+    assert memory_from({"gamma": 0.5}) == ODEDM(gamma=0.5)
+    assert memory_from({"gamma": 0.5, "replay": "both"}).gamma == 0.5
+    union = memory_to_plain(prepared(ODEDM(20, k=1, replay="union")).memory)
+    for given, before in (({"gamma": 1.0, "replay": "union"}, None), ({"gamma_rule": "share"}, union)):
+        with pytest.raises(UsageError, match=r"--gamma(-rule)? is for the auxiliary term, and the reading 'union'"):
+            memory_from(given, before)
+    again = memory_from({"replay": "auto"}, union)
+    assert (again.replay, again.gamma, again.gamma_rule) == ("auto", None, None)
+
+
+def flat(method, reading, **more):
+    return {"method": method, "memory.name": "odedm", "memory.replay": reading, "memory.gamma_rule": "fixed", **more}
+
+
+def test_a_label_names_a_reading_only_where_one_method_has_two():
+    by_method = [flat("er", "union"), flat("der", "auxiliary")]
+    assert [label for _, _, label in group_names(by_method)] == ["ER · ODEDM", "DER · ODEDM"]
+    chosen = [flat("er", "union"), flat("er", "auxiliary"), flat("der", "auxiliary")]
+    assert [label for _, _, label in group_names(chosen)] == [
+        "ER · ODEDM · union replay",
+        "ER · ODEDM · auxiliary replay",
+        "DER · ODEDM",
+    ]
