@@ -52,7 +52,8 @@ def lane(given: argparse.Namespace, place: Path, number: int, lanes: int) -> Non
         "native": Native(CAPACITY),
         "odedm": ODEDM(CAPACITY, k=6, replay="auxiliary"),
     }[given.memory]
-    plan = Experiment(memory, method=given.methods, data="random", net=given.net, device="cuda", batch=BATCH)
+    own = {"lr": 0.001}  # random pictures teach nothing, and a transformer that tries hard diverges
+    plan = Experiment(memory, given.methods, own, data="random", net=given.net, device="cuda", batch=BATCH)
     run, marks, count = Run(plan, data), [0.0, 0.0], 0
 
     def watch(task: int, _done: int, _total: int) -> None:

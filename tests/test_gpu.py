@@ -7,7 +7,20 @@ import torch
 from jobs import Notes, job_of, run_all
 from sampling import KEEPING, QUICK
 
-from odedm import ODEDM, Experiment, Native, NoMemory, Observation, Reservoir, Run, UsageError, blobs, select, shapes
+from odedm import (
+    ODEDM,
+    Experiment,
+    Native,
+    NoMemory,
+    Observation,
+    Reservoir,
+    Run,
+    UsageError,
+    blobs,
+    from_arrays,
+    select,
+    shapes,
+)
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.consolidate import kmeans as kmeans_module
@@ -201,6 +214,22 @@ def test_a_captured_run_with_ingredients_has_the_numbers_of_an_eager_one(case, r
     assert captured.result.sample_gradients == eager.result.sample_gradients
     for a, b in zip(captured.method.net.state_dict().values(), eager.method.net.state_dict().values(), strict=True):
         assert a.equal(b)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_transformer_on_large_pictures_learns_as_on_a_cpu(precision):
+    rng = torch.Generator().manual_seed(0)
+    image, label = torch.randint(0, 256, (32, 3, 96, 96), generator=rng, dtype=torch.uint8), torch.arange(2).repeat(16)
+    data = from_arrays(image.numpy(), label.numpy(), tasks=1, test=(image.numpy(), label.numpy()), pad=4, flip=True)
+    own = {"net": "vit", "net_options": {"depth": 3}, "batch": 8, "options": {"lr": 0.01}, "precision": precision}
+    losses: dict[str, list[float]] = {}
+    for where, capture in (("cpu", False), ("cuda", False), ("cuda", True)):
+        plan = Experiment(Reservoir(20), "derpp", data="random", device=where, capture=capture, **own)
+        run, seen = Run(plan, data), losses.setdefault(f"{where} {capture}", [])
+        run.finish(lambda *_, run=run, seen=seen: seen.append(float(run.method.last_loss)))
+    assert losses["cuda True"] == losses["cuda False"]
+    assert losses["cuda True"][0] == pytest.approx(losses["cpu False"][0], rel=0.02)
+    assert all(loss < 20 for loss in losses["cuda True"])
 
 
 @pytest.mark.parametrize("policy", ["reservoir", "balanced-reservoir"])
