@@ -10,11 +10,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import odedm
 from odedm.core.errors import UsageError
 from odedm.core.processes import GPU_SHARE, safe_environment
 from odedm.execute.engine import Placement
 from odedm.execute.gpu_sharing import CONTROL, FOLDERS, MOST_LANES, SharedGPU
 from odedm.execute.local_engine import Workers
+from odedm.execute.planning import below, plan_jobs
 from odedm.results.provenance import versions
 
 PROGRAM = """#!/bin/sh
@@ -124,6 +126,13 @@ def test_more_lanes_than_the_service_takes_have_no_share(control):
 def test_a_share_is_kept_by_the_service_of_this_machine(words):
     with pytest.raises(UsageError, match="leave one of the two out"):
         Placement(gpu_share=40, **words)
+
+
+def test_a_share_means_nothing_on_a_cpu(tmp_path):
+    plan = odedm.Experiment(odedm.Reservoir(10), method="er", data="blobs", device="cpu")
+    with pytest.raises(UsageError, match="--gpu-share is for GPUs, and all of this runs on the CPU; 40 was given"):
+        plan_jobs([plan], below(tmp_path), Placement(gpu_share=40))
+    assert len(plan_jobs([plan], below(tmp_path), Placement(gpu_share=100)).jobs) == 1
 
 
 def test_results_name_the_part_of_a_gpu_that_they_were_made_on(monkeypatch):

@@ -43,6 +43,39 @@ def test_colour_pictures_have_strong_views_where_the_policy_fits():
     assert not is_colour(DATA), "vectors"
 
 
+@pytest.mark.parametrize(
+    ("data", "classes", "views"),
+    [
+        ("cifar10", 10, "strong"),
+        ("cifar100", 100, "strong"),
+        ("shapes", 6, "strong"),
+        ("blobs", 10, "crop"),
+        (odedm.from_arrays(np.zeros((8, 3, 8, 8), "uint8"), [0, 1] * 4, tasks=1, name="mine"), 2, "strong"),
+    ],
+    ids=["published", "published-many", "built-in-colour", "built-in-vectors", "object"],
+)
+def test_python_looks_at_the_data_as_the_command_does(data, classes, views, monkeypatch, tmp_path):
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path))
+    scarce, plenty = (recipe(capacity=classes * 10 + more, data=data) for more in (0, 1))
+    assert (scarce.memory.name, plenty.memory.name) == ("odedm", "reservoir")
+    assert scarce.views == plenty.views == views
+    assert scarce.data == getattr(data, "name", data)
+    assert recipe(data=data, colour=views == "crop").views != views, "what is given goes first"
+    assert recipe(capacity=20, data=data, classes=1).memory.name == "reservoir"
+    assert list(tmp_path.iterdir()) == [], "nothing is got or imported"
+
+
+def test_python_knows_an_imported_data_set_and_asks_about_a_path(monkeypatch, tmp_path):
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "cache"))
+    np.savez(tmp_path / "mine.npz", x=np.zeros((8, 3, 8, 8), np.uint8), y=[0, 1] * 4)
+    path = str(tmp_path / "mine.npz")
+    with pytest.raises(UsageError, match="not known before it is imported"):
+        recipe(data=path)
+    assert recipe(data=path, classes=2, colour=True).views == "strong"
+    assert not (tmp_path / "cache").exists()
+    assert recipe(data=odedm.open_data(path).name).views == "strong"
+
+
 @pytest.mark.parametrize("name", recipes())
 def test_every_case_has_its_reasons_and_can_be_run(name):
     for case in recipes()[name].cases:
@@ -77,6 +110,9 @@ def test_refusals_and_the_list(tmp_path):
     ("given", "said"),
     [
         ({"colour": "no"}, "colour must be true or false; 'no' was given"),
+        ({"capacity": 0}, "for a memory with rows, and a capacity of 0 was given. Give some"),
+        ({"data": "cifar11"}, "did you mean 'cifar10'"),
+        ({"data": 3}, "data must be text; 3 was given"),
         ({"memory": ODEDM(10)}, "chooses the memory by itself"),
         ({"choose_again": True}, "Unknown setting of an experiment 'choose_again'"),
     ],

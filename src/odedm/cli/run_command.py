@@ -90,11 +90,10 @@ def run(
 
 def _recommended(name: str, given: Given) -> dict[str, Any]:
     """A recipe for the data and the rows of memory that were given, as a described experiment."""
-    from odedm.recipes.recommendations import is_colour, recipe
+    from odedm.recipes.recommendations import recipe
 
     capacity = given.get("capacity", default_of(ODEDM, "capacity"))
-    data = open_data(given["data"])
-    plan = recipe(name, capacity=capacity, classes=data.classes, colour=is_colour(data))
+    plan = recipe(name, capacity=capacity, data=open_data(given["data"]))
     changed = sorted(set(given) - {"data", "capacity"} - set(settings_of(Placement)) - set(settings_of(Observation)))
     but = f", but for what was given ({', '.join(changed)})" if changed else ""
     say(f"Recipe '{name}': {plan.method} with the memory '{plan.memory.name}' of {capacity} rows{but}.")

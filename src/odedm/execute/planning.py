@@ -73,6 +73,11 @@ def plan_jobs(
         else:
             job = Job(content_key(own.describe()), own, place(own), options)
         found.setdefault(job.key, _as_begun(job))
+    if placement.gpu_share < 100 and found and all(job.experiment.device == "cpu" for job in found.values()):
+        raise UsageError(
+            f"--gpu-share is for GPUs, and all of this runs on the CPU; {placement.gpu_share} was given. Leave it out, "
+            "or take --device cuda."
+        )
     return PlannedJobs(list(found.values()), data, missing)
 
 

@@ -28,6 +28,6 @@ def demo(seeds: int) -> list[Experiment]:
         for method, rate in DEMO_RATES.items()
         for memory in memories
     ]
-    best = recipe("best", capacity=DEMO_CAPACITY, classes=10, **shared)
+    best = recipe("best", capacity=DEMO_CAPACITY, classes=10, colour=False, **shared)
     plans.append(replace(best, options={"lr": DEMO_RATES[best.method]}))
     return [plan.with_seed(seed) for plan in plans for seed in range(seeds)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +11,21 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import Flag, Whole, settings_of
+from odedm.core.configuration import Flag, Text, Whole, default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown
+from odedm.core.files import own_folder
+from odedm.core.outside import discover
+from odedm.core.registry import DATASETS
+from odedm.data import cache as imported
+from odedm.data.opening import open_data
+from odedm.data.published import PUBLISHED
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
+
+DATA: str = default_of(Experiment, "data")
 
 
 @dataclass(frozen=True)
@@ -73,30 +82,41 @@ def recipes() -> dict[str, Recipe]:
 
 
 def recipe(
-    name: str = "best", *, capacity: int = 100, classes: int = 10, colour: bool = False, **settings: Any
+    name: str = "best",
+    *,
+    capacity: int = 100,
+    classes: int | None = None,
+    colour: bool | None = None,
+    data: str | Dataset = DATA,
+    **settings: Any,
 ) -> Experiment:
-    """The experiment that we recommend for a memory of `capacity` rows on a stream of so many classes.
+    """The experiment that we recommend for a memory of `capacity` rows on some data.
 
     Args:
         name: a name in `odedm list recipes`.
         capacity: rows in all (λ).
-        classes: of the whole stream.
-        colour: whether its rows are colour pictures, which strong views are for; `--recipe` looks at the data.
-        settings: further settings of the experiment, in place of the recipe's: data, seed, …
+        classes: of the whole stream; the data's unless given.
+        colour: whether its rows are colour pictures, which strong views are for; what the data say unless given.
+        data: the name of a data set, which need not be here yet if it is a published one, or a `Dataset`.
+        settings: further settings of the experiment, in place of the recipe's: seed, updates, …
 
     Returns:
-        The experiment; `odedm.Run(plan).finish()` runs it.
+        The experiment; `odedm.Run(plan).finish()` runs it, and `odedm.Run(plan, data)` on a `Dataset`.
 
-    >>> plan = recipe("best", capacity=500, classes=100, colour=True, data="cifar100")
+    >>> plan = recipe("best", capacity=500, data="cifar100")
     >>> plan.memory, plan.updates, plan.views
     (ODEDM(capacity=500, rho=0.25, replay='auxiliary'), 6, 'strong')
-    >>> recipe("best", capacity=500, classes=10).memory
+    >>> recipe("best", capacity=500, data="cifar10").memory
     Reservoir(capacity=500)
     """
     known = recipes()
     choose("recipe", name, known)
-    rows, amount = Whole(0).read("capacity", capacity), Whole(1).read("classes", classes)
-    case, colourful = known[name].case(rows, amount), Flag().read("colour", colour)
+    rows = Whole(0).read("capacity", capacity)
+    if rows == 0:
+        raise UsageError(
+            "A recipe is for a memory with rows, and a capacity of 0 was given. Give some, e.g. 100; to learn without "
+            "a memory leave the recipe out: --memory none."
+        )
     if "memory" in settings:
         raise UsageError(
             "A recipe chooses the memory by itself, for `capacity` rows. Leave memory out, or put another one in its "
@@ -105,9 +125,36 @@ def recipe(
     for given in settings:
         if given not in settings_of(Experiment):
             raise unknown("setting of an experiment", given, settings_of(Experiment))
+    amount = None if classes is None else Whole(1).read("classes", classes)
+    colourful = None if colour is None else Flag().read("colour", colour)
+    if amount is None or colourful is None:
+        seen, in_colour = _look_at(data)
+        amount, colourful = amount or seen, in_colour if colourful is None else colourful
+    case = known[name].case(rows, amount)
     own = {key: value for key, value in case.memory.items() if key != "name"}
     memory: Any = KINDS[case.memory["name"]]
-    return Experiment(memory(rows, **own), **{**case.settings, **(case.colour if colourful else {}), **settings})
+    chosen = {**case.settings, **(case.colour if colourful else {}), "data": getattr(data, "name", data), **settings}
+    return Experiment(memory(rows, **own), **chosen)
+
+
+def _look_at(data: Any) -> tuple[int, bool]:
+    """How many classes data have, and whether they are colour pictures; nothing is downloaded or imported for it."""
+    from odedm.stream.dataset import Dataset  # needs torch
+
+    if isinstance(data, Dataset):
+        return data.classes, is_colour(data)
+    name = Text().read("data", data)
+    if name not in DATASETS and not imported.is_cached(name):
+        if name in PUBLISHED:
+            return PUBLISHED[name].classes, PUBLISHED[name].shape[0] == 3
+        discover()
+        if name not in DATASETS and os.path.exists(own_folder(name)):
+            raise UsageError(
+                f"What is in '{name}' is not known before it is imported. Give data=odedm.open_data('{name}'), or say "
+                "both yourself: classes=… and colour=True or False."
+            )
+    found = open_data(name)
+    return found.classes, is_colour(found)
 
 
 def is_colour(data: Dataset) -> bool:
