@@ -59,7 +59,7 @@ def test_no_rates_are_not_the_usual_ones(tmp_path: Path) -> None:
 
 def test_a_plan_is_json_where_json_was_asked_for(file: Path) -> None:
     plan = json.loads(odedm("tune", file, "--dry-run", "--json", "--out", file.parent / "out"))
-    assert plan == {"hosts": ["er on blobs, λ=30"], "trials": 2, "left": 2, "missing": {}}
+    assert plan == {"hosts": ["er on blobs, λ=30"], "trials": 2, "left": 2, "failed": 0, "missing": {}}
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,31 @@ def test_a_held_out_study_needs_runs_but_no_data_to_be_told_of(file: Path) -> No
     assert "'nowhere' is not here" in said
     odedm(*words, code=2)
     assert not (file.parent / "out").exists()
+
+
+def test_a_failed_try_has_had_its_chance_until_retry(file: Path) -> None:
+    file.write_text(TRIES + "[options.er]\nlr = [0.1, 1e30]\n", encoding="utf-8")
+    out, failures = file.parent / "out", file.parent / "out" / "failures.jsonl"
+    words = ("tune", file, "--device", "cpu", "--lanes", 1, "--out", out)
+    said = odedm(*words, code=1)
+    assert "4 trials to do of 4." in said
+    assert "2 of 4 trials failed; failures.jsonl says which. Try them again with --retry. The first: " in said
+    chosen, lost = (out / "tuned.toml").read_text(), failures.read_text()
+    assert "0 trials to do of 4; 2 failed before." in odedm(*words, code=1)
+    assert (failures.read_text(), (out / "tuned.toml").read_text()) == (lost, chosen)
+    plan = json.loads(odedm(*words, "--retry", "--dry-run", "--json"))
+    assert (plan["left"], plan["failed"]) == (2, 2)
+    assert "2 trials to do of 4; 2 failed before." in odedm(*words, "--retry", code=1)
+    assert len(failures.read_text().splitlines()) == 4
+    other = (*words[:-1], file.parent / "other")
+    for have in (out / "trials.jsonl",), (failures, out / "trials.jsonl"):
+        flags = [word for path in have for word in ("--have", path)]
+        assert "0 trials to do of 4; 2 failed before." in odedm(*other, *flags, "--dry-run")
+
+
+def test_all_tries_of_a_side_failed_and_retry_is_what_goes_on(file: Path) -> None:
+    words = ("--data", "blobs", "--method", "er", "--capacity", 20, "--lr", "1e30", "--seeds", 1, "--device", "cpu")
+    said = odedm("tune", *words, "--lanes", 1, "--out", file.parent / "out", code=2)
+    assert "2 of 2 trials failed" in said
+    assert "every try of one of the sides failed" in said
+    assert "--retry" in said

@@ -144,7 +144,9 @@ def test_an_edited_line_counts_for_nothing(jobs, value) -> None:
     ledger.folder.mkdir(parents=True, exist_ok=True)
     for name in (FAILURES, JOURNAL, TRIALS):
         odd = [{"key": value, "score": 5.0, "error": value}, {"score": 5.0}, value, {"key": "odd", "score": value}]
-        (ledger.folder / name).write_text("\n".join([*map(json.dumps, odd), "9" * 5000, '{"key": "mine", "score": 7}']))
+        (ledger.folder / name).write_text(
+            "\n".join([*map(json.dumps, odd), "9" * 5000, '{"key": "mine", "score": 7, "error": "No."}'])
+        )
     assert {key: score for key, score in ledger.scores().items() if key != value} == {"mine": 7}
     assert "mine" in ledger.failures()
     assert ledger.status(jobs, reuse="version", code=HERE).failed == {}

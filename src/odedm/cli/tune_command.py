@@ -26,13 +26,14 @@ from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
 from odedm.study.equal_tuning import NAME, equal_tuning
 from odedm.study.grid import PLAIN, Grid
-from odedm.study.ledger import TOML, TRIALS, scores_in
+from odedm.study.ledger import FAILURES, TOML, TRIALS, failures_in, scores_in
 from odedm.study.session import deadline
 from odedm.study.study import Study, read
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
 if TYPE_CHECKING:
+    from odedm.execute.job import Job
     from odedm.study.contests import Contests
     from odedm.study.tuning import Tried
 
@@ -88,9 +89,14 @@ def tune(
     ] = None,
     dry_run: Annotated[bool, opt("Say what would be tried, and try nothing.", "How", "--dry-run")] = False,
     budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
+    retry: Annotated[bool, opt("Try again what failed before.", "How", "--retry")] = False,
     have: Annotated[
         list[Path] | None,
-        opt("Trials of other machines, which count as done.", "How", metavar="TRIALS.jsonl"),
+        opt(
+            f"Trials of other machines, which count as done; so do failures in {FAILURES} beside them.",
+            "How",
+            metavar="TRIALS.jsonl",
+        ),
     ] = None,
     out_folder: Annotated[Path | None, opt("Folder for what was tried.", "How", "--out", default="runs/tune-…")] = None,
     as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "How", "--json")] = False,
@@ -113,34 +119,52 @@ def tune(
     if not dry_run:
         get_ready(number, session.placement)
     rivals, planned = contests(study, select, session, tries, lenient=dry_run)
-    ledger, known = session.ledger, _scores(have or [])
+    ledger, (known, lost) = session.ledger, _of_others(have or [])
     name = ONE if what is None else rivals.tuned_name
     _check_free(ledger.folder, name)
+    scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}
     if dry_run:
-        left = len(rivals.to_do({**known, **ledger.scores()}))
+        jobs, before = _to_do(rivals, scores, failed, retry=retry)
         if as_json:
-            tell_json({"hosts": list(rivals.hosts), "trials": rivals.trials, "left": left, "missing": planned.missing})
+            plan = {"hosts": list(rivals.hosts), "trials": rivals.trials, "left": len(jobs), "failed": len(before)}
+            tell_json({**plan, "missing": planned.missing})
             return
-        _say_plan(rivals, left, tell)
+        _say_plan(rivals, len(jobs), len(before), tell)
         for data, why in planned.missing.items():
             tell(f"'{data}' is not here, so what is done cannot be known. {why}")
         return
     until = deadline(seconds)
     writable_folder(ledger.folder)
     with ledger.held():
-        jobs = rivals.to_do({**known, **ledger.scores()})
-        _say_plan(rivals, len(jobs), say)
+        scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}  # nobody else adds to them now
+        jobs, before = _to_do(rivals, scores, failed, retry=retry)
+        _say_plan(rivals, len(jobs), len(before), say)
         with Board(err, len(jobs), quiet=as_json) as board:
             summary = session.run(jobs, planned, [board], until=until)
-        scores, failed = {**known, **ledger.scores()}, ledger.failures()
+        scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}
     if summary.left:
         say(f"The budget is spent: {len(summary.left)} trials left. The same command goes on.")
+    sentences = [failed[job.key] for job in rivals.to_do(scores) if job.key in failed]
+    if sentences:
+        hint = "" if retry else " Try them again with --retry."
+        say(
+            f"{len(sentences)} of {rivals.trials} trials failed; {FAILURES} says which.{hint} The first: {sentences[0]}"
+        )
     if what is None:
         _conclude_one(rivals, scores, failed, ledger.folder, as_json=as_json)
     else:
         _conclude(rivals, scores, failed, ledger.folder, as_json=as_json)
-    if summary.failed:
+    if sentences:
         raise typer.Exit(SOME_FAILED)
+
+
+def _to_do(
+    rivals: Contests, scores: Mapping[str, float], failed: Mapping[str, str], *, retry: bool
+) -> tuple[list[Job], list[Job]]:
+    """The trials to start now, and those that failed before and have no score since."""
+    missing = rivals.to_do(scores)
+    before = [job for job in missing if job.key in failed]
+    return missing if retry else [job for job in missing if job.key not in failed], before
 
 
 def _refuse_what_does_not_go_together(what: str | None, of_one: Given, of_study: Given) -> None:
@@ -185,17 +209,18 @@ def _selection(
     return Selection(tasks or own.tasks, own.share if share is None else share, drawn)
 
 
-def _scores(paths: Sequence[Path]) -> dict[str, float]:
-    """The trials of other machines."""
-    found: dict[str, float] = {}
+def _of_others(paths: Sequence[Path]) -> tuple[dict[str, float], dict[str, str]]:
+    """The trials of other machines: scores, and what those said that failed."""
+    scores: dict[str, float] = {}
+    failed: dict[str, str] = {}
     for path in paths:
         if not path.is_file():
             raise UsageError(f"--have takes the {TRIALS} of another folder; there is no file '{path}'.")
-        own = scores_in(path)
-        if not own:
+        own, lost = scores_in(path), {**failures_in(path.with_name(FAILURES)), **failures_in(path)}
+        if not own and not lost:
             raise UsageError(f"'{path}' has no trial with a score. --have takes the {TRIALS} of another folder.")
-        found |= own
-    return found
+        scores, failed = {**scores, **own}, {**failed, **lost}
+    return scores, failed
 
 
 def _check_free(folder: Path, name: str) -> None:
@@ -206,14 +231,15 @@ def _check_free(folder: Path, name: str) -> None:
         raise UsageError(f"'{folder}' holds the choices '{owner}', not '{name}'. Give another --out.")
 
 
-def _say_plan(rivals: Contests, left: int, speak: Callable[[str], None]) -> None:
+def _say_plan(rivals: Contests, left: int, failed: int, speak: Callable[[str], None]) -> None:
     """What is tried of whom, and how much of it is to do."""
     numbers, select, names = {each.tries for each in rivals.hosts.values()}, rivals.select, list(rivals.hosts)
     tries = f"up to {max(numbers)}" if len(numbers) > 1 else str(*numbers)
     whom = names[0] if len(names) == 1 else f"{len(names)} hosts"
     speak(
         f"{whom}: {tries} tries without ODEDM and {tries} with it, {len(select.seeds)} seeds each, on the first "
-        f"{select.tasks} tasks; {left} trials to do of {rivals.trials}."
+        f"{select.tasks} tasks; {left} trials to do of {rivals.trials}"
+        + (f"; {failed} failed before." if failed else ".")
     )
 
 
@@ -247,8 +273,12 @@ def _conclude_one(
     undecided = rivals.undecided(scores, failed)
     if undecided:
         left = sum(undecided.values())
-        why = f"{left} trials are left" if left else "no try was finished on one of the sides; the lines above say why"
-        raise UsageError(f"There is no choice yet: {why}. The same command goes on from here.")
+        if left:
+            raise UsageError(f"There is no choice yet: {left} trials are left. The same command goes on from here.")
+        raise UsageError(
+            "There is no choice: every try of one of the sides failed; the lines above say why. Give other values, or "
+            "try again with --retry."
+        )
     ((host, tried),) = rivals.tried(scores, failed).items()
     sides = {side: [each.to_dict() for each in own] for side, own in tried.items()}
     _write(sides, replace(rivals.as_study({host: tried}), name=ONE), folder)
@@ -271,7 +301,8 @@ def _conclude(
     for host, left in plain["undecided"].items():
         say(f"No choice yet: {host}, " + (f"{left} trials left." if left else "every try of one side failed."))
     if not tried:
-        raise UsageError("No host is decided yet. The same command goes on from here.")
+        on = "The same command goes on from here" if any(plain["undecided"].values()) else "Try again with --retry"
+        raise UsageError(f"No host is decided yet. {on}.")
     _write(plain, rivals.as_study(tried), folder)
     if as_json:
         tell_json(plain)

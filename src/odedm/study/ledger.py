@@ -109,7 +109,7 @@ class Ledger(Observer):
 
     def failures(self) -> dict[str, str]:
         """The last sentence of every run that ever failed, by content hash."""
-        return {line["key"]: str(line.get("error")) for line in lines(self.folder / FAILURES)}
+        return failures_in(self.folder / FAILURES)
 
     def scores(self) -> dict[str, float]:
         """The score of every trial by its content hash."""
@@ -164,6 +164,11 @@ def scores_in(path: Path) -> dict[str, float]:
     """The score of every trial in a file of trials, by its content hash; what is no share in per cent is no score."""
     found = {line["key"]: line["score"] for line in lines(path) if numbers([line.get("score")])}
     return {key: score for key, score in found.items() if 0 <= score <= 100}
+
+
+def failures_in(path: Path) -> dict[str, str]:
+    """The last sentence of every run or trial in a file of failures, by its content hash."""
+    return {line["key"]: str(line["error"]) for line in lines(path) if "error" in line}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
