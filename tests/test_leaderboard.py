@@ -46,6 +46,7 @@ def test_the_best_is_first_and_changes_are_against_the_plain_reservoir(tmp_path)
     assert rows[0][5].startswith("+10.0")
     assert rows[1][5].startswith("+1.0")
     assert rows[2][5].strip() == ""
+    assert "\n| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n" in text, "texts left, numbers right"
     assert "seeds 10 to 11" in text
     assert "first seen on CIFAR's own test rows" in text
 

@@ -166,7 +166,7 @@ def held_out(every: Sequence[Case], tuned: Mapping[str, Any]) -> str:
     if not lines:
         return ""
     select = tuned["select"]
-    rows = markdown_rows(["method", "data", "ODEDM", "rate: held-out ACC"], lines)
+    rows = markdown_rows(["method", "data", "ODEDM", "rate: held-out ACC"], lines, texts=4)
     return f"""
 ## How the rates were chosen
 

@@ -135,7 +135,7 @@ def table(rows: list[Entry]) -> str:
             ]
         )
     head = ["host", "memory", "ingredients", "seeds", "ACC", "change", "seconds a run", "gradients a row", "beyond λ"]
-    return markdown_rows(head, lines)
+    return markdown_rows(head, lines, texts=3)
 
 
 def cost(row: Entry) -> str:

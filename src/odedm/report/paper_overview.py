@@ -41,7 +41,7 @@ def _standing(found: Mapping[str, PaperProgress], cells: Mapping[str, Sequence[B
         left = " + ".join(part for part in (rest, unmeasured) if part) or "none"
         total = str(len(printed)) if printed else ""
         rows.append([name, item.title, str(own.runs), str(len(own.done)), *counts, total, left])
-    return markdown_rows(["", "what", "runs", "done", *VERDICTS, "printed", "run time left"], rows)
+    return markdown_rows(["", "what", "runs", "done", *VERDICTS, "printed", "run time left"], rows, texts=2)
 
 
 def _worse(cells: Mapping[str, Sequence[Beside]]) -> str:
@@ -57,7 +57,7 @@ def _worse(cells: Mapping[str, Sequence[Beside]]) -> str:
                 if key not in rows or "best" in rows[key][5]:
                     rows[key] = [*label, paper, measured(cell.ours.value), number(cell.ours.gap, sign=True)]
     head = ["metric", "data", "setting", "memory", "method", "with", "paper", "ours", "gap"]
-    return markdown_rows(head, [rows[key] for key in sorted(rows)])
+    return markdown_rows(head, [rows[key] for key in sorted(rows)], texts=6)
 
 
 def _times(runs: Sequence[FinishedRun]) -> str:
@@ -75,4 +75,4 @@ def _times(runs: Sequence[FinishedRun]) -> str:
         ]
         for (data, method), sides in sorted(found.items())
     ]
-    return markdown_rows(["data", "method", "seconds, plain", "seconds, with ODEDM"], rows)
+    return markdown_rows(["data", "method", "seconds, plain", "seconds, with ODEDM"], rows, texts=2)

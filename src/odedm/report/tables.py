@@ -36,9 +36,22 @@ def to_markdown(table: Table) -> str:
     return markdown_rows(head, lines)
 
 
-def markdown_rows(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; the first word of each line is a name of anyone's."""
-    rows = [head, ["---", *["---:"] * (len(head) - 1)], *([_plain_markdown(name), *rest] for name, *rest in lines)]
+def markdown_rows(head: Sequence[str], lines: Iterable[Sequence[str]], *, texts: int = 1) -> str:
+    """A table in Markdown; the first word of each line is a name of anyone's.
+
+    So many columns have `texts`, the first ones, and begin at the left; numbers end at the right.
+
+    >>> print(markdown_rows(["host", "memory", "ACC"], [["ER", "reservoir", "40.0"]], texts=2))
+    | host | memory | ACC |
+    | --- | --- | ---: |
+    | ER | reservoir | 40.0 |
+    <BLANKLINE>
+    """
+    rows = [
+        head,
+        [*["---"] * texts, *["---:"] * (len(head) - texts)],
+        *([_plain_markdown(name), *rest] for name, *rest in lines),
+    ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
