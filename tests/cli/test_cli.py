@@ -275,7 +275,7 @@ def test_runs_that_fail_are_named_with_the_reason(tmp_path):
     done = call("run", *TINY, "--lr", "1e30", "--seeds", 2, "--out", tmp_path)
     assert done.exit_code == 2
     said = plain(done.stderr)
-    assert "2 of 2 runs failed, the others are kept: " in said
+    assert "All 2 runs failed: " in said
     assert "seed-1" in said
     assert "diverged" in said
     assert not list(tmp_path.rglob("result.json"))

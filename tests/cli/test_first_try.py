@@ -100,3 +100,23 @@ def test_what_belongs_to_the_memory_is_pointed_there():
         train("blobs", capacity=40)
     said = odedm("run", "--data", "blobs", "--memory", "herded", code=2)
     assert "give --memory native --policy herded" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--lr", 1e30), 2, "Lower the learning rate"),
+        (("--lr", 1e30, "--seeds", 2, "--lanes", 1), 2, "All 2 runs failed: "),
+        (("--capacity", 10**12), 2, "Lower --capacity"),
+        (("--set", "nosuch=1"), 2, "Unknown hyper-parameter of er 'nosuch'"),
+    ],
+    ids=["diverges", "all-diverge", "no-room", "refused"],
+)
+def test_what_failed_leaves_no_empty_folder(words, code, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = ("run", "--data", "blobs", "--method", "er", "--limit", FEW, "--memory", "reservoir", *words)
+    assert said in odedm(*run, code=code)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    odedm(*run, "--out", "mine", code=code)
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"], "which was there before"

@@ -17,7 +17,7 @@ from odedm.cli.data_command import import_if_path
 from odedm.cli.generated_options import Checkpoints, Events, Given, Logs, experiment_from, opt, with_settings
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError
-from odedm.core.files import writable_folder
+from odedm.core.files import no_empty_folders, writable_folder
 from odedm.core.registry import MEMORIES
 from odedm.data.opening import open_data
 from odedm.execute.attempt import discard_leftover
@@ -178,7 +178,8 @@ def launch(
         _say_unobserved(list(done.values()))
     if not todo:
         return
-    with watched(len(planned.jobs), len(done), listen, quiet=quiet) as (_, observers):
+    made = no_empty_folders([] if writable is None else [writable])
+    with watched(len(planned.jobs), len(done), listen, quiet=quiet) as (_, observers), made:
         if writable is not None:
             writable_folder(writable)
         summary = run_jobs(todo, planned.data, placement, observers)
@@ -192,6 +193,8 @@ def _failures(jobs: Sequence[Job], summary: Summary) -> str:
         return first
     folders = [f"'{job.folder}'" for job in jobs if job.key in summary.failed]
     names = ", ".join(folders[:5]) + (" and others" if len(folders) > 5 else "")
+    if len(folders) == len(jobs):
+        return f"All {len(jobs)} runs failed: {names}. The first said: {first}"
     return f"{len(folders)} of {len(jobs)} runs failed, the others are kept: {names}. The first said: {first}"
 
 

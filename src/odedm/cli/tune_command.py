@@ -19,7 +19,7 @@ from odedm.cli.console import SOME_FAILED, err, out, say, tell, tell_json
 from odedm.cli.generated_options import Given, experiment_from, opt, pairs, with_settings
 from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
-from odedm.core.files import writable_folder, write_text
+from odedm.core.files import no_empty_folders, writable_folder, write_text
 from odedm.core.plain_data import flatten
 from odedm.execute.engine import Placement, get_ready
 from odedm.execute.eta import parse_time
@@ -134,14 +134,15 @@ def tune(
             tell(f"'{data}' is not here, so what is done cannot be known. {why}")
         return
     until = deadline(seconds)
-    writable_folder(ledger.folder)
-    with ledger.held():
-        scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}  # nobody else adds to them now
-        jobs, before = _to_do(rivals, scores, failed, retry=retry)
-        _say_plan(rivals, len(jobs), len(before), say)
-        with Board(err, len(jobs), quiet=as_json) as board:
-            summary = session.run(jobs, planned, [board], until=until)
-        scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}
+    with no_empty_folders([ledger.folder]):
+        writable_folder(ledger.folder)
+        with ledger.held():
+            scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}  # nobody else adds to them now
+            jobs, before = _to_do(rivals, scores, failed, retry=retry)
+            _say_plan(rivals, len(jobs), len(before), say)
+            with Board(err, len(jobs), quiet=as_json) as board:
+                summary = session.run(jobs, planned, [board], until=until)
+            scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}
     if summary.left:
         say(f"The budget is spent: {len(summary.left)} trials left. The same command goes on.")
     sentences = [failed[job.key] for job in rivals.to_do(scores) if job.key in failed]

@@ -9,8 +9,8 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from odedm.core.errors import DiskFull, UsageError
@@ -142,6 +142,26 @@ def sweep_staging(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
         else:
             left.unlink(missing_ok=True)
+
+
+@contextmanager
+def no_empty_folders(folders: Iterable[Path]) -> Iterator[None]:
+    """A block that makes folders, and those above them: what it made and left empty is gone in the end.
+
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with no_empty_folders([Path(place, "runs", "mine")]):
+    ...         Path(place, "runs", "mine").mkdir(parents=True)
+    ...     os.listdir(place)
+    []
+    """
+    every = {each for folder in folders for each in (folder, *folder.parents)}
+    new = [each for each in every if not os.path.lexists(each)]
+    try:
+        yield
+    finally:
+        for each in sorted(new, key=lambda path: -len(path.parts)):  # the deepest first
+            with suppress(OSError):  # it holds something, or was never made
+                each.rmdir()
 
 
 def writable_folder(path: Path, option: str = "--out runs/mine", *, name: str = "folder", advice: str = "") -> Path:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odedm.checkpoint.stop import stop_on_signal
 from odedm.core.errors import DiskFull, UsageError
+from odedm.core.files import no_empty_folders
 from odedm.execute.attempt import discard_leftover
 from odedm.execute.engine import Engine, Placement, open_engine
 from odedm.execute.eta import TimeEstimate
@@ -211,12 +212,14 @@ def run_jobs(
 ) -> Summary:
     """Do jobs on the engine that was asked for: what `run`, `demo`, `resume`, `tune` and `study` all come down to.
 
-    `data` has the data sets of the jobs by name, `until` is on the monotonic clock.
+    `data` has the data sets of the jobs by name, `until` is on the monotonic clock. Where all runs of a folder failed,
+    no empty folder stays.
     """
     if not jobs:
         return Summary()
-    engine = open_engine(jobs, placement, data)
-    try:
-        return Scheduler(engine, observers, times or TimeEstimate(), until=until, check=check).run(jobs)
-    finally:
-        engine.close()
+    with no_empty_folders(job.folder.parent for job in jobs):
+        engine = open_engine(jobs, placement, data)
+        try:
+            return Scheduler(engine, observers, times or TimeEstimate(), until=until, check=check).run(jobs)
+        finally:
+            engine.close()
