@@ -5,8 +5,8 @@
 The runs are those of benchmarks/leaderboard.toml (`odedm study benchmarks/leaderboard.toml`, `odedm results pack`), and
 `--chosen` are scores on held-out rows, from which the recipe was chosen (`odedm study benchmarks/recipe_choice.toml
 --held-out 0.1`). With `--out` a picture is written beside the page. A row is a host with a memory, plain or with
-ingredients; changes are against the same host's plain reservoir, paired by seed, with bootstrap intervals. Below a
-table stand the commit, the hardware and the seeds of its runs.
+ingredients; changes are against the same host's plain reservoir, paired by seed, with 95 % intervals. Below a table
+stand the commit, the hardware and the seeds of its runs.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ looked at.
 """
 WORDS = """
 ACC is the accuracy on all classes after the last task, mean ± standard error over seeds; the change is against the
-plain reservoir of the same host, paired by seed, with the interval that its number of seeds allows. *Seconds* are those
-of a run in its lane, beside others on the same GPU. *Gradients a row* are rows that went forward and back for each row
-of the stream; *beyond λ* are rows that a memory reads besides those it stores: ODEDM looks at all rows of a task when
-it ends. The runs are those of `odedm study benchmarks/leaderboard.toml`, the page is made by
-`python tools/leaderboard.py {words}`.
+plain reservoir of the same host, paired by seed, with its 95 % interval: the bootstrap's, with fewer than five seeds
+Student's t. *Seconds* are those of a run in its lane, beside others on the same GPU. *Gradients a row* are rows that
+went forward and back for each row of the stream; *beyond λ* are rows that a memory reads besides those it stores:
+ODEDM looks at all rows of a task when it ends. The runs are those of `odedm study benchmarks/leaderboard.toml`, the
+page is made by `python tools/leaderboard.py {words}`.
 """
 CHOSEN = """
 ## What the recipe was chosen from

@@ -34,8 +34,8 @@ dual
 #
 # ## Side by side
 #
-# `odedm.Results` puts groups of runs beside each other. Changes are **paired by seed**: each seed's run with ODEDM minus the same seed's run without. In brackets is the 95 % bootstrap interval of the mean change.
-# With three seeds that is no more than the range of the three changes, and holds the true one about 75 times in 100: enough for a look, not for a claim ([statistics](../explanation/statistics.md)).
+# `odedm.Results` puts groups of runs beside each other. Changes are **paired by seed**: each seed's run with ODEDM minus the same seed's run without. In brackets is the 95 % interval of the mean change.
+# Three seeds make it wide (it is Student's t): enough for a look, not for a claim ([statistics](../explanation/statistics.md)).
 
 # %%
 results = odedm.Results(plain, dual)
@@ -100,7 +100,7 @@ print(odedm.Results("runs/compare"))
 # ## Is it the memory?
 #
 # A gain can have other reasons than the one you like. ODEDM replays its long-term rows by a term of their own, with *labels*, which DER does not have: most of the gain here is theirs. DER++ has labels anyway, and gains nothing on this data that six seeds could show. [What the demo shows](../explanation/demo.md) has these
-# controls, and [where it pays, and where not](../explanation/where-it-pays.md) more of this kind. Change `method="der"` to `"derpp"` and `lr=0.1` to `0.03` above, and see for yourself: ACC_5 goes from 69.5 to 70.2, +0.7 [−3.8, 4.1]
+# controls, and [where it pays, and where not](../explanation/where-it-pays.md) more of this kind. Change `method="der"` to `"derpp"` and `lr=0.1` to `0.03` above, and see for yourself: ACC_5 goes from 69.5 to 70.2, +0.7 [−9.4, 10.8]
 # (seeds 0 to 2, two-core AMD EPYC, commit 55e2f93).
 #
 # **Next**: [a service that learns for ever](service.md), or [your own data](../how-to/data.md).

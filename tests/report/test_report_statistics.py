@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from odedm.report.statistics import (
     bootstrap,
     estimate,
     holm,
+    mean_interval,
     paired,
     sign_flip,
     smallest_p,
@@ -110,11 +112,23 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     assert 0.905 < hits / len(draws) < 0.965
 
 
-@pytest.mark.parametrize(("n", "covered"), statistics.COVERED.items())
-def test_what_is_said_of_intervals_over_few_seeds_is_so(n: int, covered: int) -> None:
-    draws = np.random.default_rng(n).normal(size=(2000, n))
-    hits = sum(low <= 0.0 <= high for low, high in (bootstrap(row.tolist()) or (1.0, 1.0) for row in draws))
-    assert 100 * hits / len(draws) == pytest.approx(covered, abs=2.5)
+@pytest.mark.parametrize(("n", "resampled"), [(2, 50), (3, 75), (4, 87)])
+def test_over_few_seeds_the_interval_holds_as_it_says_and_a_bootstrap_would_not(n: int, resampled: int) -> None:
+    draws = np.random.default_rng(n).normal(size=(2000, n)).tolist()
+
+    def held(interval: Callable[[list[float]], tuple[float, float] | None]) -> float:
+        found = [interval(row) or (1.0, 1.0) for row in draws]
+        return 100 * sum(low <= 0.0 <= high for low, high in found) / len(draws)
+
+    assert held(mean_interval) == pytest.approx(95, abs=1.5)
+    assert held(bootstrap) == pytest.approx(resampled, abs=2.5), "so it is not used there"
+
+
+def test_an_interval_is_students_below_five_values_and_the_bootstraps_from_there_on() -> None:
+    assert mean_interval([1.0, 2.0, 4.0, 9.0]) == pytest.approx((-1.66, 9.66), abs=0.01)  # 4 ± 3.182 · 1.780
+    five = [1.0, 2.0, 4.0, 9.0, 3.0]
+    assert mean_interval(five) == bootstrap(five) == changed(*five).interval
+    assert mean_interval([4.0]) is None
 
 
 def every_flip(values: list[float]) -> float:

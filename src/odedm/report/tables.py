@@ -10,7 +10,7 @@ from odedm.core.text import printable
 from odedm.report.groups import Group
 from odedm.report.labels import in_common
 from odedm.report.model import Cell, Line, TableModel, model
-from odedm.report.statistics import COVERED
+from odedm.report.statistics import FEWEST
 from odedm.report.summary import COMPARED, METRICS, NARROW, Metric, Table
 from odedm.report.wording import between, csv_text, measured, number, probability
 
@@ -254,10 +254,8 @@ def _meaning(lines: TableModel) -> str:
             rf"$\Delta$: change against {escape(lines.table.against)}, paired by seed, with its 95\,\% bootstrap"
         )
         few = lines.table.fewest
-        short = (
-            f" (over {few} seeds it holds the true change about {COVERED[few]} times in 100)" if few in COVERED else ""
-        )
-        said.append(f"interval{short}; bold where that leaves zero out over at least five seeds.")
+        student = " (Student's $t$ below five seeds)" if few is not None and few < FEWEST else ""
+        said.append(f"interval{student}; bold where that leaves zero out over at least five seeds.")
     if lines.printed:
         said.append("A star marks a gap to the paper larger than chance explains.")
     if any(line.kind == "test" for line in lines.lines):

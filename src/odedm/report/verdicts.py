@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from odedm.core.plain_data import changed
 from odedm.report.groups import Group
 from odedm.report.labels import belongs_to_memory, setting_phrase
-from odedm.report.statistics import COVERED, FEWEST, smallest_p
+from odedm.report.statistics import FEWEST, smallest_p
 from odedm.report.summary import ACC_LAST, TOLD, Metric, Row, Table, other_problem
 from odedm.report.wording import between, number, probability
 
@@ -162,10 +162,8 @@ def doubts(table: Table) -> list[str]:
         return []
     said, least = [], smallest_p(fewest)
     most = max(row.differences[ACC_LAST.key].estimate.n for row in table.compared)
-    if fewest in COVERED:
-        said.append(
-            f"An interval over {fewest} seeds holds the true change about {COVERED[fewest]} times in 100, not 95."
-        )
+    if fewest < FEWEST:
+        said.append(f"Intervals over fewer than {FEWEST} seeds are Student's t, which takes changes for normal.")
     if least > ALARM:
         said.append(
             f"Where {fewest} seeds all agree, p is {probability(least, '')}, its smallest value at that number: "

@@ -22,7 +22,7 @@ def captions(
     return {
         "differences": (
             f"Change in final accuracy against {against}. Circles are single seeds, "
-            "the diamond is their mean, the bar is the 95 % bootstrap interval. A bar that crosses "
+            "the diamond is their mean, the bar is the 95 % interval of that. A bar that crosses "
             "zero leaves the sign of the change open."
         ),
         "ablation": (

@@ -32,7 +32,7 @@ MOST = 12
 
 
 def difference_plot(table: Table) -> list[Panel]:
-    """What the memory changed in ACC_T: every seed, the mean and its 95 % bootstrap interval; none without pairs."""
+    """What the memory changed in ACC_T: every seed, the mean and its 95 % interval; none without pairs."""
     pairs = {row.group.label: row.differences[ACC_LAST.key] for row in table.compared}
     if not pairs:
         return []
