@@ -63,8 +63,10 @@ def stopped(tmp_path, monkeypatch):
     out = tmp_path / "runs"
     for seed in (0, 1):
         with interrupted(monkeypatch, 30):
-            done = call("run", *TINY, "--seed", seed, "--out", out)
+            done = call("run", *TINY, "--seed", seed, "--out", out, "--events", tmp_path / "events.jsonl")
         assert done.exit_code == 130
+        *_, last = (tmp_path / "events.jsonl").read_text().splitlines()
+        assert json.loads(last)["event"] == "stopped"
         said = plain(done.stderr).replace("\n", " ")
         assert "Interrupted. Finished runs are kept; the same command goes on" in said
     assert [work.name for work in works(out)] == [".seed-0.work", ".seed-1.work"]

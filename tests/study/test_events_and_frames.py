@@ -33,7 +33,10 @@ def test_events_of_any_run_as_lines(jobs, tmp_path: Path) -> None:
     again = JsonLines(path)
     again.progress(jobs[2], 1, 2)
     again.close()
-    assert len(path.read_text().splitlines()) == len(lines) + 2  # added, not replaced
+    added = [json.loads(line)["event"] for line in path.read_text().splitlines()[len(lines) :]]
+    assert added == ["begun", "progress", "stopped"], (
+        "added, not replaced, and nobody waits for an end that never comes"
+    )
     with pytest.raises(UsageError, match="is a folder"):
         JsonLines(tmp_path)
 

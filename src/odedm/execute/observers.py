@@ -58,8 +58,9 @@ class Observer:
 class JsonLines(Observer):
     """A line for each event: `begun`, `progress` (at most one a second and run), `task` and `finished`.
 
-    Lines are added to what the file holds, and each is flushed, so that it can be followed while runs go on. Trials are
-    left out.
+    Where a run does not get that far: `lost` (its worker died, and it goes on), `failed`, or `stopped` with the
+    command. Lines are added to what the file holds, and each is flushed, so that it can be followed while runs go on.
+    Trials are left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,6 +69,7 @@ class JsonLines(Observer):
             raise UsageError(f"'{path}' is a folder; events go into a file, e.g. {path / 'events.jsonl'}.")
         self._file = path.open("a", encoding="utf-8")
         self._last: dict[str, float] = {}
+        self._under_way: dict[str, Job] = {}
         self._lost = False
 
     def progress(self, job: Job, done: int, total: int) -> None:
@@ -76,6 +78,7 @@ class JsonLines(Observer):
             return
         if job.key not in self._last:
             self._last[job.key] = 0.0
+            self._under_way[job.key] = job
             self._write(job, "begun", rows=total)
         now = time.monotonic()
         if now - self._last[job.key] >= EVERY or done == total:
@@ -84,6 +87,7 @@ class JsonLines(Observer):
 
     def finished(self, job: Job, result: Result) -> None:
         """Note what a run measured, task by task and in the end."""
+        self._under_way.pop(job.key, None)
         for task, (accuracy, row) in enumerate(zip(result.acc, result.class_il, strict=True)):
             masked = None if result.task_il is None else result.task_il[task]
             self._write(job, "task", task=task, acc=accuracy, class_il=row, task_il=masked)
@@ -98,6 +102,7 @@ class JsonLines(Observer):
 
     def failed(self, job: Job, reason: str) -> None:
         """Note why a run failed."""
+        self._under_way.pop(job.key, None)
         self._write(job, "failed", reason=reason)
 
     def _write(self, job: Job, event: str, **more: Any) -> None:
@@ -113,7 +118,9 @@ class JsonLines(Observer):
             log.warning("Events can no longer be written to '%s': %s. The runs go on.", self._file.name, error.strerror)
 
     def close(self) -> None:
-        """Close the file."""
+        """Note which runs were stopped, and close the file."""
+        for job in self._under_way.values():
+            self._write(job, "stopped")
         with suppress(OSError):
             self._file.close()
 
