@@ -104,3 +104,27 @@ def test_the_policy_stops_every_other_script(report: Path, tmp_path: Path) -> No
     attack = '<script>document.title = "taken over";</script></body>'
     page.write_text(report.read_text(encoding="utf-8").replace("</body>", attack), encoding="utf-8")
     assert "<title>taken over" not in shown(page, tmp_path)
+
+
+PHONE = """
+const sizes = [...document.querySelectorAll("figure svg text")].map(text => {
+  const matrix = text.getScreenCTM();
+  return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(matrix.a, matrix.b);
+});
+const wide = document.documentElement;
+parent.postMessage(`${sizes.length} ${Math.min(...sizes)} ${wide.scrollWidth - wide.clientWidth}`, "*");
+"""
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_text_in_pictures_can_be_read_on_a_phone(report: Path, tmp_path: Path, width: int) -> None:
+    inner, outer = report.with_name("inner.html"), report.with_name("outer.html")  # no window is so narrow, a frame is
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", report.read_text(encoding="utf-8"))
+    inner.write_text(text.replace("</body>", f"<script>{PHONE}</script></body>"), encoding="utf-8")
+    listen = "<script>onmessage = event => { document.title = event.data }</script>"
+    outer.write_text(f'{listen}<iframe src="inner.html" style="width: {width}px; height: 600px"></iframe>')
+    (said,) = re.findall("<title>(.*?)</title>", shown(outer, tmp_path))
+    many, smallest, beyond = map(float, said.split())
+    assert many > 20
+    assert smallest >= 10, "a picture scrolls sideways before its text becomes smaller"
+    assert beyond <= 0, "and the page does not"

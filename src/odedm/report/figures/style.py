@@ -200,7 +200,7 @@ def _tidy(drawn: str, alt: str, frame: Frame) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
         f'aria-label="{html.escape(alt)}" viewBox="0 0 {frame.width:g} {frame.height:g}" '
-        f'style="width: {frame.width * frame.scale:g}px; min-width: {0.9 * frame.width:g}px">'
+        f'style="width: {frame.width * frame.scale:g}px; min-width: {frame.width:g}px">'
     )
     body = re.sub(r"\s*\n\s*", "\n", body)
     return re.sub(r"^<svg[^>]*>", lambda _: head, body, count=1)
