@@ -1,5 +1,6 @@
 """What is decoded is what was put in: pixels, labels, names and order, of every format."""
 
+import re
 import sys
 
 import numpy as np
@@ -217,6 +218,17 @@ def test_a_saved_hugging_face_data_set(tmp_path):
     assert len(found.test_label) == 4
     part.save_to_disk(str(tmp_path / "one"))
     assert len(read(tmp_path / "one", size=4).test_label) == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"), [((10, 4), "vectors of 4 numbers"), ((10, 6, 5), "rows of shape (1, 6, 5)")]
+)
+def test_a_size_that_arrays_cannot_have_is_refused(tmp_path, shape, said):
+    np.savez(tmp_path / "v.npz", x=np.zeros(shape, np.uint8), y=[0, 1] * 5)
+    with pytest.raises(UsageError, match=re.escape(f"has {said}, which stay as they are; 8 was given")):
+        read(tmp_path / "v.npz", size=8)
+    np.savez(tmp_path / "v.npz", x=np.zeros((10, 8, 8), np.uint8), y=[0, 1] * 5)
+    assert read(tmp_path / "v.npz", size=8).image.shape[1:] == (1, 8, 8)
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):

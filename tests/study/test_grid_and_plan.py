@@ -184,3 +184,12 @@ def test_names_alone_are_methods_however_they_are_spelled() -> None:
     assert {plan.method for plan in replace(study, only=("iCaRL,DER++refresh",)).experiments()} == {"icarl", "refresh"}
     with pytest.raises(UsageError, match=r"Unknown method in --only 'DERR'"):
         replace(study, only=("DERR",)).experiments()
+
+
+def test_only_takes_seeds_and_says_which_values_there_are():
+    grid = Grid({"data": ("blobs",), "method": ("er", "der"), "capacity": (20,)})
+    study = Study("mine", (grid,), seeds=(3, 4), only=("seed=4", "der"))
+    assert [(plan.method, plan.seed) for plan in study.experiments()] == [("der", 4)]
+    for only, there in {"seed=9": "seed=3,4", "capacity=7": "capacity=20", "memory=plan": "memory=odedm"}.items():
+        with pytest.raises(UsageError, match=f"has {only}. There are: {there}."):
+            replace(study, only=(only,)).experiments()

@@ -188,7 +188,7 @@ def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_pat
     file, out = tmp_path / "both.toml", tmp_path / "out"
     file.write_text(MANY)
     words = ("tune", file, "--device", "cpu", "--out", out)
-    assert "2 hosts: 2 tries without ODEDM and 2 with it, 1 seeds each" in odedm(*words, "--dry-run")
+    assert "2 hosts: 2 tries without ODEDM and 2 with it, 1 seed each" in odedm(*words, "--dry-run")
     assert not out.exists()
     assert "er on blobs, λ=20: 2 tries" in odedm(*words, "--dry-run", "--only", "method=er")
     assert "8 trials to do of 8" in " ".join(odedm(*words).split())

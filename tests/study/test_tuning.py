@@ -167,7 +167,7 @@ def test_every_host_of_a_study_has_a_contest_of_its_own() -> None:
     other = replace(grids[1], axes={**grids[1].axes, "batch": (16,)})  # not the same host: it sees other batches
     with pytest.raises(UsageError, match="no run with ODEDM"):
         candidates_of(Study("mine", (grids[0], other)))
-    with pytest.raises(UsageError, match="has method=mir"):
+    with pytest.raises(UsageError, match=r"has method=mir\. There are: method=er,der\."):
         candidates_of(Study("mine", grids, only=("method=mir",)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -178,21 +178,22 @@ def verify(name: Name) -> None:
 @app.command()
 @guarded
 def show(name: Name, as_json: AsJson = False) -> None:
-    """What an imported data set holds."""
+    """What a data set holds that is built in or was imported."""
     from odedm.data import cache
 
+    if name in DATASETS:
+        _show_built_in(name, as_json=as_json)
+        return
     manifest = cache.find(name)
     if as_json:
         tell_json(json.loads(manifest.to_json()))
         return
-    names = ", ".join(manifest.class_names[:10]) + (" …" if len(manifest.class_names) > 10 else "")
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     rows = {
         "name": manifest.name,
         "from": f"{manifest.source} ({manifest.kind})",
         "rows": f"{manifest.rows[0]} for training, {manifest.rows[1]} for testing",
         "row": f"{_shape(manifest)} {'bytes' if manifest.dtype == 'U8' else 'numbers'}",
-        "classes": f"{len(manifest.class_names)}: {names}",
+        "classes": _classes(manifest.class_names),
         "tasks": str(manifest.tasks),
         "training views": f"pad {manifest.pad}, {'mirrored half of the time' if manifest.flip else 'not mirrored'}",
         "mean": _numbers(manifest.mean),
@@ -202,8 +203,39 @@ def show(name: Name, as_json: AsJson = False) -> None:
         "checksum": manifest.checksum,
         "folder": f"{cache.root() / manifest.name} ({cache.disk_bytes(manifest) / 1e6:.1f} MB)",
     }
+    _print(rows)
+
+
+def _show_built_in(name: str, *, as_json: bool) -> None:
+    """What is built in, or given by code from outside, has no manifest: it is opened and counted."""
+    from odedm.data.opening import open_data
+
+    data = open_data(name)
+    if as_json:
+        plain = {"name": name, "rows": [len(data.label), len(data.test_label)], "shape": list(data.shape)}
+        tell_json({**plain, "class_names": list(data.class_names), "tasks": data.tasks, "checksum": data.checksum})
+        return
+    numbers = "numbers" if data.image.is_floating_point() else "bytes"
+    rows = {
+        "name": name,
+        "from": f"built in: {DATASETS[name].about}",
+        "rows": f"{len(data.label)} for training, {len(data.test_label)} for testing",
+        "row": f"{'×'.join(map(str, data.shape))} {numbers}",
+        "classes": _classes(data.class_names),
+        "tasks": str(data.tasks),
+        "checksum": data.checksum,
+    }
+    _print(rows)
+
+
+def _classes(names: Sequence[str]) -> str:
+    return f"{len(names)}: {', '.join(names[:10])}" + (" …" if len(names) > 10 else "")
+
+
+def _print(rows: Mapping[str, str]) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for each, value in rows.items():
-        table.add_row(Text(each, style="bold"), value)
+        table.add_row(Text(each, style="bold"), Text(value))
     out.print(table, highlight=False)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,7 +84,8 @@ def run(
     plans = [plan.with_seed(plan.seed + each) for each in range(seeds)]
     placement = Placement(**_of(given, Placement))
     get_ready(seeds, placement)
-    planned = plan_jobs(plans, below(out_folder), placement, options)
+    with _naming(recipe, before):
+        planned = plan_jobs(plans, below(out_folder), placement, options)
     launch(planned, placement, (events, tensorboard), quiet=as_json, writable=out_folder)
     _show(planned.jobs, as_json=as_json)
 
@@ -98,6 +100,23 @@ def _recommended(name: str, given: Given) -> dict[str, Any]:
     but = f", but for what was given ({', '.join(changed)})" if changed else ""
     say(f"Recipe '{name}': {plan.method} with the memory '{plan.memory.name}' of {capacity} rows{but}.")
     return plan.describe()
+
+
+@contextmanager
+def _naming(recipe: str | None, brought: Mapping[str, Any] | None) -> Iterator[None]:
+    """A block whose errors say what a recipe brought: they speak of options that nobody gave."""
+    try:
+        yield
+    except UsageError as error:
+        if recipe is None or brought is None:
+            raise
+        usual = Experiment().describe()
+        own = {name: brought[name] for name in usual if name not in ("memory", "data") and brought[name] != usual[name]}
+        own["memory"] = brought["memory"]["name"]
+        words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in own.items())
+        raise UsageError(
+            f"{error} (The recipe '{recipe}' brought {words}; what you give beside it goes first.)"
+        ) from error
 
 
 def _of(given: Given, kind: type) -> Given:

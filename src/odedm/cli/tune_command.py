@@ -238,10 +238,14 @@ def _say_plan(rivals: Contests, left: int, failed: int, speak: Callable[[str], N
     tries = f"up to {max(numbers)}" if len(numbers) > 1 else str(*numbers)
     whom = names[0] if len(names) == 1 else f"{len(names)} hosts"
     speak(
-        f"{whom}: {tries} tries without ODEDM and {tries} with it, {len(select.seeds)} seeds each, on the first "
-        f"{select.tasks} tasks; {left} trials to do of {rivals.trials}"
+        f"{whom}: {tries} tries without ODEDM and {tries} with it, {_many(len(select.seeds), 'seed')} each, on "
+        f"the first {_many(select.tasks, 'task')}; {left} trials to do of {rivals.trials}"
         + (f"; {failed} failed before." if failed else ".")
     )
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _choices(rates: str, given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -330,5 +334,6 @@ def _score(tried: Tried) -> str:
 
 
 def _write(plain: Mapping[str, Any], chosen: Study, folder: Path) -> None:
+    writable_folder(folder)  # where all trials are of other machines it holds nothing yet
     write_text(folder / "tuned.json", json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / CHOICES, chosen.to_toml())

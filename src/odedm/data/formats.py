@@ -37,6 +37,8 @@ def read(
     if asked and isinstance(found, LabelledArrays) and found.published is None:
         found = _adopted(found, asked)
     _check_published(found, asked, path)
+    if size is not None:
+        _check_size(found, size, path)
     return found
 
 
@@ -60,6 +62,19 @@ def _adopted(found: LabelledArrays, asked: PublishedDataset) -> LabelledArrays:
     if asked.class_names and layouts.class_order(found.class_names, asked) != list(found.class_names):
         raise UsageError(f"The classes are not in the order of {asked.name}; import it under another name (--as).")
     return replace(found, published=asked, class_names=asked.class_names or found.class_names)
+
+
+def _check_size(found: Contents, size: int, path: Path) -> None:
+    """A size is for pictures that are read one by one; arrays and published sets have one already."""
+    shape = found.published.shape if found.published else None
+    if isinstance(found, LabelledArrays):
+        shape = found.image.shape[1:]
+    if shape is not None and tuple(shape[1:]) != (size, size):
+        what = f"rows of shape {tuple(shape)}" if len(shape) > 1 else f"vectors of {shape[0]} numbers"
+        raise UsageError(
+            f"A size is for folders of pictures: '{path}' has {what}, which stay as they are; {size} was given. Leave "
+            "--size out."
+        )
 
 
 def _check_published(found: Contents, asked: PublishedDataset | None, path: Path) -> None:

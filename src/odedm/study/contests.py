@@ -15,7 +15,7 @@ from odedm.core.errors import UsageError
 from odedm.execute.job import Job
 from odedm.execute.planning import PlannedJobs
 from odedm.memory.settings import ODEDM
-from odedm.study.grid import Grid, matches
+from odedm.study.grid import Grid, matches, nobody_has
 from odedm.study.held_out_trials import tasks_of
 from odedm.study.identity import Code
 from odedm.study.session import Session
@@ -51,7 +51,7 @@ def candidates_of(study: Study, tries: int | None = None, seed: int = 0) -> dict
         host = names.setdefault(_common(plan), _name(plan, set(names.values())))
         found.setdefault(host, {side: [] for side in SIDES})[_side(plan)].append(grid)
     if not found:
-        raise UsageError(f"No experiment of the study '{study.name}' has {' and '.join(study.only)}.")
+        raise nobody_has(study.name, study.only, (plan for grid in study.grids for plan in grid.experiments()))
     return {host: _equal(host, sides, tries, seed) for host, sides in found.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, cast
 
@@ -12,6 +12,7 @@ from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, set
 from odedm.core.errors import UsageError, choose, shown, unknown
 from odedm.core.outside import discover, known
 from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS
+from odedm.core.text import LONGEST, printable
 from odedm.memory.paper_reading import paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native
 from odedm.study.paper_numbers import plain
@@ -208,6 +209,17 @@ def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
         if str(flat.get(name)) not in wanted and not plain_memory:
             return False
     return True
+
+
+def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -> UsageError:
+    """That no experiment of a study has every wished value, and which values there are."""
+    names = dict.fromkeys(wish.partition("=")[0] if "=" in wish else "method" for wish in wishes)
+    there = {name: dict[str, None]() for name in names}
+    for plan in plans:
+        for name, values in there.items():
+            values[str(_flat(plan).get(name))] = None
+    known = "; ".join(f"{name}={printable(','.join(values), LONGEST)}" for name, values in there.items())
+    return UsageError(f"No experiment of the study '{study}' has {' and '.join(wishes)}. There are: {known}.")
 
 
 def _method(word: str) -> str:

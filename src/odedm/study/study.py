@@ -13,7 +13,7 @@ from typing import Any
 from odedm.core.configuration import Text, Whole, refused
 from odedm.core.errors import UsageError, choose, shown
 from odedm.study.dac_timing_plan import Runtime
-from odedm.study.grid import TABLES, Grid, axes, from_table, many, matches
+from odedm.study.grid import TABLES, Grid, axes, from_table, many, matches, nobody_has
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection, check_values
 from odedm.training.observation import Observation
@@ -58,18 +58,24 @@ class Study:
     def experiments(self) -> list[Experiment]:
         """Each experiment once, all of the first seed first, so that a study cut short can still be compared."""
         found: dict[str, Experiment] = {}
+        of_one = [wish for wish in self.only if wish.startswith("seed=")]
+        of_all = [wish for wish in self.only if wish not in of_one]
         for place, grid in enumerate(self.grids, start=1):
             try:
-                found |= {plan.slug(): plan for plan in grid.experiments() if matches(plan, self.only)}
+                found |= {plan.slug(): plan for plan in grid.experiments() if matches(plan, of_all)}
             except UsageError as error:
                 raise UsageError(f"Grid {place} of the study '{self.name}': {error}") from None
         if not self.grids and not self.only:
             return []
         if not found:
-            raise UsageError(f"No experiment of the study '{self.name}' has {' and '.join(self.only)}.")
+            raise nobody_has(self.name, of_all, (plan for grid in self.grids for plan in grid.experiments()))
         if len(found) * len(self.seeds) > MOST_RUNS:
             raise UsageError(f"The study '{self.name}' stands for more than {MOST_RUNS} runs; cut it.")
-        return [plan.with_seed(seed) for seed in self.seeds for plan in found.values()]
+        every = [plan.with_seed(seed) for seed in self.seeds for plan in found.values()]
+        wished = [plan for plan in every if matches(plan, of_one)]
+        if not wished:
+            raise nobody_has(self.name, of_one, every)
+        return wished
 
     def with_seeds(self, number: int) -> Study:
         """The same with its first `number` seeds; where it has fewer, those after its last join them.
