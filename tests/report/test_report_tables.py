@@ -193,6 +193,19 @@ def test_verdicts_without_a_comparison_say_why(fabricate: Fabricate) -> None:
     assert "no seed in common" in verdicts(apart)[0]
 
 
+def test_sides_that_were_tuned_apart_are_named_with_how_to_compare_them(fabricate: Fabricate) -> None:
+    slow, quick = ({"options": {"lr": rate}} for rate in (0.03, 0.1))
+    pair = [fabricate("er", memory, over=slow) for memory in ("reservoir", "odedm")]
+    tuned = [fabricate("der", "reservoir", over=slow), fabricate("der", over=quick)]
+    said = [line for line in verdicts(table_of(*pair, *tuned)) if "--baseline" in line]
+    assert said == [
+        "DER · ODEDM · lr=0.1 and DER · reservoir · lr=0.03 differ in lr (0.1 and 0.03), too, so no change is shown; "
+        "--baseline 'DER · reservoir · lr=0.03' compares them."
+    ]
+    unclear = verdicts(table_of(*pair, *tuned, fabricate("der", "reservoir", over={"options": {"lr": 0.3}})))
+    assert not any("--baseline" in line for line in unclear), "it could be either"
+
+
 def test_verdicts_name_the_variants(fabricate: Fabricate) -> None:
     table = table_of(
         fabricate(memory="reservoir"),

@@ -16,6 +16,8 @@ ALARM = 0.05
 """The corrected p above which a change among many comparisons may well be chance."""
 MOST_NAMED = 4
 """Settings that a sentence lists."""
+CONSTANT = "options."
+"""How the names of a method's constants begin."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def gaps(table: Table) -> list[str]:
             if keys
         ]
     if apart or table.compared:
-        return apart
+        return apart + _tuned_apart(table)
     if len(table.rows) == 1:
         return ["Nothing to compare: there is one group alone. Run the same without or with ODEDM, on the same seeds."]
     first, second = _nearest(table.groups)
@@ -116,6 +118,30 @@ def gaps(table: Table) -> list[str]:
         f"Nothing to compare: no two groups differ by the memory alone. {first.label} and {second.label}, the nearest, "
         f"differ in {_differences(first, second)}. Compare them all the same with --baseline '{first.label}'."
     ]
+
+
+def _tuned_apart(table: Table) -> list[str]:
+    """Which runs with ODEDM have a partner but for the method's constants, as after a tuning of both sides."""
+    found = []
+    for one in (row.group for row in table.rows if row.partner is None and not row.group.plain):
+        near = [other for other in table.groups if other.plain and all(map(_is_constant, _settings_apart(one, other)))]
+        if len(near) == 1:
+            words = [f"{key} ({_value(key, one)} and {_value(key, near[0])})" for key in _settings_apart(one, near[0])]
+            found.append(
+                f"{one.label} and {near[0].label} differ in {_listed(words).replace(CONSTANT, '')}, too, so no change "
+                f"is shown; --baseline '{near[0].label}' compares them."
+            )
+    more = [f"So do {len(found) - MOST_NAMED} more."] if len(found) > MOST_NAMED else []
+    return [*found[:MOST_NAMED], *more]
+
+
+def _settings_apart(one: Group, other: Group) -> list[str]:
+    """The settings that differ but for the memory."""
+    return [key for key, _, _ in _apart(one, other) if key != "memory.name"]
+
+
+def _is_constant(key: str) -> bool:
+    return key.startswith(CONSTANT)
 
 
 def _nearest(groups: Sequence[Group]) -> tuple[Group, Group]:

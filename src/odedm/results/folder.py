@@ -27,6 +27,8 @@ EVIDENCE_FILE = "evidence.safetensors"
 """Only where a run was to keep evidence."""
 MODEL_FILE = "model.safetensors"
 """Only where a run was to keep its trained model."""
+PACKED = ".jsonl.gz"
+"""What the name of a file of packed results ends with; it is no folder."""
 STORED = ("image", "label", "task", "index", "prototype")
 """The columns of a saved memory."""
 FEATURES = ("feature.data", "feature.memory")
@@ -158,9 +160,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
             found.add(path.parent)
             continue
         if path.is_file():
-            raise UsageError(
-                f"'{path}' is a file, and this takes folders of runs. Packed results: `odedm report {path}`."
-            )
+            packed = f"Packed results: `odedm report {path}`." if path.name.endswith(PACKED) else "Give a folder."
+            raise UsageError(f"'{path}' is a file, and this takes folders of runs. {packed}")
         for folder, below, files in os.walk(path):  # one may vanish meanwhile
             below[:] = [each for each in below if not each.startswith(".")]  # what is unfinished
             if FILE in files:

@@ -15,18 +15,17 @@ from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.files import read_regular, writable_folder, write_bytes
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.seal import no_constant
-from odedm.results.folder import FinishedRun, find
+from odedm.results.folder import PACKED, FinishedRun, find
 from odedm.results.result import Result
 from odedm.results.verification import UNSEALED, first_fault, is_sealed, verify, verify_numbers
 
-SUFFIX = ".jsonl.gz"
 MOST_FILE, MOST_LINE, MOST_TEXT, MOST_RUNS = 1 << 27, 1 << 22, 1 << 30, 200_000
 """Bytes of a file, of a line and of all lines, and how many there are at most: far more than any ledger has."""
 
 
 def is_packed(path: Path) -> bool:
     """Whether this is a file of packed results, by its name."""
-    return path.name.endswith(SUFFIX) and not path.is_dir()
+    return path.name.endswith(PACKED) and not path.is_dir()
 
 
 def check_runs(paths: Sequence[Path]) -> list[FinishedRun]:
@@ -71,13 +70,13 @@ def write_packed(path: Path, results: Iterable[Result]) -> None:
 
 def check_target(path: Path, inputs: Sequence[Path] = ()) -> None:
     """Refuse a file that is not named as one of packed results, or that is there already and no input."""
-    if not path.name.endswith(SUFFIX):
-        raise UsageError(f"Packed results are written to a file that ends in {SUFFIX}; '{path}' was given as --out.")
+    if not path.name.endswith(PACKED):
+        raise UsageError(f"Packed results are written to a file that ends in {PACKED}; '{path}' was given as --out.")
     inside = path.exists() and any(each.exists() and each.samefile(path) for each in inputs)
     if (path.exists() or path.is_symlink()) and not inside:
         raise UsageError(
             f"'{path}' is there already. Give another --out, or bring both together: "
-            f"`odedm results merge {path} OTHER{SUFFIX} --out {path}`."
+            f"`odedm results merge {path} OTHER{PACKED} --out {path}`."
         )
 
 
