@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import Flag, Text, Whole, default_of, settings_of
+from odedm.core.configuration import Flag, Whole, default_of, refused, settings_of
 from odedm.core.errors import UsageError, choose, unknown
 from odedm.core.files import own_folder
 from odedm.core.outside import discover
@@ -111,12 +111,12 @@ def recipe(
     """
     known = recipes()
     choose("recipe", name, known)
-    rows = Whole(0).read("capacity", capacity)
-    if rows == 0:
+    if capacity == 0:
         raise UsageError(
             "A recipe is for a memory with rows, and a capacity of 0 was given. Give some, e.g. 100; to learn without "
             "a memory leave the recipe out: --memory none."
         )
+    rows = Whole(1).read("capacity", capacity)
     if "memory" in settings:
         raise UsageError(
             "A recipe chooses the memory by itself, for `capacity` rows. Leave memory out, or put another one in its "
@@ -143,17 +143,18 @@ def _look_at(data: Any) -> tuple[int, bool]:
 
     if isinstance(data, Dataset):
         return data.classes, is_colour(data)
-    name = Text().read("data", data)
-    if name not in DATASETS and not imported.is_cached(name):
-        if name in PUBLISHED:
-            return PUBLISHED[name].classes, PUBLISHED[name].shape[0] == 3
+    if not isinstance(data, str):
+        raise refused("data", "a name or a Dataset (see odedm.from_arrays)", data)
+    if data not in DATASETS and not imported.is_cached(data):
+        if data in PUBLISHED:
+            return PUBLISHED[data].classes, PUBLISHED[data].shape[0] == 3
         discover()
-        if name not in DATASETS and os.path.exists(own_folder(name)):
+        if data not in DATASETS and data.strip() and os.path.exists(own_folder(data)):
             raise UsageError(
-                f"What is in '{name}' is not known before it is imported. Give data=odedm.open_data('{name}'), or say "
+                f"What is in '{data}' is not known before it is imported. Give data=odedm.open_data('{data}'), or say "
                 "both yourself: classes=… and colour=True or False."
             )
-    found = open_data(name)
+    found = open_data(data)
     return found.classes, is_colour(found)
 
 
