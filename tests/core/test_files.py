@@ -16,8 +16,8 @@ from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.read_checkpoint import load_latest, restore
 from odedm.checkpoint.write_checkpoint import save
 from odedm.core import files
-from odedm.core.errors import DiskFull
-from odedm.core.files import staged_folder, sweep_staging, write_bytes, writing
+from odedm.core.errors import DiskFull, UsageError
+from odedm.core.files import staged_folder, sweep_staging, writable_folder, write_bytes, writing
 
 OPERATIONS = ("open", "mkdir", "fsync", "replace", "unlink", "rmdir")
 
@@ -154,3 +154,9 @@ def test_a_full_disk_is_said_with_the_path(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(FileNotFoundError), writing(tmp_path / "file"):
         (tmp_path / "none" / "file").touch()
+
+
+def test_a_file_in_the_place_of_a_folder_is_called_one(tmp_path):
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(UsageError, match=r"Cannot write into the folder '.*mine': it is a file\. Give a folder"):
+        writable_folder(tmp_path / "mine")

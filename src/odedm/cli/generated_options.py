@@ -197,7 +197,7 @@ def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMem
             if each in given and each not in settings_of(kind):
                 flag, theirs = spelling(each, own), other.name
                 raise UsageError(
-                    f"{flag} is for the memory '{theirs}', not for '{name}'. Leave out, or --memory {theirs}."
+                    f"{flag} is for the memory '{theirs}', not for '{name}'. Leave it out, or give --memory {theirs}."
                 )
     values = {each: given[each] for each in settings_of(kind) if each in given}
     if "policy_options" in values:

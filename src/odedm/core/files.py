@@ -174,6 +174,6 @@ def writable_folder(path: Path, option: str = "--out runs/mine", *, name: str = 
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
         advice = advice or f"Give a folder you may write to, e.g. {option}."
         raise UsageError(f"Cannot write into the {name} '{path}': {reason}. {advice}") from error
