@@ -128,10 +128,11 @@ class Board(Observer):
         self.said(f"{job.title}: {reason}. It goes on from its last checkpoint.")
 
     def failed(self, job: Job, reason: str) -> None:
-        """Say what failed, and count it."""
+        """Say what failed, and count it; of a single job the command itself will say it."""
         self.failures += 1
         self._over(job)
-        self.said(f"Failed: {job.title}: {reason}")
+        if self.total > 1:
+            self.said(f"Failed: {job.title}: {reason}")
 
     def said(self, line: str) -> None:
         """Print a line."""
