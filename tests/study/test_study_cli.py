@@ -131,6 +131,7 @@ def test_a_dry_run_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["mini", "--device", "gpu"], "Unknown device"),
         (["mini", "--only", "method"], "takes NAME=VALUE"),
         (["table1", "--data", "fashion-mini"], "no such table"),
+        (["mini", "--select-on", "6"], "first 6 tasks was asked for, but derpp on fashion-mini has 5; give fewer"),
     ],
 )
 def test_a_wrong_word_is_a_sentence(words: list[str], said: str, tmp_path: Path, monkeypatch) -> None:

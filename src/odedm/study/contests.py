@@ -16,7 +16,7 @@ from odedm.execute.job import Job
 from odedm.execute.planning import PlannedJobs
 from odedm.memory.settings import ODEDM
 from odedm.study.grid import Grid, matches, nobody_has
-from odedm.study.held_out_trials import tasks_of
+from odedm.study.held_out_trials import check_first_tasks
 from odedm.study.identity import Code
 from odedm.study.session import Session
 from odedm.study.study import MOST_NAME, Study
@@ -156,13 +156,7 @@ def contests(
     planned = session.jobs([plan for _, _, grid in flat for plan in grid.experiments()], lenient=lenient)
     if len(planned.jobs) < len(flat):
         raise UsageError(f"Two tries of the study '{study.name}' are the same run; give each once.")
-    for job in planned.jobs:
-        has = tasks_of(job, planned)
-        if has is not None and select.tasks > has:
-            raise UsageError(
-                f"A choice on the first {select.tasks} tasks was asked for, but {job.experiment.method} on "
-                f"{job.experiment.data} has {has}; give fewer (--first-tasks, or tasks of [select])."
-            )
+    check_first_tasks(planned.jobs, planned, select)
     jobs: dict[str, dict[str, list[Job]]] = {host: {side: [] for side in SIDES} for host in sides}
     grids = {}
     for (host, side, grid), job in zip(flat, planned.jobs, strict=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from odedm.core.errors import UsageError
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import PlannedJobs
-from odedm.stream.tasks import task_labels
 from odedm.study.trials import trial_key
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
@@ -40,11 +40,25 @@ def held_out_trials(planned: PlannedJobs, share: float) -> list[Job]:
 
 def tasks_of(job: Job, planned: PlannedJobs) -> int | None:
     """How many tasks a run's stream has; None where its data are not here."""
+    from odedm.stream.tasks import task_labels  # needs torch
+
     plan = job.experiment
     if plan.data in planned.missing:
         return None
     arrangement = {name: getattr(plan, name) for name in ("tasks", "task_classes", "recurring", "domain")}
     return len(task_labels(planned.data[plan.data], **arrangement))
+
+
+def check_first_tasks(jobs: Sequence[Job], planned: PlannedJobs, select: Selection) -> None:
+    """Refuse a choice on more first tasks than a stream has, before anything is tried."""
+    for job in jobs:
+        has = tasks_of(job, planned)
+        if has is not None and select.tasks > has:
+            raise UsageError(
+                f"A choice on the first {select.tasks} tasks was asked for, but {job.experiment.method} on "
+                f"{job.experiment.data} has {has}; give fewer (tune: --first-tasks, study: --select-on, a file: tasks "
+                "of [select])."
+            )
 
 
 def scored(trials: Sequence[Job], scores: Mapping[str, float]) -> list[Scored]:

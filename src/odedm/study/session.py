@@ -19,6 +19,7 @@ from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
 from odedm.study.dac_timing_plan import Measured, TimingCell
 from odedm.study.dac_timing_plan import load as load_timings
+from odedm.study.held_out_trials import check_first_tasks
 from odedm.study.identity import Code, fault, made_by
 from odedm.study.ledger import Ledger, LedgerStatus
 from odedm.study.study import Study
@@ -61,7 +62,11 @@ class Session:
                 "--reuse version."
             )
         runs = self.ledger.status(planned.jobs, reuse=self.reuse, code=code, have=self.have)
-        trials = {} if study.select is None else trials_of(families(planned.jobs), study.select)
+        trials: dict[str, list[Job]] = {}
+        if study.select is not None:
+            chosen_among = families(planned.jobs)
+            check_first_tasks(chosen_among, planned, study.select)
+            trials = trials_of(chosen_among, study.select)
         scores = self.ledger.scores()
         wanted = {trial.key for own in trials.values() for trial in own if trial.key not in scores}
         failed = {key: said for key, said in self.ledger.failures().items() if key in wanted}
