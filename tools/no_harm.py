@@ -44,8 +44,8 @@ interval is −1 point or above. {done} of {planned} planned runs are in the tab
 """
 WORDS = """
 ACC after the last task on the test set, mean ± standard error over seeds; changes are paired by seed, against the host
-with its own memory. Fewer than five seeds show neither harm nor its absence; their intervals say how far seeds lie
-apart. *Reading* is how the host meets [long-term rows](../consolidation.md#how-a-method-meets-long-term-rows); the
+with its own memory. Fewer than five seeds show neither harm nor its absence; their intervals are Student's t, and wide.
+*Reading* is how the host meets [long-term rows](../consolidation.md#how-a-method-meets-long-term-rows); the
 defaults were chosen on [held-out training rows](where-it-pays.md#how-a-host-meets-the-long-term-rows). The runs are
 those of `odedm study benchmarks/no_harm.toml`, the page is made by `python tools/no_harm.py {words}`.
 """
@@ -119,7 +119,7 @@ def table(own: Iterable[Host]) -> str:
                 ]
             )
     head = ["host", "reading", "its own memory", "ODEDM", "change", "with random rows", "seeds", "so"]
-    return markdown_rows(head, lines)
+    return markdown_rows(head, lines, texts=2)
 
 
 def words(change: Paired | None) -> str:
