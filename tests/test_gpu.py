@@ -198,6 +198,7 @@ INGREDIENTS = {
     "rotations": {"views": "rotations", "predict": "nearest-mean"},
     "turned classes": {"views": "turned-classes", "predict": "nearest-mean"},
     "strong, turned classes": {"views": "strong-turned", "updates": 2},
+    "average": {"weight_average": 0.9},
 }
 
 

@@ -1,4 +1,6 @@
-"""Ingredients that compose with methods and memories: updates a batch, stream losses, prediction, views; their cost."""
+"""Ingredients that compose with methods and memories: updates, stream loss, prediction, average, views; their cost."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from odedm.nets.small import MLP, SmallCNN
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 
-NEW = ("updates", "stream_loss", "predict", "views")
+NEW = ("updates", "stream_loss", "predict", "views", "weight_average")
 CHEAP = {"method": "er", "memory": Reservoir(20), "net": "mlp", "device": "cpu", "batch": 8}
 IMAGES, VECTORS = shapes(per_class=12), blobs(per_class=16)
 
@@ -107,6 +109,43 @@ def test_nearest_mean_is_the_nearest_of_the_memorys_means(tmp_path):
         model.learner()
 
 
+@pytest.mark.parametrize("left", [0.8, 1.0])
+def test_the_average_is_that_of_the_weights_after_every_batch_and_it_predicts(left, tmp_path):
+    plan = Experiment(Reservoir(20), "derpp", data="shapes", net="cnn", device="cpu", batch=8)
+    run, states = Run(replace(plan, weight_average=left), IMAGES), []
+    outcome = run.finish(lambda *_: states.append([each.double() for each in run.method.net.state_dict().values()]))
+    slow = states[0]
+    for n, state in enumerate(states[1:], start=2):
+        share = max(1 / n, 1 - left)
+        slow = [(1 - share) * old + share * new for old, new in zip(slow, state, strict=True)]
+    for found, wanted in zip(outcome.method.averaged.state_dict().values(), slow, strict=True):
+        if found.is_floating_point():
+            assert found.double() == pytest.approx(wanted, abs=1e-5)
+    last = Run(plan, IMAGES).finish()
+    for one, other in zip(last.method.net.parameters(), outcome.method.net.parameters(), strict=True):
+        assert one.equal(other), "training does not know of it"
+    scores = outcome.probe.predict(IMAGES.test_image)
+    with torch.no_grad():
+        own = outcome.method.averaged.eval()(outcome.probe.transform.normalise(IMAGES.test_image))
+    assert scores.equal(own)
+    assert not scores.equal(last.probe.predict(IMAGES.test_image))
+    model = odedm.load(outcome.save(tmp_path / "model.safetensors"))
+    assert model.predict(IMAGES.test_image).tolist() == outcome.predict(IMAGES.test_image).tolist()
+    with pytest.raises(UsageError, match="the method's own weight_average alone"):
+        model.learner()
+
+
+def test_an_average_of_which_nothing_is_left_is_the_last_weights():
+    assert train(weight_average=0.0).result.class_il == train().result.class_il
+
+
+@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if not entry.load().why_no_average({})])
+def test_every_method_that_predicts_by_its_network_predicts_by_the_average(method):
+    own = {"memory": NoMemory()} if METHODS[method].load().keeps_nothing else {}
+    last, average = (train(VECTORS, method=method, weight_average=left, **own) for left in (None, 0.95))
+    assert not average.probe.predict(VECTORS.test_image).equal(last.probe.predict(VECTORS.test_image))
+
+
 def test_turns_are_quarter_turns():
     image = torch.arange(4.0).view(1, 1, 2, 2)
     rows = turned(image, torch.tensor([5]))
@@ -141,7 +180,13 @@ def test_the_rotations_head_is_trained_and_strong_views_change_replay_alone():
     assert strong.method.rotation_task is None
 
 
-ALL = {"updates": 2, "stream_loss": "asymmetric", "predict": "nearest-mean", "views": "rotations"}
+ALL = {
+    "updates": 2,
+    "stream_loss": "asymmetric",
+    "predict": "nearest-mean",
+    "views": "rotations",
+    "weight_average": 0.9,
+}
 
 
 @pytest.mark.parametrize("more", [ALL, {**ALL, "stream_loss": "adjusted", "views": "strong"}], ids=str)
@@ -176,6 +221,13 @@ REFUSED = {
     "ER-ACE has its own": ({"method": "er-ace", "stream_loss": "plain"}, "its own stream loss is asymmetric"),
     "CoPE by prototypes": ({"method": "cope", "predict": "nearest-mean"}, "the nearest prototype, which is part of it"),
     "GDumb has no stream term": ({"method": "gdumb", "stream_loss": "adjusted"}, "nothing from the stream's batches"),
+    "iCaRL has means, not an average": ({"method": "icarl", "weight_average": 0.9}, "in a way of its own"),
+    "GDumb trains at the end": ({"method": "gdumb", "weight_average": 0.9}, "because it trains a network anew"),
+    "PuriDivER's fit": (
+        {"method": "puridiver", "options": {"fit": True}, "weight_average": 0.9},
+        "fitted to the memory",
+    ),
+    "an average of more than all": ({"weight_average": 1.5}, "weight_average must be a number from 0 to 1"),
     "iCaRL predicts by means": ({"method": "icarl", "predict": "head"}, "which is part of it"),
     "nothing stored": ({"memory": NoMemory(), "predict": "nearest-mean"}, "needs stored rows"),
     "PuriDivER has views": ({"method": "puridiver", "views": "strong"}, "because it is defined by its own"),

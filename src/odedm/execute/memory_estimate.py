@@ -186,7 +186,8 @@ def _copies(plan: Experiment, load: Load) -> float:
     """How many times as much as its weights a network takes: gradients, momentum, and what the method keeps."""
     method: type[Method] = METHODS[plan.method].load()
     retrieval: type[Retrieval] = RETRIEVALS[plan.retrieval].load()
-    return 2.5 + bool(plan.options.get("momentum")) + method.networks_at_once(load) + retrieval.spare_networks
+    own = 2.5 + bool(plan.options.get("momentum")) + (plan.weight_average is not None)
+    return own + method.networks_at_once(load) + retrieval.spare_networks
 
 
 def _border_bytes(plan: Experiment, data: Dataset, net: Footprint) -> int:

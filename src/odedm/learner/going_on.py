@@ -24,7 +24,14 @@ from odedm.stream.augment import Transform
 from odedm.training.experiment import Experiment
 from odedm.training.method_state import load_weights, own_state, weights_of_net
 
-NEEDED: dict[str, Any] = {"optimizer": "sgd", "updates": 1, "stream_loss": None, "predict": None, "views": "crop"}
+NEEDED: dict[str, Any] = {
+    "optimizer": "sgd",
+    "updates": 1,
+    "stream_loss": None,
+    "predict": None,
+    "views": "crop",
+    "weight_average": None,
+}
 """What of a run a learner can go on with, beside the method's own retrieval."""
 
 

@@ -136,6 +136,9 @@ class Method(ABC):
     """What makes the stream's loss another one than the plain cross-entropy; the run sets it."""
     rotation_task: RotationTask | None = field(init=False, repr=False, default=None)
     """The term on rotated images that `descend` adds, where the run has one."""
+    averaged: Net | None = field(init=False, repr=False, default=None)
+    """A running average of the network, which predicts in its place where the run asks for one."""
+    averaging: Tensor | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         self.optimiser = self.fresh_optimiser()
@@ -164,6 +167,11 @@ class Method(ABC):
     def networks_at_once(cls, load: Load) -> float:  # noqa: ARG003 - most methods keep the same whatever the load
         """Networks' worth of memory that the method keeps, for the same estimate."""
         return cls.spare_networks
+
+    @classmethod
+    def why_no_average(cls, options: Mapping[str, Any]) -> str:  # noqa: ARG003 - of most methods by any options
+        """Why a run may not predict by an average of the weights, behind "because"; empty where it may."""
+        return "" if cls.predict is Method.predict else "it predicts in a way of its own"
 
     def fields(self) -> tuple[Field, ...]:
         """The columns that `step` and `annotate` return."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +63,11 @@ class GDumb(Method):
     def step(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
         """Nothing is learned; the memory takes what it wants."""
         return {}
+
+    @classmethod
+    def why_no_average(cls, options: Mapping[str, Any]) -> str:  # noqa: ARG003
+        """All training is at a task's end."""
+        return "it trains a network anew when a task ends, not batch by batch"
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """Fit a fresh network to every stored row."""

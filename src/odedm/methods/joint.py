@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -51,6 +52,11 @@ class Joint(Method):
         """Nothing is learned yet; the update is counted."""
         self.updates, self.largest = self.updates + 1, max(self.largest, len(batch["label"]))
         return {}
+
+    @classmethod
+    def why_no_average(cls, options: Mapping[str, Any]) -> str:  # noqa: ARG003
+        """All training is at a task's end."""
+        return "it trains a network anew when a task ends, not batch by batch"
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """Train a fresh network on everything."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -103,6 +103,11 @@ class PuriDivER(Method):
         x, other, share = cutmix(x, y, self.cutmix, self.boxes)
         (logits,) = self.forwards(x, replay=replay)
         return mixed_cross_entropy(logits, y, other, share)
+
+    @classmethod
+    def why_no_average(cls, options: Mapping[str, Any]) -> str:
+        """The fit is no part of the stream's batches."""
+        return "it is fitted to the memory when a task ends (fit)" if options.get("fit") else ""
 
     def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
         """Fit the network to every stored row, if asked to."""

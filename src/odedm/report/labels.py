@@ -49,7 +49,13 @@ BARE = frozenset(
 )
 OF_HOST = ("memory.short_policy", "memory.replay", "memory.gamma_rule")
 """Settings of ODEDM that go by the method: they differ between methods without anybody's choice."""
-UNSAID = {"updates": 1, "views": "crop", "memory.gamma_rule": "fixed", "memory.choose_again": False}
+UNSAID = {
+    "updates": 1,
+    "views": "crop",
+    "weight_average": None,
+    "memory.gamma_rule": "fixed",
+    "memory.choose_again": False,
+}
 """What goes without saying: a run has an ingredient, or it is not named."""
 
 
@@ -204,6 +210,8 @@ def setting_phrase(key: str, value: object) -> str:
         text = f"{value} replay" if value else "no replay"
     elif key == "updates":
         text = f"{value} updates"
+    elif key == "weight_average":
+        text = "the last weights" if value is None else f"weights averaged by {canonical(value)}"
     elif key == "task_classes" and isinstance(value, list):
         text = f"tasks of {'+'.join(map(str, value))}"
     elif key == "class names":

@@ -29,6 +29,7 @@ LATER: dict[str, Any] = {
     "stream_loss": None,
     "predict": None,
     "views": "crop",
+    "weight_average": None,
 }
 """Settings of an experiment that were added since the second format, with the value that every run had before."""
 LATER_OPTIONS: dict[str, dict[str, Any]] = {name: {"query_precision": "same"} for name in ("vrmcl", "pocl")}

@@ -39,6 +39,7 @@ STREAM = {
     "precision": "auto",
     "retrieval": "uniform",
     "updates": 1,
+    "weight_average": "none",
     "stream_loss": "none",
     "predict": "none",
     "views": "crop",

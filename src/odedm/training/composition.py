@@ -1,4 +1,4 @@
-"""Ingredients that compose with every method and memory: updates a batch, stream loss, prediction, views.
+"""Ingredients that compose with every method and memory: updates a batch, stream loss, prediction, average, views.
 
 A method that has an ingredient of the kind already refuses another, with the reason; see docs/how-to/ingredients.md.
 """
@@ -19,6 +19,7 @@ from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.class_shift import SHIFTS
 from odedm.methods.rotation_task import TURNED, RotationTask
+from odedm.methods.weight_average import begin_average, follow
 from odedm.stream.augment import policy_fits
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import Experiment
@@ -31,6 +32,7 @@ def check_composition(plan: Experiment, method: type[Method], data: Dataset) -> 
     """Refuse ingredients that the method, the memory or the rows cannot have."""
     _check_stream_loss(plan, method)
     _check_prediction(plan, method)
+    _check_average(plan, method)
     _check_views(plan, method, data)
 
 
@@ -98,6 +100,8 @@ def compose(plan: Experiment, method: Method) -> None:
     if plan.views in TURNED:
         method.rotation_task = RotationTask(method.net, by_class=TURNED[plan.views])
         method.optimiser = method.fresh_optimiser()
+    if plan.weight_average is not None:
+        begin_average(method, plan.weight_average)
 
 
 def make_updates(
@@ -116,6 +120,8 @@ def make_updates(
         replay.begin_step(seen)
         made.append(method.step(seen, replay))
         replay.end_step()
+    if method.averaged is not None and method.averaging is not None:
+        follow(method.averaged, method.net, method.averaging)
     return made[0]
 
 
@@ -125,6 +131,13 @@ def _check_stream_loss(plan: Experiment, method: type[Method]) -> None:
             f"{_title(plan)} takes no stream loss '{plan.stream_loss}', because {method.no_stream_loss}. "
             "Leave --stream-loss out, or take a method with a plain one, e.g. --method er or derpp."
         )
+
+
+def _check_average(plan: Experiment, method: type[Method]) -> None:
+    why = "" if plan.weight_average is None else method.why_no_average(plan.options)
+    if why:
+        raise UsageError(f"{_title(plan)} cannot predict by an average of its weights, because {why}. "
+                         "Leave --weight-average out.")  # fmt: skip
 
 
 def _check_prediction(plan: Experiment, method: type[Method]) -> None:

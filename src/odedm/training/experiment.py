@@ -79,6 +79,8 @@ class Experiment:
         updates: updates on each stream batch, each with a fresh view of it and fresh draws; its rows are stored once.
         stream_loss: "plain", "asymmetric" or "adjusted", the loss of the stream's own rows; None is the method's own.
         predict: "head" or "nearest-mean", of stored rows; None is the method's own.
+        weight_average: predict by a running average of the weights, of which so much is left after each batch; None
+            predicts by the last ones.
         views: of replayed rows: "crop", "strong", "rotations", "turned-classes" or "strong-turned"; the last three add
             a term on turned images.
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
@@ -167,6 +169,13 @@ class Experiment:
         None,
         "By what classes are predicted.",
         default_words="the method's own",
+        introduced=None,
+    )
+    weight_average: float | None = described(
+        Number(0, 1),
+        None,
+        "Predict by a running average of the weights, of which so much is left after a batch, e.g. 0.99.",
+        default_words="the last weights",
         introduced=None,
     )
     views: str = described(OneOf("views", VIEWS), "crop", "Views of replayed rows.", introduced="crop")

@@ -13,6 +13,7 @@ from odedm.core.rows import Rows, count
 from odedm.methods.base import Method
 from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
 from odedm.methods.row_gradients import row_gradients, rows_at_once, weights_of
+from odedm.methods.weight_average import predicting
 from odedm.nets.base import evaluating
 from odedm.stream.augment import Transform
 from odedm.training.evaluation import BATCH, in_chunks
@@ -66,12 +67,17 @@ class LearnerProbe:
         """
         rows = self.stored() if self.stored is not None else None
         if rows is None or count(rows) == 0:
-            return lambda image: self.method.predict(self.transform.normalise(image))
+            return self._scores
         means = means_of_rows(rows, self._points, self.method.net.classes)
         return lambda image: nearest_mean_scores(self._points(image), means)
 
+    def _scores(self, image: Tensor) -> Tensor:
+        with predicting(self.method):
+            return self.method.predict(self.transform.normalise(image))
+
     def _points(self, image: Tensor) -> Tensor:
-        return self.method.embed(self.transform.normalise(image)).float()
+        with predicting(self.method):
+            return self.method.embed(self.transform.normalise(image)).float()
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Each row's own gradient [n, P] of its cross-entropy, as `Probe` says."""
