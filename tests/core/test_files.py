@@ -17,7 +17,15 @@ from odedm.checkpoint.read_checkpoint import load_latest, restore
 from odedm.checkpoint.write_checkpoint import save
 from odedm.core import files
 from odedm.core.errors import DiskFull, UsageError
-from odedm.core.files import staged_folder, sweep_staging, writable_folder, write_bytes, writing
+from odedm.core.files import (
+    append_line,
+    read_regular,
+    staged_folder,
+    sweep_staging,
+    writable_folder,
+    write_bytes,
+    writing,
+)
 
 OPERATIONS = ("open", "mkdir", "fsync", "replace", "unlink", "rmdir")
 
@@ -160,3 +168,24 @@ def test_a_file_in_the_place_of_a_folder_is_called_one(tmp_path):
     (tmp_path / "mine").write_text("")
     with pytest.raises(UsageError, match=r"Cannot write into the folder '.*mine': it is a file\. Give a folder"):
         writable_folder(tmp_path / "mine")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+@pytest.mark.timeout(20)
+def test_a_pipe_or_a_folder_in_a_file_s_place_is_a_sentence_and_nobody_waits(tmp_path) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(UsageError, match="no regular file"):
+            append_line(path, "a line")
+    with pytest.raises(UsageError, match="not a regular file"):
+        read_regular(pipe, 10)
+
+
+def test_a_line_begins_at_a_line_s_start(tmp_path) -> None:
+    path = tmp_path / "lines"
+    append_line(path, "one")
+    path.write_bytes(path.read_bytes() + b"cut sho")
+    append_line(path, "two")
+    assert path.read_text() == "one\ncut sho\ntwo\n"

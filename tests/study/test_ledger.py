@@ -207,3 +207,17 @@ def test_planning_for_other_machines_asks_this_one_for_no_gpu(tmp_path) -> None:
     ]
     here = plan_jobs(plans, below(tmp_path), Placement(engine="ray")).jobs
     assert {(job.experiment.device, job.experiment.precision) for job in here} == {("cpu", "fp32")}
+
+
+@pytest.mark.parametrize("name", [FAILURES, JOURNAL, TRIALS])
+def test_a_link_in_a_folder_from_elsewhere_leads_nowhere(jobs, name, tmp_path) -> None:
+    ledger = Ledger(jobs[0].folder.parents[2])
+    ledger.folder.mkdir(parents=True, exist_ok=True)
+    other = tmp_path / "mine.txt"
+    other.write_text("mine\n")
+    (ledger.folder / name).symlink_to(other)
+    with pytest.raises(UsageError, match=f"{name}' is a link"):
+        ledger._append(name, key="k", error="e")
+    with pytest.raises(UsageError, match=f"{name}' is a link"):
+        lines(ledger.folder / name)
+    assert other.read_text() == "mine\n"

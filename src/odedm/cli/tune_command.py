@@ -217,7 +217,8 @@ def _of_others(paths: Sequence[Path]) -> tuple[dict[str, float], dict[str, str]]
     for path in paths:
         if not path.is_file():
             raise UsageError(f"--have takes the {TRIALS} of another folder; there is no file '{path}'.")
-        own, lost = scores_in(path), {**failures_in(path.with_name(FAILURES)), **failures_in(path)}
+        given = path.resolve()  # the user named it, so it may be a link; what lies beside it may not
+        own, lost = scores_in(given), {**failures_in(path.with_name(FAILURES)), **failures_in(given)}
         if not own and not lost:
             raise UsageError(f"'{path}' has no trial with a score. --have takes the {TRIALS} of another folder.")
         scores, failed = {**scores, **own}, {**failed, **lost}

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from odedm.core.errors import DiskFull, UsageError
 
+_CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+"""Neither through a link nor waiting for whoever is at the other end of a pipe."""
+
 
 def own_folder(path: str | Path = "~") -> Path:
     """A path with `~` filled in; where nobody knows whose home is meant, a sentence."""
@@ -36,7 +39,7 @@ def as_path(given: str | Path) -> Path:
 
 def read_regular(path: Path, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes; a link is not followed."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+    handle = os.open(path, os.O_RDONLY | _CAREFUL)
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
@@ -44,6 +47,31 @@ def read_regular(path: Path, limit: int) -> bytes:
         if status.st_size > limit:
             raise UsageError(f"'{path}' has more than {limit} bytes.")
         return file.read(status.st_size)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a regular file, on the disk before the call returns; a link is not followed.
+
+    Where a process was killed in the middle of the last line, the new one still begins at a line's start.
+    """
+    refusal = f"'{path}' is a link or no regular file, so nothing is added to it. Move it away, then run it again."
+    with writing(path):
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFUL, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise UsageError(refusal) from None
+            raise
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise UsageError(refusal)
+        with os.fdopen(handle, "ab+") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else "\n" + line
+            file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(handle)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 from odedm.checkpoint.lock import hold
 from odedm.core.errors import UsageError
-from odedm.core.files import sweep_staging, writable_folder, write_text, writing
+from odedm.core.files import append_line, read_regular, sweep_staging, writable_folder, write_text
 from odedm.core.plain_data import too_deep
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer
@@ -24,6 +25,8 @@ from odedm.study.study import Study, read
 
 TOML, RUNS, FAILURES, JOURNAL, TRIALS = "study.toml", "runs", "failures.jsonl", "journal.jsonl", "trials.jsonl"
 LOCK = ".lock"
+LARGEST = 2**30
+"""Bytes: a ledger's file of more is not read."""
 
 
 @dataclass(frozen=True)
@@ -149,15 +152,7 @@ class Ledger(Observer):
     def _append(self, name: str, **line: Any) -> None:
         """Add a line with the time to a file, flushed to the disk."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **line}
-        text = json.dumps(line, ensure_ascii=False) + "\n"
-        with writing(self.folder / name), (self.folder / name).open("ab+") as file:
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":  # a process was killed in the middle of a line
-                    text = "\n" + text
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.folder / name, json.dumps(line, ensure_ascii=False))
 
 
 def scores_in(path: Path) -> dict[str, float]:
@@ -175,8 +170,18 @@ def lines(path: Path) -> list[dict[str, Any]]:
     """The lines about jobs in a file of JSON lines; one that a kill cut short, or someone changed, is passed over."""
     found: list[Any] = []
     with suppress(FileNotFoundError):
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in _regular(path).decode(errors="replace").splitlines():
             with suppress(ValueError, RecursionError):
                 found.append(json.loads(line))
     sound = (plain for plain in found if isinstance(plain, dict) and not too_deep(plain))
     return [plain for plain in sound if isinstance(plain.get("key"), str)]
+
+
+def _regular(path: Path) -> bytes:
+    """A ledger's file; what anyone may have put in its place, such as a link to a device, is a sentence."""
+    try:
+        return read_regular(path, LARGEST)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise UsageError(f"'{path}' is a link, not a file of a study's ledger. Move it away.") from None
