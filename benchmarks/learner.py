@@ -2,7 +2,7 @@
 
     python benchmarks/learner.py [--data fashion-mini] [--device cpu] [--method er] [--capacity 200] [--rho 0.25]
                                  [--seeds 5] [--first 0] [--streams sharp,blurry,gradual,recurring]
-                                 [--out FILE.json] [--table]
+                                 [--out FILE.json] [--table] [--ingredients]
 
 Four streams of the same rows, one pass each. `sharp`: tasks one after the other. `blurry`: 30 % of every class arrive
 in other tasks, as by `odedm run --blur 0.3`. `gradual`: each row comes earlier or later by a normal number, half a task
@@ -10,6 +10,7 @@ wide, so classes fade in and out. `recurring`: every task comes in three visits.
 end and may look at all rows of a task again to choose prototypes; the learner has its λ rows alone. `by hand` calls
 `consolidate` at the true borders, but the last. All learners scale rows by the constants of the data set, as the run
 does. Accuracy is that on all test rows when the stream is over. `--table` prints the table of a finished file.
+`--ingredients` compares learners with a reservoir and with several updates, other losses and other predictions instead.
 """
 
 from __future__ import annotations
@@ -72,8 +73,28 @@ def without(data: Dataset, kind: str, seed: int, plan: Any, *, hand: bool = Fals
     return 100 * learner.score(data.test_image, data.test_label)
 
 
+INGREDIENTS: dict[str, dict[str, Any]] = {
+    "learner, reservoir": {},
+    "3 updates": {"updates": 3},
+    "asymmetric": {"stream_loss": "asymmetric"},
+    "nearest mean": {"predict_by": "nearest-mean"},
+    "weights averaged by 0.95": {"weight_average": 0.95},
+    "3 updates, averaged by 0.95": {"updates": 3, "weight_average": 0.95},
+    "3 updates, asymmetric, nearest mean": {
+        "updates": 3,
+        "stream_loss": "asymmetric",
+        "predict_by": "nearest-mean",
+    },
+}
+
+
 def ways(data: Dataset, kind: str, plan: Any) -> Iterator[tuple[str, Any]]:
     """Everything that is compared on a stream: a name and a function of the seed."""
+    if plan.ingredients:
+        for name, own in INGREDIENTS.items():
+            memory = Reservoir(plan.capacity)
+            yield name, lambda seed, own=own, memory=memory: without(data, kind, seed, plan, memory=memory, **own)
+        return
     dual, plain = ODEDM(plan.capacity, rho=plan.rho, replay="auxiliary"), Reservoir(plan.capacity)
     bounded = ODEDM(plan.capacity, rho=plan.rho, candidates=plan.candidates, replay="auxiliary")
     task = len(data.label) // data.tasks
@@ -118,15 +139,17 @@ def measure(plan: Any) -> dict[str, Any]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Markdown: the mean and its deviation over seeds on each stream, and how it differs from the run with borders."""
+    """Markdown: the mean and its deviation over seeds on each stream, and how it differs from the first way on one."""
     accuracy = report["accuracy"]
     names = list(dict.fromkeys(name for each in accuracy.values() for name in each))
-    lines = [f"| | {' | '.join(accuracy)} | sharp − borders |", f"|---|{'--:|' * (len(accuracy) + 1)}"]
+    kind, first = next(iter(accuracy)), names[0]
+    against = "borders" if first.startswith("borders") else "the first"
+    lines = [f"| | {' | '.join(accuracy)} | {kind} − {against} |", f"|---|{'--:|' * (len(accuracy) + 1)}"]
     for name in names:
-        cells = [_cell(accuracy[kind].get(name)) for kind in accuracy]
-        own, best = (accuracy.get("sharp", {}).get(each) for each in (name, "borders: run, ODEDM"))
-        lost = _cell([a - b for a, b in zip(own, best, strict=True)], sign=True) if own and best else "–"
-        lines.append(f"| {name} | {' | '.join(cells)} | {lost if name != 'borders: run, ODEDM' else '–'} |")
+        cells = [_cell(accuracy[each].get(name)) for each in accuracy]
+        own, other = (accuracy[kind].get(each) for each in (name, first))
+        change = _cell([a - b for a, b in zip(own, other, strict=True)], sign=True) if own and other else "–"
+        lines.append(f"| {name} | {' | '.join(cells)} | {change if name != first else '–'} |")
     return "\n".join(lines)
 
 
@@ -151,6 +174,7 @@ if __name__ == "__main__":
     parser.add_argument("--streams", default="sharp,blurry,gradual,recurring")
     parser.add_argument("--out", type=Path, default=Path("docs/results/learner.json"))
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--ingredients", action="store_true")
     given = parser.parse_args()
     if given.table:
         print(table(json.loads(given.out.read_text())))

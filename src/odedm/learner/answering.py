@@ -19,6 +19,7 @@ from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.estimator import Estimator, NotYetFit
 from odedm.learner.given_batch import LabelNames, RowForm, read_labels
 from odedm.learner.online_parts import OnlineParts
+from odedm.training.evaluation import in_chunks
 from odedm.training.numerics import own_numerics
 
 KEPT_EVENTS = 100
@@ -83,7 +84,7 @@ class Answering(Estimator):
         assert self._form is not None
         rows = self._form.read(x).to(parts.plan.device)
         with self._numerics(), torch.no_grad():
-            scores = parts.probe.predict(rows)[:, : len(self._labels.names)]
+            scores = in_chunks(parts.predictor(), rows)[:, : len(self._labels.names)]
             return scores.masked_fill((self._seen_at < 0).to(scores.device), -torch.inf)
 
     def rows(self, part: str = "all") -> dict[str, Any]:

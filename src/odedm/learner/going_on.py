@@ -24,25 +24,14 @@ from odedm.stream.augment import Transform
 from odedm.training.experiment import Experiment
 from odedm.training.method_state import load_weights, own_state, weights_of_net
 
-NEEDED: dict[str, Any] = {
-    "optimizer": "sgd",
-    "updates": 1,
-    "stream_loss": None,
-    "predict": None,
-    "views": "crop",
-    "weight_average": None,
-}
-"""What of a run a learner can go on with, beside the method's own retrieval."""
-
 
 def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
     """A learner that begins where the run ended; `when` says when it consolidates."""
     plan = Experiment.from_dict(kept.result.experiment)
-    for name, only in {**NEEDED, "retrieval": kept.probe.method.own_retrieval}.items():
+    for name, only in {"optimizer": "sgd", "retrieval": kept.probe.method.own_retrieval}.items():
         if getattr(plan, name) != only:
-            wanted = f"the method's own {name}" if only is None else f"the {name} '{only}'"
             raise UsageError(
-                f"A learner goes on with {wanted} alone; the run had '{getattr(plan, name)}'. "
+                f"A learner goes on with the {name} '{only}' alone; the run had '{getattr(plan, name)}'. "
                 "odedm.train has all of them."
             )
     if plan.transform not in ("data", "none"):
@@ -62,6 +51,11 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         scaling=Transform(constants.shift.cpu(), constants.scale.cpu(), constants.pad, constants.flip),
         batch=plan.batch,
         draw=plan.draw,
+        updates=plan.updates,
+        stream_loss=plan.stream_loss,
+        predict_by=plan.predict,
+        weight_average=plan.weight_average,
+        views=plan.views,
         seed=plan.seed,
         device=kept.device.type,
         threads=kept.threads,
@@ -95,6 +89,8 @@ def _fill(parts: OnlineParts, kept: KeptModel) -> None:
     for name, own in fresh.items():
         if name in found and found[name].shape == own.shape and found[name].dtype == own.dtype:
             own.copy_(found[name])
+    if parts.method.class_shift is not None:
+        parts.method.class_shift.rest()
     host, amount = parts.memory.host, len(kept.rows["label"])
     room = host.capacity - amount
     if room < 0:

@@ -33,11 +33,15 @@ def output_layer(net: Net) -> nn.Linear:
 def grow(method: Method, classes: int, rng: torch.Generator) -> None:
     """Give the method's network outputs for so many classes; the new ones start as a new linear layer's do.
 
-    `rng` is on the CPU: one seed, one start anywhere. The optimiser knows nothing of the new weights yet.
+    `rng` is on the CPU: one seed, one start anywhere. The optimiser knows nothing of the new weights yet, and an
+    average of the weights begins with them.
     """
-    if callable(own := getattr(method.net.head, "grow", None)):  # a head that has no output for each class
-        own(classes)
-        method.net.classes = classes
+    if method.class_shift is not None:
+        method.class_shift.grow(classes)
+    if callable(getattr(method.net.head, "grow", None)):  # a head that has no output for each class
+        for net in _nets(method):
+            net.head.grow(classes)  # type: ignore[operator]
+            net.classes = classes
         method.classes_joined(classes)
         return
     layer = output_layer(method.net)
@@ -48,12 +52,19 @@ def grow(method: Method, classes: int, rng: torch.Generator) -> None:
             continue
         start = torch.empty(classes - layer.out_features, *old.shape[1:], dtype=old.dtype)
         start.uniform_(-bound, bound, generator=rng)
-        new = nn.Parameter(torch.cat([old.detach(), start.to(old.device)]), old.requires_grad)
-        setattr(layer, name, new)
-        _hand_over(method.optimiser, old, new)
-    layer.out_features = classes
-    method.net.classes = classes
+        for each in map(output_layer, _nets(method)):
+            own: nn.Parameter = getattr(each, name)
+            setattr(each, name, nn.Parameter(torch.cat([own.detach(), start.to(own.device)]), own.requires_grad))
+        _hand_over(method.optimiser, old, getattr(layer, name))
+    for net in _nets(method):
+        output_layer(net).out_features = classes
+        net.classes = classes
     method.classes_joined(classes)
+
+
+def _nets(method: Method) -> list[Net]:
+    """The network, and its average where one is kept."""
+    return [method.net, *([method.averaged] if method.averaged is not None else [])]
 
 
 def _hand_over(optimiser: torch.optim.Optimizer, old: nn.Parameter, new: nn.Parameter) -> None:

@@ -34,6 +34,14 @@ SCHEMA = "odedm.learner/1"
 OBJECTS = ("method", "net", "trigger")
 """Parameters that may be code, which no file holds."""
 PLAIN = ("options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision")
+SINCE: dict[str, Any] = {
+    "updates": 1,
+    "stream_loss": None,
+    "predict_by": None,
+    "weight_average": None,
+    "views": "crop",
+}
+"""Parameters that older files lack, and what they had in their place."""
 MOST_CLASSES = 1 << 24
 TYPES = {"uint8": torch.uint8, "float32": torch.float32}
 
@@ -79,7 +87,7 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     """The parameters as JSON holds them; code is only said to be there."""
     given = learner.get_params()
     assert learner._parts is not None
-    plain: dict[str, Any] = {name: given[name] for name in PLAIN}
+    plain: dict[str, Any] = {name: given[name] for name in (*PLAIN, *SINCE)}
     plain |= {name: given[name] if isinstance(given[name], str) else None for name in OBJECTS}
     plain["trigger"] = given["trigger"] is not None
     own = learner.scaling
@@ -89,7 +97,7 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
 
 def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of the learner that a state is of; what no file holds is taken from what was given."""
-    plain = dict(state["head"]["parameters"])
+    plain = SINCE | dict(state["head"]["parameters"])
     for name in given:
         if name not in (*OBJECTS, "device", "threads"):
             raise UsageError(f"{name} cannot be given to load: the file has it. net, method, trigger, device and "
@@ -110,7 +118,9 @@ def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         if name not in needed and given.get(name) is not None:
             raise UsageError(f"The file names its {name} ('{shown(plain[name])}'); leave {name} out.")
     try:
-        demand(set(plain) == {*PLAIN, *OBJECTS, "scaling", "memory"}, "its parameters are not those of a learner")
+        demand(
+            set(plain) == {*PLAIN, *SINCE, *OBJECTS, "scaling", "memory"}, "its parameters are not those of a learner"
+        )
         scaling = plain["scaling"]
         if isinstance(scaling, list):
             demand(len(scaling) == 2 and type(scaling[0]) is int and 0 <= scaling[0] <= 1000, "its views are none")

@@ -55,6 +55,13 @@ class Learner(Answering):
             consolidated, where it gives labels those.
         batch: rows of one update. A call with more makes several, one with fewer makes one of what there is.
         draw: replayed rows per draw, as many as `batch` unless given.
+        updates: on each batch, with fresh views and draws.
+        stream_loss: "asymmetric" or "adjusted": what the cross-entropy of new rows sets against them; None is the
+            method's own.
+        predict_by: "head" or "nearest-mean", the class means of stored rows' features; None is the method's own.
+        weight_average: predict by a running average of the weights, of which so much is left after each batch, 0.99
+            say; None is the last weights.
+        views: of replayed rows: "crop", "strong" or "rotations". docs/how-to/ingredients.md has all five.
         seed: the same seed and the same batches give the same learner.
         device, threads, precision: where and how it computes, as for `odedm.train`.
 
@@ -82,6 +89,11 @@ class Learner(Answering):
         trigger: Callable[[Learner], Any] | None = None,
         batch: int = 32,
         draw: int | None = None,
+        updates: int = 1,
+        stream_loss: str | None = None,
+        predict_by: str | None = None,
+        weight_average: float | None = None,
+        views: str = "crop",
         seed: int = 0,
         device: str = "auto",
         threads: int = 1,
@@ -90,7 +102,8 @@ class Learner(Answering):
         self.method, self.memory, self.net, self.options, self.net_options = method, memory, net, options, net_options
         self.scaling, self.patience, self.every, self.trigger = scaling, patience, every, trigger
         self.batch, self.draw, self.seed, self.device, self.threads = batch, draw, seed, device, threads
-        self.precision = precision
+        self.precision, self.updates, self.stream_loss, self.predict_by = precision, updates, stream_loss, predict_by
+        self.weight_average, self.views = weight_average, views
         self._check_pace()
         Plan.of(self.get_params())
         self._begin()
@@ -154,7 +167,7 @@ class Learner(Answering):
         self._news = torch.cat([self._news, torch.zeros(joining, dtype=torch.int64)])
 
     def _step(self, image: Tensor, label: Tensor) -> None:
-        """One update, then the classes that are due."""
+        """The updates on a batch, then the classes that are due."""
         assert self._parts is not None
         try:
             crowded = self._parts.step(image, label, self._rows)
@@ -222,7 +235,7 @@ class Learner(Answering):
 
     def _consolidate(self, classes: list[int]) -> list[Any]:
         assert self._parts is not None
-        outcome = self._parts.memory.consolidate(classes, self._parts.probe)
+        outcome = self._parts.consolidate(classes)
         self._news[classes] = 0
         for what in ("pinned", "refused", "without_rows"):
             self._note(what.replace("_", " "), getattr(outcome, what))
@@ -251,7 +264,7 @@ class Learner(Answering):
         Returns:
             How many rows that were.
         """
-        return self._ready().memory.release(self._known(labels))
+        return self._ready().release(self._known(labels))
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one safetensors file, whole or not at all.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import OneOf, Whole
+from odedm.core.configuration import Number, OneOf, Whole
 from odedm.core.errors import UsageError, shown
-from odedm.core.registry import DEVICES, METHODS, PRECISIONS
+from odedm.core.registry import DEVICES, METHODS, PRECISIONS, PREDICTIONS, STREAM_LOSSES, VIEWS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
-from odedm.learner.endless_memory import EndlessMemory, settle_memory
+from odedm.learner.endless_memory import Consolidation, EndlessMemory, settle_memory
 from odedm.learner.given_batch import RowForm
 from odedm.learner.growth import grow
 from odedm.learner.net_choice import make_net
@@ -23,8 +23,18 @@ from odedm.learner.running_scale import RunningScale
 from odedm.memory.live_parts import generators
 from odedm.memory.settings import MemorySettings
 from odedm.methods.base import Method, configure
+from odedm.methods.rotation_task import TURNED
 from odedm.stream.augment import Transform
-from odedm.training.composition import by_nearest_mean, read_by_host, reading_of
+from odedm.training.composition import (
+    Ingredients,
+    by_nearest_mean,
+    check_ingredients,
+    check_rows,
+    compose,
+    make_updates,
+    read_by_host,
+    reading_of,
+)
 from odedm.training.numerics import arranged
 from odedm.training.preparation import resolve_device, resolve_precision
 from odedm.training.probe import LearnerProbe
@@ -50,6 +60,7 @@ class Plan:
     seed: int
     device: torch.device
     precision: str
+    ingredients: Ingredients
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Plan:
@@ -76,6 +87,8 @@ class Plan:
                 "scaling must be 'auto', None or a Transform such as a data set's `transform`; "
                 f"{shown(scaling)} was given."
             )
+        asked = _ingredients(given)
+        check_ingredients(asked, kind, kind.__name__, settled, options)
         device = resolve_device(OneOf("device", DEVICES).read("device", given["device"]))
         precision = OneOf("precision", PRECISIONS, also=("auto",)).read("precision", given["precision"])
         return cls(
@@ -90,6 +103,7 @@ class Plan:
             Whole().read("seed", given["seed"]),
             device,
             resolve_precision(precision, device, exacting=kind.exacting),
+            asked,
         )
 
 
@@ -99,20 +113,40 @@ def _table(name: str, given: Any) -> Mapping[str, Any]:
     return given or {}
 
 
+def _ingredients(given: Mapping[str, Any]) -> Ingredients:
+    """What was asked for beside method and memory; None is the method's own."""
+    left, loss, way = given["weight_average"], given["stream_loss"], given["predict_by"]
+    views = OneOf("views", VIEWS).read("views", given["views"])
+    if TURNED.get(views):
+        raise UsageError(
+            f"The views '{views}' have outputs for each class from the start, and a learner's classes join on the way. "
+            f"Give one of {', '.join(name for name in VIEWS if not TURNED.get(name))}."
+        )
+    return Ingredients(
+        Whole(1).read("updates", given["updates"]),
+        None if loss is None else OneOf("stream loss", STREAM_LOSSES).read("stream_loss", loss),
+        None if way is None else OneOf("prediction", PREDICTIONS).read("predict_by", way),
+        None if left is None else Number(0, 1).read("weight_average", left),
+        views,
+    )
+
+
 class OnlineParts:
     """Network, method, memory, replay, and the generators that they draw from."""
 
     def __init__(self, plan: Plan, form: RowForm, classes: int) -> None:
         self.plan, device = plan, plan.device
+        check_rows(plan.ingredients, form.shape, form.dtype)
         rng = partial(generator, plan.seed, device=device)
         net = make_net(plan.net, form.shape, classes, seed=plan.seed, options=plan.net_options)
         net = arranged(net.to(device), plan.precision, exacting=plan.method.exacting)
         self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, **plan.options)
+        compose(plan.ingredients, self.method)
         self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
         self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
         image = Field("image", form.shape, form.dtype)
         self.memory = EndlessMemory(plan.memory, plan.policy, self.method.fields(), image, device)
-        stored = self.memory.host.rows if by_nearest_mean(None, plan.method) else None
+        stored = self.memory.host.rows if by_nearest_mean(plan.ingredients.predict, plan.method) else None
         self.probe = LearnerProbe(self.method, self.transform, stored)
         self.memory.begin(generators(plan.seed, device))
         self.replay = MemoryReplay(
@@ -123,7 +157,9 @@ class OnlineParts:
             rng=rng,
             retrieval=build_retrieval(plan.method.own_retrieval, {}),
             method=self.method,
+            views=plan.ingredients.views,
         )
+        self._predictor: Callable[[Tensor], Tensor] | None = None
         self.views, self.starts = rng("stream views"), generator(plan.seed, "new outputs")
         self.method.begin_task(Task(0, ENDLESS, tuple(range(classes)), {"label": torch.zeros(0, dtype=torch.int64)}))
 
@@ -138,18 +174,31 @@ class OnlineParts:
         self.memory.grow(self.method.fields(), self.probe.annotate)
 
     def step(self, image: Tensor, label: Tensor, first: int) -> list[int]:
-        """One update on rows that are number `first` and following of the stream; classes without candidates."""
-        device = self.plan.device
+        """The updates on rows that are number `first` and following of the stream; classes without candidates."""
+        self._predictor, device = None, self.plan.device
         image, label = image.to(device), label.to(device)
         index = torch.arange(first, first + len(label), device=device)
         if self.scale:
             self.scale.see(image)
         rows: Rows = {"image": image, "label": label, "index": index}
-        batch = {**rows, "task": torch.zeros_like(label), "input": self.transform.augment(image, self.views)}
-        self.replay.begin_step(batch)
-        rows |= self.method.step(batch, self.replay)
-        self.replay.end_step()
+        batch, view = {**rows, "task": torch.zeros_like(label)}, partial(self.transform.augment, rng=self.views)
+        rows |= make_updates(self.method, self.replay, batch, view, self.plan.ingredients.updates)
         return self.memory.add(rows, self.probe)
+
+    def consolidate(self, classes: list[int]) -> Consolidation:
+        """Choose prototypes of classes now."""
+        self._predictor = None
+        return self.memory.consolidate(classes, self.probe)
+
+    def release(self, classes: list[int]) -> int:
+        """Forget the prototypes of classes; how many rows that were."""
+        self._predictor = None
+        return self.memory.release(classes)
+
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        """What gives scores of raw rows: until something changes, class means are taken once for all questions."""
+        self._predictor = self._predictor or self.probe.predictor()
+        return self._predictor
 
     def drawn_from(self) -> dict[str, Any]:
         """All that a saved learner must hold beside the memory's rows."""

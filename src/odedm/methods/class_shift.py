@@ -41,6 +41,13 @@ class ClassShift(ABC):
     def __call__(self, logits: Tensor) -> Tensor:
         """Logits [n, C] of stream rows as their cross-entropy sees them."""
 
+    @abstractmethod
+    def grow(self, classes: int) -> None:
+        """There are so many classes now; those that join were never here."""
+
+    def rest(self) -> None:
+        """All classes were here, long ago: what a shift that begins late must know of the stream before it."""
+
 
 class Asymmetric(ClassShift):
     """Leaves out the classes that were here before and are in none of the last `RECENT` batches.
@@ -60,6 +67,14 @@ class Asymmetric(ClassShift):
     def __call__(self, logits: Tensor) -> Tensor:
         """-inf for the classes that are left out."""
         return logits.masked_fill(self.age >= RECENT, -torch.inf)
+
+    def grow(self, classes: int) -> None:
+        """Those that join are still to come."""
+        self.age = torch.cat([self.age, self.age.new_full((classes - len(self.age),), -1)])
+
+    def rest(self) -> None:
+        """None of them is recent."""
+        self.age.fill_(RECENT)
 
 
 class Adjusted(ClassShift):
@@ -81,6 +96,10 @@ class Adjusted(ClassShift):
         """Logits plus τ log π."""
         frequency = self.weight / self.weight.sum().clamp(min=RAREST)
         return logits + TAU * frequency.clamp(min=RAREST).log()
+
+    def grow(self, classes: int) -> None:
+        """Those that join had no rows."""
+        self.weight = torch.cat([self.weight, self.weight.new_zeros(classes - len(self.weight))])
 
 
 class _Shifted(Protocol):

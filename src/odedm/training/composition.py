@@ -5,8 +5,8 @@ A method that has an ingredient of the kind already refuses another, with the re
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -28,12 +28,37 @@ from odedm.training.replay import MemoryReplay
 SomeMemory = TypeVar("SomeMemory", bound=AnyMemory)
 
 
+@dataclass(frozen=True)
+class Ingredients:
+    """What a run or a learner is asked to have beside its method and memory."""
+
+    updates: int = 1
+    stream_loss: str | None = None
+    predict: str | None = None
+    weight_average: float | None = None
+    views: str = "crop"
+
+    @classmethod
+    def of(cls, plan: Experiment) -> Ingredients:
+        """Those of an experiment."""
+        return cls(**{each.name: getattr(plan, each.name) for each in fields(cls)})
+
+
 def check_composition(plan: Experiment, method: type[Method], data: Dataset) -> None:
     """Refuse ingredients that the method, the memory or the rows cannot have."""
-    _check_stream_loss(plan, method)
-    _check_prediction(plan, method)
-    _check_average(plan, method)
-    _check_views(plan, method, data)
+    asked, title = Ingredients.of(plan), METHODS[plan.method].title or plan.method
+    check_ingredients(asked, method, title, plan.memory, plan.options)
+    check_rows(asked, data.shape, data.image.dtype)
+
+
+def check_ingredients(
+    asked: Ingredients, method: type[Method], title: str, memory: AnyMemory, options: Mapping[str, Any]
+) -> None:
+    """Refuse ingredients that the method, which is called `title`, or the memory cannot have."""
+    _check_stream_loss(asked, method, title)
+    _check_prediction(asked, method, title, memory)
+    _check_average(asked, method, title, options)
+    _check_views(asked, method, title, memory)
 
 
 def own_stream_loss(plan: Experiment, method: type[Method]) -> str | None:
@@ -93,15 +118,15 @@ def _own_reading(method: type[Method]) -> tuple[str, str]:
     return method.reading, "fixed" if method.reading == "union" else method.reading_rule
 
 
-def compose(plan: Experiment, method: Method) -> None:
-    """Give a newly built method the parts that its plan names."""
-    if plan.stream_loss in SHIFTS:
-        method.class_shift = SHIFTS[plan.stream_loss](method.net.classes, method.last_loss.device)
-    if plan.views in TURNED:
-        method.rotation_task = RotationTask(method.net, by_class=TURNED[plan.views])
+def compose(asked: Ingredients, method: Method) -> None:
+    """Give a newly built method the parts that are asked for."""
+    if asked.stream_loss in SHIFTS:
+        method.class_shift = SHIFTS[asked.stream_loss](method.net.classes, method.last_loss.device)
+    if asked.views in TURNED:
+        method.rotation_task = RotationTask(method.net, by_class=TURNED[asked.views])
         method.optimiser = method.fresh_optimiser()
-    if plan.weight_average is not None:
-        begin_average(method, plan.weight_average)
+    if asked.weight_average is not None:
+        begin_average(method, asked.weight_average)
 
 
 def make_updates(
@@ -125,64 +150,58 @@ def make_updates(
     return made[0]
 
 
-def _check_stream_loss(plan: Experiment, method: type[Method]) -> None:
-    if plan.stream_loss is not None and method.no_stream_loss:
+def _check_stream_loss(asked: Ingredients, method: type[Method], title: str) -> None:
+    if asked.stream_loss is not None and method.no_stream_loss:
         raise UsageError(
-            f"{_title(plan)} takes no stream loss '{plan.stream_loss}', because {method.no_stream_loss}. "
-            "Leave --stream-loss out, or take a method with a plain one, e.g. --method er or derpp."
+            f"{title} takes no stream loss '{asked.stream_loss}', because {method.no_stream_loss}. "
+            "Leave the stream loss out, or take a method with a plain one, e.g. er or derpp."
         )
 
 
-def _check_average(plan: Experiment, method: type[Method]) -> None:
-    why = "" if plan.weight_average is None else method.why_no_average(plan.options)
+def _check_average(asked: Ingredients, method: type[Method], title: str, options: Mapping[str, Any]) -> None:
+    why = "" if asked.weight_average is None else method.why_no_average(options)
     if why:
-        raise UsageError(f"{_title(plan)} cannot predict by an average of its weights, because {why}. "
-                         "Leave --weight-average out.")  # fmt: skip
+        raise UsageError(
+            f"{title} cannot predict by an average of its weights, because {why}. Leave the weight average out."
+        )
 
 
-def _check_prediction(plan: Experiment, method: type[Method]) -> None:
-    if plan.predict is None:
+def _check_prediction(asked: Ingredients, method: type[Method], title: str, memory: AnyMemory) -> None:
+    if asked.predict is None:
         return
     own = method.predict is not Method.predict
-    if method.predicts != plan.predict and (own or method.predicts != "head"):
+    if method.predicts != asked.predict and (own or method.predicts != "head"):
         how = "in a way of its own" if method.predicts == "head" else f"by {method.predicts}"
         raise UsageError(
-            f"{_title(plan)} predicts {how}, which is part of it; '{plan.predict}' contradicts that. "
-            "Leave --predict out."
+            f"{title} predicts {how}, which is part of it; '{asked.predict}' contradicts that. Leave it out."
         )
-    if plan.predict == "nearest-mean" and (plan.memory.name == "none" or plan.memory.capacity == 0):
+    if asked.predict == "nearest-mean" and (memory.name == "none" or memory.capacity == 0):
         raise UsageError(
-            "The prediction 'nearest-mean' needs stored rows, and there is no memory. Give one, e.g. --memory "
-            "reservoir, or predict by the head."
+            "The prediction 'nearest-mean' needs stored rows, and there is no memory. Give one, e.g. a reservoir, or "
+            "predict by the head."
         )
 
 
-def _check_views(plan: Experiment, method: type[Method], data: Dataset) -> None:
-    name, title = plan.views, _title(plan)
+def _check_views(asked: Ingredients, method: type[Method], title: str, memory: AnyMemory) -> None:
+    name, why = asked.views, method.no_views
     if name == "crop":
         return
-    why = method.no_views
-    if name in STRONG_VIEWS and (plan.memory.name == "none" or method.mixes_memory):
+    if name in STRONG_VIEWS and (memory.name == "none" or method.mixes_memory):
         why = "it makes no replay draws" if method.mixes_memory else "there is no memory to replay from"
     elif name in TURNED and method.exacting:
         why = "its update is no plain gradient step, to which a term could be added"
     elif name in TURNED and method.fresh_optimiser is not Method.fresh_optimiser:
         why = "its own optimizer would not train the turns' head"
     if why:
-        raise UsageError(f"{title} takes no views '{name}', because {why}. Leave --views out.")
-    shape = data.shape
-    if name in STRONG_VIEWS and not policy_fits(torch.empty(0, *shape, dtype=data.image.dtype)):
+        raise UsageError(f"{title} takes no views '{name}', because {why}. Leave the views out.")
+
+
+def check_rows(asked: Ingredients, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Refuse views that rows of this shape and type cannot have."""
+    name, rows = asked.views, f"of shape {tuple(shape)} and type {str(dtype).removeprefix('torch.')}"
+    if name in STRONG_VIEWS and not policy_fits(torch.empty(0, *shape, dtype=dtype)):
         raise UsageError(
-            f"The views '{name}' are for grey or colour images of 8 bits; these rows are {_words(data)}. Leave --views "
-            "out."
+            f"The views '{name}' are for grey or colour images of 8 bits; these rows are {rows}. Leave the views out."
         )
     if name in TURNED and (len(shape) != 3 or shape[1] != shape[2]):
-        raise UsageError(f"The views '{name}' are for square images; these rows are {_words(data)}. Leave --views out.")
-
-
-def _words(data: Dataset) -> str:
-    return f"of shape {tuple(data.shape)} and type {str(data.image.dtype).removeprefix('torch.')}"
-
-
-def _title(plan: Experiment) -> str:
-    return METHODS[plan.method].title or plan.method
+        raise UsageError(f"The views '{name}' are for square images; these rows are {rows}. Leave the views out.")

@@ -35,7 +35,7 @@ from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
-from odedm.training.composition import by_nearest_mean, compose, make_updates, reading_of
+from odedm.training.composition import Ingredients, by_nearest_mean, compose, make_updates, reading_of
 from odedm.training.cuda_graph import CudaRecorder, Stepper
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.evaluation import evaluate
@@ -147,7 +147,7 @@ class Run:
         network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
         how = {} if plan.optimizer == "sgd" else {"make_optimiser": optimiser_of(plan.optimizer)}
         self.method: Method = kind(net=network, draw=draw, rng=self.rng, **how, **plan.options)
-        compose(plan, self.method)
+        compose(Ingredients.of(plan), self.method)
         self.memory = plan.memory.build(self._site())
         stored = self.memory.rows if by_nearest_mean(plan.predict, kind) else None
         self.probe = LearnerProbe(self.method, self.stream.transform, stored)
