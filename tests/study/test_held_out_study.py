@@ -14,9 +14,12 @@ from odedm.core.registry import METHODS
 from odedm.execute.attempt import attempt
 from odedm.execute.planning import below, plan_jobs
 from odedm.memory.site import StreamShape
+from odedm.methods.base import configure
 from odedm.report.held_out_table import held_out_csv, held_out_rows
 from odedm.study.held_out_trials import Scored, held_out_trials, scored
 from odedm.study.study import parse
+from odedm.training.composition import Ingredients, check_ingredients
+from odedm.training.experiment import content_key
 
 ROOT = Path(__file__).parents[2]
 WORDS = {"method": "er", "data": "blobs", "batch": 32, "device": "cpu"}
@@ -132,3 +135,14 @@ def test_the_study_of_choices_stands_for_what_it_says(data: str, k: int, candida
     assert {memory.candidates for memory in dual} == {"task", candidates}
     assert sum(memory.choose_again for memory in dual) == 3
     assert {memory.distance for memory in dual} == {"sinkhorn", "random", "herding", "l2"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_study_of_the_benchmarks_can_be_planned(path: Path) -> None:
+    plans = parse(path.read_text(encoding="utf-8")).experiments()
+    assert len(plans) == len({content_key(plan.describe(), "data") for plan in plans}), "no run is there twice"
+    for plan in plans:
+        kind = METHODS[plan.method].load()
+        configure(plan.method, kind, dict(plan.options))
+        own, title = Ingredients.of(plan), METHODS[plan.method].title or plan.method
+        check_ingredients(own, kind, title, plan.memory, plan.options)
