@@ -16,6 +16,9 @@ SOME = {
     "adjusted": {"stream_loss": "adjusted"},
     "nearest mean": {"predict_by": "nearest-mean"},
     "average": {"weight_average": 0.9},
+    "adamw": {"optimizer": "adamw", "options": {"lr": 0.01}},
+    "mir": {"retrieval": "mir", "retrieval_options": {"candidates": 20}},
+    "balanced": {"retrieval": "balanced"},
     "all": {"updates": 2, "stream_loss": "asymmetric", "predict_by": "nearest-mean", "weight_average": 0.9},
 }
 
@@ -129,6 +132,15 @@ def test_a_file_from_before_there_were_ingredients_is_read():
 
 
 WRONG = {
+    "no such optimizer": ({"optimizer": "luck"}, "luck"),
+    "an optimizer that no file holds": ({"optimizer": torch.optim.SGD}, "must be a name, one of sgd"),
+    "no such retrieval": ({"retrieval": "luck"}, "luck"),
+    "a retrieval of its own": (
+        {"method": "mir", "retrieval": "balanced"},
+        "chooses the rows that it replays by itself",
+    ),
+    "no such option": ({"retrieval_options": {"candidates": 3}}, "has no option 'candidates'"),
+    "no table": ({"retrieval_options": 3}, "retrieval_options must be a table"),
     "no update": ({"updates": 0}, "updates must be a whole number, 1 or more"),
     "no such loss": ({"stream_loss": "mine"}, "mine"),
     "no such prediction": ({"predict_by": "luck"}, "luck"),

@@ -101,8 +101,6 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     ("settings", "sentence"),
     [
         ({"method": "icarl"}, "must be told where tasks begin and end"),
-        ({"optimizer": "adamw"}, "goes on with the optimizer 'sgd' alone; the run had 'adamw'"),
-        ({"retrieval": "mir"}, "goes on with the retrieval 'uniform' alone"),
         ({"memory": NoMemory()}, "memory must be a number of rows"),
         ({"transform": lambda image: image}, "no views of its own"),
     ],
@@ -112,6 +110,15 @@ def test_what_cannot_go_on_says_so(settings, sentence, tmp_path):
     assert len(model.predict(X)) == len(X)
     with pytest.raises(UsageError, match=sentence):
         model.learner()
+
+
+@pytest.mark.parametrize("settings", [{"optimizer": "adamw"}, {"retrieval": "mir"}])
+def test_a_model_goes_on_with_its_optimizer_and_its_retrieval(settings, tmp_path):
+    model = odedm.load(learned(**settings).save(tmp_path / "model.safetensors"))
+    learner = model.learner()
+    assert learner.get_params().items() >= settings.items()
+    assert np.array_equal(learner.predict(X), model.predict(X))
+    learner.partial_fit(X[:40], learner.predict(X[:40]))
 
 
 class Mine(ER):

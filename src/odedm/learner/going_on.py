@@ -28,12 +28,6 @@ from odedm.training.method_state import load_weights, own_state, weights_of_net
 def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
     """A learner that begins where the run ended; `when` says when it consolidates."""
     plan = Experiment.from_dict(kept.result.experiment)
-    for name, only in {"optimizer": "sgd", "retrieval": kept.probe.method.own_retrieval}.items():
-        if getattr(plan, name) != only:
-            raise UsageError(
-                f"A learner goes on with the {name} '{only}' alone; the run had '{getattr(plan, name)}'. "
-                "odedm.train has all of them."
-            )
     if plan.transform not in ("data", "none"):
         raise UsageError(f"A learner has no views of its own; the run had the transform '{plan.transform}'.")
     memory = plan.memory
@@ -51,6 +45,9 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         scaling=Transform(constants.shift.cpu(), constants.scale.cpu(), constants.pad, constants.flip),
         batch=plan.batch,
         draw=plan.draw,
+        optimizer=plan.optimizer,
+        retrieval=plan.retrieval,
+        retrieval_options=dict(plan.retrieval_options),
         updates=plan.updates,
         stream_loss=plan.stream_loss,
         predict_by=plan.predict,

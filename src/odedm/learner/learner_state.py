@@ -35,6 +35,9 @@ OBJECTS = ("method", "net", "trigger")
 """Parameters that may be code, which no file holds."""
 PLAIN = ("options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision")
 SINCE: dict[str, Any] = {
+    "optimizer": "sgd",
+    "retrieval": "uniform",
+    "retrieval_options": None,
     "updates": 1,
     "stream_loss": None,
     "predict_by": None,

@@ -55,6 +55,8 @@ class Learner(Answering):
             consolidated, where it gives labels those.
         batch: rows of one update. A call with more makes several, one with fewer makes one of what there is.
         draw: replayed rows per draw, as many as `batch` unless given.
+        optimizer: a name in `odedm list optimizers`.
+        retrieval: a name in `odedm list retrievals`: which stored rows a draw takes; `retrieval_options` are its own.
         updates: on each batch, with fresh views and draws.
         stream_loss: "asymmetric" or "adjusted": what the cross-entropy of new rows sets against them; None is the
             method's own.
@@ -89,6 +91,9 @@ class Learner(Answering):
         trigger: Callable[[Learner], Any] | None = None,
         batch: int = 32,
         draw: int | None = None,
+        optimizer: str = "sgd",
+        retrieval: str = "uniform",
+        retrieval_options: Any = None,
         updates: int = 1,
         stream_loss: str | None = None,
         predict_by: str | None = None,
@@ -103,7 +108,8 @@ class Learner(Answering):
         self.scaling, self.patience, self.every, self.trigger = scaling, patience, every, trigger
         self.batch, self.draw, self.seed, self.device, self.threads = batch, draw, seed, device, threads
         self.precision, self.updates, self.stream_loss, self.predict_by = precision, updates, stream_loss, predict_by
-        self.weight_average, self.views = weight_average, views
+        self.weight_average, self.views, self.optimizer = weight_average, views, optimizer
+        self.retrieval, self.retrieval_options = retrieval, retrieval_options
         self._check_pace()
         Plan.of(self.get_params())
         self._begin()

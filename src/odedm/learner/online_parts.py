@@ -12,7 +12,7 @@ from torch import Tensor
 
 from odedm.core.configuration import Number, OneOf, Whole
 from odedm.core.errors import UsageError, shown
-from odedm.core.registry import DEVICES, METHODS, PRECISIONS, PREDICTIONS, STREAM_LOSSES, VIEWS
+from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
 from odedm.learner.endless_memory import Consolidation, EndlessMemory, settle_memory
@@ -35,11 +35,12 @@ from odedm.training.composition import (
     read_by_host,
     reading_of,
 )
+from odedm.training.ingredients import check_optimiser, optimiser_of
 from odedm.training.numerics import arranged
-from odedm.training.preparation import resolve_device, resolve_precision
+from odedm.training.preparation import check_choice, known_retrieval, resolve_device, resolve_precision
 from odedm.training.probe import LearnerProbe
 from odedm.training.replay import MemoryReplay
-from odedm.training.retrieval import build_retrieval
+from odedm.training.retrieval import build_retrieval, read_retrieval_options
 
 ENDLESS = 2**31
 """How many tasks a stream without borders is said to have: the one under way is never the last."""
@@ -61,6 +62,9 @@ class Plan:
     device: torch.device
     precision: str
     ingredients: Ingredients
+    optimizer: str
+    retrieval: str
+    retrieval_options: Mapping[str, Any]
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Plan:
@@ -89,6 +93,10 @@ class Plan:
             )
         asked = _ingredients(given)
         check_ingredients(asked, kind, kind.__name__, settled, options)
+        optimizer = _name("optimizer", OPTIMIZERS, given)
+        check_optimiser(optimizer, kind)
+        retrieval = known_retrieval(_name("retrieval", RETRIEVALS, given), kind, kind.__name__)
+        check_choice(retrieval, kind, kind.__name__, settled.name)
         device = resolve_device(OneOf("device", DEVICES).read("device", given["device"]))
         precision = OneOf("precision", PRECISIONS, also=("auto",)).read("precision", given["precision"])
         return cls(
@@ -104,6 +112,9 @@ class Plan:
             device,
             resolve_precision(precision, device, exacting=kind.exacting),
             asked,
+            optimizer,
+            retrieval,
+            read_retrieval_options(retrieval, _table("retrieval_options", given["retrieval_options"])),
         )
 
 
@@ -111,6 +122,16 @@ def _table(name: str, given: Any) -> Mapping[str, Any]:
     if given is not None and not isinstance(given, Mapping):
         raise UsageError(f"{name} must be a table of names and values; {shown(given)} was given.")
     return given or {}
+
+
+def _name(what: str, table: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """A part by its name, which a file can hold; code gets one by `odedm.register`."""
+    if not isinstance(given[what], str):
+        raise UsageError(
+            f"A learner's {what} must be a name, one of {', '.join(table)}; {shown(given[what])} was given. "
+            "odedm.register gives code of yours a name."
+        )
+    return OneOf(what, table).read(what, given[what])
 
 
 def _ingredients(given: Mapping[str, Any]) -> Ingredients:
@@ -140,7 +161,10 @@ class OnlineParts:
         rng = partial(generator, plan.seed, device=device)
         net = make_net(plan.net, form.shape, classes, seed=plan.seed, options=plan.net_options)
         net = arranged(net.to(device), plan.precision, exacting=plan.method.exacting)
-        self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, **plan.options)
+        how: dict[str, Any] = {}
+        if plan.optimizer != "sgd":
+            how["make_optimiser"] = optimiser_of(plan.optimizer)
+        self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, **how, **plan.options)
         compose(plan.ingredients, self.method)
         self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
         self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
@@ -155,7 +179,7 @@ class OnlineParts:
             **reading_of(plan.memory),
             draw=plan.draw,
             rng=rng,
-            retrieval=build_retrieval(plan.method.own_retrieval, {}),
+            retrieval=build_retrieval(plan.retrieval, plan.retrieval_options),
             method=self.method,
             views=plan.ingredients.views,
         )

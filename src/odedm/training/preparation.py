@@ -78,16 +78,20 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
 
 def retrieval_of(plan: Experiment, method: type[Method]) -> str:
     """The name of the retrieval: the method's own where it has one and there is a memory to draw from."""
-    own = method.own_retrieval
-    if own == "uniform" or plan.memory.name == "none":
+    if plan.memory.name == "none":
         return plan.retrieval
-    if plan.retrieval not in ("uniform", own):
-        title = METHODS[plan.method].title or plan.method
+    return known_retrieval(plan.retrieval, method, METHODS[plan.method].title or plan.method)
+
+
+def known_retrieval(asked: str, method: type[Method], title: str) -> str:
+    """The retrieval of a method that is called `title`; one with a choice of its own refuses another."""
+    own = method.own_retrieval
+    if own not in ("uniform", asked) and asked != "uniform":
         raise UsageError(
-            f"{title} chooses the rows that it replays by itself, by '{own}'; '{plan.retrieval}' was given. Leave "
-            "--retrieval out, or take a method without a choice of its own, e.g. --method er."
+            f"{title} chooses the rows that it replays by itself, by '{own}'; '{asked}' was given. Leave the retrieval "
+            "out, or take a method without a choice of its own, e.g. er."
         )
-    return own
+    return asked if own == "uniform" else own
 
 
 def check_parts(plan: Experiment, method: type[Method]) -> dict[str, Any]:
@@ -104,11 +108,16 @@ def check_parts(plan: Experiment, method: type[Method]) -> dict[str, Any]:
             f"{title} keeps no rows: it is a bound for methods that do, and a memory would change nothing. The memory "
             f"'{plan.memory.name}' was given; say --memory none."
         )
-    if name != "uniform" and (plan.memory.name == "none" or method.mixes_memory or not method.draws_at_once):
-        why = "there is no memory" if plan.memory.name == "none" else f"{title} takes all stored rows, and draws none"
-        why = f"{title} mixes all stored rows into the stream" if method.mixes_memory else why
-        raise UsageError(f"The retrieval '{name}' has nothing to choose: {why}. Leave --retrieval out.")
+    check_choice(name, method, title, plan.memory.name)
     return read_retrieval_options(name, plan.retrieval_options)
+
+
+def check_choice(name: str, method: type[Method], title: str, memory: str) -> None:
+    """Refuse a retrieval that has nothing to choose."""
+    if name != "uniform" and (memory == "none" or method.mixes_memory or not method.draws_at_once):
+        why = "there is no memory" if memory == "none" else f"{title} takes all stored rows, and draws none"
+        why = f"{title} mixes all stored rows into the stream" if method.mixes_memory else why
+        raise UsageError(f"The retrieval '{name}' has nothing to choose: {why}. Leave the retrieval out.")
 
 
 def stream_settings(plan: Experiment) -> dict[str, Any]:
