@@ -29,6 +29,8 @@ def ran(tmp_path, *words):
 def test_scarce_rows_have_prototypes_and_others_a_reservoir():
     assert isinstance(recipe("best", capacity=500, classes=50).memory, ODEDM)
     assert isinstance(recipe("best", capacity=501, classes=50).memory, Reservoir)
+    assert isinstance(recipe("best", capacity=100, classes=50).memory, ODEDM)
+    assert isinstance(recipe("best", capacity=99, classes=50).memory, Reservoir), "no room for a prototype a class"
     assert recipe("best", capacity=20, classes=10, seed=7, updates=5).updates == 5
 
 
@@ -81,14 +83,14 @@ def test_every_case_has_its_reasons_and_can_be_run(name):
     for case in recipes()[name].cases:
         assert case.why.endswith(".")
         assert case.evidence.endswith(".")
-    for capacity in (20, 1000):
+    for capacity in (1, 5, 19, 20, 1000):
         plan = recipe(name, capacity=capacity, classes=DATA.classes, data="blobs")
         assert prepare(plan, DATA).experiment.updates == 3
 
 
 def test_the_command_is_the_options_it_stands_for_and_others_go_first(tmp_path):
     short = ran(tmp_path / "a", "--recipe", "best", "--capacity", 40)
-    (case, _) = recipes()["best"].cases
+    (_, case, _) = recipes()["best"].cases
     long = ran(tmp_path / "b", *case.options.split(), "--capacity", 40)
     assert content_key(short) == content_key(long)
     other = ran(tmp_path / "c", "--recipe", "best", "--capacity", 40, "--updates", 1, "--method", "er")
@@ -103,7 +105,7 @@ def test_refusals_and_the_list(tmp_path):
         odedm.recipe("best", capacity="many")
     listed = " ".join(call("list", "recipes").output.split())
     assert all(" ".join(line.split()) in listed for line in ("λ / classes ≤ 10", "--updates 3"))
-    assert len(recipe_lines()) == 3
+    assert len(recipe_lines()) == 4
 
 
 @pytest.mark.parametrize(
