@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from odedm.cli.app import app
+from odedm.core.registry import REPLAYS
 from odedm.results.result import Result
 
 TINY = ["--data", "blobs", "--batch", "32", "--capacity", "30"]
@@ -340,6 +341,7 @@ def test_list_shows_every_name():
     for name in ("er", "der", "derpp", "reservoir", "odedm", "fashion-mini", "sinkhorn", "long-tail", "auxiliary"):
         assert name in done.stdout
     assert "derpp" in call("list", "methods").stdout
+    assert re.findall(r"^  ([a-z]+)", call("list", "replays").stdout, re.MULTILINE) == ["auto", *REPLAYS]
 
 
 def test_help_is_quick_and_grouped():

@@ -53,7 +53,7 @@ LISTS: dict[str, dict[str, Any]] = {
     "views": registry.VIEWS,
     "settings": registry.SETTINGS,
     "domains": registry.DOMAINS,
-    "replays": registry.REPLAYS,
+    "replays": {"auto": registry.AUTO_REPLAY, **registry.REPLAYS},
     "gamma-rules": registry.GAMMA_RULES,
     "spaces": registry.SPACES,
     "grounds": registry.GROUNDS,

@@ -199,6 +199,8 @@ REPLAYS = {
     "both": "Union draws plus the auxiliary term.",
 }
 
+AUTO_REPLAY = "The method's own of these; the auxiliary term where gamma or its rule is given. The default."
+
 GAMMA_RULES = {
     "fixed": "The auxiliary term weighs γ.",
     "share": "It weighs γ times the long-term part's share of the memory's rows.",
