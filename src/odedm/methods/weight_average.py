@@ -59,7 +59,7 @@ def follow(averaged: nn.Module, net: nn.Module, averaging: Tensor) -> None:
 def predicting(method: Method) -> Iterator[None]:
     """Inside the block the method's network is its average, where it keeps one."""
     last = method.net
-    method.net = method.averaged or last
+    method.net = last if method.averaged is None else method.averaged
     try:
         yield
     finally:
