@@ -1,6 +1,7 @@
 """How a method meets ODEDM's long-term rows: by the method where nobody says, and as a weight or a reading says."""
 
 import re
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -18,6 +19,7 @@ from odedm.memory.settings import memory_from_plain, memory_to_plain
 from odedm.methods.er import ER
 from odedm.recipes.demo import demo
 from odedm.report.labels import group_names
+from odedm.study.study import parse
 from odedm.testing.contracts import same_weights
 from odedm.training.composition import read_by_host, reading_of
 from odedm.training.experiment import content_key
@@ -78,7 +80,8 @@ def test_a_weight_that_is_given_asks_for_the_auxiliary_term(method, given):
 def test_a_reading_that_is_named_stays(reading, gamma):
     for method in ("er", "der", "icarl"):
         memory = prepared(ODEDM(20, k=1, replay=reading, gamma=gamma), method).memory
-        assert (memory.replay, memory.gamma, memory.gamma_rule) == (reading, gamma or 1.0, "fixed")
+        weight = 1.0 if reading == "union" else gamma or 1.0
+        assert (memory.replay, memory.gamma, memory.gamma_rule) == (reading, weight, "fixed")
 
 
 def test_memories_without_a_long_term_part_have_no_reading():
@@ -104,7 +107,10 @@ def test_a_method_of_anyones_has_the_papers_reading_unless_it_says_otherwise():
     assert prepared(ODEDM(20, k=1), names[1]).memory.gamma_rule == "share"
 
 
-@pytest.mark.parametrize(("what", "word"), [("reading", "auto"), ("reading", "sometimes"), ("reading_rule", None)])
+@pytest.mark.parametrize(
+    ("what", "word"),
+    [("reading", "auto"), ("reading", "maybe"), ("reading", ["union"]), ("reading_rule", None), ("reading_rule", {})],
+)
 def test_a_method_with_a_reading_that_there_is_not_is_refused(what, word):
     wrong = type("Wrong", (ER,), {what: word})
     with pytest.raises(UsageError, match=rf"Wrong\.{what} must be one of"):
@@ -114,7 +120,38 @@ def test_a_method_with_a_reading_that_there_is_not_is_refused(what, word):
 
 def test_a_reading_without_the_term_has_one_description():
     both = type("Both", (ER,), {"reading": "union", "reading_rule": "share"})
-    assert read_by_host(ODEDM(20), both) == read_by_host(ODEDM(20, replay="union"), both)
+    plain = read_by_host(ODEDM(20, replay="union"), both)
+    assert plain == read_by_host(ODEDM(20), both)
+    for given in ({"gamma": 0.5}, {"gamma_rule": "share"}):
+        assert plain == read_by_host(replace(ODEDM(20, **given), replay="union"), both), given
+
+
+@pytest.mark.parametrize("method", ["er", "der", "derpp"])
+def test_a_resolved_memory_goes_back_to_the_methods_own_reading(method):
+    there = prepared(ODEDM(20, k=1, gamma=0.5), "er").memory
+    back = replace(there, replay="auto", gamma=None, gamma_rule=None)
+    assert reading_of(prepared(back, method).memory) == reading_of(prepared(ODEDM(20, k=1), method).memory)
+
+
+@pytest.mark.parametrize("given", [None, 3, ["union"], {"union": 1}, True])
+def test_a_reading_that_is_no_name_is_refused_with_the_names_that_there_are(given):
+    with pytest.raises(UsageError, match="replay must be a name, one of auto, auxiliary, union, both; .* was given"):
+        ODEDM(20, replay=given)
+
+
+@pytest.mark.parametrize("given", ["3", "true", "{ union = 1 }", "['union', 3]", "[[1]]"])
+def test_so_it_is_in_a_study(given):
+    with pytest.raises(UsageError, match="'replay' must be a name, one of auto, auxiliary"):
+        parse(f'name = "mine"\nmethod = "er"\ncapacity = 20\nreplay = {given}').experiments()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [({"gamma": 0.5}, "--gamma 0.5"), ({"gamma_rule": "share"}, "--gamma-rule share")]
+)
+def test_gdumb_refuses_a_weight_that_would_do_nothing(given, said):
+    with pytest.raises(UsageError, match=f"GDumb has no auxiliary term to weigh, because .*; {said} was given"):
+        prepared(ODEDM(20, k=1, **given), "gdumb")
+    assert prepared(ODEDM.paper(20, k=1), "gdumb").memory.gamma == 1.0
 
 
 def test_gem_reads_all_rows_in_every_reading_and_gdumb_fits_them():
@@ -194,6 +231,8 @@ def test_the_command_line_takes_a_weight_for_a_wish_and_refuses_one_without_a_te
     for given, before in (({"gamma": 1.0, "replay": "union"}, None), ({"gamma_rule": "share"}, union)):
         with pytest.raises(UsageError, match=r"--gamma(-rule)? is for the auxiliary term, and the reading 'union'"):
             memory_from(given, before)
+    weighed = memory_to_plain(ODEDM(20, k=1, replay="both", gamma=0.5, gamma_rule="share"))
+    assert memory_from({"replay": "union"}, weighed) == ODEDM(20, k=1, replay="union")
     again = memory_from({"replay": "auto"}, union)
     assert (again.replay, again.gamma, again.gamma_rule) == ("auto", None, None)
 

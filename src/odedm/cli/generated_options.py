@@ -210,7 +210,7 @@ def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMem
             rest.pop("policy_options", None)  # those of another policy
     if "rho" in values or "k" in values:  # they decide one size: what is given replaces both
         rest |= {"rho": None, "k": None}
-    if values.get("replay") == "auto":  # a weight asks for the auxiliary term, and this one nobody has given
+    if values.get("replay") in ("auto", "union"):  # a weight asks for the auxiliary term, and this one nobody has given
         rest = {each: value for each, value in rest.items() if each not in ("gamma", "gamma_rule")}
     found: AnyMemory = kind(**{**rest, **values})
     weights = [spelling(each, settings_of(kind)[each]) for each in ("gamma", "gamma_rule") if each in values]

@@ -154,7 +154,7 @@ class OneOf(Kind):
         """The name; an error with the nearest one where there is none such."""
         found = value if isinstance(value, str) else name_of(self.table, value)
         if found is None:
-            raise refused(name, "a name", value)
+            raise refused(name, f"a name, {self.legal}", value)
         return known(self.what, found, self.table, self.also)
 
 

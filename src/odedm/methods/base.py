@@ -114,6 +114,8 @@ class Method(ABC):
     them, as in the paper; "union", in its own draws, where these replay labels with full weight already."""
     reading_rule: ClassVar[str] = "fixed"
     """What that term weighs: "fixed" 1, or "share" the long-term share of the rows stored, where the loss is small."""
+    no_term: ClassVar[str] = ""
+    """Why there is no such term, behind "because", so that a run may not weigh it (`--gamma`); empty where there is."""
 
     draws_at_once: ClassVar[int] = 3
     """Replay draws that one backward pass holds beside the stream batch; the default is for methods that do not say."""

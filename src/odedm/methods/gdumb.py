@@ -31,6 +31,7 @@ class GDumb(Method):
     """
 
     reading: ClassVar[str] = "union"
+    no_term: ClassVar[str] = "it fits a network to all stored rows alike"
     no_stream_loss: ClassVar[str] = "it learns nothing from the stream's batches themselves"
     no_views: ClassVar[str] = "it fits a network to many rows at once, in views of its own"
     native: ClassVar[str] = "greedy-balanced"

@@ -59,6 +59,7 @@ def check_ingredients(
     _check_prediction(asked, method, title, memory)
     _check_average(asked, method, title, options)
     _check_views(asked, method, title, memory)
+    _check_weight(method, title, memory)
 
 
 def own_stream_loss(plan: Experiment, method: type[Method]) -> str | None:
@@ -79,7 +80,8 @@ def by_nearest_mean(predict: object, method: type[Method]) -> bool:
 def read_by_host(memory: SomeMemory, method: type[Method]) -> SomeMemory:
     """The memory with the reading that it has with this method: what `auto` stands for, and the weight of the term.
 
-    A weight that was given is a wish for the auxiliary term: with another reading it would do nothing.
+    A weight that was given is a wish for the auxiliary term. With `union` it does nothing, so it is not kept: one run
+    has one description.
 
     >>> from odedm.methods.agem import AGEM
     >>> read_by_host(ODEDM(200), AGEM).replay, read_by_host(ODEDM(200, gamma=0.5), AGEM).replay
@@ -92,6 +94,8 @@ def read_by_host(memory: SomeMemory, method: type[Method]) -> SomeMemory:
         reading = "auxiliary"
     elif reading == "auto":
         reading, rule = _own_reading(method)
+    if reading == "union":
+        return replace(memory, replay=reading, gamma=1.0, gamma_rule="fixed")
     gamma = 1.0 if memory.gamma is None else memory.gamma
     return replace(memory, replay=reading, gamma=gamma, gamma_rule=rule or "fixed")
 
@@ -108,14 +112,14 @@ def reading_of(memory: AnyMemory) -> dict[str, Any]:
 
 
 def _own_reading(method: type[Method]) -> tuple[str, str]:
-    """What a method says of itself, which may come from outside; one reading has one description."""
+    """What a method says of itself, which may come from outside, so that it may be anything."""
     for what, name, table in (("reading", method.reading, REPLAYS), ("reading_rule", method.reading_rule, GAMMA_RULES)):
-        if name not in table:
+        if not isinstance(name, str) or name not in table:
             raise UsageError(
                 f"{method.__name__}.{what} must be one of {', '.join(table)}; {shown(name)} was found. Mend the class, "
                 "or give --replay auxiliary or union."
             )
-    return method.reading, "fixed" if method.reading == "union" else method.reading_rule
+    return method.reading, method.reading_rule
 
 
 def compose(asked: Ingredients, method: Method) -> None:
@@ -163,6 +167,17 @@ def _check_average(asked: Ingredients, method: type[Method], title: str, options
     if why:
         raise UsageError(
             f"{title} cannot predict by an average of its weights, because {why}. Leave the weight average out."
+        )
+
+
+def _check_weight(method: type[Method], title: str, memory: AnyMemory) -> None:
+    """A weight of 1 is the paper's reading of any method, so it may stand where it does nothing."""
+    if not method.no_term or not isinstance(memory, ODEDM):
+        return
+    if memory.gamma not in (None, 1.0) or memory.gamma_rule not in (None, "fixed"):
+        flag, given = ("--gamma-rule", memory.gamma_rule) if memory.gamma in (None, 1.0) else ("--gamma", memory.gamma)
+        raise UsageError(
+            f"{title} has no auxiliary term to weigh, because {method.no_term}; {flag} {given} was given. Leave it out."
         )
 
 
