@@ -1,4 +1,7 @@
-"""Draws what ODEDM changes for each method, up to three changes of a method below each other."""
+"""Draws what ODEDM changes for each method, up to three changes of a method below each other.
+
+A method has the same row in every panel, which is empty where a panel has nothing of it: rows are named once.
+"""
 
 from __future__ import annotations
 
@@ -29,34 +32,36 @@ Hosts = Sequence[tuple[str, Sequence[Change]]]
 
 def save_figure(panels: Mapping[str, Hosts], path: Path) -> None:
     """Write the figure as PNG, a panel for each data set, a row for each method."""
-    rows = max(len(own) for own in panels.values())
+    names = list(dict.fromkeys(name for own in panels.values() for name, _ in own))
+    rows = len(names)
     width, height = LEFT + len(panels) * (PANEL + GAP), TOP + ROW * rows + BOTTOM
 
     def paint(figure: Figure) -> None:
         for place, (data, hosts) in enumerate(panels.items()):
             x = LEFT + place * (PANEL + GAP)
             box = (x / width, BOTTOM / height, PANEL / width, ROW * rows / height)
-            _draw(figure.add_axes(box), data, hosts, first=place == 0)
+            _draw(figure.add_axes(box), data, hosts, names, first=place == 0)
 
     write_bytes(path, png(width, height, paint, size=SIZE, scale=2.0))
 
 
-def _draw(axes: Axes, data: str, hosts: Hosts, *, first: bool) -> None:
+def _draw(axes: Axes, data: str, hosts: Hosts, names: Sequence[str], *, first: bool) -> None:
     """Rows from the top, in each its marks below each other."""
     looks = LOOKS[-len(hosts[0][1]) :]
     axes.axvline(0.0, color=style.MUTED, lw=1.0, zorder=1)
-    for row, (_, marks) in enumerate(hosts):
+    for name, marks in hosts:
+        row = names.index(name)
         for place, (change, (colour, shape, face)) in enumerate(zip(marks, looks, strict=True)):
             y = row + 0.22 * (place - (len(looks) - 1) / 2)
             if change.interval is not None:
                 axes.plot(change.interval, [y, y], color=colour, lw=1.6, zorder=2)
             if change.mean is not None:
                 axes.plot([change.mean], [y], shape, mfc=face, mec=colour, ms=6, zorder=3)
-    axes.set(ylim=(len(hosts) - 0.5, -0.5), xlabel="change, points of ACC")
-    axes.set_yticks(range(len(hosts)), [name for name, _ in hosts] if first else [""] * len(hosts))
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="change, points of ACC")
+    axes.set_yticks(range(len(names)), names if first else [""] * len(names))
     axes.set_title(data, loc="left", fontsize=SIZE, color=style.INK)
     axes.grid(visible=True, axis="x")
     if first:
         for change, (colour, shape, face) in zip(hosts[0][1], looks, strict=True):
             axes.plot([], [], shape, mfc=face, mec=colour, label=change.words)
-        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0 + 24.0 / (ROW * len(hosts))), ncols=3, **style.KEY)
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0 + 24.0 / (ROW * len(names))), ncols=3, **style.KEY)
