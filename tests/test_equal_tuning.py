@@ -96,6 +96,9 @@ def test_the_page_says_what_was_found_and_what_is_missing(made, tmp_path: Path) 
     assert "8 trials" in text
     assert "seeds 5 to 6" in text
     assert "](picture.png)" in text
+    assert "the paper prints as the method's best (1 on blobs)" in " ".join(text.split())
+    assert "met by the reading `union` for ER; `auxiliary` with γ = 1 times the long-term share for DER (" in text
+    assert "would now have [another]" not in text
     few = {**tuned, "contests": tuned["contests"][1:], "undecided": {"er on blobs, λ=20": 3}}
     text = equal_tuning.page(STUDY, few, runs[:-1], "")
     assert "- No rate is chosen yet: ER on blobs (3 trials left).\n" in text

@@ -21,6 +21,8 @@ from equal_tuning_cases import WITH, WITHOUT, Case, cases, read_tuned
 
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
+from odedm.core.registry import METHODS
+from odedm.memory.settings import ODEDM, memory_from_plain
 from odedm.report.statistics import Paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import measured, number
@@ -29,6 +31,7 @@ from odedm.results.result import Result
 from odedm.study.equal_tuning import equal_tuning
 from odedm.study.study import Study
 from odedm.study.tuning import SIDES
+from odedm.training.composition import read_by_host, reading_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -40,8 +43,8 @@ A method with ODEDM and the same method without it are compared fairly if both h
 that suit them. The paper reports no learning rate, so nobody can say whether both had. Here both get one: {tries}
 learning rates each (the one that the paper's studies have here, about a third of it and about three times it), tried
 with {trial_seeds} seeds on training rows that were held out. The best of each side is then run with seeds that nobody
-has looked at, and scored on the test set. λ = {capacity}; with ODEDM k is the one that the paper prints as the method's
-best.
+has looked at, and scored on the test set. λ = {capacity}; with ODEDM k, in the tables, is the one that the paper
+prints as the method's best{ks}.{reading}
 """
 READING = """
 ACC after the last task in per cent, *without ODEDM → with it*. Ours are means ± standard error over seeds; the change
@@ -56,7 +59,17 @@ def page(study: Study, tuned: Mapping[str, Any], runs: Sequence[Result], files: 
     every = cases(study, tuned, runs)
     select = tuned.get("select", {})
     tries = max((len(own) for each in every for own in each.tried.values()), default=0) or "no"
-    head = HEAD.format(tries=tries, trial_seeds=len(select.get("seeds", ())) or "no", capacity=every[0].capacity)
+    ks: dict[str, set[int]] = {}
+    for each in every:
+        ks.setdefault(each.data, set()).update([] if each.k is None else [each.k])
+    kept = "; ".join(f"{', '.join(map(str, sorted(own)))} on {data}" for data, own in ks.items() if own)
+    head = HEAD.format(
+        tries=tries,
+        trial_seeds=len(select.get("seeds", ())) or "no",
+        capacity=every[0].capacity,
+        ks=kept and f" ({kept})",
+        reading=readings(every),
+    )
     parts = [head, missing(every, study, tuned)]
     by_data: dict[str, list[Case]] = {}
     for each in every:
@@ -71,6 +84,30 @@ def page(study: Study, tuned: Mapping[str, Any], runs: Sequence[Result], files: 
         parts += [f"- {sentence(each)}\n" for each in own if each.tuned.change() is not None]
     parts += [READING, held_out(every, tuned), origin(every, tuned, files)]
     return "".join(part for part in parts if part)
+
+
+def readings(every: Sequence[Case]) -> str:
+    """How the tuned runs with ODEDM met its long-term rows, and where the default of today is another way."""
+    found: dict[str, dict[str, None]] = {}
+    others: dict[str, None] = {}
+    for case in every:
+        for result in case.tuned.results:
+            memory = memory_from_plain(result.experiment["memory"])
+            if isinstance(memory, ODEDM):
+                share = " times the long-term share" if memory.gamma_rule == "share" else ""
+                term = "" if memory.replay == "union" else f" with γ = {memory.gamma:g}{share}"
+                found.setdefault(f"`{memory.replay}`{term}", {})[case.title] = None
+                usual = read_by_host(ODEDM(case.capacity), METHODS[case.method].load())
+                if reading_of(usual) != reading_of(memory):
+                    others[case.title] = None
+    if not found:
+        return ""
+    said = "; ".join(f"{reading} for {', '.join(titles)}" for reading, titles in found.items())
+    today = f" By default {', '.join(others)} would now have [another](where-it-pays.md)." if others else ""
+    return (
+        f"\nLong-term rows are met by the reading {said} ([what that is](../consolidation.md"
+        f"#how-a-method-meets-long-term-rows); the paper's is `auxiliary` with γ = 1).{today}"
+    )
 
 
 def table(own: Sequence[Case]) -> str:
