@@ -1,0 +1,169 @@
+"""Pages say what the files of results hold: those that a tool writes as a whole, tables by hand cell by cell."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from beside import ROOT, imported
+
+from odedm.core.registry import METHODS, title
+from odedm.report.statistics import estimate, paired
+from odedm.report.wording import between, measured, number
+from odedm.results.packed import read_packed
+from odedm.study.equal_tuning import equal_tuning as tuning_study
+
+RESULTS = ROOT / "docs" / "results"
+PAYS = ROOT / "docs" / "explanation" / "where-it-pays.md"
+pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="only in a checkout")
+
+
+def runs(*names):
+    return [run.result for name in names for run in read_packed(RESULTS / f"{name}.jsonl.gz")]
+
+
+def read(page):
+    return (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+def test_the_page_on_harm_is_that_of_its_runs():
+    tool, names = imported("tools", "no_harm"), ("no-harm", "no-harm-fashion-mini")
+    files = " ".join(f"docs/results/{name}.jsonl.gz" for name in names)
+    assert tool.page(runs(*names), files, "no-harm.png") == read("explanation/no-harm.md"), "make it again"
+
+
+def test_the_page_on_equal_tuning_is_that_of_its_tries_and_runs():
+    tool, name = imported("tools", "equal_tuning"), "docs/results/equal-tuning"
+    tuned, files = tool.read_tuned(ROOT / f"{name}.json"), f"--tuned {name}.json --runs {name}.jsonl.gz"
+    found = tool.page(tuning_study(), tuned, runs("equal-tuning", "table1"), files, "equal-tuning.png")
+    assert found == read("explanation/equal-tuning.md"), "make it again"
+
+
+def test_the_leaderboard_is_that_of_its_runs(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page = read("leaderboard.md")
+    command = page.split("`python tools/leaderboard.py ")[1].split("`")[0]
+    chosen = [Path(word) for word in command.split() if word.endswith(".csv")]
+    found = imported("tools", "leaderboard").page(runs("leaderboard"), command, chosen, "leaderboard.png")
+    assert found == page, "make it again"
+
+
+def rows_below(heading, head):
+    """Cells of the rows of a table of where-it-pays, by the heading above it and the beginning of its head."""
+    text = PAYS.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = text.split(f"| {head} |", 1)[1].splitlines()[2:]
+    body = lines[: lines.index("")]
+    return [[cell.strip().replace("**", "") for cell in line.strip("|").split("|")] for line in body]
+
+
+def scores(name):
+    """Held-out accuracy by configuration and seed."""
+    found = defaultdict(dict)
+    with (RESULTS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            found[row["runs"]][int(row["seed"])] = float(row["held_out_acc"])
+    return found
+
+
+def change(found, own, *, count=True):
+    """A change of held-out accuracy as the page has it."""
+    each = paired(found, own)
+    if each is None:
+        return "–"
+    words = f"{number(each.estimate.mean, sign=True)} ± {each.estimate.error:.1f}"
+    return words + (f" ({sum(one > 0 for one in each.by_seed.values())})" if count else "")
+
+
+def by_reading(found, host, *place):
+    """Alone and by three readings with prototypes."""
+    ours = {
+        name: own for name, own in found.items() if name.split(" · ")[0] == host and set(place) <= {*name.split(" · ")}
+    }
+    (alone,) = (own for name, own in ours.items() if "ODEDM" not in name)
+
+    def of(reading, *, share=False):
+        wanted = [
+            own
+            for name, own in ours.items()
+            if f"{reading} replay" in name and "random" not in name and ("gamma_rule=share" in name) == share
+        ]
+        return change(wanted[0] if wanted else {}, alone)
+
+    return [number(estimate(alone.values()).mean), of("auxiliary"), of("auxiliary", share=True), of("union")]
+
+
+HOSTS = ["ER", "DER", "DER++", "DER++refresh", "FDR", "iCaRL", "PuriDivER"]
+
+
+def test_readings_on_small_pictures_are_those_of_the_scores():
+    found, said = scores("readings-fashion-mini"), rows_below("How a host meets the long-term rows", "method | alone")
+    assert [host for host, *_ in said] == HOSTS
+    for host, *cells in said:
+        assert cells[:4] == by_reading(found, host)
+        (random,) = (own for name, own in found.items() if name.startswith(f"{host} · ODEDM") and "random" in name)
+        (alone,) = (own for name, own in found.items() if name.split(" · ")[0] == host and "ODEDM" not in name)
+        assert cells[5] == change(random, alone, count=False)
+
+
+def test_readings_on_cifar_are_those_of_the_scores():
+    found = scores("readings-cifar")
+    said = rows_below("How a host meets the long-term rows", "method | CIFAR-10, λ = 200: alone")
+    assert [host for host, *_ in said] == HOSTS
+    for host, *cells in said:
+        both = [by_reading(found, host, *place) for place in (("cifar10", "λ=200"), ("cifar100", "λ=500"))]
+        assert cells == [*both[0], *both[1]]
+
+
+def test_choices_of_rows_are_those_of_the_scores():
+    found = scores("choices-fashion-mini")
+    said = rows_below("Which rows to keep for good", "| over DER++ alone")
+    alone = found["DER++ · reservoir"]
+
+    def of(choice, more="candidates=task · short_policy=reservoir"):
+        return found[f"DER++ · ODEDM · {choice} · {more}"]
+
+    again, balanced = (
+        "candidates=task · choose_again · short_policy=reservoir",
+        "candidates=task · short_policy=balanced-reservoir",
+    )
+    inside = "candidates=10 · short_policy=reservoir"
+    wanted = [(of(choice), of("random")) for choice in ("sinkhorn", "l2", "herding")] + [(of("random"), {})]
+    wanted += [(of("sinkhorn", how), of("random", how)) for how in (again, balanced, inside)]
+    wanted += [(found["DER++ · balanced-reservoir"], {})]
+    assert [[cell for cell in row[1:] if cell] for row in said] == [
+        [change(own, alone, count=False), *([change(own, control, count=False)] if control else [])]
+        for own, control in wanted
+    ]
+
+
+def test_changes_on_cifar_are_those_of_the_ledger():
+    found = defaultdict(dict)
+    for run in runs("table1"):
+        plan, memory = run.experiment, run.experiment["memory"]
+        if memory["capacity"] == 200 and plan["setting"] == "standard":
+            k = memory["k"] if memory["name"] == "odedm" else None
+            found[title(METHODS, plan["method"]), plan["data"], k][plan["seed"]] = run.acc_last
+    said = rows_below("On CIFAR-10 and CIFAR-100, λ = 200", "method | CIFAR-10, k = 6")
+    for host, *cells in said:
+        changes = [
+            paired(found[host, data, k], found[host, data, None])
+            for data, k in (("cifar10", 6), ("cifar10", 13), ("cifar10", 19), ("cifar100", 1))
+        ]
+        assert cells == [f"{number(each.estimate.mean, sign=True)} {between(each.interval)}" for each in changes]
+
+
+def test_the_recipes_numbers_are_those_of_the_leaderboard():
+    found = defaultdict(dict)
+    for run in runs("leaderboard"):
+        plan = run.experiment
+        found[plan["data"], plan["updates"] > 1, plan["memory"]["name"]][plan["seed"]] = run.acc_last
+    said = rows_below("With the recipe, which moves more", "| plain reservoir")
+    places = [(data, strong) for data in ("cifar10", "cifar100") for strong in (False, True)]
+    for (data, strong), (_, *cells) in zip(places, said, strict=True):
+        plain, dual = (found[data, strong, memory] for memory in ("reservoir", "odedm"))
+        each = paired(dual, plain)
+        assert cells[0] == measured(estimate(plain.values()))
+        assert cells[1].removesuffix(" (four seeds)") == measured(estimate(dual.values()))
+        assert cells[2] == f"{number(each.estimate.mean, sign=True)} {between(each.interval)}"
