@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -167,3 +168,14 @@ def test_the_recipes_numbers_are_those_of_the_leaderboard():
         assert cells[0] == measured(estimate(plain.values()))
         assert cells[1].removesuffix(" (four seeds)") == measured(estimate(dual.values()))
         assert cells[2] == f"{number(each.estimate.mean, sign=True)} {between(each.interval)}"
+
+
+def test_what_is_said_of_harm_on_small_pictures_is_what_its_runs_show():
+    (board,) = imported("tools", "no_harm").hosts(runs("no-harm-fashion-mini")).values()
+    text = " ".join(PAYS.read_text(encoding="utf-8").split("Ten other seeds")[1].split("\n\n")[0].split())
+    for host in board.values():
+        each = host.change(host.default(), "sinkhorn")
+        assert re.search(rf"{re.escape(host.name)} \(?{re.escape(number(each.estimate.mean, sign=True))}[ ,)]", text)
+    for name in ("derpp", "refresh"):
+        worse = paired(*(board[name].kept["auxiliary", "fixed"][which] for which in ("random", "sinkhorn")))
+        assert f"{number(worse.estimate.mean)} {between(worse.interval)}" in text

@@ -26,6 +26,17 @@ def test_python_in_the_pages_runs(page, capsys):
     assert said[page] in capsys.readouterr().out
 
 
+def test_the_first_pages_table_is_what_its_lines_print(capsys):
+    """Up to what another processor may change in the last digits of a training."""
+    page = (ROOT / "docs/index.md").read_text()
+    (lines,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(compile(lines, "index.md", "exec"), {})
+    printed = capsys.readouterr().out
+    for memory in ("reservoir", "ODEDM"):
+        said, found = (re.search(rf"\| ER · {memory} \| 5 \| ([\d.]+) ±", text)[1] for text in (page, printed))
+        assert abs(float(said) - float(found)) < 1, memory
+
+
 def test_the_policy_of_the_page_on_memories_is_sound(tmp_path, monkeypatch, capsys):
     from odedm.core.registry import POLICIES
 
