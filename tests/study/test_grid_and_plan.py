@@ -193,3 +193,7 @@ def test_only_takes_seeds_and_says_which_values_there_are():
     for only, there in {"seed=9": "seed=3,4", "capacity=7": "capacity=20", "memory=plan": "memory=odedm"}.items():
         with pytest.raises(UsageError, match=f"has {only}. There are: {there}."):
             replace(study, only=(only,)).experiments()
+    for none in ("none", "None"):
+        assert len(replace(study, only=(f"weight_average={none}",)).experiments()) == 4
+    with pytest.raises(UsageError, match="There are: weight_average=none"):
+        replace(study, only=("weight_average=0.9",)).experiments()

@@ -206,7 +206,7 @@ def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
             raise unknown("name in --only", name, [*axes(), "seed"])
         wanted = values.split(",")
         plain_memory = name == "memory" and PLAIN in wanted and not isinstance(plan.memory, ODEDM)
-        if str(flat.get(name)) not in wanted and not plain_memory:
+        if not {_spelled(flat.get(name)), str(flat.get(name))} & {*wanted} and not plain_memory:
             return False
     return True
 
@@ -217,9 +217,14 @@ def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -
     there = {name: dict[str, None]() for name in names}
     for plan in plans:
         for name, values in there.items():
-            values[str(_flat(plan).get(name))] = None
+            values[_spelled(_flat(plan).get(name))] = None
     known = "; ".join(f"{name}={printable(','.join(values), LONGEST)}" for name, values in there.items())
     return UsageError(f"No experiment of the study '{study}' has {' and '.join(wishes)}. There are: {known}.")
+
+
+def _spelled(value: object) -> str:
+    """As a study's file has it."""
+    return "none" if value is None else str(value)
 
 
 def _method(word: str) -> str:
