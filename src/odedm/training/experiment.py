@@ -174,7 +174,7 @@ class Experiment:
     weight_average: float | None = described(
         Number(0, 1),
         None,
-        "Predict by a running average of the weights, of which so much is left after a batch, e.g. 0.99.",
+        "Predict by a running average of the weights, of which so much is left after a batch, e.g. 0.9.",
         default_words="the last weights",
         introduced=None,
     )
