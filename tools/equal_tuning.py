@@ -46,6 +46,7 @@ with {trial_seeds} seeds on training rows that were held out. The best of each s
 has looked at, and scored on the test set. λ = {capacity}; with ODEDM k, in the tables, is the one that the paper
 prints as the method's best{ks}.{reading}
 """
+CHOSEN = "where-it-pays.md#how-a-host-meets-the-long-term-rows"
 READING = """
 ACC after the last task in per cent, *without ODEDM → with it*. Ours are means ± standard error over seeds; the change
 behind them is with minus without, paired by seed, with its 95 % interval, **bold** where the interval leaves zero out.
@@ -103,7 +104,7 @@ def readings(every: Sequence[Case]) -> str:
     if not found:
         return ""
     said = "; ".join(f"{reading} for {', '.join(titles)}" for reading, titles in found.items())
-    today = f" By default {', '.join(others)} would now have [another](where-it-pays.md)." if others else ""
+    today = f" By default {', '.join(others)} would now have [another]({CHOSEN})." if others else ""
     return (
         f"\nLong-term rows are met by the reading {said} ([what that is](../consolidation.md"
         f"#how-a-method-meets-long-term-rows); the paper's is `auxiliary` with γ = 1).{today}"
