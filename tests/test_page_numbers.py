@@ -179,3 +179,65 @@ def test_what_is_said_of_harm_on_small_pictures_is_what_its_runs_show():
     for name in ("derpp", "refresh"):
         worse = paired(*(board[name].kept["auxiliary", "fixed"][which] for which in ("random", "sinkhorn")))
         assert f"{number(worse.estimate.mean)} {between(worse.interval)}" in text
+
+
+DEMO = {
+    "DER · reservoir": ("der", "reservoir"),
+    "DER · ODEDM": ("der", "auxiliary", "share"),
+    "DER++ · reservoir": ("derpp", "reservoir"),
+    "DER++ · ODEDM": ("derpp", "auxiliary"),
+    "recipe `best`: DER++ · ODEDM, 3 updates, asymmetric, nearest mean": ("derpp", "auxiliary", "3 updates"),
+    "DER++ · reservoir, β = .5": ("derpp", "reservoir"),
+    "DER++ · reservoir, β = 1.5": ("derpp", "reservoir", "β=1.5"),
+    "DER++ · ODEDM, auxiliary": ("derpp", "auxiliary"),
+    "DER++ · ODEDM, union": ("derpp", "union"),
+    "DER++ · ODEDM, auxiliary, L2, no DAC": ("derpp", "auxiliary", "l2"),
+    "DER · ODEDM, auxiliary by share, its default": ("der", "auxiliary", "share"),
+    "DER · ODEDM, auxiliary, γ = 1": ("der", "auxiliary"),
+    "DER · ODEDM, union": ("der", "union"),
+    "ER · reservoir (lr .03)": ("er", "reservoir"),
+    "ER · ODEDM, union, its default (lr .03)": ("er", "union"),
+    "ER · ODEDM, auxiliary (lr .03)": ("er", "auxiliary"),
+}
+
+
+def what(plan):
+    """A run of the demo or of its controls, as `DEMO` has it."""
+    memory = plan["memory"]
+    marks = [plan["method"], memory.get("replay", memory["name"])]
+    marks += ["share"] if memory.get("gamma_rule") == "share" else []
+    marks += ["l2"] if memory.get("distance") == "l2" else []
+    marks += ["β=1.5"] if plan["options"].get("beta") == 1.5 else []
+    return (*marks, "3 updates") if plan["updates"] == 3 else tuple(marks)
+
+
+def test_the_demos_page_has_the_numbers_of_its_runs_and_controls():
+    found = defaultdict(dict)
+    for run in runs("demo"):
+        found[what(run.experiment)][run.experiment["seed"]] = run
+    page = read("explanation/demo.md")
+    table = [
+        [cell.strip().replace("**", "") for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if "±" in line and line.startswith("|")
+    ]
+    assert [row[0] for row in table] == list(DEMO)
+    assert set(found) == set(DEMO.values())
+
+    def by_seed(key, metric):
+        return {seed: getattr(run, metric) for seed, run in found[key].items()}
+
+    def gain(key, host, metric):
+        each = paired(by_seed(key, metric), by_seed((host, "reservoir"), metric))
+        return f"{number(each.estimate.mean, sign=True)} {between(each.interval)}"
+
+    for name, *cells in table:
+        own = found[DEMO[name]]
+        assert sorted(own) == [*range(6)]
+        levels = ("acc_last", "acc_mean", "task_il_last", "forgetting")
+        assert cells[:4] == [measured(estimate(by_seed(DEMO[name], metric).values())) for metric in levels], name
+        if cells[4:] and cells[5]:
+            assert cells[5:] == [gain(DEMO[name], DEMO[name][0], metric) for metric in ("acc_last", "task_il_last")]
+    words = " ".join(page.split())
+    for key, host in ((("der", "auxiliary"), "der"), (("er", "union"), "er"), (("er", "auxiliary"), "er")):
+        assert gain(key, host, "acc_last") in words
