@@ -95,12 +95,12 @@ def by_reading(found, host, *place):
     return [number(estimate(alone.values()).mean), of("auxiliary"), of("auxiliary", share=True), of("union")]
 
 
-HOSTS = ["ER", "DER", "DER++", "DER++refresh", "FDR", "iCaRL", "PuriDivER"]
+HOSTS = {"ER", "DER", "DER++", "DER++refresh", "FDR", "iCaRL", "PuriDivER"}
 
 
 def test_readings_on_small_pictures_are_those_of_the_scores():
     found, said = scores("readings-fashion-mini"), rows_below("How a host meets the long-term rows", "method | alone")
-    assert [host for host, *_ in said] == HOSTS
+    assert {host for host, *_ in said} >= HOSTS
     for host, *cells in said:
         assert cells[:4] == by_reading(found, host)
         (random,) = (own for name, own in found.items() if name.startswith(f"{host} · ODEDM") and "random" in name)
@@ -111,7 +111,7 @@ def test_readings_on_small_pictures_are_those_of_the_scores():
 def test_readings_on_cifar_are_those_of_the_scores():
     found = scores("readings-cifar")
     said = rows_below("How a host meets the long-term rows", "method | CIFAR-10, λ = 200: alone")
-    assert [host for host, *_ in said] == HOSTS
+    assert {host for host, *_ in said} >= HOSTS
     for host, *cells in said:
         both = [by_reading(found, host, *place) for place in (("cifar10", "λ=200"), ("cifar100", "λ=500"))]
         assert cells == [*both[0], *both[1]]
