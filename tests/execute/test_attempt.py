@@ -268,3 +268,25 @@ def test_a_machine_without_memory_is_a_sentence(tmp_path, monkeypatch, ask):
         go(job_of(plan(method="er"), tmp_path / "seed-0"))
     assert "\n" not in str(said.value)
     assert len(str(said.value)) < 300
+
+
+@pytest.mark.parametrize("linked", [".run.work", ".run.work/checkpoints"])
+def test_a_link_in_the_place_of_the_working_folder_leads_nowhere(linked, tmp_path):
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (elsewhere / "precious").write_text("years of work")
+    link = tmp_path / "runs" / linked
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="is a link"):
+        go(job_of(plan(), tmp_path / "runs" / "run"), schedule="2 steps")
+    assert [each.name for each in elsewhere.iterdir()] == ["precious"]
+    assert not (tmp_path / "runs" / "run").exists()
+
+
+def test_a_run_that_replaces_another_notes_that_through_no_link(tmp_path):
+    job = job_of(plan(), tmp_path / "run")
+    go(job)
+    (work := working_folder(job.folder)).mkdir()
+    (work / "replaces").symlink_to(tmp_path / "elsewhere")
+    assert go(job, overwrite=True) is not None
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]

@@ -117,8 +117,11 @@ def hold(work: Path) -> Iterator[RunLock]:
     """Make the working folder and hold its lock inside the block; an error that names the owner where it is taken.
 
     The system takes the lock from a process that dies, however it dies. The name that it leaves is then that of a dead
-    one, and is replaced. A folder that is empty in the end is removed.
+    one, and is replaced. A folder that is empty in the end is removed. One that is a link is refused: what it leads to
+    would be filled and emptied as if it were the run's.
     """
+    if work.is_symlink():
+        raise UsageError(f"Cannot lock '{work}': it is a link, not a folder. Remove it, or give another --out.")
     lock = _acquire(work / FILE)
     try:
         yield lock

@@ -38,9 +38,14 @@ class Checkpoint:
 
 
 def sweep(work: Path) -> None:
-    """Remove what a dead writer left half-made. Only for the holder of the lock: no other can be at work then."""
+    """Remove what a dead writer left half-made, unless a link leads elsewhere; nothing may be written there either.
+
+    Only for the holder of the lock: no other can be at work then.
+    """
     folder = work / FOLDER
-    if folder.is_dir() and not folder.is_symlink():
+    if folder.is_symlink():
+        raise UsageError(f"'{folder}' is a link; checkpoints are kept in a real folder. Remove it, then run it again.")
+    if folder.is_dir():
         for name in {left.name.split(".")[1] for left in folder.glob(".step-*")}:
             sweep_staging(folder / name)
 

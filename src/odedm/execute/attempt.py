@@ -73,7 +73,8 @@ def attempt_run(
             sweep_staging(job.folder)
             check_free(job.folder, overwrite=options.overwrite)
             if (job.folder / FILE).exists():
-                (work / REPLACES).touch()
+                with suppress(FileExistsError):  # what is there is not written through, were it a link
+                    (work / REPLACES).touch(exist_ok=False)
             prepared = Prepared(job.experiment, data or open_data(job.experiment.data))
             run = Run(prepared, observation=_observation(work, options, say))
             checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
