@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 import shutil
 import sys
@@ -20,8 +21,12 @@ from odedm import UsageError
 from odedm.checkpoint.manifest import working_folder
 from odedm.cli.app import app
 from odedm.core.plain_data import text_fingerprint
+from odedm.data.cache import load_manifest
 from odedm.execute.planning import unfinished_runs
+from odedm.results.result import Result
+from odedm.study.dac_timing_plan import load as load_timings
 from odedm.study.study import parse
+from odedm.study.study import read as read_study
 from odedm.training.experiment import Experiment
 
 VALUES: list[Any] = [None, True, 0, -1, 1.5, 1e308, -1e308, 1e-320, 10**400, 2**63, "", "x", "\x1b[31m[/]", "9" * 5000]
@@ -123,3 +128,26 @@ class TestNamesThatAreNotRegistered:
                 parse(line).experiments()
         with pytest.raises(UsageError, match="Known: "):
             parse(f"[options.{json.dumps(name)}]\nlr = 0.1").experiments()
+
+
+READERS = {
+    "result.json": Result.load,
+    "runtime.json": lambda path: load_timings(path.parent),
+    "study.toml": read_study,
+    "manifest.json": lambda path: load_manifest(path.parent.name),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("fault", ["pipe", "endless"])
+def test_a_file_that_never_ends_keeps_nobody_waiting(name, fault, tmp_path, monkeypatch):
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path))
+    path = tmp_path / "mine" / name
+    path.parent.mkdir()
+    if fault == "pipe":
+        os.mkfifo(path)
+    else:
+        path.touch()
+        os.truncate(path, 1 << 40)
+    with pytest.raises(UsageError, match=str(path) if name != "manifest.json" else "'mine' is corrupt"):
+        READERS[name](path)

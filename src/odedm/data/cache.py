@@ -125,6 +125,8 @@ def load_manifest(name: str) -> Manifest:
     try:
         if (folder / MANIFEST).stat().st_size > MOST_MANIFEST:
             raise ValueError("it is far too long")
+        if not (folder / MANIFEST).is_file():
+            raise ValueError("it is no regular file")
         manifest = Manifest.from_json((folder / MANIFEST).read_text("utf-8"))
         length = (folder / TENSORS).stat().st_size
     except FileNotFoundError as error:

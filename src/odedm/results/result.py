@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.files import as_path
 from odedm.core.plain_data import DEEPEST, too_deep
+from odedm.core.seal import read_json
 from odedm.results.headline import as_html, one_line
 from odedm.results.older_formats import upgraded
 
@@ -18,6 +18,8 @@ SCHEMA = "odedm.result/2"
 
 MOST = 1e100
 """What no number of a run exceeds: beyond, statistics would overflow."""
+MOST_BYTES = 1 << 26
+"""What no `result.json` exceeds."""
 
 Matrix = list[list[float]]
 """Row i holds the accuracy (%) on tasks 0..i after task i."""
@@ -194,9 +196,9 @@ class Result:
     def load(cls, path: str | Path) -> Result:
         """Read a `result.json`, or say what is wrong with it."""
         try:
-            plain = json.loads(as_path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UsageError(f"Cannot read the result '{path}': {error}.") from None
+            plain = read_json(as_path(path), MOST_BYTES, "more than any result")
+        except Unsound as fault:
+            raise UsageError(f"Cannot read the result '{path}': {fault}.") from None
         return cls.from_dict(plain, str(path))
 
 

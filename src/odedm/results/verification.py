@@ -28,10 +28,9 @@ from odedm.results.folder import (
     read_columns,
     read_head,
 )
-from odedm.results.result import Result, figures, numbers
+from odedm.results.result import MOST_BYTES, Result, figures, numbers
 from odedm.stream.class_schedule import classes_return
 
-MOST_RESULT = 1 << 28
 PROVENANCE = ("odedm", "commit", "torch", "numpy", "python", "platform", "device", "precision", "data_checksum")
 
 
@@ -128,7 +127,7 @@ def _files(folder: Path) -> str:
 
 
 def _read(folder: Path) -> Result:
-    plain = read_json(folder / FILE, MOST_RESULT, "more than any result")
+    plain = read_json(folder / FILE, MOST_BYTES, "more than any result")
     try:
         result = Result.from_dict(plain, str(folder / FILE))
     except UsageError as error:

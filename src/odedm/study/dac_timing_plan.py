@@ -18,6 +18,7 @@ from odedm.core.configuration import Kind, Pair, Text, Whole
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
+from odedm.core.seal import read_json
 from odedm.memory.choice_settings import ClusterDistance
 from odedm.study.grid import from_table
 from odedm.training.hold_out import check_values
@@ -25,6 +26,7 @@ from odedm.training.hold_out import check_values
 FILE = "runtime.json"
 MOST = 1 << 40
 """No size and no time is larger: a file that says so is not ours."""
+MOST_BYTES = 1 << 26
 MOST_TIMINGS = 10_000
 MOST_ROWS = 10_000_000
 SIZES: dict[str, Kind] = {"rows": Whole(2), "k": Whole(1), "dimension": Whole(2)}
@@ -145,15 +147,15 @@ class Measured:
 def load(folder: Path) -> Measured | None:
     """What a study's folder holds; None where nothing was timed, an error where the file is not sound."""
     path = folder / FILE
+    if not path.exists():
+        return None
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = read_json(path, MOST_BYTES, "more than any timings")
         own = plain["provenance"]
         if not isinstance(own, dict):
             raise TypeError("its provenance is no object")
         timings = tuple(_timing(each) for each in plain["timings"])
         return Measured(from_table(Runtime, "runtime", plain["plan"]), timings, own, folder.name)
-    except FileNotFoundError:
-        return None
     except (OSError, RecursionError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         advice = "Remove it, and let the study measure again."
         raise UsageError(f"Cannot read '{path}' as what a study writes ({error}). {advice}") from None

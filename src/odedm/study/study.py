@@ -113,6 +113,8 @@ def read(path: Path) -> Study:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"'{path}' has more than {MOST_BYTES} bytes, which no study needs.")
+        if not path.is_file() and not path.is_dir():  # a pipe keeps one waiting, a device never ends
+            raise UsageError(f"'{path}' is no regular file. Write the study into a file, e.g. mine.toml.")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
