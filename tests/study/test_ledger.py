@@ -221,3 +221,20 @@ def test_a_link_in_a_folder_from_elsewhere_leads_nowhere(jobs, name, tmp_path) -
     with pytest.raises(UsageError, match=f"{name}' is a link"):
         lines(ledger.folder / name)
     assert other.read_text() == "mine\n"
+
+
+def test_runs_are_not_written_through_a_link_of_a_folder_from_elsewhere(jobs, tmp_path) -> None:
+    ledger = Ledger(jobs[0].folder.parents[2])
+    write_run(jobs[0])
+    (own := jobs[0].folder.parent).rename(elsewhere := tmp_path / "elsewhere")
+    own.symlink_to(elsewhere)
+    assert ledger.runs_done() == {}
+    with pytest.raises(UsageError, match="is a link; runs are written into real folders"):
+        plan_jobs([jobs[0].experiment], below(ledger.runs))
+    own.unlink()
+    ledger.runs.rmdir()
+    ledger.runs.symlink_to(elsewhere)
+    study = Study("study", (Grid({"capacity": (5,)}),), (0,))
+    (ledger.folder / "study.toml").write_text(study.to_toml())
+    with pytest.raises(UsageError, match="runs' is a link; runs are written into real folders"):
+        ledger.settle(study)

@@ -37,7 +37,16 @@ class PlannedJobs:
 
 def below(folder: Path) -> Callable[[Experiment], Path]:
     """The folder of each run below one for all: one experiment has one folder, however it was spelled."""
-    return lambda plan: folder / plan.slug() / f"seed-{plan.seed}"
+
+    def place(plan: Experiment) -> Path:
+        own = folder / plan.slug()
+        if own.is_symlink():
+            raise UsageError(
+                f"'{own}' is a link; runs are written into real folders. Remove it, or give another --out."
+            )
+        return own / f"seed-{plan.seed}"
+
+    return place
 
 
 def plan_jobs(

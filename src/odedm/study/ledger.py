@@ -74,6 +74,8 @@ class Ledger(Observer):
             raise UsageError(f"'{self.folder}' exists and is not a study's folder. Give another --out.")
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"'{self.folder}' is a file; a study needs a folder. Give another --out.")
+        if self.runs.is_symlink():
+            raise UsageError(f"'{self.runs}' is a link; runs are written into real folders. Give another --out.")
 
     def held(self) -> AbstractContextManager[object]:
         """One process at a time drives a study; the lock falls with its owner."""
@@ -83,7 +85,7 @@ class Ledger(Observer):
         """Every finished run in the folder by its content hash; a result that cannot be read is none."""
         found: dict[str, FinishedRun] = {}
         for path in sorted(self.runs.glob(f"*/*/{FILE}")):
-            if not path.parent.name.startswith("."):
+            if not path.parent.name.startswith(".") and not path.parents[1].is_symlink():  # whose runs are no study's
                 with suppress(UsageError, AttributeError, TypeError):
                     run = FinishedRun.load(path.parent)
                     found.setdefault(key_of_result(run.result), run)
