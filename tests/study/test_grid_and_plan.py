@@ -177,6 +177,13 @@ def test_a_file_that_cannot_be_read_is_a_sentence(tmp_path) -> None:
         read(tmp_path / "odd.toml")
 
 
+def test_a_key_of_endless_parts_is_refused_at_once() -> None:
+    for text in (".".join("a" * 400_000) + "=1", "capacity = 5\n[" + " . ".join("a" * 200_000) + "]"):
+        with pytest.raises(UsageError, match="more than 200 dots"):
+            parse(text)
+    parse("blur = [" + ",".join(f"0.{i}" for i in range(1001, 1301)) + "]")
+
+
 def test_names_alone_are_methods_however_they_are_spelled() -> None:
     study = ready("table1", "cifar10")
     kept = replace(study, only=("DER,DER++", "capacity=200")).experiments()

@@ -21,6 +21,8 @@ from odedm.training.observation import Observation
 MOST_RUNS = 100_000
 MOST_BYTES = 1 << 20
 MOST_NAME = 100
+MOST_DOTS = 200
+"""In a key: the time to read one grows with the square of its parts."""
 KEYS = ("name", "about", "seeds", "only", "select", "runtime", "grid", "evidence", "anytime", "keep_model")
 
 
@@ -132,6 +134,8 @@ def parse(text: str, name: str = "study", where: str = "the study") -> Study:
     Traceback (most recent call last):
     odedm.UsageError: In the study: Unknown key 'methods': did you mean 'method'? Known: ...
     """
+    if any(part.count(".") > MOST_DOTS for part in re.split("[,\n]", text)):
+        raise UsageError(f"In {where} a key has more than {MOST_DOTS} dots, which no study needs.")
     try:
         plain = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits
