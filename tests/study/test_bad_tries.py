@@ -9,9 +9,10 @@ import pytest
 from commands import odedm
 
 from odedm.core.errors import UsageError
+from odedm.study import grid, study
 from odedm.study.grid import Grid
 from odedm.study.ledger import scores_in
-from odedm.study.study import parse
+from odedm.study.study import Study, parse
 
 TRIES = """
 data = "blobs"
@@ -51,6 +52,20 @@ def test_lists_without_end_are_refused_at_once() -> None:
     lists = {name: tuple(range(1, 101)) for name in ("capacity", "tasks", "batch", "epochs")}
     with pytest.raises(UsageError, match="more than 1000000 combinations"):
         Grid(lists).singles()
+
+
+def test_experiments_are_counted_while_they_are_made(monkeypatch) -> None:
+    for module in (grid, study):
+        monkeypatch.setattr(module, "MOST_RUNS", 20)
+    with pytest.raises(UsageError, match="more than 20 experiments"):
+        Grid({"capacity": tuple(range(1, 30))}).experiments()
+    fifteen = Grid({"capacity": tuple(range(1, 16))})
+    asked: list[Grid] = []
+    made = Grid.experiments
+    monkeypatch.setattr(Grid, "experiments", lambda own: asked.append(own) or made(own))
+    with pytest.raises(UsageError, match="more than 20 runs"):
+        Study("mine", (fifteen,) * 9, only=("capacity=3",)).experiments()
+    assert len(asked) == 2, "the grids that follow are not gone through"
 
 
 def test_no_rates_are_not_the_usual_ones(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ PAPER = "paper"
 NONE = "none"
 TABLES = ("options", "net_options", "retrieval_options", "policy_options")
 MOST = 1_000_000
+MOST_RUNS = 100_000
 
 
 class DacChoice(Pair):
@@ -105,11 +106,14 @@ class Grid:
         """One experiment for each combination, each once, all with seed 0."""
         self._check_size()
         found: dict[str, Experiment] = {}
+        made = itertools.count(1)
         for chosen in _product(self._own(Experiment)):
             options = self.options.get(chosen.get("method", default_of(Experiment, "method")), {})
             drawn = self.retrieval_options.get(chosen.get("retrieval", default_of(Experiment, "retrieval")), {})
             beside = itertools.product(_product(options), _product(self.net_options), _product(drawn), self._memories())
             for own, net, draw, memory in beside:
+                if next(made) > MOST_RUNS:  # each takes time and memory
+                    raise UsageError(f"The lists stand for more than {MOST_RUNS} experiments; cut them.")
                 plan = Experiment(memory, **chosen, options=own, net_options=net, retrieval_options=draw)
                 found.setdefault(plan.slug(), plan)
         return list(found.values())
@@ -121,7 +125,7 @@ class Grid:
         >>> [each.options for each in Grid({"method": ("er", "der")}, rates).singles()]
         [{'er': {'lr': (0.03,)}}, {'er': {'lr': (0.1,)}}, {'der': {'alpha': (0.5,)}}]
         """
-        self._check_size()
+        plans = self.experiments()
         found: dict[str, Grid] = {}
         for method in self.axes.get("method", (default_of(Experiment, "method"),)):
             options = {method: self.options[method]} if method in self.options else {}
@@ -130,7 +134,7 @@ class Grid:
                 one = whole._narrowed(chosen)
                 (plan,) = one.experiments()
                 found.setdefault(plan.slug(), one)
-        return [found[plan.slug()] for plan in self.experiments()]
+        return [found[plan.slug()] for plan in plans]
 
     def _check_size(self) -> None:
         """Refuse lists that multiply to more than anyone could list."""

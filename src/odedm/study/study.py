@@ -13,12 +13,11 @@ from typing import Any
 from odedm.core.configuration import Text, Whole, refused
 from odedm.core.errors import UsageError, choose, shown
 from odedm.study.dac_timing_plan import Runtime
-from odedm.study.grid import TABLES, Grid, axes, from_table, many, matches, nobody_has
+from odedm.study.grid import MOST_RUNS, TABLES, Grid, axes, from_table, many, matches, nobody_has
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection, check_values
 from odedm.training.observation import Observation
 
-MOST_RUNS = 100_000
 MOST_BYTES = 1 << 20
 MOST_NAME = 100
 MOST_DOTS = 200
@@ -62,17 +61,22 @@ class Study:
         found: dict[str, Experiment] = {}
         of_one = [wish for wish in self.only if wish.startswith("seed=")]
         of_all = [wish for wish in self.only if wish not in of_one]
+        made, too_many = 0, UsageError(f"The study '{self.name}' stands for more than {MOST_RUNS} runs; cut it.")
         for place, grid in enumerate(self.grids, start=1):
             try:
-                found |= {plan.slug(): plan for plan in grid.experiments() if matches(plan, of_all)}
+                plans = grid.experiments()
+                found |= {plan.slug(): plan for plan in plans if matches(plan, of_all)}
             except UsageError as error:
                 raise UsageError(f"Grid {place} of the study '{self.name}': {error}") from None
+            made += len(plans)
+            if made > MOST_RUNS:  # before the grids that follow are gone through
+                raise too_many
         if not self.grids and not self.only:
             return []
         if not found:
             raise nobody_has(self.name, of_all, (plan for grid in self.grids for plan in grid.experiments()))
         if len(found) * len(self.seeds) > MOST_RUNS:
-            raise UsageError(f"The study '{self.name}' stands for more than {MOST_RUNS} runs; cut it.")
+            raise too_many
         every = [plan.with_seed(seed) for seed in self.seeds for plan in found.values()]
         wished = [plan for plan in every if matches(plan, of_one)]
         if not wished:
