@@ -81,6 +81,14 @@ def test_trials_without_their_study_are_found_by_configuration(study: Path) -> N
     assert scores_of(study) == {0.25: {None}, 0.5: {65.0}}
 
 
+@pytest.mark.parametrize("score", [10**400, float("nan"), True, "80", 1e200])
+def test_a_score_that_is_no_number_is_none(study: Path, score) -> None:
+    (study / "study.toml").unlink()
+    trials = [json.loads(line) for line in (study / "trials.jsonl").read_text().splitlines()]
+    (study / "trials.jsonl").write_text("".join(json.dumps({**trial, "score": score}) + "\n" for trial in trials))
+    assert scores_of(study) == {0.25: {None}, 0.5: {None}}
+
+
 def test_a_study_that_does_not_choose_has_no_choice(study: Path) -> None:
     (study / "study.toml").write_text(parse("method = 'derpp'", "mine").to_toml(), encoding="utf-8")
     assert scores_of(study) == {0.25: {None}, 0.5: {None}}
