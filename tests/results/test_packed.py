@@ -125,6 +125,17 @@ def test_settings_beyond_all_numbers_are_reported_as_they_are(ledger):
     assert "λ=1000" in to_markdown(summarise(load([ledger])))
 
 
+def test_names_that_are_no_text_are_carried_and_shown(ledger, tmp_path):
+    """As of files whose names are no UTF-8."""
+    line = lines_of(ledger)[0]
+    odd = changed(line, lambda own: own["experiment"]["options"].update({"\udcff": "\ud800"}))
+    odedm("results", "merge", rewrite(ledger, [odd, line]), "--out", tmp_path / "merged.jsonl.gz")
+    merged = read_packed(tmp_path / "merged.jsonl.gz")
+    assert [run.result.experiment["options"].get("\udcff") for run in merged].count("\ud800") == 1
+    odedm("report", ledger, "--out", tmp_path / "page.html")
+    assert "differ in options.�" in (tmp_path / "page.html").read_text()
+
+
 def test_a_file_that_is_none_is_a_sentence(ledger, tmp_path, monkeypatch):
     whole = ledger.read_bytes()
     for content, said in (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from odedm.core.plain_data import changed
+from odedm.core.text import printable
 from odedm.report.groups import Group
 from odedm.report.labels import belongs_to_memory, setting_phrase
 from odedm.report.statistics import FEWEST, smallest_p
@@ -126,7 +127,7 @@ def _tuned_apart(table: Table) -> list[str]:
     for one in (row.group for row in table.rows if row.partner is None and not row.group.plain):
         near = [other for other in table.groups if other.plain and all(map(_is_constant, _settings_apart(one, other)))]
         if len(near) == 1:
-            words = [f"{key} ({_value(key, one)} and {_value(key, near[0])})" for key in _settings_apart(one, near[0])]
+            words = [_both_values(key, one, near[0]) for key in _settings_apart(one, near[0])]
             found.append(
                 f"{one.label} and {near[0].label} differ in {_listed(words).replace(CONSTANT, '')}, too, so no change "
                 f"is shown; --baseline '{near[0].label}' compares them."
@@ -163,8 +164,11 @@ def _differences(one: Group, other: Group) -> str:
 
     They have no partner in each other although the memories may differ: so it is the rest that matters.
     """
-    words = [f"{key} ({_value(key, one)} and {_value(key, other)})" for key, _, _ in _apart(one, other)]
-    return _listed(words)
+    return _listed([_both_values(key, one, other) for key, _, _ in _apart(one, other)])
+
+
+def _both_values(key: str, one: Group, other: Group) -> str:
+    return f"{printable(key)} ({_value(key, one)} and {_value(key, other)})"
 
 
 def _value(key: str, group: Group) -> str:

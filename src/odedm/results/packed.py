@@ -63,7 +63,8 @@ def write_packed(path: Path, results: Iterable[Result]) -> None:
     content = io.BytesIO()
     # Without a name and a time in its head the file depends on nothing but its lines.
     with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=content, mtime=0) as file:
-        file.write("".join(sorted(map(to_line, results))).encode())
+        # A name of bytes that are no UTF-8, as file names may be, is written as it is, and JSON reads it so.
+        file.write("".join(sorted(map(to_line, results))).encode(errors="surrogatepass"))
     writable_folder(path.parent)
     write_bytes(path, content.getvalue())
 
