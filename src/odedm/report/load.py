@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,7 +104,7 @@ def _by_configuration(trials: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Mean scores where trials lie without their study; a seed that was scored twice, on other rows, says nothing."""
     scores: dict[str, dict[Any, list[float]]] = {}
     for line in trials:
-        plain, score = line.get("experiment"), line.get("score")
+        plain, score = line.get("experiment"), line.get("score", math.nan)
         if isinstance(plain, dict) and numbers([score]):
             scores.setdefault(_configuration(plain), {}).setdefault(str(plain.get("seed")), []).append(float(score))
     return {
