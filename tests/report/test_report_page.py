@@ -16,7 +16,9 @@ from report_runs import Fabricate, groups_of, table_of
 from sampling import KEEPING
 
 from odedm.core.errors import UsageError
-from odedm.report import page
+from odedm.report import page, verdicts
+from odedm.report.figures import style
+from odedm.report.figures.all_figures import report_figures
 from odedm.report.figures.curves import BASELINE_STROKE, BOUND_STROKES, families, forgetting_curves, named_strokes
 from odedm.report.figures.matrices import accuracy_matrices
 from odedm.report.figures.memory_contents import final_census
@@ -275,6 +277,22 @@ def test_many_groups_without_partners_share_one_panel_until_colours_run_out(fabr
     groups = groups_of(*(fabricate(name, "reservoir", saved=None) for name in names))
     assert len(forgetting_curves(groups[:4])) == 1
     assert len(forgetting_curves(groups)) == len(names)
+
+
+def test_more_groups_than_anyone_looks_at_take_no_more_time_or_room(fabricate: Fabricate, monkeypatch) -> None:
+    folders = [fabricate("er", "reservoir", saved=None, over={"epochs": n}) for n in range(1, 13)]
+    table = table_of(*folders)
+    monkeypatch.setattr(style, "MOST_ROWS", 5)
+    monkeypatch.setattr(verdicts, "MOST_PAIRED", 4)
+    held: list[object] = []
+    apart = verdicts._apart
+    monkeypatch.setattr(verdicts, "_apart", lambda *two: held.append(two) or apart(*two))
+    assert "the nearest, differ in epochs" in verdicts.gaps(table)[0]
+    assert len(held) == 7  # six pairs, and the words on one
+    figures = report_figures(table, 3)
+    assert len(figures["forgetting"]) == 3
+    (seconds,) = figures["seconds"]
+    assert len({row[0] for row in csv.reader(io.StringIO(seconds.data))}) == 1 + 5
 
 
 def test_bounds_are_grey_lines_in_every_panel_of_their_problem(fabricate: Fabricate) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ ALARM = 0.05
 """The corrected p above which a change among many comparisons may well be chance."""
 MOST_NAMED = 4
 """Settings that a sentence lists."""
+MOST_PAIRED = 200
+"""Groups of which each is held against each other: many thousand would take hours."""
 CONSTANT = "options."
 """How the names of a method's constants begin."""
 
@@ -146,8 +149,8 @@ def _is_constant(key: str) -> bool:
 
 
 def _nearest(groups: Sequence[Group]) -> tuple[Group, Group]:
-    """The two groups that differ in the fewest settings, a memory without ODEDM first."""
-    pairs = [(one, other) for place, one in enumerate(groups) for other in groups[place + 1 :]]
+    """The two of the first groups that differ in the fewest settings, a memory without ODEDM first."""
+    pairs = itertools.combinations(groups[:MOST_PAIRED], 2)
     one, other = min(pairs, key=lambda pair: len(_apart(*pair)))
     return (other, one) if other.plain and not one.plain else (one, other)
 

@@ -20,15 +20,15 @@ from odedm.study.dac_timing_plan import Measured
 def report_figures(table: Table, most: int | None = None, timed: Sequence[Measured] = ()) -> dict[str, list[Panel]]:
     """What can be drawn from these runs and timings; a figure without a panel has nothing to show.
 
-    With `most`, figures that have a panel for each group show only the first so many groups.
+    With `most`, figures that have a panel for each group, or for each family of them, show only the first so many.
     """
     groups, shown = table.groups, table.groups[:most]
     if not groups:
         return {"runtime": dac_runtime(timed)}
     return {
         "differences": comparisons.difference_plot(table),
-        "forgetting": curves.forgetting_curves(groups),
-        "anytime": curves.anytime_curves(groups),
+        "forgetting": curves.forgetting_curves(groups, most),
+        "anytime": curves.anytime_curves(groups, most),
         "matrices": accuracy_matrices(shown),
         "ablation": comparisons.ablation_bars(groups),
         "capacity": comparisons.accuracy_over_capacity(groups),

@@ -33,7 +33,7 @@ MOST = 12
 
 def difference_plot(table: Table) -> list[Panel]:
     """What the memory changed in ACC_T: every seed, the mean and its 95 % interval; none without pairs."""
-    pairs = {row.group.label: row.differences[ACC_LAST.key] for row in table.compared}
+    pairs = {row.group.label: row.differences[ACC_LAST.key] for row in table.compared[: style.MOST_ROWS]}
     if not pairs:
         return []
     told = [f"{label} {number(pair.estimate.mean, sign=True)} points" for label, pair in pairs.items()]

@@ -38,11 +38,11 @@ class Curve(NamedTuple):
     points: Sequence[Estimate]
 
 
-def forgetting_curves(groups: Sequence[Group]) -> list[Panel]:
-    """FR_i over tasks, mean and standard error."""
+def forgetting_curves(groups: Sequence[Group], most: int | None = None) -> list[Panel]:
+    """FR_i over tasks, mean and standard error; of the first so many families."""
     top = ceiling(groups)
     panels = []
-    for title, members in families(groups):
+    for title, members in families(groups)[:most]:
         curves = forgetting(members, title)
         columns = 2 if max(len(curve.name) for curve in curves) <= 16 else 1
         ends = ", ".join(f"{curve.name} {number(curve.points[-1].mean)} %" for curve in curves)
@@ -52,10 +52,11 @@ def forgetting_curves(groups: Sequence[Group]) -> list[Panel]:
     return panels
 
 
-def anytime_curves(groups: Sequence[Group]) -> list[Panel]:
+def anytime_curves(groups: Sequence[Group], most: int | None = None) -> list[Panel]:
     """Accuracy over the classes seen so far against rows seen, mean and standard error; groups that measured it."""
     panels = []
-    for title, members in families([group for group in groups if all(run.anytime for run in group.runs)]):
+    measured = [group for group in groups if all(run.anytime for run in group.runs)]
+    for title, members in families(measured)[:most]:
         curves = [Curve(name, g.label, stroke, *_anytime(g)) for g, name, stroke in named_strokes(members, title)]
         means = ", ".join(f"{c.name} {number(float(np.mean([point.mean for point in c.points])))} %" for c in curves)
         alt = f"{titled('Accuracy through the stream', title)}. Mean over it: {means}."

@@ -42,6 +42,8 @@ VARIABLES = {colour: f"--{name}" for name, colour in NAMED.items()}
 COLOUR_MAP = "cividis"
 TEXT, HEADING, LINE = 11.0, 24.0, 15.0
 NEEDED = "Figures need matplotlib, which is not installed: pip install 'odedm[plot]'."
+MOST_ROWS = 200
+"""Of a figure with a row for each group: more would be no picture any more, and none can be made of thousands."""
 WIDTH = 360.0
 """Of most panels: letters of ten pixels on a phone. Wider panels scroll there rather than shrink further."""
 RC: Any = {

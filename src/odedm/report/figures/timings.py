@@ -27,7 +27,8 @@ AXES = {"n": "rows of a class, n", "k": "prototypes of a class, k"}
 
 
 def seconds_by_phase(groups: Sequence[Group]) -> Panel:
-    """Mean wall seconds per run, stacked by phase, a bar per group."""
+    """Mean wall seconds per run, stacked by phase, a bar per group, for as many as one figure holds."""
+    groups = groups[: style.MOST_ROWS]
     means = _means(groups)
     labels = [group.label for group in groups]
     frame = row_frame(labels, 46, right=54, top=8, bottom=44).with_key(len(means), 3)
