@@ -459,6 +459,14 @@ def test_an_import_that_is_alive_is_not_swept_up(flowers, data_folder, tmp_path)
     assert left(data_folder) == ["flowers"]
 
 
+def test_a_lock_that_is_a_link_is_refused(flowers, data_folder, tmp_path):
+    (data_folder / importing.LOCKS).mkdir(parents=True)
+    (data_folder / importing.LOCKS / "flowers").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="Cannot open the lock"):
+        import_as(flowers, "flowers")
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_classes_that_share_a_name_are_numbered(tmp_path, monkeypatch):
     wnids = ("n00000002", "n00000001")
     files = tiny_imagenet(wnids) | {"tiny-imagenet-200/words.txt": b"n00000001\tcrane\nn00000002\tcrane, bird\n"}

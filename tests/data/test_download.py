@@ -2,6 +2,7 @@
 
 import hashlib
 import http.server
+import os
 import threading
 from contextlib import suppress
 
@@ -211,3 +212,21 @@ def test_too_little_space_is_seen_first(server, tmp_path, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(UsageError, match="10 are free"):
         get(server, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.bin.part", "a.bin.part.of", "a.bin"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_lies_in_the_way_in_a_shared_folder_is_neither_written_through_nor_waited_for(
+    name, kind, server, tmp_path
+):
+    precious = tmp_path / "precious"
+    precious.write_text("years of work")
+    (place := tmp_path / "shared").mkdir()
+    if kind == "link":
+        (place / name).symlink_to(precious)
+    else:
+        os.mkfifo(place / name) if kind == "pipe" else (place / name).mkdir()
+    with pytest.raises(UsageError, match=f"{name}' is a link or no regular file"):
+        download(server.url, place / "a.bin", KNOWN, lambda *_: None, manual=MANUAL)
+    assert precious.read_text() == "years of work"
+    assert not server.asked

@@ -42,6 +42,7 @@ def download(url: str, target: Path, known: Sequence[Archive], watch: Watch, *, 
     if target.is_file() and _matches(target, known):
         return target
     part = target.with_name(target.name + ".part")
+    _check_free(part, _note_of(part), target)
     error: Exception | None = None
     for attempt in range(TRIES):
         if attempt:
@@ -76,6 +77,13 @@ def download(url: str, target: Path, known: Sequence[Archive], watch: Watch, *, 
     return target
 
 
+def _check_free(*paths: Path) -> None:
+    """Refuse to write where something else than a file lies: the folder may be one that many share."""
+    for path in paths:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise UsageError(f"'{path}' is a link or no regular file, so nothing is written there. Move it away.")
+
+
 def _is_web_address(url: str) -> bool:
     try:
         return urlsplit(url).scheme in ("http", "https")
@@ -85,7 +93,7 @@ def _is_web_address(url: str) -> bool:
 
 def _fetch(url: str, part: Path, known: Sequence[Archive], watch: Watch) -> None:
     """One try: ask for what is missing, append it, and fail if the connection ends early."""
-    note = part.with_name(part.name + ".of")
+    note = _note_of(part)
     have, mark = (part.stat().st_size, _note(note, url)) if part.is_file() else (0, None)
     headers = {"User-Agent": "odedm", "Accept-Encoding": "identity"}
     if have and mark:
@@ -122,6 +130,10 @@ def _limit(total: int | None, known: Sequence[Archive], part: Path) -> int:
     return min(limit, MOST)
 
 
+def _note_of(part: Path) -> Path:
+    return part.with_name(part.name + ".of")
+
+
 def _note(note: Path, url: str) -> str | None:
     """What the server called the file of which a part is here; None if that was another file or is not known."""
     try:
@@ -133,7 +145,7 @@ def _note(note: Path, url: str) -> str | None:
 
 def _forget(part: Path) -> None:
     part.unlink(missing_ok=True)
-    part.with_name(part.name + ".of").unlink(missing_ok=True)
+    _note_of(part).unlink(missing_ok=True)
 
 
 def _matches(path: Path, known: Sequence[Archive]) -> bool:

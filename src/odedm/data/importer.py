@@ -125,7 +125,10 @@ def _locked(name: str) -> Iterator[None]:
 @contextmanager
 def _lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
     """Whether the lock was had; without locks here it never is, and two imports merely do the work twice."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+    except OSError as error:
+        raise UsageError(f"Cannot open the lock '{path}': {error.strerror}. Remove it, then try again.") from error
     had = False
     try:
         with suppress(ImportError, OSError):
