@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,6 +66,18 @@ def test_events_that_cannot_be_written_end_no_run(jobs, caplog: pytest.LogCaptur
         heard.progress(jobs[0], done, 3)
     heard.close()
     assert caplog.text.count("Events can no longer be written to '/dev/full'") == 1
+
+
+def test_events_into_a_pipe_wait_for_nobody(jobs, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="nobody reads this pipe"):
+        JsonLines(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    heard = JsonLines(tmp_path / "pipe")
+    heard.failed(jobs[0], "\udcff is no text")
+    heard.close()
+    assert json.loads(os.read(reader, 10_000))["reason"] == "\udcff is no text"
+    os.close(reader)
 
 
 def test_without_tensorboard_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

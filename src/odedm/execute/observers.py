@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -67,7 +69,12 @@ class JsonLines(Observer):
         writable_folder(path.parent, "--events runs/events.jsonl")
         if path.is_dir():
             raise UsageError(f"'{path}' is a folder; events go into a file, e.g. {path / 'events.jsonl'}.")
-        self._file = path.open("a", encoding="utf-8")
+        escaped = "backslashreplace"  # a name that is no text, as JSON escapes it
+        try:
+            self._file = open(path, "a", encoding="utf-8", errors=escaped, opener=_at_once)  # noqa: SIM115 - till close
+        except OSError as error:
+            reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
+            raise UsageError(f"Cannot write events to '{path}': {reason}. Give a file, e.g. events.jsonl.") from error
         self._last: dict[str, float] = {}
         self._under_way: dict[str, Job] = {}
         self._lost = False
@@ -123,6 +130,15 @@ class JsonLines(Observer):
             self._write(job, "stopped")
         with suppress(OSError):
             self._file.close()
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file, or fail: nobody waits for whoever may come to read a pipe."""
+    if not hasattr(os, "O_NONBLOCK"):
+        return os.open(path, flags, 0o666)
+    handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    os.set_blocking(handle, True)
+    return handle
 
 
 class TensorBoard(Observer):
