@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import sys
 from pathlib import Path
@@ -405,6 +406,12 @@ def spoil(kind):
     if kind == "whole numbers":
         return good | {"norm.bias": torch.ones(12, dtype=torch.int64)}, "torch.int64 in place of weights in norm.bias"
     return good | {"cls_token": good["class_token"].clone()}, "two tensors for the same weights, one of them c"
+
+
+def test_weights_in_a_pipe_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="it is no regular file"):
+        vit(weights=str(tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ def read_weights(
     for the head: where that is missing or for another number of classes, the net keeps its fresh one. A net on the
     device "meta" is only checked.
     """
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):  # a pipe would keep one waiting
+        raise UsageError(f"Cannot read weights from '{path}': it is no regular file. Give a safetensors file.")
     try:
         with safe_open(Path(path), framework="pt", device="cpu") as file:
             published = list(file.keys())
