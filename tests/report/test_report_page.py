@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -385,6 +386,10 @@ def test_a_page_is_written_over_a_page_and_nothing_else(fabricate: Fabricate, tm
     mine.unlink()
     for _ in range(2):
         odedm("report", folder, "--out", mine)
+    mine.unlink()
+    mine.touch()
+    os.truncate(mine, 1 << 40)  # of which only the end is looked at
+    assert "no report that odedm made" in odedm("report", folder, "--out", mine, code=2)
 
 
 def test_a_folder_is_not_a_file_to_write(fabricate: Fabricate, tmp_path: Path) -> None:

@@ -59,10 +59,17 @@ def check_page(out: Path) -> None:
     """Refuse to write a page over anything but a page of ours."""
     if out.is_dir():
         raise UsageError(f"'{out}' is a folder; --out takes the page's file name, e.g. {out / 'report.html'}.")
-    if out.exists() and not (out.is_file() and OURS in out.read_bytes()[-MOST_FOOT:]):
+    if out.exists() and not (out.is_file() and OURS in _foot(out)):
         raise UsageError(
             f"'{out}' is there and is no report that odedm made: it is not written over. Give another --out."
         )
+
+
+def _foot(path: Path) -> bytes:
+    """The last bytes of a file, however large that is."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - MOST_FOOT))
+        return file.read(MOST_FOOT)
 
 
 def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfinished] = ()) -> str:
