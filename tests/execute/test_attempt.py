@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 from jobs import again, job_of
+from safetensors.torch import load_file, save_file
 from sampling import KEEPING, QUICK, pairs
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, train
@@ -17,7 +18,9 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import DiskFull
 from odedm.core.files import sweep_staging
+from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import METHODS
+from odedm.core.seal import listing
 from odedm.execute.attempt import attempt_run, discard_leftover
 from odedm.execute.job import Progressed, Said
 from odedm.results import provenance
@@ -290,3 +293,19 @@ def test_a_run_that_replaces_another_notes_that_through_no_link(tmp_path):
     (work / "replaces").symlink_to(tmp_path / "elsewhere")
     assert go(job, overwrite=True) is not None
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("change", [lambda own: own[:0], lambda own: own.to(torch.int64)], ids=["size", "type"])
+def test_an_average_of_weights_that_someone_changed_and_sealed_is_a_sentence(change, tmp_path):
+    job = job_of(plan(weight_average=0.9), tmp_path / "run")
+    assert go(job, 8, "2 steps") is None
+    for folder in listed(working_folder(job.folder)):
+        tensors = load_file(folder / "state.safetensors")
+        name = next(each for each in tensors if "averaged" in each)
+        save_file({**tensors, name: change(tensors[name])}, folder / "state.safetensors")
+        manifest = json.loads((folder / "manifest.json").read_text())
+        del manifest["seal"]
+        manifest["files"] = listing(folder, manifest["files"])
+        (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": text_fingerprint(manifest)}))
+    with pytest.raises(UsageError, match=r"averaged.* in the state and torch.float32 .* in the fresh object"):
+        go(job)

@@ -147,6 +147,9 @@ class _Restore:
         if bound is not None and alike and bound.device.type == info["device"] and _writable(bound):
             bound.copy_(value)
             return bound.requires_grad_(info["grad"]) if bound.is_leaf else bound
+        if isinstance(bound, nn.Parameter) and not alike:  # a network's weights are as its configuration made them
+            there, here = (f"{each.dtype} {[*each.shape]}" for each in (value, bound))
+            raise StateError(f"{path} is {there} in the state and {here} in the fresh object.")
         if info.get("shared"):
             raise StateError(f"{path} is a part of other tensors' memory and has another size in the fresh object.")
         stride = info.get("stride", value.stride())
