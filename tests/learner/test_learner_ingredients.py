@@ -161,3 +161,15 @@ def test_what_cannot_be_is_refused_at_once(own, said):
     with pytest.raises(UsageError, match=said):
         learner.set_params(**own)
     assert learner.get_params()["updates"] == 1
+
+
+def test_numbers_of_numpy_are_learned_with_and_saved(tmp_path):
+    whole = {"batch": 8, "draw": 4, "seed": 3, "patience": 20, "every": 30, "threads": 1, "updates": 2}
+    own = {name: np.int64(each) for name, each in whole.items()} | {"weight_average": np.float32(0.9)}
+    own |= {"retrieval": "mir", "retrieval_options": {"candidates": np.int64(9)}, "options": {"lr": np.float32(0.1)}}
+    learner = learned(blocks(0, 1), net_options={"width": np.int64(20)}, **own)
+    again = Learner.load(learner.save(tmp_path / "learner"))
+    for each in (learner, again):
+        feed(each, blocks(2))
+    x, _ = rows([0, 1, 2])
+    assert np.array_equal(learner.predict_proba(x), again.predict_proba(x))

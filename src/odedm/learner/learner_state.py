@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -90,12 +91,19 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     """The parameters as JSON holds them; code is only said to be there."""
     given = learner.get_params()
     assert learner._parts is not None
-    plain: dict[str, Any] = {name: given[name] for name in (*PLAIN, *SINCE)}
+    plain: dict[str, Any] = {name: _without_numpy(given[name]) for name in (*PLAIN, *SINCE)}
     plain |= {name: given[name] if isinstance(given[name], str) else None for name in OBJECTS}
     plain["trigger"] = given["trigger"] is not None
     own = learner.scaling
     plain["scaling"] = [own.pad, own.flip] if isinstance(own, Transform) else own
     return plain | {"memory": memory_to_plain(learner._parts.plan.memory)}
+
+
+def _without_numpy(value: Any) -> Any:
+    """A number as Python has it: searches for parameters give numpy's, which JSON does not hold."""
+    if isinstance(value, Mapping):
+        return {name: _without_numpy(each) for name, each in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

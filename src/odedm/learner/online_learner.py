@@ -141,7 +141,8 @@ class Learner(Answering):
         with self._numerics():
             self._join(form, kind, [*announced, *values])
             label = torch.tensor([self._labels.number(each) for each in values])
-            for image, part in zip(rows.split(self.batch), label.split(self.batch), strict=True):
+            batch = int(self.batch)  # torch takes no number of numpy's
+            for image, part in zip(rows.split(batch), label.split(batch), strict=True):
                 self._step(image, part)
         return self
 
