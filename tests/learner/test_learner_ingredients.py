@@ -173,3 +173,14 @@ def test_numbers_of_numpy_are_learned_with_and_saved(tmp_path):
         feed(each, blocks(2))
     x, _ = rows([0, 1, 2])
     assert np.array_equal(learner.predict_proba(x), again.predict_proba(x))
+
+
+def test_an_optimizer_that_keeps_rows_and_columns_goes_on_when_classes_join(tmp_path):
+    odedm.register("optimizers", "by-rows", torch.optim.Adafactor)
+    learner = learned(blocks(0, 1, 2), optimizer="by-rows", options={"lr": 0.05})
+    again = Learner.load(learner.save(tmp_path / "learner"))
+    for each in (learner, again):
+        feed(each, blocks(3))
+    x, y = rows([0, 1, 2, 3] * 10, seed=78)
+    assert learner.score(x, y) > 0.5
+    assert np.array_equal(learner.predict_proba(x), again.predict_proba(x))

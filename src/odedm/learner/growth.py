@@ -68,11 +68,15 @@ def _nets(method: Method) -> list[Net]:
 
 
 def _hand_over(optimiser: torch.optim.Optimizer, old: nn.Parameter, new: nn.Parameter) -> None:
-    """The optimiser goes on with the longer weights: what it keeps of each entry is 0 for new ones."""
+    """The optimiser goes on with the longer weights: what it keeps of each entry is 0 for new ones.
+
+    One that keeps tensors of another form, such as Adafactor's of rows and columns, begins anew with these weights.
+    """
     for group in optimiser.param_groups:
         group["params"] = [new if each is old else each for each in group["params"]]
-    if old in optimiser.state:
-        known: dict[str, Any] = optimiser.state.pop(old)
+    known: dict[str, Any] = optimiser.state.pop(old, {})
+    kept = [each for each in known.values() if isinstance(each, Tensor) and each.dim()]
+    if known and all(each.shape == old.shape for each in kept):
         optimiser.state[new] = {name: _longer(each, old, new) for name, each in known.items()}
 
 
