@@ -77,7 +77,8 @@ class Plan:
         if kind.keeps_nothing:
             raise UsageError(f"{kind.__name__} keeps no rows, and a learner does. Use another method, e.g. 'er'.")
         if kind.needs_borders:
-            free = ", ".join(each for each, entry in METHODS.items() if not entry.load().needs_borders)
+            kinds = {each: entry.load() for each, entry in METHODS.items()}
+            free = ", ".join(each for each, own in kinds.items() if not own.needs_borders and not own.keeps_nothing)
             raise UsageError(
                 f"{kind.__name__} must be told where tasks begin and end, and a learner's stream has no borders. Use "
                 f"one of {free}; or odedm.train, which has borders."
