@@ -178,10 +178,13 @@ def test_a_file_that_cannot_be_read_is_a_sentence(tmp_path) -> None:
 
 
 def test_a_key_of_endless_parts_is_refused_at_once() -> None:
-    for text in (".".join("a" * 400_000) + "=1", "capacity = 5\n[" + " . ".join("a" * 200_000) + "]"):
+    plain, spaced = ".".join("a" * 400_000) + "=1", "capacity = 5\n[" + " . ".join("a" * 200_000) + "]"
+    commas, numbers = '",".' * 200_000 + "a=1", "1.1 . " * 100_000 + "a=1"
+    for text in (plain, spaced, commas, numbers):
         with pytest.raises(UsageError, match="more than 200 dots"):
             parse(text)
-    parse("blur = [" + ",".join(f"0.{i}" for i in range(1001, 1301)) + "]")
+    for end in ("", "e-1"):
+        parse("blur = [" + ",".join(f"0.{i}{end}" for i in range(1001, 1301)) + "]")
 
 
 def test_names_alone_are_methods_however_they_are_spelled() -> None:

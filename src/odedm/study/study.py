@@ -21,7 +21,8 @@ from odedm.training.observation import Observation
 MOST_BYTES = 1 << 20
 MOST_NAME = 100
 MOST_DOTS = 200
-"""In a key: the time to read one grows with the square of its parts."""
+"""Of a line beside those of its numbers: the time to read a key grows with the square of its parts."""
+NUMBER = re.compile(r"(?<![^\s\[,=])[+-]?[\d_]+\.[\d_]+(?:[eE][+-]?\d+)?(?![^\s\],}])")
 KEYS = ("name", "about", "seeds", "only", "select", "runtime", "grid", "evidence", "anytime", "keep_model")
 
 
@@ -138,8 +139,8 @@ def parse(text: str, name: str = "study", where: str = "the study") -> Study:
     Traceback (most recent call last):
     odedm.UsageError: In the study: Unknown key 'methods': did you mean 'method'? Known: ...
     """
-    if any(part.count(".") > MOST_DOTS for part in re.split("[,\n]", text)):
-        raise UsageError(f"In {where} a key has more than {MOST_DOTS} dots, which no study needs.")
+    if any(NUMBER.sub("", line).count(".") > MOST_DOTS for line in text.split("\n")):
+        raise UsageError(f"In {where} a line has more than {MOST_DOTS} dots beside its numbers', which no study needs.")
     try:
         plain = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits
