@@ -151,3 +151,20 @@ def test_a_file_that_never_ends_keeps_nobody_waiting(name, fault, tmp_path, monk
         os.truncate(path, 1 << 40)
     with pytest.raises(UsageError, match=str(path) if name != "manifest.json" else "'mine' is corrupt"):
         READERS[name](path)
+
+
+def test_results_that_a_store_of_large_files_left_links_for_are_read(runs, tmp_path):
+    there, store = tmp_path / "seed-0", tmp_path / "store"
+    shutil.copytree(runs / "seed-0", there)
+    (there / "result.json").rename(store)
+    (there / "result.json").symlink_to(store)
+    assert Result.load(there / "result.json").to_dict() == Result.load(runs / "seed-0" / "result.json").to_dict()
+    (there / "result.json").unlink()
+    (there / "result.json").symlink_to(there / "result.json")
+    with pytest.raises(UsageError, match="Cannot read the result"):
+        Result.load(there / "result.json")
+    store.unlink()
+    timings = {"plan": {}, "timings": [], "provenance": {}}
+    store.write_text(json.dumps(timings))
+    (tmp_path / "runtime.json").symlink_to(store)
+    assert load_timings(tmp_path) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,8 @@ class Result:
     def load(cls, path: str | Path) -> Result:
         """Read a `result.json`, or say what is wrong with it."""
         try:
-            plain = read_json(as_path(path), MOST_BYTES, "more than any result")
+            # a link is followed: stores of large files, such as git-annex, leave one in a file's place
+            plain = read_json(Path(os.path.realpath(as_path(path))), MOST_BYTES, "more than any result")
         except Unsound as fault:
             raise UsageError(f"Cannot read the result '{path}': {fault}.") from None
         return cls.from_dict(plain, str(path))

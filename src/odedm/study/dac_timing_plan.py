@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
@@ -150,7 +151,7 @@ def load(folder: Path) -> Measured | None:
     if not path.exists():
         return None
     try:
-        plain = read_json(path, MOST_BYTES, "more than any timings")
+        plain = read_json(Path(os.path.realpath(path)), MOST_BYTES, "more than any timings")
         own = plain["provenance"]
         if not isinstance(own, dict):
             raise TypeError("its provenance is no object")
