@@ -124,6 +124,15 @@ def test_lists_that_multiply_without_end_are_refused_at_once() -> None:
     many = tuple(range(1, 200))
     with pytest.raises(UsageError, match="more than"):
         Grid({"capacity": many, "batch": many, "draw": many, "rho": (0.5,)}).experiments()
+    with pytest.raises(UsageError, match="multiply to more than"):
+        Grid(options={"er": {"lr": many, "momentum": many, "weight_decay": many}}).experiments()
+
+
+def test_the_constants_of_one_method_do_not_multiply_those_of_others() -> None:
+    rates = {"lr": tuple(each / 100 for each in range(1, 21))}
+    names = ("er", "der", "derpp", "fdr", "mir", "gss")
+    grid = Grid({"method": names}, dict.fromkeys(names, rates))
+    assert len(grid.experiments()) == len(grid.singles()) == 120
 
 
 def test_only_keeps_what_matches_and_says_so_where_nothing_does() -> None:

@@ -137,8 +137,10 @@ class Grid:
         return [found[plan.slug()] for plan in plans]
 
     def _check_size(self) -> None:
-        """Refuse lists that multiply to more than anyone could list."""
-        if math.prod(map(len, self._lists().values())) > MOST:
+        """Refuse lists that multiply to more than anyone could list; methods' own do not multiply each other."""
+        shared = [len(values) for name, values in self._lists().items() if not name.startswith("options.")]
+        own = [math.prod(map(len, lists.values())) for lists in self.options.values()]
+        if math.prod(shared) * max(own, default=1) > MOST:
             raise UsageError(f"The lists multiply to more than {MOST} combinations; cut them.")
 
     def _narrowed(self, chosen: Mapping[str, Any]) -> Grid:
