@@ -294,6 +294,9 @@ def test_more_groups_than_anyone_looks_at_take_no_more_time_or_room(fabricate: F
     assert len(figures["forgetting"]) == 3
     (seconds,) = figures["seconds"]
     assert len({row[0] for row in csv.reader(io.StringIO(seconds.data))}) == 1 + 5
+    assert page.render(table).count("The first 5 of 12 are drawn; the table at the top has them all.") == 1
+    monkeypatch.setattr(style, "MOST_ROWS", 12)
+    assert "of 12 are drawn" not in page.render(table)
 
 
 def test_bounds_are_grey_lines_in_every_panel_of_their_problem(fabricate: Fabricate) -> None:

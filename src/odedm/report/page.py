@@ -18,11 +18,11 @@ from markupsafe import Markup
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.text import printable
+from odedm.report.figures import style
 from odedm.report.figures.all_figures import report_figures
 from odedm.report.figures.captions import captions
 from odedm.report.figures.matrices import colour_bar
 from odedm.report.figures.selection_ranks import story_source
-from odedm.report.figures.style import can_draw
 from odedm.report.figures.timings import runtime_sentences
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
@@ -82,7 +82,7 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
     script = here.joinpath("tables.js").read_text(encoding="utf-8")
     groups, runs = table.groups, [run for group in table.groups for run in group.runs]
     lead, folded, shared = _findings(table)
-    drawable = can_draw()
+    drawable = style.can_draw()
     several_seeds, places = len(runs) > len(groups), [_timed(each) for each in timed]
     machines = sorted({printable(run.result.provenance.get("device", "unknown")) for run in runs})
     return page.render(
@@ -106,6 +106,7 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
         figures=report_figures(table, DRAWN, timed) if drawable else {"differences": [], "runtime": []},
         drawable=drawable,
         drawn=DRAWN,
+        drawn_rows=style.MOST_ROWS,
         colour_bar=colour_bar() if drawable else "",
         captions=captions(
             against=table.against,
