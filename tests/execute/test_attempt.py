@@ -9,6 +9,7 @@ import torch
 from jobs import again, job_of
 from safetensors.torch import load_file, save_file
 from sampling import KEEPING, QUICK, pairs
+from torch import nn
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, train
 from odedm.checkpoint import write_checkpoint
@@ -16,6 +17,7 @@ from odedm.checkpoint.lock import hold
 from odedm.checkpoint.manifest import listed, working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
+from odedm.core import outside
 from odedm.core.errors import DiskFull
 from odedm.core.files import sweep_staging
 from odedm.core.plain_data import text_fingerprint
@@ -23,6 +25,7 @@ from odedm.core.registry import METHODS
 from odedm.core.seal import listing
 from odedm.execute.attempt import attempt_run, discard_leftover
 from odedm.execute.job import Progressed, Said
+from odedm.methods.er import ER
 from odedm.results import provenance
 
 DATA = blobs(per_class=20)
@@ -309,3 +312,29 @@ def test_an_average_of_weights_that_someone_changed_and_sealed_is_a_sentence(cha
         (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": text_fingerprint(manifest)}))
     with pytest.raises(UsageError, match=r"averaged.* in the state and torch.float32 .* in the fresh object"):
         go(job)
+
+
+class Growing(ER):
+    """Replaces its head by a longer one when a task begins, and weights of its own as well."""
+
+    def __post_init__(self):
+        self.own = nn.Parameter(torch.ones(1))
+        super().__post_init__()
+
+    def begin_task(self, task):
+        self.own = nn.Parameter(torch.ones(1 + task.index))
+        head = self.net.head
+        longer = nn.Parameter(torch.cat([head.weight.detach(), torch.zeros(3, head.in_features)]))
+        head.weight, head.bias = longer, nn.Parameter(torch.cat([head.bias.detach(), torch.zeros(3)]))
+        super().begin_task(task)
+
+    def trained(self):
+        return [*super().trained(), self.own]
+
+
+def test_a_method_from_outside_whose_weights_grow_is_resumed(tmp_path):
+    outside.register("methods", "growing", Growing)
+    job = job_of(plan(method="growing"), tmp_path / "run")
+    whole = go(again(job, tmp_path / "whole"))
+    assert go(job, 12, "2 steps") is None
+    check_equal(whole, go(job), [tmp_path / "whole", tmp_path / "run"])

@@ -147,7 +147,7 @@ class _Restore:
         if bound is not None and alike and bound.device.type == info["device"] and _writable(bound):
             bound.copy_(value)
             return bound.requires_grad_(info["grad"]) if bound.is_leaf else bound
-        if isinstance(bound, nn.Parameter) and not alike:  # a network's weights are as its configuration made them
+        if isinstance(bound, nn.Parameter) and not alike and not _has_grown(value, bound):
             there, here = (f"{each.dtype} {[*each.shape]}" for each in (value, bound))
             raise StateError(f"{path} is {there} in the state and {here} in the fresh object.")
         if info.get("shared"):
@@ -246,6 +246,12 @@ class _Restore:
 def _writable(tensor: Tensor) -> bool:
     """Whether every entry has memory of its own, as those of an expanded tensor do not."""
     return all(stride or size < 2 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _has_grown(value: Tensor, fresh: Tensor) -> bool:
+    """Whether weights are as those of a method that gives itself more of them when classes come."""
+    longer = all(now >= then for now, then in zip(value.shape, fresh.shape, strict=False))
+    return value.dtype == fresh.dtype and value.dim() == fresh.dim() and longer
 
 
 def _fits(node: Node, fresh: Any) -> bool:
