@@ -290,6 +290,11 @@ def test_more_groups_than_anyone_looks_at_take_no_more_time_or_room(fabricate: F
     monkeypatch.setattr(verdicts, "_apart", lambda *two: held.append(two) or apart(*two))
     assert "the nearest, differ in epochs" in verdicts.gaps(table)[0]
     assert len(held) == 7  # six pairs, and the words on one
+    rates = [{"epochs": n, "options": {"lr": 0.5}} for n in range(1, 5)]
+    folders += [fabricate("er", "odedm", saved=None, over=each) for each in rates]
+    folders += [fabricate("derpp", memory, saved=None) for memory in ("reservoir", "odedm")]
+    held.clear()
+    assert len(verdicts.gaps(table_of(*folders))) == len(held) == 4  # one for each that is named, and no other
     figures = report_figures(table, 3)
     assert len(figures["forgetting"]) == 3
     (seconds,) = figures["seconds"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from odedm.core.plain_data import changed
 from odedm.core.text import printable
-from odedm.report.groups import Group
+from odedm.report.groups import Group, alike
 from odedm.report.labels import belongs_to_memory, setting_phrase
 from odedm.report.statistics import FEWEST, smallest_p
 from odedm.report.summary import ACC_LAST, TOLD, Metric, Row, Table, other_problem
@@ -127,25 +127,19 @@ def gaps(table: Table) -> list[str]:
 def _tuned_apart(table: Table) -> list[str]:
     """Which runs with ODEDM have a partner but for the method's constants, as after a tuning of both sides."""
     found = []
+    near: dict[int, Group] = {}
+    for own in alike(table.groups, lambda key: belongs_to_memory(key) or key.startswith(CONSTANT)):
+        plain = [each for each in own if each.plain]
+        near |= {id(each): plain[0] for each in own if len(plain) == 1}
     for one in (row.group for row in table.rows if row.partner is None and not row.group.plain):
-        near = [other for other in table.groups if other.plain and all(map(_is_constant, _settings_apart(one, other)))]
-        if len(near) == 1:
-            words = [_both_values(key, one, near[0]) for key in _settings_apart(one, near[0])]
+        if (other := near.get(id(one))) is not None:
+            words = [_both_values(key, one, other) for key, _, _ in _apart(one, other) if key != "memory.name"]
             found.append(
-                f"{one.label} and {near[0].label} differ in {_listed(words).replace(CONSTANT, '')}, too, so no change "
-                f"is shown; --baseline '{near[0].label}' compares them."
+                f"{one.label} and {other.label} differ in {_listed(words).replace(CONSTANT, '')}, too, so no change "
+                f"is shown; --baseline '{other.label}' compares them."
             )
     more = [f"So do {len(found) - MOST_NAMED} more."] if len(found) > MOST_NAMED else []
     return [*found[:MOST_NAMED], *more]
-
-
-def _settings_apart(one: Group, other: Group) -> list[str]:
-    """The settings that differ but for the memory."""
-    return [key for key, _, _ in _apart(one, other) if key != "memory.name"]
-
-
-def _is_constant(key: str) -> bool:
-    return key.startswith(CONSTANT)
 
 
 def _nearest(groups: Sequence[Group]) -> tuple[Group, Group]:
