@@ -107,6 +107,17 @@ def test_class_means_are_taken_once_between_two_lessons(monkeypatch):
     assert len(calls) == 4
 
 
+def test_a_class_whose_rows_are_all_candidates_has_a_mean():
+    own = {"memory": ODEDM(40, rho=0.5, candidates=4), "batch": 8, "net": "mlp", "predict_by": "nearest-mean"}
+    learner = Learner("er", patience=None, **own)
+    feed(learner, blocks(0, 1, each=2000))
+    feed(learner, blocks(2, each=8))  # too late for a reservoir that has seen thousands
+    held = learner.rows("all")["y"].tolist()
+    assert "class 2" not in held
+    assert "class 2" in learner.rows("candidates")["y"].tolist()
+    assert (learner.predict(rows([2] * 10, seed=5)[0]) == "class 2").mean() > 0.5
+
+
 def test_a_run_with_ingredients_goes_on_as_a_learner_with_them(tmp_path):
     data = odedm.blobs()
     own = {"updates": 2, "stream_loss": "asymmetric", "weight_average": 0.9}

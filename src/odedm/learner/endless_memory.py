@@ -267,6 +267,11 @@ class EndlessMemory:
         rows = self.candidates.rows() if self.candidates else take(self.host.rows(Part.SHORT), torch.arange(0))
         return {**rows, "prototype": torch.full_like(rows["label"], -1)}
 
+    def every_row(self) -> Rows:
+        """All stored rows, also those that wait for a choice: class means are taken of them."""
+        held, waiting = self.host.rows(), self.candidate_rows()
+        return {name: torch.cat([held[name], waiting[name]]) for name in ("image", "label", "index")}
+
     def stores(self) -> list[tuple[int, Store]]:
         """The candidates' stores by class."""
         own = self.candidates.compartments if self.candidates else {}

@@ -171,7 +171,7 @@ class OnlineParts:
         self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
         image = Field("image", form.shape, form.dtype)
         self.memory = EndlessMemory(plan.memory, plan.policy, self.method.fields(), image, device)
-        stored = self.memory.host.rows if by_nearest_mean(plan.ingredients.predict, plan.method) else None
+        stored = self.memory.every_row if by_nearest_mean(plan.ingredients.predict, plan.method) else None
         self.probe = LearnerProbe(self.method, self.transform, stored)
         self.memory.begin(generators(plan.seed, device))
         self.replay = MemoryReplay(

@@ -75,7 +75,10 @@ class Ledger(Observer):
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"'{self.folder}' is a file; a study needs a folder. Give another --out.")
         if self.runs.is_symlink():
-            raise UsageError(f"'{self.runs}' is a link; runs are written into real folders. Give another --out.")
+            raise UsageError(
+                f"'{self.runs}' is a link; runs are written into real folders. Give another --out, which may "
+                "itself be a link of yours to another disk."
+            )
 
     def held(self) -> AbstractContextManager[object]:
         """One process at a time drives a study; the lock falls with its owner."""
