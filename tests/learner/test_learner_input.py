@@ -151,6 +151,8 @@ def test_parameters_can_be_read_set_and_cloned():
     ("settings", "words"),
     [
         ({"method": "erp"}, "Unknown method 'erp': did you mean 'er'"),
+        ({"method": "DER++"}, "did you mean 'derpp'"),
+        ({"method": "der++refresh"}, "did you mean 'refresh'"),
         ({"method": 3}, "method must be a name"),
         ({"options": {"rate": 1}}, "Unknown hyper-parameter of er 'rate'"),
         ({"options": 3}, "options must be a table"),

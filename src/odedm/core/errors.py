@@ -57,16 +57,21 @@ def demand(fine: object, fault: str) -> None:
         raise Unsound(fault)
 
 
-def unknown(kind: str, given: str, legal: Iterable[str]) -> UsageError:
+def unknown(kind: str, given: str, legal: Iterable[str], titles: Mapping[str, str] | None = None) -> UsageError:
     """The error for a name that is not in the list, with the nearest one that is.
+
+    `titles` are names by how people write them, in small letters: who gives one means that name and no other.
 
     >>> str(unknown("method", "derp", ["er", "der", "derpp"]))
     "Unknown method 'derp': did you mean 'derpp'? Known: er, der, derpp."
     >>> str(unknown("method", "zzz", ["er"]))
     "Unknown method 'zzz'. Known: er."
+    >>> str(unknown("method", "DER++", ["der", "derpp"], {"der++": "derpp"}))
+    "Unknown method 'DER++': did you mean 'derpp'? Known: der, derpp."
     """
     names, given = list(legal), str(given)[:60]
-    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+    meant = (titles or {}).get(given.lower())
+    near = [meant] if meant else difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
     hint = f": did you mean '{near[0]}'?" if near else "."
     return UsageError(f"Unknown {kind} '{given}'{hint} Known: {', '.join(names)}.")
 

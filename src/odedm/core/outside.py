@@ -184,7 +184,9 @@ def known(what: str, name: str, table: Mapping[str, Any], also: Sequence[str] = 
         raise unknown(what, name, [*also, *table])
     discover()
     if name not in table and not _in_plugin(shelf, name):
-        raise UsageError(f"{unknown(what, name, [*also, *table])} {HOW}")
+        entries = {key: each for key, each in table.items() if isinstance(each, registry.Entry) and each.title}
+        titles = {each.title.lower(): key for key, each in entries.items()}
+        raise UsageError(f"{unknown(what, name, [*also, *table], titles)} {HOW}")
     return name
 
 
