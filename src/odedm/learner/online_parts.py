@@ -75,7 +75,10 @@ class Plan:
         else:
             kind = METHODS[OneOf("method", METHODS).read("method", name)].load()
         if kind.keeps_nothing:
-            raise UsageError(f"{kind.__name__} keeps no rows, and a learner does. Use another method, e.g. 'er'.")
+            raise UsageError(
+                f"{kind.__name__} keeps no rows, and a learner does. Use another method, e.g. 'er'; "
+                "with memory=0 that is finetuning on the stream."
+            )
         if kind.needs_borders:
             kinds = {each: entry.load() for each, entry in METHODS.items()}
             free = ", ".join(each for each, own in kinds.items() if not own.needs_borders and not own.keeps_nothing)
