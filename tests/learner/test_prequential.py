@@ -74,18 +74,12 @@ def test_the_table_the_page_and_the_plot():
 
 
 def test_any_estimator_can_be_tested_and_nothing_at_all():
-    class Known(SGDClassifier):
-        def partial_fit(self, x, y):
-            return super().partial_fit(x, y, classes=np.arange(10))
-
     data = odedm.blobs()
     order = np.random.default_rng(0).permutation(len(data.label))
     x, y = data.image[order].numpy(), data.label[order].numpy()
-    result = prequential(
-        Known(random_state=0), ((x[start : start + 20], y[start : start + 20]) for start in range(0, len(x), 20))
-    )
-    assert result.accuracy > 50
-    nothing = prequential(Known(), [])
+    batches = [(x[start : start + 20], y[start : start + 20]) for start in range(0, len(x), 20)]
+    assert prequential(SGDClassifier(random_state=0), batches, classes=np.arange(10)).accuracy > 50
+    nothing = prequential(SGDClassifier(), [])
     assert nothing.rows == 0
     assert "nan % of 0 rows" in repr(nothing)
     assert nothing.plot() is not None
@@ -105,3 +99,17 @@ def test_a_stream_that_is_none_is_a_sentence(given, words):
         prequential(Diary(), given)
     with pytest.raises(UsageError, match="window must be"):
         prequential(Diary(), [], window=0)
+
+
+def test_labels_that_may_come_are_given_with_the_first_rows_and_not_again():
+    class Listens(Diary):
+        def partial_fit(self, x, y, **more):
+            super().partial_fit(x, y)
+            self.told = [*getattr(self, "told", []), more]
+
+    listens = Listens()
+    prequential(listens, stream(3), classes=["even", "odd"], delay=2)
+    assert listens.told == [{"classes": ["even", "odd"]}, {}, {}]
+    learner = Learner("er", memory=10)
+    prequential(learner, [(np.eye(4), ["a"] * 4)], classes=["a", "b"])
+    assert learner.classes_.tolist() == ["a", "b"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,7 +20,10 @@ SHOWN_LINES = 12
 
 
 class Learns(Protocol):
-    """What can be tested: `odedm.Learner`, and any estimator of scikit-learn with these two."""
+    """What can be tested: `odedm.Learner`, and any estimator of scikit-learn with these two.
+
+    Those of scikit-learn want all labels with the first rows, `prequential(…, classes=[…])`.
+    """
 
     def predict(self, x: Any) -> Any:
         """Labels [n] of rows [n, …]."""
@@ -127,7 +130,12 @@ class Prequential:
 
 
 def prequential(
-    learner: Learns, stream: Iterable[tuple[Any, Any]], *, window: int = 1000, delay: int = 0
+    learner: Learns,
+    stream: Iterable[tuple[Any, Any]],
+    *,
+    window: int = 1000,
+    delay: int = 0,
+    classes: Sequence[Any] | None = None,
 ) -> Prequential:
     """Test a learner on a stream as it learns it: each batch is predicted, then learned.
 
@@ -137,6 +145,8 @@ def prequential(
         window: rows of a window of the accuracy.
         delay: labels come so many rows later: a batch is learned when as many rows after it have been predicted, the
             last ones when the stream is over.
+        classes: all labels that may come, given to `partial_fit` with the first rows; most estimators of scikit-learn
+            need them, a Learner does not.
 
     Returns:
         The accuracy in all and by window, with a table and `plot()`.
@@ -151,6 +161,7 @@ def prequential(
     result = Prequential(Whole(1).read("window", window), Whole(0).read("delay", delay))
     waiting: deque[tuple[Any, Any, int]] = deque()
     came, started = 0, time.perf_counter()
+    learn = _teaching(learner, classes)
     try:
         batches = iter(stream)
     except TypeError:
@@ -167,11 +178,22 @@ def prequential(
         came += amount
         waiting.append((x, y, came))
         while waiting and came - waiting[0][2] >= delay:
-            learner.partial_fit(*waiting.popleft()[:2])
+            learn(*waiting.popleft()[:2])
     for x, y, _ in waiting:
-        learner.partial_fit(x, y)
+        learn(x, y)
     result.seconds = time.perf_counter() - started
     return result
+
+
+def _teaching(learner: Any, classes: Sequence[Any] | None) -> Callable[[Any, Any], None]:
+    """The learner's `partial_fit`; the first call, and no other, gets the labels that may come, where there are any."""
+    with_first = {} if classes is None else {"classes": classes}
+
+    def learn(x: Any, y: Any) -> None:
+        learner.partial_fit(x, y, **with_first)
+        with_first.clear()
+
+    return learn
 
 
 def _equal(guess: Any, y: Any) -> np.ndarray[Any, Any]:
