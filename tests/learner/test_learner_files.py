@@ -50,6 +50,16 @@ def digest(learner):
     return archive_fingerprint(json.dumps(state["head"]), state["tensors"])
 
 
+def test_a_loaded_learner_says_what_it_was_made_with_and_takes_its_own_settings_again(tmp_path):
+    learner = run(Learner("er", memory=Reservoir(30), seed=1000, weight_average=0.9), 0, 2)
+    other = Learner.load(learner.save(tmp_path / "learner.safetensors"))
+    assert repr(other) == repr(learner)
+    other.set_params(net=learner.net, seed=int("1000"), weight_average=float("0.9"), patience=40)
+    assert other.patience == 40
+    with pytest.raises(UsageError, match="seed cannot change"):
+        other.set_params(seed=1001)
+
+
 @pytest.mark.parametrize(("kind", "when"), [*((kind, 9) for kind in KINDS), ("share", 1)])
 def test_a_loaded_learner_goes_on_bit_for_bit(kind, when, tmp_path):
     learner = run(make(kind), 0, when)

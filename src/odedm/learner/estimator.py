@@ -15,6 +15,15 @@ class NotYetFit(UsageError, AttributeError):
     """Something was asked of a learner that has learned nothing: to Python, an attribute that is not there."""
 
 
+def _same(value: Any, other: Any) -> bool:
+    """Whether a parameter has this value: the same object, or a name or number read from a file that is equal to it.
+
+    >>> _same(float("0.9"), 0.9), _same(True, 1), _same([], [])
+    (True, False, False)
+    """
+    return value is other or (type(value) is type(other) and isinstance(value, str | int | float) and value == other)
+
+
 class Estimator:
     """Parameters are the constructor's keywords, kept under their names as they were given."""
 
@@ -47,7 +56,7 @@ class Estimator:
         for name, value in given.items():
             if name not in self._names():
                 raise unknown("parameter of a learner", name, self._names())
-            if self._is_fit() and name not in AT_ANY_TIME and value is not getattr(self, name):
+            if self._is_fit() and name not in AT_ANY_TIME and not _same(value, getattr(self, name)):
                 raise UsageError(
                     f"{name} cannot change after rows were learned; {', '.join(AT_ANY_TIME)} can. Make a new learner, "
                     "or sklearn.base.clone this one."
@@ -63,7 +72,7 @@ class Estimator:
 
     def __repr__(self) -> str:
         plain = {name: each.default for name, each in inspect.signature(type(self).__init__).parameters.items()}
-        own = [f"{name}={shown(value)}" for name, value in self.get_params().items() if value is not plain[name]]
+        own = [f"{name}={shown(value)}" for name, value in self.get_params().items() if not _same(value, plain[name])]
         return f"{type(self).__name__}({', '.join(own)})"
 
     def _is_fit(self) -> bool:
