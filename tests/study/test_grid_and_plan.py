@@ -72,6 +72,8 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
     ("text", "said"),
     [
         ("methods = ['er']", "did you mean 'method'"),
+        ("lr = 0.1", "[options.derpp] and below it lr = 0.1"),
+        ("method = 'er'\nlr = [0.1, 0.3]", "[options.er] and below it lr = [0.1, 0.3]"),
         ("[[grid]]\ncapcity = 3", "did you mean 'capacity'"),
         ("method = []", "'method' is an empty list"),
         ("capacity = [20, 20]", "'capacity' has 20 twice"),

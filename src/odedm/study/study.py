@@ -24,6 +24,8 @@ MOST_DOTS = 200
 """Of a line beside those of its numbers: the time to read a key grows with the square of its parts."""
 NUMBER = re.compile(r"(?<![^\s\[,=])[+-]?[\d_]+\.[\d_]+(?:[eE][+-]?\d+)?(?![^\s\],}])")
 KEYS = ("name", "about", "seeds", "only", "select", "runtime", "grid", "evidence", "anytime", "keep_model")
+OF_EVERY_METHOD = ("lr", "momentum", "weight_decay")
+"""Hyper-parameters that every method has, which are looked for among a grid's keys: `--lr` is an option of a run."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,13 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
     for key in table:
         if key in KEYS:
             raise UsageError(f"'{key}' is the whole study's: write it above the grids.")
-    for key in both:
+    for key, value in both.items():
+        if key in OF_EVERY_METHOD:
+            method = named if isinstance(named := both.get("method"), str) else "derpp"
+            raise UsageError(
+                f"'{key}' belongs to a method: write it into the table of that method's hyper-parameters, "
+                f"[options.{method}] and below it {key} = {shown(value)}."
+            )
         choose("key", key, dict.fromkeys([*axes(), *TABLES, *KEYS]))
     tables = {name: both.pop(name, {}) for name in TABLES}
     for name, value in tables.items():
