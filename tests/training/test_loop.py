@@ -234,6 +234,7 @@ IMPOSSIBLE = {
     "candidates that do not fit": (lambda: train("blobs", memory=ODEDM(10, k=1, candidates=6)), "need 12 rows"),
     "method": (lambda: train("blobs", memory=Reservoir(5), method="dre"), "Unknown method 'dre'"),
     "data": (lambda: train("blob", memory=Reservoir(5)), "did you mean 'blobs'"),
+    "data by a path": (lambda: train("./blobs.npz", memory=Reservoir(5)), "There is no file or folder './blobs.npz'"),
     "distance": (lambda: ODEDM(10, k=1, distance="l3"), "Unknown distance 'l3'"),
     "replay": (lambda: ODEDM(10, k=1, replay="auxilary"), "did you mean 'auxiliary'"),
     "screen without sinkhorn": (lambda: ODEDM(10, k=1, distance="l2", screen=5), "for the sinkhorn distance"),

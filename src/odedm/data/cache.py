@@ -173,4 +173,7 @@ def find(name: str) -> Manifest:
     if name in DATASETS:
         raise UsageError(f"The data set '{name}' is built in: nothing was imported that could be looked at.")
     error = unknown("data set", name, dict.fromkeys([*DATASETS, *PUBLISHED, *cached()]))
-    raise UsageError(f"{error} A folder of pictures or an archive can be given by its path.")
+    meant_path = "/" in name or "." in name
+    missing = meant_path and not os.path.exists(os.path.expanduser(name))
+    gone = f" There is no file or folder '{name}'." if missing else ""
+    raise UsageError(f"{error}{gone} A folder of pictures or an archive can be given by its path.")
