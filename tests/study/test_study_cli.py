@@ -47,6 +47,7 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
     said = odedm("study", toml, "--out", out, "--dry-run")
     assert "Runs:          6" in said
     assert "unknown until the first run" in said
+    assert "study'\n" in said, "nothing is announced of a study that says nothing about itself"
     assert not out.exists()
     events, logs = tmp_path / "events.jsonl", tmp_path / "logs"
     said = odedm("study", toml, "--out", out, "--device", "cpu", "--events", events)

@@ -178,7 +178,8 @@ def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], 
 
 def _say_plan(status: StudyStatus, session: Session) -> None:
     runs, jobs, times = status.runs, status.jobs(retry=True), status.times()
-    tell(f"Study '{status.study.name}' in '{session.ledger.folder}': {status.study.about}")
+    about = f": {status.study.about}" if status.study.about else ""
+    tell(f"Study '{status.study.name}' in '{session.ledger.folder}'{about}")
     tell(f"Runs:          {runs.total}")
     tell(f"Done:          {_done(status, session)}")
     tell(f"To do:         {len(runs.todo)}")
