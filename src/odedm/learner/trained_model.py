@@ -174,8 +174,9 @@ class TrainedModel:
 
         Carried on are the weights, the memory's rows with their keys, the method's tensors of fixed size, labels and
         scaling. The optimiser's momentum and all draws begin anew, so this is no resumed run (`odedm resume` is). With
-        rho the long-term share is shared by all classes as they come. Methods and memories that need borders, another
-        optimizer than "sgd", another retrieval than "uniform" and views of one's own are refused with a sentence.
+        rho the long-term share is shared by all classes as they come. Optimizer, retrieval
+        and ingredients are the run's. Methods and memories that need borders, the views "turned-classes" and
+        "strong-turned" and a transform of one's own are refused with a sentence.
 
         Args:
             patience, every, trigger: when classes are consolidated, as for `Learner`.
