@@ -72,18 +72,20 @@ class Plan:
         name = given["method"]
         if isinstance(name, type) and issubclass(name, Method):
             kind: type[Method] = name
+            title = kind.__name__
         else:
-            kind = METHODS[OneOf("method", METHODS).read("method", name)].load()
+            entry = METHODS[OneOf("method", METHODS).read("method", name)]
+            kind, title = entry.load(), entry.title or name
         if kind.keeps_nothing:
             raise UsageError(
-                f"{kind.__name__} keeps no rows, and a learner does. Use another method, e.g. 'er'; "
+                f"{title} keeps no rows, and a learner does. Use another method, e.g. 'er'; "
                 "with memory=0 that is finetuning on the stream."
             )
         if kind.needs_borders:
             kinds = {each: entry.load() for each, entry in METHODS.items()}
             free = ", ".join(each for each, own in kinds.items() if not own.needs_borders and not own.keeps_nothing)
             raise UsageError(
-                f"{kind.__name__} must be told where tasks begin and end, and a learner's stream has no borders. Use "
+                f"{title} must be told where tasks begin and end, and a learner's stream has no borders. Use "
                 f"one of {free}; or odedm.train, which has borders."
             )
         word = name if isinstance(name, str) else kind.__name__
@@ -96,11 +98,11 @@ class Plan:
                 f"{shown(scaling)} was given."
             )
         asked = _ingredients(given)
-        check_ingredients(asked, kind, kind.__name__, settled, options)
+        check_ingredients(asked, kind, title, settled, options)
         optimizer = _name("optimizer", OPTIMIZERS, given)
         check_optimiser(optimizer, kind)
-        retrieval = known_retrieval(_name("retrieval", RETRIEVALS, given), kind, kind.__name__)
-        check_choice(retrieval, kind, kind.__name__, settled.name)
+        retrieval = known_retrieval(_name("retrieval", RETRIEVALS, given), kind, title)
+        check_choice(retrieval, kind, title, settled.name)
         device = resolve_device(OneOf("device", DEVICES).read("device", given["device"]))
         precision = OneOf("precision", PRECISIONS, also=("auto",)).read("precision", given["precision"])
         return cls(
