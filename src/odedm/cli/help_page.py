@@ -1,11 +1,15 @@
-"""Commands whose help shows a switch as a switch, without a value that nobody can give."""
+"""Commands whose help shows a switch as a switch, without a value that nobody can give, and that repeat a wrong one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
+import typer
 import typer.core
+
+from odedm.core.errors import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,7 +27,30 @@ class _PlainSwitches:
 
 
 class HelpfulCommand(_PlainSwitches, typer.core.TyperCommand):
-    """A command."""
+    """A command that repeats a value which it refuses: typer says what it should be, and not always what it is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words of the command line as values of the parameters."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            options = [name for name in getattr(error.param, "opts", []) if name.startswith("-")]
+            given = _given(words, options)
+            if given is not None and repr(given) not in error.message:
+                error.message = f"{error.message.rstrip('.')}; {shown(given)} was given."
+            raise
+
+
+def _given(words: list[str], names: Sequence[str]) -> str | None:
+    """The value that an option has on the command line, the last one where it is there several times.
+
+    >>> _given(["--lr", "a", "--lr=b"], ["--lr"]), _given(["--lr"], ["--lr"])
+    ('b', None)
+    """
+    after = [value for word, value in pairwise(words) if word in names]
+    joined = [word.partition("=")[2] for word in words if "=" in word and word.partition("=")[0] in names]
+    return next(reversed([*after, *joined]), None)
 
 
 class HelpfulGroup(_PlainSwitches, typer.core.TyperGroup):
