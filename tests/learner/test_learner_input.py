@@ -1,6 +1,7 @@
 """What a learner is given: frames, odd labels, rows that cannot be. Refused is refused whole: nothing has changed."""
 
 import copy
+import inspect
 import pickle
 
 import numpy as np
@@ -199,6 +200,14 @@ def test_scikit_learns_own_checks_pass_but_for_wording():
         except BaseException as error:
             failed[check.func.__name__] = error
     assert set(failed) == set(OTHERWISE), failed
+
+
+def test_a_name_that_is_none_is_a_sentence():
+    with pytest.raises(UsageError, match=r"options=\{'lr': 0.1\}"):
+        Learner("er", lr=0.1)
+    with pytest.raises(UsageError, match="did you mean 'predict_by'"):
+        Learner("er", predict="head")
+    assert list(inspect.signature(Learner).parameters)[:2] == ["method", "memory"]
 
 
 def test_scikit_learn_takes_it_for_a_classifier():

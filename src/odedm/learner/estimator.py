@@ -29,6 +29,16 @@ class Estimator:
 
     _estimator_type = "classifier"
 
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        """Names that are none are a sentence; `__init__` keeps the signature that scikit-learn reads."""
+        names = cls._names()
+        for name, value in given.items():
+            if name == "lr":
+                raise UsageError(f"lr is one of the method's own options: options={{'lr': {shown(value)}}}.")
+            if name not in names:
+                raise unknown("parameter of a learner", name, names)
+        return super().__new__(cls)
+
     @classmethod
     def _names(cls) -> list[str]:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
