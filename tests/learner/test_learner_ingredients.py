@@ -156,6 +156,7 @@ WRONG = {
     "no such loss": ({"stream_loss": "mine"}, "mine"),
     "no such prediction": ({"predict_by": "luck"}, "luck"),
     "no share": ({"weight_average": 2}, "weight_average must be a number from 0 to 1"),
+    "no task to take half of": ({"weight_average": "auto"}, "weight_average must be a number from 0 to 1; 'auto'"),
     "no such views": ({"views": ["crop"]}, "views"),
     "classes are not known": ({"views": "turned-classes"}, "Give one of crop, strong, rotations"),
     "a loss of its own": ({"method": "er-ace", "stream_loss": "adjusted"}, "takes no stream loss 'adjusted'"),

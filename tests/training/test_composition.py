@@ -133,6 +133,22 @@ def test_the_average_is_that_of_the_weights_after_every_batch_and_it_predicts(le
     assert model.learner().predict(IMAGES.test_image).tolist() == outcome.predict(IMAGES.test_image).tolist()
 
 
+@pytest.mark.parametrize(
+    "own", [{}, {"limit": 6}, {"domain": "rotated", "tasks": 3}, {"recurring": 2}], ids=lambda own: str([*own])
+)
+def test_an_average_by_itself_is_over_half_a_task(own):
+    batches = [len(task.rows["label"]) / 4 for task in odedm.split(IMAGES, **own).tasks]
+    left = 1 - 2 / (sum(batches) / len(batches))
+    result = train(weight_average="auto", batch=4, **own).result
+    assert result.experiment["weight_average"] == pytest.approx(left, abs=1e-3)
+    named = train(weight_average=result.experiment["weight_average"], batch=4, **own).result
+    assert named.class_il == result.class_il
+
+
+def test_an_average_over_tasks_of_one_batch_is_the_last_weights():
+    assert train(weight_average="auto", batch=10**6).result.experiment["weight_average"] == 0
+
+
 def test_an_average_of_which_nothing_is_left_is_the_last_weights():
     assert train(weight_average=0.0).result.class_il == train().result.class_il
 
@@ -225,7 +241,7 @@ REFUSED = {
         {"method": "puridiver", "options": {"fit": True}, "weight_average": 0.9},
         "fitted to the memory",
     ),
-    "an average of more than all": ({"weight_average": 1.5}, "weight_average must be a number from 0 to 1"),
+    "an average of more than all": ({"weight_average": 1.5}, "weight_average must be 'auto' or a number from 0 to 1"),
     "iCaRL predicts by means": ({"method": "icarl", "predict": "head"}, "which is part of it"),
     "nothing stored": ({"memory": NoMemory(), "predict": "nearest-mean"}, "needs stored rows"),
     "PuriDivER has views": ({"method": "puridiver", "views": "strong"}, "because it is defined by its own"),

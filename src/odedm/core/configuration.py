@@ -200,6 +200,30 @@ class WholeOr(Kind):
 
 
 @dataclass(frozen=True)
+class NumberOr(Kind):
+    """A word, or a finite number between two bounds.
+
+    >>> NumberOr("auto", 0, 1).read("weight_average", "0.9")
+    0.9
+    """
+
+    word: str
+    least: float
+    most: float
+
+    @property
+    def legal(self) -> str:
+        """In words."""
+        return f"'{self.word}' or {Number(self.least, self.most).legal}"
+
+    def convert(self, value: Any) -> str | float:
+        """The word, or a plain float."""
+        if isinstance(value, str) and value == self.word:
+            return self.word
+        return Number(self.least, self.most).convert(float(value) if isinstance(value, str) else value)
+
+
+@dataclass(frozen=True)
 class NamedValues(Kind):
     """Values by name; on the command line NAME=VALUE, again and again."""
 

@@ -21,6 +21,7 @@ from odedm.memory.live_parts import pins
 from odedm.memory.live_state import restore_store
 from odedm.memory.settings import ODEDM
 from odedm.stream.augment import Transform
+from odedm.training.composition import Ingredients
 from odedm.training.experiment import Experiment
 from odedm.training.method_state import load_weights, own_state, weights_of_net
 
@@ -28,6 +29,7 @@ from odedm.training.method_state import load_weights, own_state, weights_of_net
 def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
     """A learner that begins where the run ended; `when` says when it consolidates."""
     plan = Experiment.from_dict(kept.result.experiment)
+    asked = Ingredients.of(plan)
     if plan.transform not in ("data", "none"):
         raise UsageError(f"A learner has no views of its own; the run had the transform '{plan.transform}'.")
     memory = plan.memory
@@ -48,11 +50,11 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         optimizer=plan.optimizer,
         retrieval=plan.retrieval,
         retrieval_options=dict(plan.retrieval_options),
-        updates=plan.updates,
-        stream_loss=plan.stream_loss,
-        predict_by=plan.predict,
-        weight_average=plan.weight_average,
-        views=plan.views,
+        updates=asked.updates,
+        stream_loss=asked.stream_loss,
+        predict_by=asked.predict,
+        weight_average=asked.weight_average,
+        views=asked.views,
         seed=plan.seed,
         device=kept.device.type,
         threads=kept.threads,

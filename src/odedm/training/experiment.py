@@ -10,6 +10,7 @@ from odedm.core.configuration import (
     Flag,
     NamedValues,
     Number,
+    NumberOr,
     OneOf,
     Text,
     Whole,
@@ -79,8 +80,8 @@ class Experiment:
         updates: updates on each stream batch, each with a fresh view of it and fresh draws; its rows are stored once.
         stream_loss: "plain", "asymmetric" or "adjusted", the loss of the stream's own rows; None is the method's own.
         predict: "head" or "nearest-mean", of stored rows; None is the method's own.
-        weight_average: predict by a running average of the weights, of which so much is left after each batch; None
-            predicts by the last ones.
+        weight_average: predict by a running average of the weights, of which so much is left after each batch; "auto"
+            is one over half a task's batches. None predicts by the last ones.
         views: of replayed rows: "crop", "strong", "rotations", "turned-classes" or "strong-turned"; the last three add
             a term on turned images.
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
@@ -171,10 +172,10 @@ class Experiment:
         default_words="the method's own",
         introduced=None,
     )
-    weight_average: float | None = described(
-        Number(0, 1),
+    weight_average: float | str | None = described(
+        NumberOr("auto", 0, 1),
         None,
-        "Predict by a running average of the weights, of which so much is left after a batch, e.g. 0.9.",
+        "Predict by a running average of the weights, of which so much is left after a batch; auto: over half a task.",
         default_words="the last weights",
         introduced=None,
     )

@@ -19,7 +19,7 @@ from odedm.nets.build import pick
 from odedm.stream.class_schedule import Labels
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import STREAM_SETTINGS, check_stream
-from odedm.training.composition import check_composition, own_prediction, own_stream_loss, read_by_host
+from odedm.training.composition import check_composition, own_average, own_prediction, own_stream_loss, read_by_host
 from odedm.training.experiment import Experiment
 from odedm.training.ingredients import check_optimiser
 from odedm.training.retrieval import build_retrieval, read_retrieval_options
@@ -50,7 +50,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
     if plan.threads > cores and not elsewhere:
         raise UsageError(f"threads must be {cores} or fewer, the cores of this machine; {plan.threads} was given.")
     method = METHODS[plan.method].load()
-    plan = replace(plan, retrieval=retrieval_of(plan, method))
+    plan = replace(plan, retrieval=retrieval_of(plan, method), weight_average=own_average(plan, labels, data))
     retrieval_options = check_parts(plan, method)
     _check_ranges(method, labels)
     check_optimiser(plan.optimizer, method)
