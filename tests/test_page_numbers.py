@@ -241,3 +241,25 @@ def test_the_demos_page_has_the_numbers_of_its_runs_and_controls():
     words = " ".join(page.split())
     for key, host in ((("der", "auxiliary"), "der"), (("er", "union"), "er"), (("er", "auxiliary"), "er")):
         assert gain(key, host, "acc_last") in words
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("averages-fashion-mini", "| | last weights | 0.9 | 0.95 | 0.97 | 0.98 | 0.99 |"),
+        ("averages-narrow-cifar10", "| | last weights | 0.9 | 0.95 | 0.98 | 0.99 |"),
+    ],
+)
+def test_averages_of_weights_are_those_of_the_scores(name, head):
+    found = {}
+    for runs, own in scores(name).items():
+        words, _, left = runs.partition(" · weights averaged by ")
+        found[frozenset(words.split(" · ")), left or "last weights"] = measured(estimate(own.values()))
+    said, columns = {}, head.strip("| ").split(" | ")
+    lines = read("how-to/ingredients.md").split(f"{head}\n")[1].splitlines()[1:]
+    for line in lines[: lines.index("")]:
+        row, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        words = {*row.replace("nearest mean", "nearest-mean").replace(" · ", ", ").split(", ")}
+        words |= set() if "ODEDM" in words else {"reservoir"}
+        said |= {(frozenset(words), left): cell.strip("*") for left, cell in zip(columns, cells, strict=True) if cell}
+    assert said == found
