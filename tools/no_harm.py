@@ -62,7 +62,8 @@ below −1; everything else is *not shown*. {done}
 """
 WORDS = """
 ACC after the last task on the test set, mean ± standard error over seeds; changes are paired by seed, against the host
-with its own memory, over the seeds that both sides have. Fewer than five seeds show neither harm nor its absence; their intervals are Student's t, and wide.
+with its own memory, over the seeds that both sides have. Fewer than five seeds show neither harm nor its absence;
+their intervals are Student's t, and wide.
 Of a hundred intervals about five miss the true change, and nothing is set off for there being many of them here.
 *Reading* is how the host meets [long-term rows](../consolidation.md#how-a-method-meets-long-term-rows), in the figure
 the default alone; which of the defaults were chosen on held-out training rows, and which were not, is said
