@@ -21,7 +21,6 @@ from odedm.core.outside import known, name_of
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
 LARGEST = 2**63 - 1
 """What the libraries below can count to."""
 ALWAYS = object()
@@ -178,49 +177,26 @@ class Pair(Kind):
 
 
 @dataclass(frozen=True)
-class WholeOr(Kind):
-    """A word, or a whole number from 1 on.
+class WordOr(Kind):
+    """A word that stands for a choice, or a value of another kind.
 
-    >>> WholeOr("task").read("candidates", "20")
-    20
+    >>> WordOr("task", Whole(1)).read("candidates", "20"), WordOr("auto", Number(0, 1)).read("share", "auto")
+    (20, 'auto')
     """
 
     word: str
+    other: Whole | Number
 
     @property
     def legal(self) -> str:
         """In words."""
-        return f"'{self.word}' or a whole number, 1 or more"
+        return f"'{self.word}' or {self.other.legal}"
 
-    def convert(self, value: Any) -> str | int:
-        """The word, or a plain int."""
-        if value == self.word:
-            return self.word
-        return Whole(1).convert(int(value) if isinstance(value, str) else value)
-
-
-@dataclass(frozen=True)
-class NumberOr(Kind):
-    """A word, or a finite number between two bounds.
-
-    >>> NumberOr("auto", 0, 1).read("weight_average", "0.9")
-    0.9
-    """
-
-    word: str
-    least: float
-    most: float
-
-    @property
-    def legal(self) -> str:
-        """In words."""
-        return f"'{self.word}' or {Number(self.least, self.most).legal}"
-
-    def convert(self, value: Any) -> str | float:
-        """The word, or a plain float."""
-        if isinstance(value, str) and value == self.word:
-            return self.word
-        return Number(self.least, self.most).convert(float(value) if isinstance(value, str) else value)
+    def convert(self, value: Any) -> str | int | float:
+        """The word, or a plain number."""
+        if isinstance(value, str):
+            return self.word if value == self.word else self.other.convert(self.other.given_as(value))
+        return self.other.convert(value)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from odedm.core.configuration import (
     OneOf,
     Pair,
     Whole,
-    WholeOr,
+    WordOr,
     check_settings,
     described,
     from_plain,
@@ -197,7 +197,7 @@ class ODEDM:
     )
     space: str = described(OneOf("space", SPACES), "features", "Where rows are points.")
     candidates: str | int = described(
-        WholeOr("task"), "task", "All rows of the task, or N per class inside λ.", metavar="task|N"
+        WordOr("task", Whole(1)), "task", "All rows of the task, or N per class inside λ.", metavar="task|N"
     )
     rows_per_prototype: int = described(Whole(1), 1, "Rows kept per prototype.")
     mixup: bool = described(Flag(), False, "Keep cluster means instead of rows (ablation).")

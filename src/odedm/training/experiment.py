@@ -10,10 +10,10 @@ from odedm.core.configuration import (
     Flag,
     NamedValues,
     Number,
-    NumberOr,
     OneOf,
     Text,
     Whole,
+    WordOr,
     check_settings,
     described,
     from_plain,
@@ -173,7 +173,7 @@ class Experiment:
         introduced=None,
     )
     weight_average: float | str | None = described(
-        NumberOr("auto", 0, 1),
+        WordOr("auto", Number(0, 1)),
         None,
         "Predict by a running average of the weights, of which so much is left after a batch; auto: over half a task.",
         default_words="the last weights",
