@@ -43,6 +43,7 @@ def many(tmp_path, number, **options):
     return [job_of(plan(seed, **options), tmp_path / "many" / f"seed-{seed}") for seed in range(number)]
 
 
+@thorough
 def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
     jobs, notes = many(tmp_path, 3), Notes()
     beside = run_all(jobs, notes, lanes=2)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from sampling import thorough
 
 import odedm
 from odedm import ODEDM, DualMemory, Native, Reservoir, UsageError
@@ -69,7 +70,7 @@ def equal(one, other):
 
 @every_kind
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("when", [0, 1, 6, 10])
+@pytest.mark.parametrize("when", [0, pytest.param(1, marks=thorough), 6, pytest.param(10, marks=thorough)])
 def test_it_goes_on_bit_for_bit(kind, way, when, tmp_path):
     memory = odedm.memory(KINDS[kind], seed=5)
     for number in range(when):

@@ -57,14 +57,14 @@ def timeless(result):
 
 
 SHARE = 0 if os.environ.get("ODEDM_EVERYTHING") else int(os.environ.get("ODEDM_SHARE", "1"))
-"""Every third pair of a method and a memory, so that each method and each memory is there; 0: all pairs."""
+"""Every fifth pair of a method and a memory, so that each method and each memory is there; 0: all pairs."""
 LATER = {name for name in MEMORIES if name.split()[-1] in POLICIES and name.split()[-1] not in FIRST_POLICIES}
 """Of which every ninth is enough, as of methods that came later."""
 PAIRS = [
     (method, memory)
     for row, method in enumerate(KEEPING)
     for column, memory in enumerate(MEMORIES)
-    if SHARE == 0 or (row + column + SHARE) % (3 if method in FIRST_METHODS and memory not in LATER else 9) == 0
+    if SHARE == 0 or (row + column + SHARE) % (5 if method in FIRST_METHODS and memory not in LATER else 9) == 0
     if memory != "none" or not METHODS[method].load().needs_memory
 ]
 PAIRS += [(method, "none") for method in METHODS if method not in KEEPING]
