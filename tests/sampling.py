@@ -21,12 +21,12 @@ FIRST_POLICIES = ("reservoir", "task-quota", "task-quota-released", "herded", "p
 
 
 def pairs(methods, others, first_others=None):
-    """Every pair of first ones; of the others every third, of many every sixth, so that each of either side is in some.
+    """Every pair of first ones; of the others some, about three of a method, so that each of either side is there.
 
     `first_others` are those among `others` that were there from the start, all of them unless given.
     """
     first = set(others if first_others is None else first_others)
-    step = 6 if len(others) >= 6 else 3
+    step = max(3, len(others) // 3)
     return [
         (method, other)
         for row, method in enumerate(methods)

@@ -172,7 +172,8 @@ def test_a_finished_run_is_not_resumed(tmp_path):
 
 
 @linux
-@pytest.mark.parametrize("lanes", [pytest.param(1, marks=thorough), 2])
+@thorough
+@pytest.mark.parametrize("lanes", [1, 2])
 def test_a_polite_end_by_the_system_stores_the_state(lanes, tmp_path):
     words = [*LONG, "--seeds", 2, "--lanes", lanes, "--out", tmp_path]
     process = begin(*words)

@@ -10,6 +10,7 @@ import torch
 from driver import Driver
 from jobs import job_of, run_all
 from safetensors.numpy import load_file, save_file
+from sampling import thorough
 from test_cuda_graph import Emulated
 from test_resume_matrix import check_equal, timeless
 
@@ -257,6 +258,7 @@ def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, monkeypatch, 
         assert (job.folder / EVIDENCE_FILE).read_bytes() == (tmp_path / "straight" / EVIDENCE_FILE).read_bytes()
 
 
+@thorough
 def test_lanes_look_as_a_run_alone_does(tmp_path):
     jobs = [job_of(plan_of(seed=seed), tmp_path / f"seed-{seed}", observation=BOTH) for seed in range(2)]
     for job, result in zip(jobs, run_all(jobs, lanes=2), strict=True):
