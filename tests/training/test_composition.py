@@ -134,7 +134,16 @@ def test_the_average_is_that_of_the_weights_after_every_batch_and_it_predicts(le
 
 
 @pytest.mark.parametrize(
-    "own", [{}, {"limit": 6}, {"domain": "rotated", "tasks": 3}, {"recurring": 2}], ids=lambda own: str([*own])
+    "own",
+    [
+        {},
+        {"limit": 6},
+        {"domain": "rotated", "tasks": 3},
+        {"recurring": 2},
+        {"setting": "imbalanced"},
+        {"setting": "long-tail", "factor": 4.0, "limit": 10},
+    ],
+    ids=str,
 )
 def test_an_average_by_itself_is_over_half_a_task(own):
     batches = [len(task.rows["label"]) / 4 for task in odedm.split(IMAGES, **own).tasks]

@@ -61,7 +61,7 @@ class Learner(Answering):
         stream_loss: "asymmetric" or "adjusted": what the cross-entropy of new rows sets against them; None is the
             method's own.
         predict_by: "head" or "nearest-mean", the class means of stored rows' features; None is the method's own.
-        weight_average: predict by a running average of the weights, of which so much is left after each batch, 0.99
+        weight_average: predict by a running average of the weights, of which so much is left after each batch, 0.95
             say; None is the last weights.
         views: of replayed rows: "crop", "strong" or "rotations". docs/how-to/ingredients.md has all five.
         seed: the same seed and the same batches give the same learner.

@@ -29,7 +29,7 @@ from odedm.training.composition import (
     Ingredients,
     by_nearest_mean,
     check_ingredients,
-    check_rows,
+    check_pictures,
     compose,
     make_updates,
     read_by_host,
@@ -163,7 +163,7 @@ class OnlineParts:
 
     def __init__(self, plan: Plan, form: RowForm, classes: int) -> None:
         self.plan, device = plan, plan.device
-        check_rows(plan.ingredients, form.shape, form.dtype)
+        check_pictures(plan.ingredients, form.shape, form.dtype)
         rng = partial(generator, plan.seed, device=device)
         net = make_net(plan.net, form.shape, classes, seed=plan.seed, options=plan.net_options)
         net = arranged(net.to(device), plan.precision, exacting=plan.method.exacting)

@@ -22,6 +22,7 @@ from odedm.methods.rotation_task import TURNED, RotationTask
 from odedm.methods.weight_average import begin_average, follow
 from odedm.stream.augment import policy_fits
 from odedm.stream.class_schedule import Labels
+from odedm.stream.corruption import first_rows, keep
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import Experiment
 from odedm.training.replay import MemoryReplay
@@ -49,7 +50,7 @@ def check_composition(plan: Experiment, method: type[Method], data: Dataset) -> 
     """Refuse ingredients that the method, the memory or the rows cannot have."""
     asked, title = Ingredients.of(plan), METHODS[plan.method].title or plan.method
     check_ingredients(asked, method, title, plan.memory, plan.options)
-    check_rows(asked, data.shape, data.image.dtype)
+    check_pictures(asked, data.shape, data.image.dtype)
 
 
 def check_ingredients(
@@ -64,15 +65,15 @@ def check_ingredients(
 
 
 def own_average(plan: Experiment, labels: Labels, data: Dataset) -> float | None:
-    """How much of an average of the weights is left after a batch; "auto" stands for half a task's batches.
+    """How much of an average of the weights is left after a batch; "auto" stands for half a task's in the mean.
 
     Half a task was near the best on held-out rows of two data sets (docs/how-to/ingredients.md): over a whole one the
     average no longer knows the newest classes.
     """
     if plan.weight_average != "auto":
         return plan.weight_average  # type: ignore[return-value]  # a number or None by its kind
-    amount = data.label.bincount(minlength=data.classes)
-    rows = int((amount.clamp(max=plan.limit) if plan.limit else amount).sum())
+    label = data.label[first_rows(data.label, plan.limit)]
+    rows = int(keep(label, plan.setting, plan.factor or 1.0, data.classes).sum())
     return round(max(0.0, 1 - 2 * plan.batch * len(labels) / rows), 3)
 
 
@@ -225,7 +226,7 @@ def _check_views(asked: Ingredients, method: type[Method], title: str, memory: A
         raise UsageError(f"{title} takes no views '{name}', because {why}. Leave the views out.")
 
 
-def check_rows(asked: Ingredients, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def check_pictures(asked: Ingredients, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Refuse views that rows of this shape and type cannot have."""
     name, rows = asked.views, f"of shape {tuple(shape)} and type {str(dtype).removeprefix('torch.')}"
     if name in STRONG_VIEWS and not policy_fits(torch.empty(0, *shape, dtype=dtype)):

@@ -50,7 +50,9 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
     if plan.threads > cores and not elsewhere:
         raise UsageError(f"threads must be {cores} or fewer, the cores of this machine; {plan.threads} was given.")
     method = METHODS[plan.method].load()
-    plan = replace(plan, retrieval=retrieval_of(plan, method), weight_average=own_average(plan, labels, data))
+    factor = (plan.factor or LONG_TAIL_FACTOR) if plan.setting == "long-tail" else None
+    plan = replace(plan, retrieval=retrieval_of(plan, method), factor=factor)
+    plan = replace(plan, weight_average=own_average(plan, labels, data))
     retrieval_options = check_parts(plan, method)
     _check_ranges(method, labels)
     check_optimiser(plan.optimizer, method)
@@ -63,7 +65,6 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
         shuffle=plan.shuffle and data.task is None,
         options=configure(plan.method, method, dict(plan.options)),
         memory=read_by_host(plan.memory, method).resolve(StreamShape.of(labels), method.native),
-        factor=(plan.factor or LONG_TAIL_FACTOR) if plan.setting == "long-tail" else None,
         net=net,
         net_options=configure_net(net, data.shape, data.classes, plan.net_options),
         draw=plan.draw or plan.batch,
