@@ -13,7 +13,9 @@ from odedm.core.files import write_bytes
 from odedm.report.figures import style
 from odedm.report.figures.style import Axes, Figure, png
 
-PANEL, ROW, GAP, LEFT, TOP, BOTTOM = 300.0, 46.0, 30.0, 96.0, 56.0, 44.0
+PANEL, ROW, GAP, LEFT, TOP, BOTTOM, TITLE = 300.0, 46.0, 30.0, 96.0, 56.0, 44.0, 24.0
+ACROSS = 2
+"""Panels beside each other: three could not be read in a page's column."""
 SIZE = 10.0
 LOOKS = ((style.MUTED, "D", "none"), (style.SERIES[1], "o", style.SERIES[1]), (style.SERIES[0], "s", style.SERIES[0]))
 """Colour, shape and filling of the three: they differ without colour too. Where there are two, the last two."""
@@ -31,21 +33,23 @@ Hosts = Sequence[tuple[str, Sequence[Change]]]
 
 
 def save_figure(panels: Mapping[str, Hosts], path: Path) -> None:
-    """Write the figure as PNG, a panel for each data set, a row for each method."""
+    """Write the figure as PNG, a panel for each data set, two beside each other, a row for each method."""
     names = list(dict.fromkeys(name for own in panels.values() for name, _ in own))
-    rows = len(names)
-    width, height = LEFT + len(panels) * (PANEL + GAP), TOP + ROW * rows + BOTTOM
+    columns, lines = min(ACROSS, len(panels)), -(-len(panels) // ACROSS)
+    line = ROW * len(names) + BOTTOM
+    width, height = LEFT + columns * (PANEL + GAP), TOP + lines * line + (lines - 1) * TITLE
 
     def paint(figure: Figure) -> None:
         for place, (data, hosts) in enumerate(panels.items()):
-            x = LEFT + place * (PANEL + GAP)
-            box = (x / width, BOTTOM / height, PANEL / width, ROW * rows / height)
-            _draw(figure.add_axes(box), data, hosts, names, first=place == 0)
+            down, across = divmod(place, ACROSS)
+            x, y = LEFT + across * (PANEL + GAP), BOTTOM + (lines - 1 - down) * (line + TITLE)
+            box = (x / width, y / height, PANEL / width, ROW * len(names) / height)
+            _draw(figure.add_axes(box), data, hosts, names, named=across == 0, keyed=place == 0)
 
     write_bytes(path, png(width, height, paint, size=SIZE, scale=2.0))
 
 
-def _draw(axes: Axes, data: str, hosts: Hosts, names: Sequence[str], *, first: bool) -> None:
+def _draw(axes: Axes, data: str, hosts: Hosts, names: Sequence[str], *, named: bool, keyed: bool) -> None:
     """Rows from the top, in each its marks below each other."""
     looks = LOOKS[-len(hosts[0][1]) :]
     axes.axvline(0.0, color=style.MUTED, lw=1.0, zorder=1)
@@ -58,10 +62,10 @@ def _draw(axes: Axes, data: str, hosts: Hosts, names: Sequence[str], *, first: b
             if change.mean is not None:
                 axes.plot([change.mean], [y], shape, mfc=face, mec=colour, ms=6, zorder=3)
     axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="change, points of ACC")
-    axes.set_yticks(range(len(names)), names if first else [""] * len(names))
+    axes.set_yticks(range(len(names)), names if named else [""] * len(names))
     axes.set_title(data, loc="left", fontsize=SIZE, color=style.INK)
     axes.grid(visible=True, axis="x")
-    if first:
+    if keyed:
         for change, (colour, shape, face) in zip(hosts[0][1], looks, strict=True):
             axes.plot([], [], shape, mfc=face, mec=colour, label=change.words)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0 + 24.0 / (ROW * len(names))), ncols=3, **style.KEY)
