@@ -217,6 +217,10 @@ def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_pat
         (["equal-tuning", "--lr", "0.1"], "--lr is for one host"),
         (["equal-tuning", "--method", "er"], "--method is for one host"),
         (["--only", "method=er"], "--only is for a study"),
+        (
+            ["equal-tuning", "--only", "seed=20"],
+            "'seed=20' is for the runs of a study",
+        ),
         (["mine.toml"], "Cannot read the study"),
         (["--have", "none.jsonl"], "no file 'none.jsonl'"),
         (["equal-tuning", "--first-seed", "20"], "20 is among both"),

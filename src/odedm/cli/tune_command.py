@@ -197,7 +197,13 @@ def _study(what: str, only: Sequence[str]) -> Study:
         plan = read(Path(what))
     else:
         raise UsageError(f"'{what}' is no study to tune: give {NAME}, or a TOML file with the tries as grids.")
-    return replace(plan, only=(*plan.only, *only))
+    wishes = (*plan.only, *only)
+    if seeds := next((wish for wish in wishes if wish.startswith("seed=")), None):
+        raise UsageError(
+            f"'{seeds}' is for the runs of a study; tries have seeds of their own: give --seeds and --first-seed in "
+            "its place, or in a file seeds of [select]."
+        )
+    return replace(plan, only=wishes)
 
 
 def _selection(
