@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from odedm import ODEDM, Experiment
 from odedm.cli.app import app
-from odedm.cli.tune_command import _differing
+from odedm.cli.tune_command import _differing, _one_host
 from odedm.results.folder import find
 from odedm.results.result import Result
-from odedm.study.study import read
+from odedm.study.study import parse, read
 from odedm.study.tuning import Tried
 
 TOML = """
@@ -164,6 +164,13 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     assert "separated by commas" in odedm("tune", *words, "--rho", "0.25,,", code=2)
 
 
+@pytest.mark.parametrize(("given", "limit"), [({"limit": 6}, 6), ({}, None)])
+def test_tuning_takes_the_first_rows_of_each_class_and_its_choice_can_have_them(given, limit) -> None:
+    tries = _one_host({"data": "blobs", "method": "er", **given}, "0.1", [], None)
+    assert {plan.limit for plan in tries.experiments()} == {limit}
+    assert {plan.limit for plan in parse(tries.to_toml()).experiments()} == {limit}
+
+
 MANY = """
 name = "both"
 data = "blobs"
@@ -216,6 +223,7 @@ def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_pat
         (["equal"], "no study to tune: give equal-tuning"),
         (["equal-tuning", "--lr", "0.1"], "--lr is for one host"),
         (["equal-tuning", "--method", "er"], "--method is for one host"),
+        (["equal-tuning", "--limit", "5"], "--limit is for one host"),
         (["--only", "method=er"], "--only is for a study"),
         (
             ["equal-tuning", "--only", "seed=20"],

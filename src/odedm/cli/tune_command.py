@@ -42,7 +42,7 @@ guarded = console.guarded("Trials that are over are kept, and the same command g
 RATES = "0.01,0.03,0.1,0.3"
 CHOICES, ONE = "tuned.toml", "tuned"
 """The file of the choices, and what they are called where one host was tuned."""
-SHARED = ("data", "method", "setting", "batch", "net")
+SHARED = ("data", "method", "setting", "limit", "batch", "net")
 """Settings that both sides of a contest have in common."""
 OF_MEMORY = ("capacity", "replay")
 """Those of the memory: the reading is that of the side with ODEDM."""
@@ -181,7 +181,8 @@ def _refuse_what_does_not_go_together(what: str | None, of_one: Given, of_study:
 def _one_host(given: Given, rates: str, constants: Sequence[str], rho: str | None) -> Study:
     """The tries of the host that options name, as a study; they are taken out of what was given."""
     plan = experiment_from({name: given.pop(name) for name in (*SHARED, *OF_MEMORY) if name in given})
-    same: dict[str, Any] = {name: (getattr(plan, name),) for name in SHARED} | {"capacity": (plan.memory.capacity,)}
+    same: dict[str, Any] = {name: (own,) for name in SHARED if (own := getattr(plan, name)) is not None}
+    same["capacity"] = (plan.memory.capacity,)
     options = {plan.method: _choices(rates, constants)}
     shares = _values("--rho", str(DEFAULT_RHO) if rho is None else rho)
     dual = {**same, "memory": ("odedm",), "rho": shares, "dac": ("paper",), "replay": (plan.memory.replay,)}
