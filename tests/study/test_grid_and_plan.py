@@ -115,6 +115,8 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         ("[select]\nshare = 1.0", "between 0 and 1"),
         ("[select]\nseeds = [0]", "others than the study's"),
         ("method = ", "A study is written in TOML"),
+        ("", "Nothing says what to run. A study needs one line of that at the least, e.g. method ="),
+        ("# to do\nname = 'mine'\nseeds = 3", "Nothing says what to run"),
     ],
 )
 def test_a_wrong_word_is_named(text: str, said: str) -> None:

@@ -162,7 +162,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     if not all(isinstance(each, str) for each in only):
         raise UsageError("'only' must be a list of NAME=VALUE, e.g. ['method=er'].")
     only_timed = "runtime" in plain and not shared and "grid" not in plain
-    return Study(
+    study = Study(
         plain.get("name", name),
         () if only_timed else tuple(_grid(shared, table) for table in tables),
         _seeds(plain.get("seeds", 5)),
@@ -172,6 +172,12 @@ def _study(plain: dict[str, Any], name: str) -> Study:
         runtime=from_table(Runtime, "runtime", plain["runtime"]) if "runtime" in plain else None,
         observation=Observation(plain.get("evidence", False), plain.get("anytime", 0), plain.get("keep_model", False)),
     )
+    if not shared and not {"grid", "runtime"} & {*plain}:  # after all else: a wrong value is the nearer reason
+        raise UsageError(
+            "Nothing says what to run. A study needs one line of that at the least, e.g. method = ['er', 'derpp']; all "
+            "that it leaves out is as odedm run has it."
+        )
+    return study
 
 
 def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
