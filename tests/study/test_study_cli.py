@@ -15,7 +15,7 @@ from odedm.cli.app import app
 from odedm.cli.tune_command import _differing, _one_host
 from odedm.results.folder import find
 from odedm.results.result import Result
-from odedm.study.study import parse, read
+from odedm.study.study import parse, read, read_to_run
 from odedm.study.tuning import Tried
 
 TOML = """
@@ -215,6 +215,20 @@ def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_pat
     assert "0 trials to do of 8" in " ".join(odedm(*elsewhere).split())
     assert (tmp_path / "other" / "tuned.toml").read_text() == (out / "tuned.toml").read_text()
     assert "8 trials left" in odedm(*words[:-1], tmp_path / "late", "--budget", "0.001s", code=2)
+
+
+@pytest.mark.parametrize("command", ["study", "tune"])
+def test_constants_of_a_method_that_a_study_has_not_are_refused(command: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.toml"
+    file.write_text(f"{MANY}[options.derpp]\nlr = 0.1\n", encoding="utf-8")
+    said = " ".join(odedm(command, file, "--dry-run", code=2).split())
+    assert "[options.derpp] is of a method that the study has not; it has er, der. Leave the table out" in said
+    assert read(file).name == "both", "a study's folder may hold such a file from before"
+    file.write_text(MANY.replace('{ memory = "plain" }', '{ memory = "plain", method = "er" }'), encoding="utf-8")
+    assert len(read_to_run(file).experiments()) == 6, "a table above the grids is for those that have its method"
+    file.write_text("capacity = 20\n[options.derpp]\nlr = 0.1\n", encoding="utf-8")
+    assert len(read_to_run(file).experiments()) == 5, "of the method that a study has without a word"
 
 
 @pytest.mark.parametrize(

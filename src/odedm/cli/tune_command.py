@@ -28,7 +28,7 @@ from odedm.study.equal_tuning import NAME, equal_tuning
 from odedm.study.grid import PLAIN, Grid
 from odedm.study.ledger import FAILURES, TOML, TRIALS, failures_in, scores_in
 from odedm.study.session import deadline
-from odedm.study.study import Study, read
+from odedm.study.study import Study, read, read_to_run
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
@@ -195,7 +195,7 @@ def _study(what: str, only: Sequence[str]) -> Study:
     if what == NAME:
         plan = equal_tuning()
     elif what.endswith(".toml") or Path(what).is_file():
-        plan = read(Path(what))
+        plan = read_to_run(Path(what))
     else:
         raise UsageError(f"'{what}' is no study to tune: give {NAME}, or a TOML file with the tries as grids.")
     wishes = (*plan.only, *only)

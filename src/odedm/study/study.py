@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from odedm.core.configuration import Text, Whole, refused
+from odedm.core.configuration import Text, Whole, default_of, refused
 from odedm.core.errors import UsageError, choose, shown
 from odedm.study.dac_timing_plan import Runtime
 from odedm.study.grid import MOST_RUNS, TABLES, Grid, axes, from_table, many, matches, nobody_has
@@ -129,6 +129,24 @@ def read(path: Path) -> Study:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(f"Cannot read the study '{path}': {reason}.") from error
     return parse(text, path.stem, str(path))
+
+
+def read_to_run(path: Path) -> Study:
+    """A study from a file whose runs are asked for: constants of a method that it has not are refused as a slip.
+
+    A study's folder may hold a file from the time when they were passed over, so `read` takes them.
+    """
+    study = read(path)
+    methods = {
+        name: None for grid in study.grids for name in grid.axes.get("method", (default_of(Experiment, "method"),))
+    }
+    idle = next((name for grid in study.grids for name in grid.options if name not in methods), None)
+    if idle is not None:
+        raise UsageError(
+            f"In {path}: [options.{_key(idle)}] is of a method that the study has not; it has {', '.join(methods)}. "
+            "Leave the table out, or name the method among those of 'method'."
+        )
+    return study
 
 
 def parse(text: str, name: str = "study", where: str = "the study") -> Study:
