@@ -96,8 +96,7 @@ def by_nearest_mean(predict: object, method: type[Method]) -> bool:
 def read_by_host(memory: SomeMemory, method: type[Method]) -> SomeMemory:
     """The memory with the reading that it has with this method: what `auto` stands for, and the weight of the term.
 
-    A weight that was given is a wish for the auxiliary term. With `union` it does nothing, so it is not kept: one run
-    has one description.
+    A weight that was given is a wish for the auxiliary term. With `union` there is none: one run has one description.
 
     >>> from odedm.methods.agem import AGEM
     >>> read_by_host(ODEDM(200), AGEM).replay, read_by_host(ODEDM(200, gamma=0.5), AGEM).replay
