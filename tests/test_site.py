@@ -137,3 +137,10 @@ def test_what_will_be_downloaded_is_said(tool):
     torch = {"name": "torch", "version": "2.13.0"}
     assert say.summary([torch], [200_000_000]) == "To be downloaded: torch 2.13.0 (200 MB): 200 MB in all."
     assert "TORCH_INDEX=https" in say.summary([torch, {"name": "nvidia-cublas", "version": "13"}], [5, None])
+
+
+def test_headings_that_are_code_may_break_in_the_list_of_sections():
+    style = (ROOT / "docs/assets/site.css").read_text()
+    (rule,) = re.findall(r"^\.page-toc code, \.page-toc code span\.pre \{(.*)\}$", style, re.M)
+    assert "white-space: normal" in rule, "the theme's own rule for span.pre keeps words whole, and cuts them"
+    assert "overflow-wrap: anywhere" in rule, "words joined by | have no place to break"

@@ -298,19 +298,28 @@ def test_a_run_that_replaces_another_notes_that_through_no_link(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("change", [lambda own: own[:0], lambda own: own.to(torch.int64)], ids=["size", "type"])
-def test_an_average_of_weights_that_someone_changed_and_sealed_is_a_sentence(change, tmp_path):
+AVERAGES = {
+    "size": ("averaged", lambda own: own[:0], r"averaged.* in the state and torch.float32 .* in the fresh object"),
+    "type": ("averaged", lambda own: own.to(torch.int64), r"averaged.* in the state and torch.float32 .* in the fresh"),
+    "grown alone": ("averaged", lambda own: torch.cat([own, own]), r"'averaged\.[^']*' is .* where .* is needed"),
+    "count": ("averaging", lambda own: own[:1], r"'averaging' is torch.float32 \[1\] where torch.float32 \[2\]"),
+    "counts": ("averaging", lambda own: own.repeat(5, 1), r"'averaging' is torch.float32 \[5, 2\] .* --fresh"),
+}
+
+
+@pytest.mark.parametrize(("part", "change", "sentence"), AVERAGES.values(), ids=AVERAGES)
+def test_an_average_of_weights_that_someone_changed_and_sealed_is_a_sentence(part, change, sentence, tmp_path):
     job = job_of(plan(weight_average=0.9), tmp_path / "run")
     assert go(job, 8, "2 steps") is None
     for folder in listed(working_folder(job.folder)):
         tensors = load_file(folder / "state.safetensors")
-        name = next(each for each in tensors if "averaged" in each)
+        name = next(each for each in tensors if part in each)
         save_file({**tensors, name: change(tensors[name])}, folder / "state.safetensors")
         manifest = json.loads((folder / "manifest.json").read_text())
         del manifest["seal"]
         manifest["files"] = listing(folder, manifest["files"])
         (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": text_fingerprint(manifest)}))
-    with pytest.raises(UsageError, match=r"averaged.* in the state and torch.float32 .* in the fresh object"):
+    with pytest.raises(UsageError, match=sentence):
         go(job)
 
 

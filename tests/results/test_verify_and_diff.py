@@ -288,6 +288,21 @@ def test_what_else_could_explain_a_difference_is_said(outcomes):
         assert any(reason in each for each in found.cautions), found.cautions
 
 
+def test_numbers_have_as_many_digits_as_tell_them_apart(outcomes):
+    base = outcomes["reservoir"].result
+    rates = {
+        rate: replace(base, experiment={**base.experiment, "options": {"lr": rate}}) for rate in (0.1 + 0.2, 0.3, 2 / 3)
+    }
+    noisy, plain, other = rates.values()
+    assert compare(noisy, other).configuration == [("options.lr", "0.3", "0.666667")]
+    assert compare(noisy, plain).configuration == [("options.lr", "0.30000000000000004", "0.3")]
+    nearly = [*base.class_il[:-1], [base.class_il[-1][0] + 1e-8, *base.class_il[-1][1:]]]
+    found = compare(base, replace(base, class_il=nearly)).outcome
+    first, second = found[-1][2].rpartition(": ")[2].split(" and ")
+    assert first != second
+    assert len(second) < 14, "no digits that tell nothing"
+
+
 def test_the_command_shows_what_differs(run):
     one, other = run("reservoir"), run("odedm")
     done = cli("diff", one, other)

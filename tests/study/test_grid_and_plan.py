@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from odedm import ODEDM, Native, Reservoir
 from odedm.core.errors import UsageError
+from odedm.study.contests import candidates_of
 from odedm.study.grid import Grid, matches
 from odedm.study.paper_studies import READY, ready
 from odedm.study.study import Study, parse, read
@@ -114,6 +115,8 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         ("[select]\nshare = 1.0", "between 0 and 1"),
         ("[select]\nseeds = [0]", "others than the study's"),
         ("method = ", "A study is written in TOML"),
+        ("", "Nothing says what to run. A study needs one line of that at the least, e.g. method ="),
+        ("# to do\nname = 'mine'\nseeds = 3", "Nothing says what to run"),
     ],
 )
 def test_a_wrong_word_is_named(text: str, said: str) -> None:
@@ -218,3 +221,14 @@ def test_only_takes_seeds_and_says_which_values_there_are():
         assert len(replace(study, only=(f"weight_average={none}",)).experiments()) == 4
     with pytest.raises(UsageError, match="There are: weight_average=none"):
         replace(study, only=("weight_average=0.9",)).experiments()
+
+
+def test_only_sees_what_a_reading_that_is_left_to_the_method_stands_for():
+    grid = Grid({"data": ("blobs",), "method": ("er", "der"), "memory": ("plain", "odedm"), "capacity": (20,)})
+    study = Study("mine", (grid,), seeds=(3,))
+    for only, methods in {"replay=union": ["er"], "gamma_rule=share": ["der"], "replay=auto": ["er", "der"]}.items():
+        assert [plan.method for plan in replace(study, only=(only,)).experiments()] == methods
+    (sides,) = candidates_of(replace(study, only=("er", "replay=none,union"))).values()
+    assert [len(own) for own in sides.values()] == [1, 1], "tuning sees it, too"
+    with pytest.raises(UsageError, match="There are: replay=none,union,auxiliary"):
+        replace(study, only=("replay=both",)).experiments()

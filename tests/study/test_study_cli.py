@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from odedm import ODEDM, Experiment
 from odedm.cli.app import app
-from odedm.cli.tune_command import _differing
+from odedm.cli.tune_command import _differing, _one_host
 from odedm.results.folder import find
 from odedm.results.result import Result
-from odedm.study.study import read
+from odedm.study.study import parse, read, read_to_run
 from odedm.study.tuning import Tried
 
 TOML = """
@@ -164,6 +164,13 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     assert "separated by commas" in odedm("tune", *words, "--rho", "0.25,,", code=2)
 
 
+@pytest.mark.parametrize(("given", "limit"), [({"limit": 6}, 6), ({}, None)])
+def test_tuning_takes_the_first_rows_of_each_class_and_its_choice_can_have_them(given, limit) -> None:
+    tries = _one_host({"data": "blobs", "method": "er", **given}, "0.1", [], None)
+    assert {plan.limit for plan in tries.experiments()} == {limit}
+    assert {plan.limit for plan in parse(tries.to_toml()).experiments()} == {limit}
+
+
 MANY = """
 name = "both"
 data = "blobs"
@@ -210,13 +217,32 @@ def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_pat
     assert "8 trials left" in odedm(*words[:-1], tmp_path / "late", "--budget", "0.001s", code=2)
 
 
+@pytest.mark.parametrize("command", ["study", "tune"])
+def test_constants_of_a_method_that_a_study_has_not_are_refused(command: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.toml"
+    file.write_text(f"{MANY}[options.derpp]\nlr = 0.1\n", encoding="utf-8")
+    said = " ".join(odedm(command, file, "--dry-run", code=2).split())
+    assert "[options.derpp] is of a method that the study has not; it has er, der. Leave the table out" in said
+    assert read(file).name == "both", "a study's folder may hold such a file from before"
+    file.write_text(MANY.replace('{ memory = "plain" }', '{ memory = "plain", method = "er" }'), encoding="utf-8")
+    assert len(read_to_run(file).experiments()) == 6, "a table above the grids is for those that have its method"
+    file.write_text("capacity = 20\n[options.derpp]\nlr = 0.1\n", encoding="utf-8")
+    assert len(read_to_run(file).experiments()) == 5, "of the method that a study has without a word"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["equal"], "no study to tune: give equal-tuning"),
         (["equal-tuning", "--lr", "0.1"], "--lr is for one host"),
         (["equal-tuning", "--method", "er"], "--method is for one host"),
+        (["equal-tuning", "--limit", "5"], "--limit is for one host"),
         (["--only", "method=er"], "--only is for a study"),
+        (
+            ["equal-tuning", "--only", "seed=20"],
+            "'seed=20' is for the runs of a study",
+        ),
         (["mine.toml"], "Cannot read the study"),
         (["--have", "none.jsonl"], "no file 'none.jsonl'"),
         (["equal-tuning", "--first-seed", "20"], "20 is among both"),

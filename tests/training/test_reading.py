@@ -78,10 +78,10 @@ def test_a_weight_that_is_given_asks_for_the_auxiliary_term(method, given):
 @pytest.mark.parametrize("reading", REPLAYS)
 @pytest.mark.parametrize("gamma", [None, 0.5])
 def test_a_reading_that_is_named_stays(reading, gamma):
+    given = None if reading == "union" else gamma
     for method in ("er", "der", "icarl"):
-        memory = prepared(ODEDM(20, k=1, replay=reading, gamma=gamma), method).memory
-        weight = 1.0 if reading == "union" else gamma or 1.0
-        assert (memory.replay, memory.gamma, memory.gamma_rule) == (reading, weight, "fixed")
+        memory = prepared(ODEDM(20, k=1, replay=reading, gamma=given), method).memory
+        assert (memory.replay, memory.gamma, memory.gamma_rule) == (reading, given or 1.0, "fixed")
 
 
 def test_memories_without_a_long_term_part_have_no_reading():
@@ -122,8 +122,25 @@ def test_a_reading_without_the_term_has_one_description():
     both = type("Both", (ER,), {"reading": "union", "reading_rule": "share"})
     plain = read_by_host(ODEDM(20, replay="union"), both)
     assert plain == read_by_host(ODEDM(20), both)
-    for given in ({"gamma": 0.5}, {"gamma_rule": "share"}):
-        assert plain == read_by_host(replace(ODEDM(20, **given), replay="union"), both), given
+    assert plain == read_by_host(ODEDM(20, replay="union", gamma=1.0, gamma_rule="fixed"), both)
+
+
+@pytest.mark.parametrize("given", [{"gamma": 0.5}, {"gamma": 0.0}, {"gamma_rule": "share"}])
+def test_a_weight_beside_a_reading_without_the_term_is_refused_but_in_files_of_before(given):
+    (name,) = given
+    said = f"^{name} is for the auxiliary term, and replay='union' has none; .* was given"
+    with pytest.raises(UsageError, match=said):
+        ODEDM(20, replay="union", **given)
+    with pytest.raises(UsageError, match=said):
+        replace(ODEDM(20, **given), replay="union")
+    with pytest.raises(UsageError, match=f"Grid 1 of the study 'study': {said[1:]}"):
+        parse(f"replay = ['auxiliary', 'union']\n{name} = {given[name]!r}").experiments()
+    before = {**memory_to_plain(ODEDM(20, k=1, replay="union", gamma=1.0, gamma_rule="fixed")), **given}
+    kept = ODEDM(20, k=1, replay="union", gamma=1.0, gamma_rule="fixed")
+    assert memory_from_plain(before) == kept
+    assert read_by_host(memory_from({}, before), ER) == kept
+    with pytest.raises(UsageError, match=f"{name} must be|Unknown rule for gamma"):
+        memory_from_plain({**before, name: "nonsense"})
 
 
 @pytest.mark.parametrize("method", ["er", "der", "derpp"])

@@ -15,6 +15,7 @@ from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, 
 from odedm.core.errors import UsageError, choose
 from odedm.core.plugin_modules import load_plugins
 from odedm.core.registry import MEMORIES, POLICIES
+from odedm.memory.choice_settings import OF_TERM
 from odedm.memory.settings import KINDS, AnyMemory
 from odedm.training.experiment import Experiment
 
@@ -210,13 +211,14 @@ def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMem
             rest.pop("policy_options", None)  # those of another policy
     if "rho" in values or "k" in values:  # they decide one size: what is given replaces both
         rest |= {"rho": None, "k": None}
-    if values.get("replay") in ("auto", "union"):  # a weight asks for the auxiliary term, and this one nobody has given
-        rest = {each: value for each, value in rest.items() if each not in ("gamma", "gamma_rule")}
-    found: AnyMemory = kind(**{**rest, **values})
-    weights = [spelling(each, settings_of(kind)[each]) for each in ("gamma", "gamma_rule") if each in values]
-    if weights and found.replay == "union":
+    reading = values.get("replay", rest.get("replay"))
+    if reading == "union" or values.get("replay") == "auto":  # a weight asks for a term, and this one nobody has given
+        rest = {each: value for each, value in rest.items() if each not in OF_TERM}
+    weights = [spelling(each, settings_of(kind)[each]) for each in OF_TERM if each in values]
+    if weights and reading == "union":
         raise UsageError(
             f"{weights[0]} is for the auxiliary term, and the reading 'union' has none. Leave it out, or say --replay "
             "auxiliary or both."
         )
+    found: AnyMemory = kind(**{**rest, **values})
     return found

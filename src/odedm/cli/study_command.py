@@ -23,7 +23,7 @@ from odedm.study.identity import REUSE
 from odedm.study.ledger import TRIALS, Ledger
 from odedm.study.paper_studies import READY, ready
 from odedm.study.session import Session, deadline
-from odedm.study.study import read
+from odedm.study.study import read_to_run
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
@@ -163,7 +163,7 @@ def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], 
     if what not in READY and (what.endswith(".toml") or Path(what).is_file()):
         if data is not None:
             raise UsageError("--data is for ready studies; a file names its own data.")
-        plan = read(Path(what))
+        plan = read_to_run(Path(what))
     else:
         plan = ready(what, data)
     if seeds is not None:

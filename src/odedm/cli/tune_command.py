@@ -28,7 +28,7 @@ from odedm.study.equal_tuning import NAME, equal_tuning
 from odedm.study.grid import PLAIN, Grid
 from odedm.study.ledger import FAILURES, TOML, TRIALS, failures_in, scores_in
 from odedm.study.session import deadline
-from odedm.study.study import Study, read
+from odedm.study.study import Study, read, read_to_run
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
@@ -42,7 +42,7 @@ guarded = console.guarded("Trials that are over are kept, and the same command g
 RATES = "0.01,0.03,0.1,0.3"
 CHOICES, ONE = "tuned.toml", "tuned"
 """The file of the choices, and what they are called where one host was tuned."""
-SHARED = ("data", "method", "setting", "batch", "net")
+SHARED = ("data", "method", "setting", "limit", "batch", "net")
 """Settings that both sides of a contest have in common."""
 OF_MEMORY = ("capacity", "replay")
 """Those of the memory: the reading is that of the side with ODEDM."""
@@ -181,7 +181,8 @@ def _refuse_what_does_not_go_together(what: str | None, of_one: Given, of_study:
 def _one_host(given: Given, rates: str, constants: Sequence[str], rho: str | None) -> Study:
     """The tries of the host that options name, as a study; they are taken out of what was given."""
     plan = experiment_from({name: given.pop(name) for name in (*SHARED, *OF_MEMORY) if name in given})
-    same: dict[str, Any] = {name: (getattr(plan, name),) for name in SHARED} | {"capacity": (plan.memory.capacity,)}
+    same: dict[str, Any] = {name: (own,) for name in SHARED if (own := getattr(plan, name)) is not None}
+    same["capacity"] = (plan.memory.capacity,)
     options = {plan.method: _choices(rates, constants)}
     shares = _values("--rho", str(DEFAULT_RHO) if rho is None else rho)
     dual = {**same, "memory": ("odedm",), "rho": shares, "dac": ("paper",), "replay": (plan.memory.replay,)}
@@ -194,10 +195,16 @@ def _study(what: str, only: Sequence[str]) -> Study:
     if what == NAME:
         plan = equal_tuning()
     elif what.endswith(".toml") or Path(what).is_file():
-        plan = read(Path(what))
+        plan = read_to_run(Path(what))
     else:
         raise UsageError(f"'{what}' is no study to tune: give {NAME}, or a TOML file with the tries as grids.")
-    return replace(plan, only=(*plan.only, *only))
+    wishes = (*plan.only, *only)
+    if seeds := next((wish for wish in wishes if wish.startswith("seed=")), None):
+        raise UsageError(
+            f"'{seeds}' is for the runs of a study; tries have seeds of their own: give --seeds and --first-seed in "
+            "its place, or in a file seeds of [select]."
+        )
+    return replace(plan, only=wishes)
 
 
 def _selection(

@@ -1,11 +1,11 @@
-"""Which settings of a choice of prototypes go together; what contradicts another one is refused in a sentence."""
+"""Which settings of a dual memory go together; what contradicts another one is refused in a sentence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import OneOf
+from odedm.core.configuration import OneOf, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.registry import WITHOUT_CLUSTERS
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 OF_DISTANCE = {"screen": "sinkhorn", "pair_epsilon": "sinkhorn", "ground": "sinkhorn", "bandwidth": "mmd"}
 """Settings of one distance of rows to prototypes, which others refuse."""
+OF_TERM: dict[str, Any] = {"gamma": 1.0, "gamma_rule": "fixed"}
+"""Settings of the auxiliary term, with what a memory without one has."""
 
 
 @dataclass(frozen=True)
@@ -56,3 +58,25 @@ def check_choice(memory: ODEDM) -> None:
     clouds = memory.dac and memory.distance not in WITHOUT_CLUSTERS and memory.dac_distance
     if memory.epsilon is not None and "sinkhorn" not in (memory.distance, clouds):
         raise UsageError("epsilon is for the sinkhorn distance between clusters of --dac, of which there are none.")
+
+
+def check_weight(memory: ODEDM) -> None:
+    """Refuse a weight of the auxiliary term beside the reading that has none: it would do nothing."""
+    for name, idle in OF_TERM.items():
+        given = getattr(memory, name)
+        if memory.replay == "union" and given not in (None, idle):
+            raise UsageError(
+                f"{name} is for the auxiliary term, and replay='union' has none; {given!r} was given. Leave it out, or "
+                "take replay='auxiliary' or 'both'."
+            )
+
+
+def without_idle_weight(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
+    """A stored memory's settings; a weight beside `union`, which did nothing when files could have one, is left out."""
+    if plain.get("replay") != "union":
+        return plain
+    known = settings_of(kind)
+    given = [name for name in OF_TERM if name in known and plain.get(name) is not None]
+    for name in given:
+        known[name].kind.read(name, plain[name])  # what is none at all is refused as ever
+    return {**plain, **{name: OF_TERM[name] for name in given}}

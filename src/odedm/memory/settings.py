@@ -35,7 +35,7 @@ from odedm.core.registry import (
     WITHOUT_CLUSTERS,
 )
 from odedm.core.showing import short_repr
-from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice
+from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice, check_weight, without_idle_weight
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.paper_reading import paper_dac, paper_reading
 from odedm.memory.site import Site, StreamShape, check_policy_options, read_policy_options
@@ -143,7 +143,7 @@ class ODEDM:
         k: prototypes of each class; where both are given k counts and rho is its label. k=0 or rho=0 pins nothing.
         replay: how a method meets the long-term rows, a name in `odedm list replays`; "auto" is what suits the method
             (docs/consolidation.md), and the auxiliary term where gamma or gamma_rule is given.
-        gamma: weight of the auxiliary cross-entropy term, 1 unless given.
+        gamma: weight of the auxiliary cross-entropy term, 1 unless given; "union" has no such term.
         gamma_rule: "fixed", unless given, or "share": gamma times the long-term share of the rows stored now.
         distance: by which rows are nearest to a prototype, a name in `odedm list distances`; "random" keeps any rows,
             "herding" those whose mean is near that of their class.
@@ -228,6 +228,7 @@ class ODEDM:
     def __post_init__(self) -> None:
         check_settings(self)
         check_choice(self)
+        check_weight(self)
 
     def __repr__(self) -> str:
         return short_repr(self, ("capacity",))
@@ -314,7 +315,7 @@ def memory_from_plain(plain: object) -> AnyMemory:
         known, given = ", ".join(KINDS), str(name)[:60]
         raise UsageError(f"A stored experiment's memory must be one of {known}; {given!r} was found.")
     kind: Callable[..., AnyMemory] = KINDS[name]
-    return from_plain(kind, "memory", own)
+    return from_plain(kind, "memory", without_idle_weight(kind, own))
 
 
 @cache

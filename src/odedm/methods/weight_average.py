@@ -55,6 +55,32 @@ def follow(averaged: nn.Module, net: nn.Module, averaging: Tensor) -> None:
             old.copy_(new)
 
 
+def unlike_its_net(method: Method) -> str:
+    """Why an average that comes from a file of anyone's cannot follow the network; empty where it can, or none is kept.
+
+    >>> from odedm.methods.er import ER
+    >>> from odedm.nets.small import MLP
+    >>> method = ER(net=MLP((2,), 2, width=2), draw=1)
+    >>> begin_average(method, 0.9)
+    >>> method.averaging = torch.zeros(1)
+    >>> unlike_its_net(method)
+    "'averaging' is torch.float32 [1] where torch.float32 [2] is needed"
+    """
+    if method.averaged is None or method.averaging is None:
+        return ""
+    found = {"averaging": method.averaging, **method.averaged.state_dict(prefix="averaged.")}
+    needed = {"averaging": method.last_loss.new_empty(2), **method.net.state_dict(prefix="averaged.")}
+    for name in {**needed, **found}:
+        there, here = (_form(each.get(name)) for each in (found, needed))
+        if there != here:
+            return f"'{name}' is {there} where {here} is needed"
+    return ""
+
+
+def _form(tensor: Tensor | None) -> str:
+    return "missing" if tensor is None else f"{tensor.dtype} {[*tensor.shape]}"
+
+
 @contextmanager
 def predicting(method: Method) -> Iterator[None]:
     """Inside the block the method's network is its average, where it keeps one."""

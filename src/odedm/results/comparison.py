@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ STREAM = ("tasks", "task_classes", "recurring", "domain", "setting", "factor", "
 """What makes the stream: with another one the same task is another problem."""
 IDLE = ("seed", "threads", "device", "capture", "class_order")
 """Fields that are spoken of elsewhere, or change nothing that is measured."""
+
+MOST_DIGITS = 17
+"""By so many any two numbers can be told apart."""
 
 Row = tuple[str, str, str]
 
@@ -72,16 +75,43 @@ def compare(one: Result, other: Result) -> Difference:
 def _rows(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Row]:
     """The fields that differ, in the order of the first.
 
-    >>> _rows({"method": "er", "options": {"lr": 0.1}}, {"method": "er", "options": {"lr": 0.2}})
-    [('options.lr', '0.1', '0.2')]
+    >>> _rows({"method": "er", "options": {"lr": 0.1}}, {"method": "er", "options": {"lr": 0.1 + 0.2}})
+    [('options.lr', '0.1', '0.3')]
     """
-    return [(name, _shown(left), _shown(right)) for name, left, right in changed(one, other)]
+    return [(name, *_told_apart(_shown, left, right)) for name, left, right in changed(one, other)]
 
 
-def _shown(value: Any) -> str:
+def _told_apart(show: Callable[[Any, int], str], left: Any, right: Any, *, digits: int = 6) -> tuple[str, str]:
+    """Both values with so many digits, or with as many more as it takes to see that they differ.
+
+    >>> _told_apart(_shown, 0.1 + 0.2, 0.5), _told_apart(_shown, 0.1 + 0.2, 0.3)
+    (('0.3', '0.5'), ('0.30000000000000004', '0.3'))
+    """
+    for more in range(digits, MOST_DIGITS + 1):
+        texts = show(left, more), show(right, more)
+        if texts[0] != texts[1]:
+            return texts
+    return show(left, digits), show(right, digits)
+
+
+def _shown(value: Any, digits: int) -> str:
     if value is ABSENT:
         return "—"
-    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 80)
+    plain = value if isinstance(value, str) else json.dumps(_rounded(value, digits), ensure_ascii=False)
+    return printable(plain, 80)
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    """Fractions with so many digits, also those in lists; what is before the point stays whole.
+
+    >>> _rounded([1234567.25, 1 / 3, 1e-12 / 3, True, "er"], 3)
+    [1234567.25, 0.333, 3.33e-13, True, 'er']
+    """
+    if isinstance(value, list):
+        return [_rounded(each, digits) for each in value]
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    return round(value, digits) if abs(value) >= 1 else float(f"{value:.{digits}g}")
 
 
 def _outcome(one: Result, other: Result) -> list[Row]:
@@ -89,14 +119,14 @@ def _outcome(one: Result, other: Result) -> list[Row]:
     for name, title in FIGURES.items():
         a, b = getattr(one, name), getattr(other, name)
         if a != b:
-            change = "" if None in (a, b) else f" ({_figure(b - a, '+')})"
-            rows.append((title, _figure(a), f"{_figure(b)}{change}"))
+            first, second = _told_apart(_figure, a, b)
+            rows.append((title, first, second if None in (a, b) else f"{second} ({b - a:+.6g})"))
     for title, left, right in (("Class-IL", one.class_il, other.class_il), ("Task-IL", one.task_il, other.task_il)):
         if left != right and left is not None and right is not None:
             rows.append((f"{title} matrix", *_matrices(left, right)))
     if one.anytime and other.anytime and one.anytime != other.anytime:  # where only one looked there is no difference
         means = [math.fsum(value for _, value in each.anytime or []) / len(each.anytime or []) for each in (one, other)]
-        rows.append(("mean accuracy at any time, %", _figure(means[0]), _figure(means[1])))
+        rows.append(("mean accuracy at any time, %", *_told_apart(_figure, *means)))
     for part in ("short", "long"):
         ends = [sum(each.census[-1].get(part, [])) if each.census else 0 for each in (one, other)]
         if [entry.get(part) for entry in one.census] != [entry.get(part) for entry in other.census]:
@@ -104,15 +134,13 @@ def _outcome(one: Result, other: Result) -> list[Row]:
     return rows
 
 
-def _figure(value: float | None, sign: str = "") -> str:
+def _figure(value: float | None, digits: int) -> str:
     """A number to read, without what summing left behind; a dash where it is not defined.
 
-    >>> _figure(28.333333333), _figure(-8.9e-16), _figure(2.5, "+"), _figure(None)
-    ('28.3333', '0', '+2.5', '—')
+    >>> _figure(28.333333333, 6), _figure(-8.9e-16, 6), _figure(None, 6)
+    ('28.3333', '0', '—')
     """
-    if value is None:
-        return "—"
-    return f"{round(value, 9) + 0.0:{sign}.6g}"
+    return "—" if value is None else f"{round(value, digits + 3) + 0.0:.{digits}g}"
 
 
 def _matrices(left: Matrix, right: Matrix) -> tuple[str, str]:
@@ -130,10 +158,8 @@ def _matrices(left: Matrix, right: Matrix) -> tuple[str, str]:
     ]
     apart = [cell for cell in cells if cell[0]]
     _, i, j, a, b = max(apart)
-    return (
-        f"{len(left)} tasks",
-        f"{len(apart)} of {len(cells)} cells differ, most after task {i} on task {j}: {a:.4g} and {b:.4g}",
-    )
+    there = " and ".join(_told_apart(_figure, a, b, digits=4))
+    return f"{len(left)} tasks", f"{len(apart)} of {len(cells)} cells differ, most after task {i} on task {j}: {there}"
 
 
 def _obstacles(one: Result, other: Result) -> list[str]:

@@ -28,6 +28,8 @@ PAPER = "paper"
 """A DAC by this name is the one that the paper has for a ρ and a λ."""
 NONE = "none"
 TABLES = ("options", "net_options", "retrieval_options", "policy_options")
+READING = ("replay", "gamma", "gamma_rule")
+"""Settings of ODEDM that go by the method where they are not given."""
 MOST = 1_000_000
 MOST_RUNS = 100_000
 
@@ -192,7 +194,8 @@ def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
 def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
     """Whether an experiment has every wished value: `name=value`, several values separated by commas.
 
-    Names alone are methods, spelled as in the registry or as in the paper.
+    Names alone are methods, spelled as in the registry or as in the paper. A value that is left to the method counts
+    by what it stands for, too.
 
     >>> plan = Experiment(ODEDM(50), method="derpp")
     >>> matches(plan, ["DER,DER++", "capacity=50"]), matches(plan, ["memory=plain"])
@@ -212,7 +215,8 @@ def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
             raise unknown("name in --only", name, [*axes(), "seed"])
         wanted = values.split(",")
         plain_memory = name == "memory" and PLAIN in wanted and not isinstance(plan.memory, ODEDM)
-        if not {_spelled(flat.get(name)), str(flat.get(name))} & {*wanted} and not plain_memory:
+        own = (flat.get(name), _in_force(plan, name, flat))
+        if not {word for value in own for word in (_spelled(value), str(value))} & {*wanted} and not plain_memory:
             return False
     return True
 
@@ -223,7 +227,7 @@ def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -
     there = {name: dict[str, None]() for name in names}
     for plan in plans:
         for name, values in there.items():
-            values[_spelled(_flat(plan).get(name))] = None
+            values[_spelled(_in_force(plan, name, _flat(plan)))] = None
     known = "; ".join(f"{name}={printable(','.join(values), LONGEST)}" for name, values in there.items())
     return UsageError(f"No experiment of the study '{study}' has {' and '.join(wishes)}. There are: {known}.")
 
@@ -231,6 +235,15 @@ def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -
 def _spelled(value: object) -> str:
     """As a study's file has it."""
     return "none" if value is None else str(value)
+
+
+def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
+    """A value as the run has it: how long-term rows are met may be left to the method."""
+    if name not in READING or not isinstance(plan.memory, ODEDM):
+        return flat.get(name)
+    from odedm.training.composition import read_by_host  # needs torch
+
+    return getattr(read_by_host(plan.memory, METHODS[plan.method].load()), name)
 
 
 def _method(word: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from odedm.core.configuration import Text, Whole, refused
+from odedm.core.configuration import Text, Whole, default_of, refused
 from odedm.core.errors import UsageError, choose, shown
 from odedm.study.dac_timing_plan import Runtime
 from odedm.study.grid import MOST_RUNS, TABLES, Grid, axes, from_table, many, matches, nobody_has
@@ -131,6 +131,24 @@ def read(path: Path) -> Study:
     return parse(text, path.stem, str(path))
 
 
+def read_to_run(path: Path) -> Study:
+    """A study from a file whose runs are asked for: constants of a method that it has not are refused as a slip.
+
+    A study's folder may hold a file from the time when they were passed over, so `read` takes them.
+    """
+    study = read(path)
+    methods = {
+        name: None for grid in study.grids for name in grid.axes.get("method", (default_of(Experiment, "method"),))
+    }
+    idle = next((name for grid in study.grids for name in grid.options if name not in methods), None)
+    if idle is not None:
+        raise UsageError(
+            f"In {path}: [options.{_key(idle)}] is of a method that the study has not; it has {', '.join(methods)}. "
+            "Leave the table out, or name the method among those of 'method'."
+        )
+    return study
+
+
 def parse(text: str, name: str = "study", where: str = "the study") -> Study:
     r"""A study from TOML text: keys above the grids are every grid's, and without a grid they are the only one.
 
@@ -162,7 +180,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     if not all(isinstance(each, str) for each in only):
         raise UsageError("'only' must be a list of NAME=VALUE, e.g. ['method=er'].")
     only_timed = "runtime" in plain and not shared and "grid" not in plain
-    return Study(
+    study = Study(
         plain.get("name", name),
         () if only_timed else tuple(_grid(shared, table) for table in tables),
         _seeds(plain.get("seeds", 5)),
@@ -172,6 +190,12 @@ def _study(plain: dict[str, Any], name: str) -> Study:
         runtime=from_table(Runtime, "runtime", plain["runtime"]) if "runtime" in plain else None,
         observation=Observation(plain.get("evidence", False), plain.get("anytime", 0), plain.get("keep_model", False)),
     )
+    if not shared and not {"grid", "runtime"} & {*plain}:  # after all else: a wrong value is the nearer reason
+        raise UsageError(
+            "Nothing says what to run. A study needs one line of that at the least, e.g. method = ['er', 'derpp']; all "
+            "that it leaves out is as odedm run has it."
+        )
+    return study
 
 
 def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -19,7 +20,7 @@ from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.class_shift import SHIFTS
 from odedm.methods.rotation_task import TURNED, RotationTask
-from odedm.methods.weight_average import begin_average, follow
+from odedm.methods.weight_average import begin_average, follow, unlike_its_net
 from odedm.stream.augment import policy_fits
 from odedm.stream.class_schedule import Labels
 from odedm.stream.corruption import first_rows, keep
@@ -95,8 +96,7 @@ def by_nearest_mean(predict: object, method: type[Method]) -> bool:
 def read_by_host(memory: SomeMemory, method: type[Method]) -> SomeMemory:
     """The memory with the reading that it has with this method: what `auto` stands for, and the weight of the term.
 
-    A weight that was given is a wish for the auxiliary term. With `union` it does nothing, so it is not kept: one run
-    has one description.
+    A weight that was given is a wish for the auxiliary term. With `union` there is none: one run has one description.
 
     >>> from odedm.methods.agem import AGEM
     >>> read_by_host(ODEDM(200), AGEM).replay, read_by_host(ODEDM(200, gamma=0.5), AGEM).replay
@@ -146,6 +146,19 @@ def compose(asked: Ingredients, method: Method) -> None:
         method.optimiser = method.fresh_optimiser()
     if asked.weight_average is not None:
         begin_average(method, asked.weight_average)
+
+
+def check_restored(method: Method, checkpoint: Path) -> None:
+    """Refuse a checkpoint whose average of the weights is not one of the network's: no later step could go on with it.
+
+    What a method keeps of its own may have any size, so the state itself is put back without a look at that.
+    """
+    why = unlike_its_net(method)
+    if why:
+        raise UsageError(
+            f"The checkpoint '{checkpoint}' is whole, but its average of the weights is not of this network: {why}. "
+            "Put a good copy there, or start anew with --fresh."
+        )
 
 
 def make_updates(

@@ -35,7 +35,7 @@ from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
-from odedm.training.composition import Ingredients, by_nearest_mean, compose, make_updates, reading_of
+from odedm.training.composition import Ingredients, by_nearest_mean, check_restored, compose, make_updates, reading_of
 from odedm.training.cuda_graph import CudaRecorder, Stepper
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.evaluation import evaluate
@@ -239,6 +239,7 @@ class Run:
         self.guard.last = lambda: checkpointer.last
         found = checkpointer.resume()
         if found is not None:
+            check_restored(self.method, found.folder)
             self.guard.resumed(self.progress.step)
             self.stepper.captured = self.progress.captured
             self.progress.notes.extend(found.changes)
