@@ -34,7 +34,7 @@ def test_the_best_is_first_and_changes_are_against_the_plain_reservoir(tmp_path)
     leaderboard.draw(results, tmp_path / "board.png")
     assert (tmp_path / "board.png").stat().st_size > 5000
     assert "| ER | 2 | 41.0 ± 1.0 |" in text
-    assert "0 of 360 planned runs" in text, "which are on other data"
+    assert "0 of 430 planned runs" in text, "which are on other data"
     with pytest.raises(UsageError, match="Two runs have one place: ER, reservoir on blobs, seed 10"):
         leaderboard.entries([*results, results[0]])
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ER")][:3]
@@ -51,12 +51,26 @@ def test_the_best_is_first_and_changes_are_against_the_plain_reservoir(tmp_path)
     assert "first seen on CIFAR's own test rows" in text
 
 
+def test_what_an_ingredient_is_worth_is_what_is_lost_without_it():
+    full = replace(PLANS["best",][0], weight_average=0.5)
+    plans = {full: 50.0, replace(full, weight_average=None): 47.0, replace(full, updates=1): 45.5, PLANS[()][0]: 40.0}
+    results = [
+        result_of(prepare(replace(plan, seed=seed)).experiment, "sum", acc=acc + seed)
+        for plan, acc in plans.items()
+        for seed in (10, 11)
+    ]
+    text = leaderboard.left_out(leaderboard.entries(results))
+    assert "| blobs, λ = 20: ER, reservoir | average 0.5 | 2 | −3.0" in text
+    assert "| blobs, λ = 20: ER, reservoir | updates 3 | 2 | −4.5" in text
+    assert len([line for line in text.splitlines() if line.startswith("| blobs")]) == 2
+
+
 def test_its_study_is_what_the_page_says():
     plans = parse((ROOT / "benchmarks" / "leaderboard.toml").read_text()).experiments()
-    assert len(plans) == 360
+    assert len(plans) == 400
     assert {plan.seed for plan in plans} == {*range(10, 20)}
-    assert len({leaderboard.place(plan.describe()) for plan in plans}) == 360, "each has a place of its own"
-    assert "2 of 360 planned runs" in leaderboard.page([result_of(plan, "sum") for plan in plans[:2]], "some.gz")
+    assert len({leaderboard.place(plan.describe()) for plan in plans}) == 400, "each has a place of its own"
+    assert "2 of 430 planned runs" in leaderboard.page([result_of(plan, "sum") for plan in plans[:2]], "some.gz")
     assert {(plan.data, plan.memory.capacity) for plan in plans} == {("cifar10", 200), ("cifar100", 500)}
 
 

@@ -2,11 +2,11 @@
 
     python tools/leaderboard.py RESULTS.jsonl.gz … [--chosen HELD-OUT.csv …] [--out docs/leaderboard.md]
 
-The runs are those of benchmarks/leaderboard.toml (`odedm study benchmarks/leaderboard.toml`, `odedm results pack`), and
-`--chosen` are scores on held-out rows, from which the recipe was chosen (`odedm study benchmarks/recipe_choice.toml
---held-out 0.1`). With `--out` a picture is written beside the page. A row is a host with a memory, plain or with
-ingredients; changes are against the same host's plain reservoir, paired by seed, with 95 % intervals. Below a table
-stand the commit, the hardware and the seeds of its runs.
+The runs are those of benchmarks/leaderboard.toml and confirm.toml (`odedm study benchmarks/leaderboard.toml`, `odedm
+results pack`), and `--chosen` are scores on held-out rows, from which the recipe was chosen (`odedm study
+benchmarks/recipe_choice.toml --held-out 0.1`). With `--out` a picture is written beside the page. A row is a host with
+a memory, plain or with ingredients; changes are against the same host's plain reservoir, paired by seed, with 95 %
+intervals. Below a table stand the commit, the hardware and the seeds of its runs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ from odedm.study.study import parse
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN = {"updates": 1, "stream_loss": "plain", "predict": "head", "views": "crop"}
 """A run without ingredients."""
+STUDIES = ("leaderboard.toml", "confirm.toml")
+TASKS = {"cifar10": 5, "cifar100": 10}
+"""In which these data sets usually come."""
 ORIGIN = ("commit", "gpu", "device", "torch")
 HEAD = """# Leaderboard
 
@@ -43,17 +46,25 @@ What a memory of λ rows can buy in one pass over the stream: hosts with a reser
 what is not there has not been run.
 
 **What was looked at before.** The ingredients, and that they help, were first seen on CIFAR's own test rows, with seeds
-0 to 5. Six updates, strong views and the host were chosen on held-out training rows (below), with seeds that are not
-reported. So take this as an estimate of what they give on these streams, not as one for streams that nobody has
-looked at.
+0 to 5. Six updates, strong views, the average of weights and the host were chosen on held-out training rows (below),
+with seeds that are not reported. So take the tables of five and ten tasks as an estimate of what they give on these
+streams; those of twenty tasks and of imbalanced classes are streams that nothing was chosen by.
 """
 WORDS = """
 ACC is the accuracy on all classes after the last task, mean ± standard error over seeds; the change is against the
 plain reservoir of the same host, paired by seed, with its 95 % interval: the bootstrap's, with fewer than five seeds
 Student's t. *Seconds* are those of a run in its lane, beside others on the same GPU. *Gradients a row* are rows that
 went forward and back for each row of the stream; *beyond λ* are rows that a memory reads besides those it stores:
-ODEDM looks at all rows of a task when it ends. The runs are those of `odedm study benchmarks/leaderboard.toml`, the
-page is made by `python tools/leaderboard.py {words}`.
+ODEDM looks at all rows of a task when it ends. *Average* is what is left of an average of the weights after a batch.
+The runs are those of `odedm study benchmarks/leaderboard.toml` and `confirm.toml`, the page is made by
+`python tools/leaderboard.py {words}`.
+"""
+LEFT_OUT = """
+## What each ingredient is worth
+
+The recipe's configurations with one ingredient left out: what is lost, paired by seed, with the 95 % interval. Parts do
+not add up to the whole: what one ingredient cures, another has less of to cure.
+
 """
 CHOSEN = """
 ## What the recipe was chosen from
@@ -61,6 +72,8 @@ CHOSEN = """
 Accuracy after the last task on a tenth of each class's training rows, which were held out; seeds 1000 and 1001, mean ±
 standard error (`odedm study benchmarks/recipe_choice.toml --held-out 0.1`). All predict by nearest mean. Nine updates
 scored higher than six in both seeds, by 0.9 and 1.7 points, at one and a half times the cost; six is what we recommend.
+The average of the weights was added to the best of these, and its length chosen, on the same rows and seeds
+([table](how-to/ingredients.md#what-averages-gave-on-cifar)).
 """
 
 
@@ -72,6 +85,11 @@ class Entry:
     memory: str
     ingredients: str
     runs: dict[int, Result] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> set[str]:
+        """The ingredients, each by itself."""
+        return {*self.ingredients.split(", ")} - {""}
 
     @property
     def scores(self) -> dict[int, float]:
@@ -96,7 +114,18 @@ def place(plan: Mapping[str, Any]) -> tuple[tuple[str, int], tuple[str, str, str
     memory: Mapping[str, Any] = plan["memory"]
     host = title(METHODS, plan["method"])
     kind = "ODEDM" if memory["name"] == "odedm" else "reservoir"
-    return (plan["data"], memory["capacity"]), (host, kind, ingredients(plan)), plan["seed"]
+    return (stream(plan), memory["capacity"]), (host, kind, ingredients(plan)), plan["seed"]
+
+
+def stream(plan: Mapping[str, Any]) -> str:
+    """The data set, and in what it differs from the usual stream.
+
+    >>> stream({"data": "cifar100", "tasks": 20, "setting": "standard"})
+    'cifar100 as 20 tasks'
+    """
+    other = [] if plan["tasks"] in {None, TASKS.get(plan["data"], plan["tasks"])} else [f"as {plan['tasks']} tasks"]
+    other += [plan["setting"]] if plan["setting"] != "standard" else []
+    return " ".join([plan["data"], *other])
 
 
 def ingredients(plan: Mapping[str, Any]) -> str:
@@ -108,6 +137,7 @@ def ingredients(plan: Mapping[str, Any]) -> str:
     own = [f"updates {plan['updates']}"] if plan.get("updates", 1) != 1 else []
     named = [plan.get(name) or PLAIN[name] for name in ("stream_loss", "predict", "views")]
     own += [str(each) for each in named if each not in PLAIN.values()]
+    own += [f"average {plan['weight_average']:g}"] if plan.get("weight_average") is not None else []
     return ", ".join(own)
 
 
@@ -136,6 +166,26 @@ def table(rows: list[Entry]) -> str:
         )
     head = ["host", "memory", "ingredients", "seeds", "ACC", "change", "seconds a run", "gradients a row", "beyond λ"]
     return markdown_rows(head, lines, texts=3)
+
+
+def left_out(boards: Mapping[tuple[str, int], list[Entry]]) -> str:
+    """Markdown: what the richest configurations lose without one of their ingredients."""
+    lines = []
+    for (data, capacity), rows in boards.items():
+        most = max(len(row.parts) for row in rows)
+        for full in [row for row in rows if len(row.parts) == most > 1]:
+            for less in rows:
+                alike = (less.host, less.memory) == (full.host, full.memory) and less.parts < full.parts
+                if not alike or len(less.parts) != most - 1:
+                    continue
+                change = paired(less.scores, full.scores)
+                if change is not None:
+                    name = f"{data}, λ = {capacity}: {full.host}, {full.memory}"
+                    spread = "" if change.interval is None else f" {between(change.interval)}"
+                    (gone,) = full.parts - less.parts
+                    seeds = str(change.estimate.n)
+                    lines.append([name, gone, seeds, number(change.estimate.mean, sign=True) + spread])
+    return LEFT_OUT + markdown_rows(["configuration", "left out", "seeds", "change"], lines, texts=2) if lines else ""
 
 
 def cost(row: Entry) -> str:
@@ -183,15 +233,16 @@ def chosen(files: Iterable[Path]) -> str:
 
 def page(results: Sequence[Result], words: str, choices: Iterable[Path] = (), picture: str = "") -> str:
     """The whole page; `words` are those that this program was called with."""
-    study = parse((ROOT / "benchmarks" / "leaderboard.toml").read_text(encoding="utf-8"))
-    planned = {place(plan.describe()) for plan in study.experiments()}
+    studies = [parse((ROOT / "benchmarks" / name).read_text(encoding="utf-8")) for name in STUDIES]
+    planned = {place(plan.describe()) for study in studies for plan in study.experiments()}
     done = sum(place(result.experiment) in planned for result in results)
     parts = [HEAD.format(done=done, planned=len(planned))]
     if picture:
         parts.append(f"\n![Final accuracy of every host, memory and set of ingredients, a dot a seed]({picture})\n")
-    for (data, capacity), rows in entries(results).items():
+    boards = entries(results)
+    for (data, capacity), rows in boards.items():
         parts.append(f"\n## {data}, λ = {capacity}\n\n{table(rows)}\n{origin(rows)}\n")
-    return "".join([*parts, WORDS.format(words=words), chosen(choices)])
+    return "".join([*parts, WORDS.format(words=words), left_out(boards), chosen(choices)])
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
@@ -219,7 +270,8 @@ def draw(results: Sequence[Result], path: Path) -> None:
         axis.set_title(f"{data}, λ = {capacity}", loc="left")
         axis.set_xlabel("ACC after the last task, %")
         axis.set_xlim(left=0)
-        axis.margins(x=0.1, y=0.12)
+        axis.margins(x=0.1)
+        axis.set_ylim(-0.7, len(rows) - 0.3)
         axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=130)

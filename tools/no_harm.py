@@ -193,11 +193,23 @@ def page(results: Sequence[Result], files: str, picture: str = "") -> str:
     return "".join([*parts, WORDS.format(words=files)])
 
 
+def planned_runs() -> dict[str, set[Place]]:
+    """What the studies plan, by file."""
+    texts = {name: (ROOT / "benchmarks" / name).read_text(encoding="utf-8") for name in STUDIES}
+    return {name: set(map(_planned, parse(text).experiments())) for name, text in texts.items()}
+
+
+def reported(results: Sequence[Result]) -> list[Result]:
+    """The runs that a page is made of: of a data set whose planned runs have begun, those alone and no first look."""
+    planned = set().union(*planned_runs().values())
+    begun = {place[:2] for each in results if (place := _place(each)) in planned}
+    return [each for each in results if (place := _place(each)) in planned or place[:2] not in begun]
+
+
 def done(results: Sequence[Result]) -> str:
     """How much of what was planned is there, study by study, and what else."""
     left, said = {_place(each) for each in results}, []
-    for name in STUDIES:
-        planned = set(map(_planned, parse((ROOT / "benchmarks" / name).read_text(encoding="utf-8")).experiments()))
+    for name, planned in planned_runs().items():
         methods, data = len({each[2] for each in planned}), " and ".join(sorted({each[0] for each in planned}))
         there = len(planned & left)
         said.append(f"of `odedm study benchmarks/{name}` ({methods} hosts on {data}) {there} of {len(planned)}")
@@ -284,7 +296,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE)
     given = parser.parse_args()
     try:
-        results = [run.result for path in given.files for run in read_packed(path)]
+        results = reported([run.result for path in given.files for run in read_packed(path)])
         picture = given.out.with_suffix(".png")
         text = page(results, " ".join(map(str, given.files)), picture.name)
         writable_folder(given.out.parent)

@@ -155,8 +155,11 @@ WRONG = {
     "no update": ({"updates": 0}, "updates must be a whole number, 1 or more"),
     "no such loss": ({"stream_loss": "mine"}, "mine"),
     "no such prediction": ({"predict_by": "luck"}, "luck"),
-    "no share": ({"weight_average": 2}, "weight_average must be a number from 0 to 1"),
-    "no task to take half of": ({"weight_average": "auto"}, "weight_average must be a number from 0 to 1; 'auto'"),
+    "no share": ({"weight_average": 1.5}, "weight_average must be a number from 0 to 1"),
+    "no task to take half of": (
+        {"weight_average": "auto"},
+        "weight_average must be a number from 0 to 1, which is left of it after a batch, or .*; 'auto'",
+    ),
     "no such views": ({"views": ["crop"]}, "views"),
     "classes are not known": ({"views": "turned-classes"}, "Give one of crop, strong, rotations"),
     "a loss of its own": ({"method": "er-ace", "stream_loss": "adjusted"}, "takes no stream loss 'adjusted'"),

@@ -154,6 +154,13 @@ def test_an_average_by_itself_is_over_half_a_task(own):
     assert named.class_il == result.class_il
 
 
+def test_an_average_over_some_batches_is_no_longer_than_half_a_task():
+    half = train(weight_average="auto", batch=4).result.experiment["weight_average"]
+    lengths = {length: train(weight_average=length, batch=4).result for length in (2, 10**6)}
+    assert [result.experiment["weight_average"] for result in lengths.values()] == [0.5, half]
+    assert lengths[2].class_il == train(weight_average=0.5, batch=4).result.class_il
+
+
 def test_an_average_over_tasks_of_one_batch_is_the_last_weights():
     assert train(weight_average="auto", batch=10**6).result.experiment["weight_average"] == 0
 
@@ -250,7 +257,10 @@ REFUSED = {
         {"method": "puridiver", "options": {"fit": True}, "weight_average": 0.9},
         "fitted to the memory",
     ),
-    "an average of more than all": ({"weight_average": 1.5}, "weight_average must be 'auto' or a number from 0 to 1"),
+    "an average of more than all": (
+        {"weight_average": 1.5},
+        "weight_average must be 'auto', a number from 0 to 1, .* or batches",
+    ),
     "iCaRL predicts by means": ({"method": "icarl", "predict": "head"}, "which is part of it"),
     "nothing stored": ({"memory": NoMemory(), "predict": "nearest-mean"}, "needs stored rows"),
     "PuriDivER has views": ({"method": "puridiver", "views": "strong"}, "because it is defined by its own"),

@@ -62,7 +62,7 @@ class Learner(Answering):
             method's own.
         predict_by: "head" or "nearest-mean", the class means of stored rows' features; None is the method's own.
         weight_average: predict by a running average of the weights, of which so much is left after each batch, 0.95
-            say; None is the last weights.
+            say, or over so many batches, 20 say; None is the last weights.
         views: of replayed rows: "crop", "strong" or "rotations". docs/how-to/ingredients.md has all five.
         seed: the same seed and the same batches give the same learner.
         device, threads, precision: where and how it computes, as for `odedm.train`.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Number, OneOf, Whole
+from odedm.core.configuration import OneOf, Whole
 from odedm.core.errors import UsageError, shown
 from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
 from odedm.core.rng import generator
@@ -25,6 +25,7 @@ from odedm.memory.settings import MemorySettings
 from odedm.methods.base import Method, configure
 from odedm.methods.rotation_task import TURNED
 from odedm.stream.augment import Transform
+from odedm.training.average_length import Length, left_after_a_batch
 from odedm.training.composition import (
     Ingredients,
     by_nearest_mean,
@@ -153,7 +154,7 @@ def _ingredients(given: Mapping[str, Any]) -> Ingredients:
         Whole(1).read("updates", given["updates"]),
         None if loss is None else OneOf("stream loss", STREAM_LOSSES).read("stream_loss", loss),
         None if way is None else OneOf("prediction", PREDICTIONS).read("predict_by", way),
-        None if left is None else Number(0, 1).read("weight_average", left),
+        None if left is None else left_after_a_batch(Length().read("weight_average", left)),
         views,
     )
 

@@ -25,6 +25,7 @@ from odedm.stream.augment import policy_fits
 from odedm.stream.class_schedule import Labels
 from odedm.stream.corruption import first_rows, keep
 from odedm.stream.dataset import Dataset
+from odedm.training.average_length import left_after_a_batch
 from odedm.training.experiment import Experiment
 from odedm.training.replay import MemoryReplay
 
@@ -66,16 +67,18 @@ def check_ingredients(
 
 
 def own_average(plan: Experiment, labels: Labels, data: Dataset) -> float | None:
-    """How much of an average of the weights is left after a batch; "auto" stands for half a task's in the mean.
+    """How much of an average of the weights is left after a batch.
 
-    Half a task was near the best on held-out rows of two data sets (docs/how-to/ingredients.md): over a whole one the
-    average no longer knows the newest classes.
+    "auto" stands for half a task's in the mean, and an average over some batches is no longer: over a whole task it no
+    longer knows the newest classes (docs/how-to/ingredients.md).
     """
-    if plan.weight_average != "auto":
-        return plan.weight_average  # type: ignore[return-value]  # a number or None by its kind
+    asked = plan.weight_average
+    if asked is None or (not isinstance(asked, str) and asked <= 1):
+        return asked
     label = data.label[first_rows(data.label, plan.limit)]
     rows = int(keep(label, plan.setting, plan.factor or 1.0, data.classes).sum())
-    return round(max(0.0, 1 - 2 * plan.batch * len(labels) / rows), 3)
+    half = max(0.0, 1 - 2 * plan.batch * len(labels) / rows)
+    return round(half if isinstance(asked, str) else min(half, left_after_a_batch(asked)), 3)
 
 
 def own_stream_loss(plan: Experiment, method: type[Method]) -> str | None:

@@ -13,7 +13,6 @@ from odedm.core.configuration import (
     OneOf,
     Text,
     Whole,
-    WordOr,
     check_settings,
     described,
     from_plain,
@@ -45,6 +44,7 @@ from odedm.core.showing import short_repr
 from odedm.memory.given_memory import memory_of
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_plain, memory_to_plain
 from odedm.stream.class_schedule import Sizes
+from odedm.training.average_length import LengthOrAuto
 
 STREAM: Any = {"panel": "Stream"}
 """Of settings that make the stream."""
@@ -80,8 +80,9 @@ class Experiment:
         updates: updates on each stream batch, each with a fresh view of it and fresh draws; its rows are stored once.
         stream_loss: "plain", "asymmetric" or "adjusted", the loss of the stream's own rows; None is the method's own.
         predict: "head" or "nearest-mean", of stored rows; None is the method's own.
-        weight_average: predict by a running average of the weights, of which so much is left after each batch; "auto"
-            is one over half a task's batches. None predicts by the last ones.
+        weight_average: predict by a running average of the weights, of which so much is left after each batch; from 2
+            on, an average over so many batches, though over no more than half a task; "auto" is half a task. None
+            predicts by the last weights.
         views: of replayed rows: "crop", "strong", "rotations", "turned-classes" or "strong-turned"; the last three add
             a term on turned images.
         columns: Class-IL accuracy among the classes "seen" so far, or among "all".
@@ -173,9 +174,10 @@ class Experiment:
         introduced=None,
     )
     weight_average: float | str | None = described(
-        WordOr("auto", Number(0, 1)),
+        LengthOrAuto(),
         None,
-        "Predict by a running average of the weights, of which so much is left after a batch; auto: over half a task.",
+        "Predict by a running average of the weights: what is left of it after a batch, 0.98 say, or over how many "
+        "batches; auto: over half a task.",
         default_words="the last weights",
         introduced=None,
     )

@@ -1,0 +1,43 @@
+"""How long a running average of the weights is, in the ways that people give it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odedm.core.configuration import Kind, Number
+
+
+class Length(Kind):
+    """How long an average is: what is left of it after a batch, or over how many batches it goes.
+
+    >>> Length().read("weight_average", "0.98"), Length().read("weight_average", 50)
+    (0.98, 50.0)
+    """
+
+    legal = "a number from 0 to 1, which is left of it after a batch, or batches, 2 or more"
+
+    def convert(self, value: Any) -> float:
+        """A plain float."""
+        number = Number(0).convert(float(value) if isinstance(value, str) else value)
+        if 1 < number < 2:
+            raise ValueError
+        return number
+
+
+class LengthOrAuto(Length):
+    """The same, or the word for half a task."""
+
+    legal = f"'auto', {Length.legal}"
+
+    def convert(self, value: Any) -> Any:
+        """The word, or a plain float."""
+        return value if isinstance(value, str) and value == "auto" else super().convert(value)
+
+
+def left_after_a_batch(length: float) -> float:
+    """What is left of an average of this length.
+
+    >>> left_after_a_batch(50), left_after_a_batch(0.9)
+    (0.98, 0.9)
+    """
+    return length if length <= 1 else 1 - 1 / length
