@@ -37,6 +37,19 @@ def test_all_jobs_are_done_in_order(jobs):
     assert notes.keys("started") == notes.keys("finished") == [job.key for job in jobs]
 
 
+def test_of_the_last_jobs_the_longest_go_first(tmp_path):
+    """So no lane works long after the others; before them whole seeds are done, one after the other."""
+    plans = [plan.with_seed(seed) for seed in range(4) for plan in (SMALL, DUAL)]
+    jobs, times = plan_jobs(plans, below(tmp_path / "runs")).jobs, TimeEstimate()
+    for job, seconds in zip(jobs[:2], (10.0, 30.0), strict=True):
+        times.learn(job.experiment.describe(), job.rows, seconds)
+    engine = Puppet(lanes=1)
+    run(engine, jobs, times=times)
+    assert engine.started[:5] == jobs[:5]
+    assert [job.experiment.seed for job in engine.started[5:]] == [2, 3, 3]
+    assert [job.experiment.memory.name for job in engine.started[5:]] == ["odedm", "odedm", "reservoir"]
+
+
 def test_a_failure_is_told_and_the_rest_goes_on(jobs):
     engine, notes = Puppet(), Notes()
     engine.failing[jobs[1].key] = "It diverged."
@@ -150,6 +163,10 @@ def test_the_nearest_measured_run_tells_the_time(jobs):
     other = replace(jobs[0], experiment=replace(jobs[0].experiment, net="resnet18"))
     assert times.expect(other) is None
     assert times.expect(replace(jobs[0], select=Selection(tasks=2))) == pytest.approx(4.0)
+    often = replace(jobs[0], experiment=replace(jobs[0].experiment, updates=3, epochs=2))
+    assert times.expect(often) == pytest.approx(60.0), "by how often rows are trained on"
+    times.learn(often.experiment.describe(), rows, 40.0)
+    assert times.expect(often) == pytest.approx(40.0)
 
 
 def test_the_time_left_is_known_from_the_first_finished_run_on(jobs):

@@ -13,14 +13,25 @@ from odedm.execute.job import Job
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 FIRST = ("net", "net_options", "device")
 """Where runs differ in these, others say little about their times."""
-THEN = ("method", "options", "data", "setting", "batch", "memory.name", "memory.dac", "memory.distance", "memory")
+THEN = (
+    "method",
+    "updates",
+    "options",
+    "data",
+    "setting",
+    "batch",
+    "memory.name",
+    "memory.dac",
+    "memory.distance",
+    "memory",
+)
 """The more of these two runs share, from the left on, the nearer they are."""
 TOLD = 0.1
 """The share of a run from which on its own pace says more than others of its kind."""
 
 
 class TimeEstimate:
-    """Seconds to expect of a run: those of finished ones of the nearest configuration, by rows of the stream."""
+    """Seconds to expect of a run: those of finished ones of the nearest configuration, by rows that are trained on."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, ...], dict[tuple[str, ...], list[float]]] = {}
@@ -30,7 +41,7 @@ class TimeEstimate:
         """A run with this described configuration, on so many rows, took so long."""
         if rows:
             must, may = _traits(experiment)
-            self._seen.setdefault(must, {}).setdefault(may, []).append(seconds / rows)
+            self._seen.setdefault(must, {}).setdefault(may, []).append(seconds / (rows * _work(experiment)))
             self._known.clear()
 
     def expect(self, job: Job) -> float | None:
@@ -41,7 +52,8 @@ class TimeEstimate:
         return self._known[mark]
 
     def _expect(self, job: Job) -> float | None:
-        must, may = _traits(job.experiment.describe())
+        described = job.experiment.describe()
+        must, may = _traits(described)
         near = self._seen.get(must)
         if not near or not job.rows:
             return None
@@ -50,7 +62,7 @@ class TimeEstimate:
         part = 1.0
         if job.select is not None and job.experiment.tasks:
             part = min(1.0, job.select.tasks / job.experiment.tasks)
-        return part * job.rows * sum(per_row) / len(per_row)
+        return part * job.rows * _work(described) * sum(per_row) / len(per_row)
 
     def left(self, running: Sequence[tuple[Job, float, float]], waiting: Sequence[Job], lanes: int) -> float | None:
         """Seconds until all is done: `running` has jobs with the seconds they took so far and the share that is done.
@@ -79,6 +91,11 @@ def _traits(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]
     flat = {**plain, **{f"memory.{name}": value for name, value in memory.items()}}
     flat |= {name: sorted((flat.get(name) or {}).items(), key=str) for name in ("options", "net_options", "memory")}
     return tuple(str(flat.get(name)) for name in FIRST), tuple(str(flat.get(name)) for name in THEN)
+
+
+def _work(plain: Mapping[str, Any]) -> int:
+    """How often a row of the stream is trained on."""
+    return int(plain.get("updates") or 1) * int(plain.get("epochs") or 1)
 
 
 def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:

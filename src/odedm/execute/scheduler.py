@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 TICK = 0.2
 PAUSE = 2.0
 """Seconds between two looks at the time that is left: a study may have thousands of runs."""
+LAST = 3
+"""Jobs for each lane that are left when the longest begin to go first: then no lane works long after all others."""
 TRIES = 3
 """How often a job whose worker dies is tried from the same checkpoint."""
 
@@ -92,17 +94,22 @@ class Scheduler:
         return summary
 
     def _start(self, waiting: dict[str, Job], summary: Summary) -> None:
-        for key, job in list(waiting.items()):
+        for job in self._in_order(list(waiting.values())):
             if self._late(job):
-                summary.left.append(waiting.pop(key))
+                summary.left.append(waiting.pop(job.key))
             elif self.engine.has_room():
-                del waiting[key]
-                self._running[key] = _Running(job, self._now())
+                del waiting[job.key]
+                self._running[job.key] = _Running(job, self._now())
                 for each in self.observers:
                     each.started(job)
                 self.engine.start(job)
             else:
                 return
+
+    def _in_order(self, waiting: list[Job]) -> list[Job]:
+        """As they were given, so that what is done is whole seeds; of the last few the longest, or unknown, first."""
+        before = max(0, len(waiting) - LAST * self.engine.lanes)
+        return waiting[:before] + sorted(waiting[before:], key=lambda job: -(self.times.expect(job) or math.inf))
 
     def _late(self, job: Job) -> bool:
         """Whether a job is not expected to be over in time; of what nothing is known the first may start."""
