@@ -207,6 +207,24 @@ def test_what_is_said_of_harm_on_small_pictures_is_what_its_runs_show():
         assert f"{number(worse.estimate.mean)} {between(worse.interval)}" in text
 
 
+def test_what_changes_on_the_way_is_what_the_runs_show():
+    found = defaultdict(dict)
+    for run in runs("no-harm", "no-harm-fashion-mini"):
+        plan, memory = run.experiment, run.experiment["memory"]
+        if plan["seed"] >= 10 and memory.get("distance", "sinkhorn") == "sinkhorn":
+            after = [mean(row) for row in run.class_il]
+            found[title(METHODS, plan["method"]), plan["data"], memory["name"] == "odedm"][plan["seed"]] = after
+    for host, *cells in rows_below("On the way, task by task", "method | fashion-mini, task 2"):
+        said = iter(cells)
+        for data in ("fashion-mini", "cifar10"):
+            own, dual = (found[host, data, which] for which in (False, True))
+            assert len(own) == len(dual) == {"fashion-mini": 10, "cifar10": 5 * (host not in {"VR-MCL", "POCL"})}[data]
+            for task in range(1, 5):
+                change = estimate([dual[seed][task] - own[seed][task] for seed in own]) if own else None
+                words = f"{number(change.mean, sign=True)} ± {number(change.error)}" if change else ""
+                assert next(said) == words, (host, data, task)
+
+
 DEMO = {
     "DER · reservoir": ("der", "reservoir"),
     "DER · ODEDM": ("der", "auxiliary", "share"),
