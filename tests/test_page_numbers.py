@@ -6,7 +6,7 @@ import csv
 import re
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 import pytest
 from beside import ROOT, imported
@@ -33,7 +33,7 @@ def read(page):
 
 
 def test_the_page_on_harm_is_that_of_its_runs():
-    tool, names = imported("tools", "no_harm"), ("no-harm", "no-harm-fashion-mini")
+    tool, names = imported("tools", "no_harm"), ("no-harm", "no-harm-fashion-mini", "no-harm-averaged")
     files = " ".join(f"docs/results/{name}.jsonl.gz" for name in names)
     assert tool.page(tool.reported(runs(*names)), files, "no-harm.png") == read("explanation/no-harm.md"), (
         "make it again"
@@ -205,6 +205,20 @@ def test_what_is_said_of_harm_on_small_pictures_is_what_its_runs_show():
     for name in ("derpp", "refresh"):
         worse = paired(*(board[name].kept["auxiliary", "fixed"][which] for which in ("random", "sinkhorn")))
         assert f"{number(worse.estimate.mean)} {between(worse.interval)}" in text
+
+
+def test_what_averages_give_each_host_is_what_the_runs_show():
+    found = defaultdict(dict)
+    for run in runs("no-harm-fashion-mini", "no-harm-averaged"):
+        plan, memory = run.experiment, run.experiment["memory"]
+        if memory["name"] != "odedm":
+            found[plan["method"], plan["weight_average"] is not None][plan["seed"]] = run.acc_last
+    text = " ".join(read("how-to/ingredients.md").split("Ten other seeds")[1].split("\n\n")[0].split())
+    for method in ("er", "der", "derpp", "refresh", "fdr", "vrmcl"):
+        change = estimate([found[method, True][seed] - own for seed, own in found[method, False].items()])
+        assert change.n == 10
+        assert f"{title(METHODS, method)} {number(change.mean, sign=True)} ± {number(change.error)}" in text
+    assert f"from {number(stdev(found['er', False].values()))} to {number(stdev(found['er', True].values()))}" in text
 
 
 def test_what_changes_on_the_way_is_what_the_runs_show():

@@ -1,10 +1,10 @@
 """Make the page on harm: what ODEDM changes for each host, and what random rows in its prototypes' place change.
 
-python tools/no_harm.py docs/results/no-harm.jsonl.gz docs/results/no-harm-fashion-mini.jsonl.gz [--out PAGE.md]
+python tools/no_harm.py docs/results/no-harm.jsonl.gz … [--out PAGE.md]
 
-The runs are those of benchmarks/no_harm.toml and no_harm_small.toml (`odedm study benchmarks/no_harm.toml`, `odedm
-results pack`). A row is a host with one reading of the long-term rows; changes are against the host with the memory of
-its own, paired by seed.
+The runs are those of benchmarks/no_harm.toml, no_harm_small.toml and no_harm_averaged.toml (`odedm study
+benchmarks/no_harm.toml`, `odedm results pack`). A row is a host with one reading of the long-term rows; changes are
+against the host with the memory of its own, paired by seed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SO = {
 }
 """What a verdict is called in a sentence, in this order."""
 ORIGIN = ("commit", "device", "torch")
-STUDIES = ("no_harm.toml", "no_harm_small.toml")
+STUDIES = ("no_harm.toml", "no_harm_small.toml", "no_harm_averaged.toml")
 Reading = tuple[str, str]
 Place = tuple[str, int, str, int, Reading | None, str | None]
 """Data set, λ, method, seed; and of a run with ODEDM reading and distance."""
@@ -114,7 +114,7 @@ def hosts(results: Iterable[Result]) -> dict[tuple[str, int], dict[str, Host]]:
     for result in results:
         plan: Mapping[str, Any] = result.experiment
         memory: Mapping[str, Any] = plan["memory"]
-        host = found[plan["data"], memory["capacity"]].setdefault(plan["method"], Host(plan["method"]))
+        host = found[_stream(plan), memory["capacity"]].setdefault(plan["method"], Host(plan["method"]))
         scores = host.own
         if memory["name"] == "odedm":
             scores = host.kept.setdefault(_reading(memory), {}).setdefault(memory["distance"], {})
@@ -218,6 +218,11 @@ def done(results: Sequence[Result]) -> str:
     return f"Runs in the tables: {', '.join(said)}{others}."
 
 
+def _stream(plan: Mapping[str, Any]) -> str:
+    """The data set, and whether averaged weights predict."""
+    return str(plan["data"]) + (", averaged weights" if plan.get("weight_average") is not None else "")
+
+
 def _reading(memory: Mapping[str, Any]) -> Reading:
     return str(memory["replay"]), str(memory.get("gamma_rule") or "fixed")
 
@@ -227,14 +232,14 @@ def _place(result: Result) -> Place:
     plan: Mapping[str, Any] = result.experiment
     memory: Mapping[str, Any] = plan["memory"]
     own = (_reading(memory), str(memory["distance"])) if memory["name"] == "odedm" else (None, None)
-    return plan["data"], memory["capacity"], plan["method"], plan["seed"], *own
+    return _stream(plan), memory["capacity"], plan["method"], plan["seed"], *own
 
 
 def _planned(plan: Experiment) -> Place:
     """What a planned run will be there."""
     memory = read_by_host(plan.memory, METHODS[plan.method].load())
     own = (_reading(vars(memory)), memory.distance) if isinstance(memory, ODEDM) else (None, None)
-    return plan.data, memory.capacity, plan.method, plan.seed, *own
+    return _stream(vars(plan)), memory.capacity, plan.method, plan.seed, *own
 
 
 def in_short(data: str, capacity: int, own: Collection[Host]) -> str:
