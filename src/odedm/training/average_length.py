@@ -14,7 +14,7 @@ class Length(Kind):
     (0.98, 50.0)
     """
 
-    legal = "a number from 0 to 1, which is left of it after a batch, or batches, 2 or more"
+    legal = "a number from 0 to 1 (how much of it is left after a batch) or from 2 on (over how many batches)"
 
     def convert(self, value: Any) -> float:
         """A plain float."""
