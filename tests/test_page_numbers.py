@@ -239,6 +239,38 @@ def test_what_changes_on_the_way_is_what_the_runs_show():
                 assert next(said) == words, (host, data, task)
 
 
+def test_seeds_that_fall_on_the_newest_task_are_named_with_what_the_others_have():
+    text = " ".join(PAYS.read_text(encoding="utf-8").split("**Single seeds")[1].split("\n\n")[0].split())
+    found = defaultdict(dict)
+    for run in runs("no-harm"):
+        plan, memory = run.experiment, run.experiment["memory"]
+        if plan["data"] == "cifar10" and plan["seed"] >= 10 and memory.get("distance") == "sinkhorn":
+            found[plan["method"]][plan["seed"]] = (run.class_il[-1][-1], run.acc_last)
+    for method, seed, words in (("icarl", 11, "{} on the newest task and ends at {}"), ("er", 10, "{} and {}")):
+        own = found[method].pop(seed)
+        newest, last = ([other[place] for other in found[method].values()] for place in (0, 1))
+        said = words.format(*map(number, own))
+        others = rf"{min(newest):.0f} to {max(newest):.0f} and {min(last):.0f} to {max(last):.0f}"
+        assert re.search(rf"seed {seed} has {said} where (its other seeds|they) have {others}", text), (method, others)
+    newest, last = found["der"].pop(14)
+    assert f"{number(newest)} on the newest task and has forgotten the others, {number(last)} in all" in text
+
+
+def test_what_the_head_gives_beside_an_average_is_what_the_runs_show():
+    text = " ".join(read("how-to/ingredients.md").split())
+    newest, last = defaultdict(list), defaultdict(list)
+    for run in runs("leaderboard"):
+        plan = run.experiment
+        if plan["weight_average"] and plan["updates"] == 6 and plan["stream_loss"] == "asymmetric":
+            newest[plan["data"], plan["predict"]].append(run.class_il[-1][-1])
+            last[plan["data"], plan["predict"]].append(run.acc_last)
+    assert f"({measured(estimate(last['cifar100', None]))})" in text
+    assert f"{measured(estimate(last['cifar10', None]))} over fifty batches on test rows" in text
+    head, means = ([f"{f(newest['cifar100', way]):.0f}" for f in (min, max)] for way in (None, "nearest-mean"))
+    assert f"newest task has {' to '.join(head)} of 100 right, by nearest means {' to '.join(means)}" in text
+    assert f"by the head {measured(estimate(last['cifar100', None]))}" in recipes()["best"].cases[1].measured
+
+
 DEMO = {
     "DER · reservoir": ("der", "reservoir"),
     "DER · ODEDM": ("der", "auxiliary", "share"),

@@ -48,7 +48,8 @@ what is not there has not been run.
 **What was looked at before.** The ingredients, and that they help, were first seen on CIFAR's own test rows, with seeds
 0 to 5. Six updates, strong views, the average of weights and the host were chosen on held-out training rows (below),
 with seeds that are not reported. So take the tables of five and ten tasks as an estimate of what they give on these
-streams; those of twenty tasks and of imbalanced classes are streams that nothing was chosen by.
+streams; those of twenty tasks and of imbalanced classes are streams that nothing was chosen by, though of the same
+pictures.
 """
 WORDS = """
 ACC is the accuracy on all classes after the last task, mean ± standard error over seeds; the change is against the
@@ -62,8 +63,9 @@ The runs are those of `odedm study benchmarks/leaderboard.toml` and `confirm.tom
 LEFT_OUT = """
 ## What each ingredient is worth
 
-The recipe's configurations with one ingredient left out: what is lost, paired by seed, with the 95 % interval. Parts do
-not add up to the whole: what one ingredient cures, another has less of to cure.
+The recipe's configurations with one ingredient left out: the change, paired by seed, with its 95 % interval. A plus
+says that it was better without; where the interval holds zero, neither is shown. Parts do not add up to the whole: what
+one ingredient cures, another has less of to cure.
 
 """
 CHOSEN = """
@@ -72,8 +74,8 @@ CHOSEN = """
 Accuracy after the last task on a tenth of each class's training rows, which were held out; seeds 1000 and 1001, mean ±
 standard error (`odedm study benchmarks/recipe_choice.toml --held-out 0.1`). All predict by nearest mean. Nine updates
 scored higher than six in both seeds, by 0.9 and 1.7 points, at one and a half times the cost; six is what we recommend.
-The average of the weights was added to the best of these, and its length chosen, on the same rows and seeds
-([table](how-to/ingredients.md#what-averages-gave-on-cifar)).
+The average of the weights was added to six updates and strong views, and for CIFAR-10 its length chosen, on the same
+rows and seeds ([table](how-to/ingredients.md#what-averages-gave-on-cifar)).
 """
 
 

@@ -67,8 +67,9 @@ their intervals are Student's t, and wide.
 Of a hundred intervals about five miss the true change, and nothing is set off for there being many of them here.
 *Reading* is how the host meets [long-term rows](../consolidation.md#how-a-method-meets-long-term-rows), in the figure
 the default alone; which of the defaults were chosen on held-out training rows, and which were not, is said
-[on another page](where-it-pays.md#what-held-out-rows-do-not-speak-for). This page is made by
-`python tools/no_harm.py {words}`.
+[on another page](where-it-pays.md#what-held-out-rows-do-not-speak-for). Of a data set whose
+planned runs have begun the tables have those alone; a first look at it, with other seeds, is in the files and left out
+here. This page is made by `python tools/no_harm.py {words}`.
 """
 
 

@@ -48,6 +48,9 @@ def test_of_the_last_jobs_the_longest_go_first(tmp_path):
     assert engine.started[:5] == jobs[:5]
     assert [job.experiment.seed for job in engine.started[5:]] == [2, 3, 3]
     assert [job.experiment.memory.name for job in engine.started[5:]] == ["odedm", "odedm", "reservoir"]
+    engine = Puppet(lanes=1)
+    run(engine, jobs, times=times, until=1e9, now=lambda: 0.0)
+    assert engine.started == jobs, "whole seeds, where time may end before"
 
 
 def test_a_failure_is_told_and_the_rest_goes_on(jobs):
@@ -163,9 +166,9 @@ def test_the_nearest_measured_run_tells_the_time(jobs):
     other = replace(jobs[0], experiment=replace(jobs[0].experiment, net="resnet18"))
     assert times.expect(other) is None
     assert times.expect(replace(jobs[0], select=Selection(tasks=2))) == pytest.approx(4.0)
-    often = replace(jobs[0], experiment=replace(jobs[0].experiment, updates=3, epochs=2))
-    assert times.expect(often) == pytest.approx(60.0), "by how often rows are trained on"
-    times.learn(often.experiment.describe(), rows, 40.0)
+    (often,) = plan_jobs([replace(jobs[0].experiment, updates=3, epochs=2)], below(jobs[0].folder)).jobs
+    assert times.expect(often) == pytest.approx(60.0), "by how often rows are trained on, epochs counted once"
+    times.learn(often.experiment.describe(), often.rows, 40.0)
     assert times.expect(often) == pytest.approx(40.0)
 
 

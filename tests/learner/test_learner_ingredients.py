@@ -158,7 +158,7 @@ WRONG = {
     "no share": ({"weight_average": 1.5}, "weight_average must be a number from 0 to 1"),
     "no task to take half of": (
         {"weight_average": "auto"},
-        "weight_average must be a number from 0 to 1, which is left of it after a batch, or .*; 'auto'",
+        "weight_average must be a number from 0 to 1 \\(how much of it is left after a batch\\) or .*; 'auto'",
     ),
     "no such views": ({"views": ["crop"]}, "views"),
     "classes are not known": ({"views": "turned-classes"}, "Give one of crop, strong, rotations"),

@@ -232,3 +232,11 @@ def test_only_sees_what_a_reading_that_is_left_to_the_method_stands_for():
     assert [len(own) for own in sides.values()] == [1, 1], "tuning sees it, too"
     with pytest.raises(UsageError, match="There are: replay=none,union,auxiliary"):
         replace(study, only=("replay=both",)).experiments()
+
+
+@pytest.mark.parametrize("wish", ["weight_average=50", "weight_average=50.0", "rho=1", "gamma=2"])
+def test_a_wish_for_a_whole_number_may_be_written_without_a_point(wish):
+    study = parse("memory = 'odedm'\nrho = 1\ngamma = 2\nweight_average = [50, 'auto']")
+    assert replace(study, only=(wish,)).experiments()
+    with pytest.raises(UsageError, match="There are: weight_average=50,auto"):
+        replace(study, only=("weight_average=7",)).experiments()

@@ -142,11 +142,13 @@ def test_the_average_is_that_of_the_weights_after_every_batch_and_it_predicts(le
         {"recurring": 2},
         {"setting": "imbalanced"},
         {"setting": "long-tail", "factor": 4.0, "limit": 10},
+        {"epochs": 2},
     ],
     ids=str,
 )
 def test_an_average_by_itself_is_over_half_a_task(own):
-    batches = [len(task.rows["label"]) / 4 for task in odedm.split(IMAGES, **own).tasks]
+    epochs, stream = own.get("epochs", 1), {name: value for name, value in own.items() if name != "epochs"}
+    batches = [epochs * len(task.rows["label"]) / 4 for task in odedm.split(IMAGES, **stream).tasks]
     left = 1 - 2 / (sum(batches) / len(batches))
     result = train(weight_average="auto", batch=4, **own).result
     assert result.experiment["weight_average"] == pytest.approx(left, abs=1e-3)
@@ -159,6 +161,13 @@ def test_an_average_over_some_batches_is_no_longer_than_half_a_task():
     lengths = {length: train(weight_average=length, batch=4).result for length in (2, 10**6)}
     assert [result.experiment["weight_average"] for result in lengths.values()] == [0.5, half]
     assert lengths[2].class_il == train(weight_average=0.5, batch=4).result.class_il
+
+
+@pytest.mark.parametrize("asked", ["auto", 3000])
+def test_a_long_average_is_not_rounded_to_that_of_all_weights(asked):
+    data = blobs(per_class=5000, classes=4, tasks=2)
+    plan = Experiment(Reservoir(4), data="blobs", method="er", batch=1, weight_average=asked)
+    assert prepare(plan, data).experiment.weight_average == {"auto": 0.99975, 3000: 0.999667}[asked]
 
 
 def test_an_average_over_tasks_of_one_batch_is_the_last_weights():
@@ -259,7 +268,7 @@ REFUSED = {
     ),
     "an average of more than all": (
         {"weight_average": 1.5},
-        "weight_average must be 'auto', a number from 0 to 1, .* or batches",
+        "weight_average must be 'auto', a number from 0 to 1 .* or from 2 on",
     ),
     "iCaRL predicts by means": ({"method": "icarl", "predict": "head"}, "which is part of it"),
     "nothing stored": ({"memory": NoMemory(), "predict": "nearest-mean"}, "needs stored rows"),

@@ -94,8 +94,8 @@ def _traits(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _work(plain: Mapping[str, Any]) -> int:
-    """How often a row of the stream is trained on."""
-    return int(plain.get("updates") or 1) * int(plain.get("epochs") or 1)
+    """Updates for each row; a job's rows count its epochs already."""
+    return int(plain.get("updates") or 1)
 
 
 def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:

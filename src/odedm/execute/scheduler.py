@@ -107,7 +107,12 @@ class Scheduler:
                 return
 
     def _in_order(self, waiting: list[Job]) -> list[Job]:
-        """As they were given, so that what is done is whole seeds; of the last few the longest, or unknown, first."""
+        """As they were given, so that what is done is whole seeds; of the last few the longest, or unknown, first.
+
+        Where the time may be too short for all of them, whole seeds matter more than lanes that end together.
+        """
+        if self.until is not None:
+            return waiting
         before = max(0, len(waiting) - LAST * self.engine.lanes)
         return waiting[:before] + sorted(waiting[before:], key=lambda job: -(self.times.expect(job) or math.inf))
 

@@ -234,6 +234,8 @@ def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -
 
 def _spelled(value: object) -> str:
     """As a study's file has it."""
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
     return "none" if value is None else str(value)
 
 

@@ -14,7 +14,7 @@ class Length(Kind):
     (0.98, 50.0)
     """
 
-    legal = "a number from 0 to 1, which is left of it after a batch, or batches, 2 or more"
+    legal = "a number from 0 to 1 (how much of it is left after a batch) or from 2 on (over how many batches)"
 
     def convert(self, value: Any) -> float:
         """A plain float."""
@@ -41,3 +41,12 @@ def left_after_a_batch(length: float) -> float:
     (0.98, 0.9)
     """
     return length if length <= 1 else 1 - 1 / length
+
+
+def few_digits(left: float) -> float:
+    """For a description: three digits, and six for long averages, of which three would make others.
+
+    >>> few_digits(0.9936), few_digits(1 - 1 / 5000)
+    (0.994, 0.9998)
+    """
+    return round(left, 3 if left < 0.995 else 6)  # by three 5000 batches would be 1, the mean of all weights

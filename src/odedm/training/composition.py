@@ -25,7 +25,7 @@ from odedm.stream.augment import policy_fits
 from odedm.stream.class_schedule import Labels
 from odedm.stream.corruption import first_rows, keep
 from odedm.stream.dataset import Dataset
-from odedm.training.average_length import left_after_a_batch
+from odedm.training.average_length import few_digits, left_after_a_batch
 from odedm.training.experiment import Experiment
 from odedm.training.replay import MemoryReplay
 
@@ -77,8 +77,8 @@ def own_average(plan: Experiment, labels: Labels, data: Dataset) -> float | None
         return asked
     label = data.label[first_rows(data.label, plan.limit)]
     rows = int(keep(label, plan.setting, plan.factor or 1.0, data.classes).sum())
-    half = max(0.0, 1 - 2 * plan.batch * len(labels) / rows)
-    return round(half if isinstance(asked, str) else min(half, left_after_a_batch(asked)), 3)
+    half = max(0.0, 1 - 2 * plan.batch * len(labels) / (rows * plan.epochs))
+    return few_digits(half if isinstance(asked, str) else min(half, left_after_a_batch(asked)))
 
 
 def own_stream_loss(plan: Experiment, method: type[Method]) -> str | None:

@@ -176,8 +176,8 @@ class Experiment:
     weight_average: float | str | None = described(
         LengthOrAuto(),
         None,
-        "Predict by a running average of the weights: what is left of it after a batch, 0.98 say, or over how many "
-        "batches; auto: over half a task.",
+        "Predict by a running average of the weights: 0 to 1 is how much of it is left after a batch, 2 or more over "
+        "how many batches (half a task at most); auto: half a task.",
         default_words="the last weights",
         introduced=None,
     )
