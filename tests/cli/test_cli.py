@@ -210,6 +210,14 @@ def test_only_missing_seeds_run(tmp_path):
     assert results[1] == first[0]
 
 
+def test_an_average_that_tasks_are_too_short_for_is_said(tmp_path):
+    words = ["run", *TINY, "--memory", "reservoir", "--lanes", 1, "--out", tmp_path, "--json", "--weight-average"]
+    for asked, said in (("1000", True), ("2", False), ("0.99", False)):
+        done = call(*words, asked)
+        assert ("batches, half a task, in place of 1000" in plain(done.stderr)) == said
+        assert len(json.loads(done.stdout)) == 1
+
+
 @pytest.mark.parametrize("below", ["file", "file/below"])
 def test_a_folder_that_cannot_be_written_is_refused_before_training(below, tmp_path):
     (tmp_path / "file").write_text("in the way")

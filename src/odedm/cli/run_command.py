@@ -29,6 +29,7 @@ from odedm.execute.scheduler import Summary, run_jobs
 from odedm.memory.settings import KINDS, ODEDM
 from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, check_free, find_one
 from odedm.results.result import Result
+from odedm.training.average_length import left_after_a_batch
 from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.observation import Observation
 
@@ -86,8 +87,16 @@ def run(
     get_ready(seeds, placement)
     with _naming(recipe, before):
         planned = plan_jobs(plans, below(out_folder), placement, options)
+    _say_shorter_average(plan, planned)
     launch(planned, placement, (events, tensorboard), quiet=as_json, writable=out_folder)
     _show(planned.jobs, as_json=as_json)
+
+
+def _say_shorter_average(plan: Experiment, planned: PlannedJobs) -> None:
+    """Tell whoever asked for an average over so many batches that tasks are too short for it."""
+    asked, left = plan.weight_average, planned.jobs[0].experiment.weight_average
+    if isinstance(asked, float) and isinstance(left, float) and left < round(left_after_a_batch(asked), 3):
+        say(f"The average of the weights goes over {1 / (1 - left):.3g} batches, half a task, in place of {asked:g}.")
 
 
 def _recommended(name: str, given: Given) -> dict[str, Any]:
