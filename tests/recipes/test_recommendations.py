@@ -27,10 +27,11 @@ def ran(tmp_path, *words):
 
 
 def test_scarce_rows_have_prototypes_and_others_a_reservoir():
-    assert isinstance(recipe("best", capacity=500, classes=50).memory, ODEDM)
-    assert isinstance(recipe("best", capacity=501, classes=50).memory, Reservoir)
-    assert isinstance(recipe("best", capacity=100, classes=50).memory, ODEDM)
-    assert isinstance(recipe("best", capacity=99, classes=50).memory, Reservoir), "no room for a prototype a class"
+    for capacity, kind in ((500, ODEDM), (501, Reservoir), (100, ODEDM)):
+        assert isinstance(recipe("best", capacity=capacity, classes=50, colour=True).memory, kind)
+        assert isinstance(recipe("best", capacity=capacity, classes=50, colour=False).memory, Reservoir)
+    few = recipe("best", capacity=99, classes=50, colour=True)
+    assert isinstance(few.memory, Reservoir), "no room for a prototype a class"
     assert recipe("best", capacity=20, classes=10, seed=7, updates=5).updates == 5
 
 
@@ -59,7 +60,7 @@ def test_colour_pictures_have_strong_views_where_the_policy_fits():
 def test_python_looks_at_the_data_as_the_command_does(data, classes, views, monkeypatch, tmp_path):
     monkeypatch.setenv("ODEDM_DATA", str(tmp_path))
     scarce, plenty = (recipe(capacity=classes * 10 + more, data=data) for more in (0, 1))
-    assert (scarce.memory.name, plenty.memory.name) == ("odedm", "reservoir")
+    assert (scarce.memory.name, plenty.memory.name) == ("odedm" if views == "strong" else "reservoir", "reservoir")
     assert scarce.views == plenty.views == views
     assert scarce.data == getattr(data, "name", data)
     assert recipe(data=data, colour=views == "crop").views != views, "what is given goes first"
@@ -90,11 +91,11 @@ def test_every_case_has_its_reasons_and_can_be_run(name):
 
 def test_the_command_is_the_options_it_stands_for_and_others_go_first(tmp_path):
     short = ran(tmp_path / "a", "--recipe", "best", "--capacity", 40)
-    (_, case, _) = recipes()["best"].cases
+    case = recipes()["best"].case(40, DATA.classes, colour=False)
     long = ran(tmp_path / "b", *case.options.split(), "--capacity", 40)
     assert content_key(short) == content_key(long)
     other = ran(tmp_path / "c", "--recipe", "best", "--capacity", 40, "--updates", 1, "--method", "er")
-    assert (other["updates"], other["method"], other["predict"]) == (1, "er", "nearest-mean")
+    assert (other["updates"], other["method"], other["weight_average"]) == (1, "er", short["weight_average"])
 
 
 def test_refusals_and_the_list(tmp_path):
@@ -105,7 +106,7 @@ def test_refusals_and_the_list(tmp_path):
         odedm.recipe("best", capacity="many")
     listed = " ".join(call("list", "recipes").output.split())
     assert all(" ".join(line.split()) in listed for line in ("λ / classes ≤ 10", "--updates 3"))
-    assert len(recipe_lines()) == 4
+    assert len(recipe_lines()) == 5
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,6 @@ def test_what_a_recipe_cannot_take_is_a_sentence(given, said):
 def test_what_a_recipe_brought_is_named_where_it_does_not_fit(tmp_path):
     done = call("run", "--recipe", "best", "--data", "blobs", "--method", "icarl", "--out", tmp_path / "runs")
     said = " ".join(done.output.split())
-    assert "iCaRL takes no stream loss 'asymmetric'" in said
-    assert "brought --updates 3 --stream-loss asymmetric --predict nearest-mean --memory odedm; what you give" in said
+    assert "iCaRL cannot pr" in said
+    assert "brought --updates 3 --weight-average auto --memory reservoir; what you give" in said
     assert not (tmp_path / "runs").exists()

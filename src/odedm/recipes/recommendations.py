@@ -30,12 +30,12 @@ DATA: str = default_of(Experiment, "data")
 
 @dataclass(frozen=True)
 class Case:
-    """One line of a recipe: up to how many rows of memory a class it is for, what it is, and what it rests on."""
+    """One line of a recipe: for which rows and how many of them a class it is, what it is, and what it rests on."""
 
     most_rows_per_class: float
+    colour: bool
+    """Whether it is for colour pictures, or for all other rows."""
     settings: Mapping[str, Any]
-    colour: Mapping[str, Any]
-    """What colour pictures have besides, or instead."""
     memory: Mapping[str, Any]
     why: str
     evidence: str
@@ -44,17 +44,15 @@ class Case:
     @property
     def when(self) -> str:
         """When it applies, in words."""
-        return f"λ / classes ≤ {self.most_rows_per_class:g}" if math.isfinite(self.most_rows_per_class) else "otherwise"
+        rows = f", λ / classes ≤ {self.most_rows_per_class:g}" if math.isfinite(self.most_rows_per_class) else ""
+        return ("colour pictures" if self.colour else "other rows") + rows
 
     @property
     def options(self) -> str:
         """The same as options of `odedm run`."""
         own = {name: value for name, value in self.memory.items() if name != "name"}
-        return _words({"memory": self.memory["name"], **self.settings, **own})
-
-
-def _words(settings: Mapping[str, Any]) -> str:
-    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
+        given = {"memory": self.memory["name"], **self.settings, **own}
+        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,10 @@ class Recipe:
     about: str
     cases: tuple[Case, ...]
 
-    def case(self, capacity: int, classes: int) -> Case:
-        """What it recommends for so many rows of memory and classes."""
-        return next(each for each in self.cases if capacity <= each.most_rows_per_class * classes)
+    def case(self, capacity: int, classes: int, *, colour: bool) -> Case:
+        """What it recommends for so many rows of memory and classes, of colour pictures or others."""
+        fitting = (each for each in self.cases if each.colour == colour)
+        return next(each for each in fitting if capacity <= each.most_rows_per_class * classes)
 
 
 @cache
@@ -96,7 +95,7 @@ def recipe(
         name: a name in `odedm list recipes`.
         capacity: rows in all (λ).
         classes: of the whole stream; the data's unless given.
-        colour: whether its rows are colour pictures, which strong views are for; what the data say unless given.
+        colour: whether its rows are colour pictures, which have cases of their own; what the data say unless given.
         data: the name of a data set, which need not be here yet if it is a published one, or a `Dataset`.
         settings: further settings of the experiment, in place of the recipe's: seed, updates, …
 
@@ -130,10 +129,10 @@ def recipe(
     if amount is None or colourful is None:
         seen, in_colour = _look_at(data)
         amount, colourful = amount or seen, in_colour if colourful is None else colourful
-    case = known[name].case(rows, amount)
+    case = known[name].case(rows, amount, colour=colourful)
     own = {key: value for key, value in case.memory.items() if key != "name"}
     memory: Any = KINDS[case.memory["name"]]
-    chosen = {**case.settings, **(case.colour if colourful else {}), "data": getattr(data, "name", data), **settings}
+    chosen = {**case.settings, "data": getattr(data, "name", data), **settings}
     return Experiment(memory(rows, **own), **chosen)
 
 
@@ -171,6 +170,6 @@ def recipe_lines() -> dict[str, str]:
     for each in recipes().values():
         lines[each.name] = each.about
         for case in each.cases:
-            said = [f"{case.options}; colour pictures: {_words(case.colour)}.", case.why, case.evidence, case.measured]
+            said = [f"{case.options}.", case.why, case.evidence, case.measured]
             lines[f"{each.name}, {case.when}"] = " ".join(filter(None, said))
     return lines
