@@ -74,7 +74,7 @@ def test_every_task_leaves_k_prototypes_of_each_class_that_are_its_rows():
 
 
 def test_short_term_rows_stay_a_uniform_sample_through_pins_candidates_and_a_smaller_capacity():
-    counts, rounds = torch.zeros(120), 250
+    counts, rounds = torch.zeros(120), 120
     for seed in range(rounds):
         memory = DualMemory(30, k=2, candidates=4, space="pixels", distance="l2", dac=None, seed=seed)
         for task in range(3):

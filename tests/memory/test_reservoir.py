@@ -61,7 +61,7 @@ def inclusion(repeats, pinned_at=None):
 
 @pytest.mark.parametrize(("pinned_at", "share"), [(None, 20 / 60), (40, 12 / 60)])
 def test_every_streamed_row_is_kept_with_the_same_probability_also_after_a_shrink(pinned_at, share):
-    repeats = 3000
+    repeats = 1200
     frequency = inclusion(repeats, pinned_at)
     sigma = (share * (1 - share) / repeats) ** 0.5
     assert (frequency - share).abs().max() < 5 * sigma

@@ -227,7 +227,7 @@ def test_files_of_before_mean_what_they_meant():
 
 
 def test_the_papers_reading_and_the_recipes_stay_by_their_names():
-    for memory in (ODEDM.paper(200), odedm.recipe("best", capacity=500, classes=100).memory):
+    for memory in (ODEDM.paper(200), odedm.recipe("best", capacity=500, classes=100, colour=True).memory):
         for method in ("er", "icarl"):
             assert reading_of(read_by_host(memory, METHODS[method].load())) == {
                 "reading": "auxiliary",
