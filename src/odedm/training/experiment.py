@@ -179,6 +179,7 @@ class Experiment:
         "Predict by a running average of the weights: 0 to 1 is how much of it is left after a batch, 2 or more over "
         "how many batches (half a task at most); auto: half a task.",
         default_words="the last weights",
+        metavar="X|N|auto",
         introduced=None,
     )
     views: str = described(OneOf("views", VIEWS), "crop", "Views of replayed rows.", introduced="crop")
