@@ -333,6 +333,25 @@ def test_the_demos_page_has_the_numbers_of_its_runs_and_controls():
         assert gain(key, host, "acc_last") in words
 
 
+def test_the_recipe_by_rows_of_memory_is_that_of_the_scores():
+    found, page = scores("recipe-choice-fashion-mini"), read("how-to/ingredients.md")
+    lines = page.split("| λ | averaged weights |")[1].splitlines()[2:]
+    ways = [
+        ("reservoir", "weights averaged"),
+        ("ODEDM", "weights averaged"),
+        ("reservoir", "nearest"),
+        ("ODEDM", "nearest"),
+    ]
+    seen = 0
+    for line in lines[: lines.index("")]:
+        rows, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        for cell, (memory, way) in zip(cells, ways, strict=True):
+            own = [each for name, each in found.items() if {memory, f"λ={rows}"} < {*name.split(" · ")} and way in name]
+            assert [measured(estimate(each.values())) for each in own] == ([cell] if cell else [])
+            seen += len(own)
+    assert seen == len(found) == 14
+
+
 @pytest.mark.parametrize(
     ("name", "head"),
     [
