@@ -307,6 +307,14 @@ AVERAGES = {
 }
 
 
+def seal_anew(folder):
+    """As anyone can who changes a checkpoint."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["seal"]
+    manifest["files"] = listing(folder, manifest["files"])
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": text_fingerprint(manifest)}))
+
+
 @pytest.mark.parametrize(("part", "change", "sentence"), AVERAGES.values(), ids=AVERAGES)
 def test_an_average_of_weights_that_someone_changed_and_sealed_is_a_sentence(part, change, sentence, tmp_path):
     job = job_of(plan(weight_average=0.9), tmp_path / "run")
@@ -315,11 +323,21 @@ def test_an_average_of_weights_that_someone_changed_and_sealed_is_a_sentence(par
         tensors = load_file(folder / "state.safetensors")
         name = next(each for each in tensors if part in each)
         save_file({**tensors, name: change(tensors[name])}, folder / "state.safetensors")
-        manifest = json.loads((folder / "manifest.json").read_text())
-        del manifest["seal"]
-        manifest["files"] = listing(folder, manifest["files"])
-        (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": text_fingerprint(manifest)}))
+        seal_anew(folder)
     with pytest.raises(UsageError, match=sentence):
+        go(job)
+
+
+def test_an_average_of_weights_that_someone_took_out_and_sealed_is_a_sentence(tmp_path):
+    job = job_of(plan(weight_average=0.9), tmp_path / "run")
+    assert go(job, 8, "2 steps") is None
+    for folder in listed(working_folder(job.folder)):
+        state = json.loads((folder / "state.json").read_text())
+        own = next(part[3] for name, part in state[2] if name == "method")
+        own["averaged"] = own["averaging"] = None
+        (folder / "state.json").write_text(json.dumps(state))
+        seal_anew(folder)
+    with pytest.raises(UsageError, match=r"not of this network: it is missing. .* --fresh"):
         go(job)
 
 

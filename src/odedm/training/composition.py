@@ -151,12 +151,16 @@ def compose(asked: Ingredients, method: Method) -> None:
         begin_average(method, asked.weight_average)
 
 
-def check_restored(method: Method, checkpoint: Path) -> None:
+def check_restored(method: Method, checkpoint: Path, *, averages: bool) -> None:
     """Refuse a checkpoint whose average of the weights is not one of the network's: no later step could go on with it.
+
+    `averages` is whether the run keeps one at all: without it the last weights would predict, and nobody would see it.
 
     What a method keeps of its own may have any size, so the state itself is put back without a look at that.
     """
     why = unlike_its_net(method)
+    if averages != (method.averaged is not None and method.averaging is not None):
+        why = "it is missing" if averages else "the run keeps none"
     if why:
         raise UsageError(
             f"The checkpoint '{checkpoint}' is whole, but its average of the weights is not of this network: {why}. "

@@ -239,7 +239,7 @@ class Run:
         self.guard.last = lambda: checkpointer.last
         found = checkpointer.resume()
         if found is not None:
-            check_restored(self.method, found.folder)
+            check_restored(self.method, found.folder, averages=self.experiment.weight_average is not None)
             self.guard.resumed(self.progress.step)
             self.stepper.captured = self.progress.captured
             self.progress.notes.extend(found.changes)
