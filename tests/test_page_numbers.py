@@ -333,6 +333,19 @@ def test_the_demos_page_has_the_numbers_of_its_runs_and_controls():
         assert gain(key, host, "acc_last") in words
 
 
+def test_what_scarce_rows_gain_is_that_of_the_scores():
+    plain, dual, control = scores("scarce-narrow-cifar100").values()
+    text = " ".join(PAYS.read_text(encoding="utf-8").split("**Scarcer still, it pays.**")[1].split("\n\n")[0].split())
+    change = estimate([dual[seed] - own for seed, own in plain.items()])
+    assert min(dual[seed] - own for seed, own in plain.items()) > 0
+    words = [measured(estimate(each.values())) for each in (plain, dual, control)]
+    assert [word in text for word in (*words, f"**{number(change.mean, sign=True)} ± {number(change.error)}")] == [
+        True
+    ] * 4
+    evidence = recipes()["best"].cases[2].evidence
+    assert f"({number(mean(dual.values()))} against {number(mean(plain.values()))})" in evidence
+
+
 def test_the_recipe_by_rows_of_memory_is_that_of_the_scores():
     found, page = scores("recipe-choice-fashion-mini"), read("how-to/ingredients.md")
     lines = page.split("| λ | averaged weights |")[1].splitlines()[2:]
