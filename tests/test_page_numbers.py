@@ -334,7 +334,7 @@ def test_the_demos_page_has_the_numbers_of_its_runs_and_controls():
 
 
 def test_what_scarce_rows_gain_is_that_of_the_scores():
-    plain, dual, control = scores("scarce-narrow-cifar100").values()
+    plain, dual, control, more = scores("scarce-narrow-cifar100").values()
     text = " ".join(PAYS.read_text(encoding="utf-8").split("**Scarcer still, it pays.**")[1].split("\n\n")[0].split())
     change = estimate([dual[seed] - own for seed, own in plain.items()])
     assert min(dual[seed] - own for seed, own in plain.items()) > 0
@@ -342,6 +342,12 @@ def test_what_scarce_rows_gain_is_that_of_the_scores():
     assert [word in text for word in (*words, f"**{number(change.mean, sign=True)} ± {number(change.error)}")] == [
         True
     ] * 4
+    over = estimate([dual[seed] - own for seed, own in more.items()])
+    assert min(dual[seed] - own for seed, own in more.items()) > 0
+    assert (
+        f"has {measured(estimate(more.values()))}, so that {number(over.mean, sign=True)} ± {number(over.error)} points"
+        in text
+    )
     evidence = recipes()["best"].cases[2].evidence
     assert f"({number(mean(dual.values()))} against {number(mean(plain.values()))})" in evidence
 
