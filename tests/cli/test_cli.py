@@ -6,13 +6,16 @@ import re
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from odedm.cli.app import app
+from odedm.cli.run_command import _say_shorter_average
 from odedm.core.registry import REPLAYS
 from odedm.results.result import Result
+from odedm.training.experiment import Experiment
 
 TINY = ["--data", "blobs", "--batch", "32", "--capacity", "30"]
 
@@ -208,6 +211,15 @@ def test_only_missing_seeds_run(tmp_path):
     results = json.loads(done.stdout)
     assert [each["experiment"]["seed"] for each in results] == [0, 1, 2]
     assert results[1] == first[0]
+
+
+def test_a_long_average_that_tasks_are_long_enough_for_is_not_called_shorter(monkeypatch):
+    lines = []
+    monkeypatch.setattr("odedm.cli.run_command.say", lines.append)
+    for left in (0.9998, 0.9):
+        planned = SimpleNamespace(jobs=[SimpleNamespace(experiment=Experiment(weight_average=left))])
+        _say_shorter_average(Experiment(weight_average=5000), planned)
+    assert lines == ["The average of the weights goes over 10 batches, half a task, in place of 5000."]
 
 
 def test_an_average_that_tasks_are_too_short_for_is_said(tmp_path):

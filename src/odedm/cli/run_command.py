@@ -29,7 +29,7 @@ from odedm.execute.scheduler import Summary, run_jobs
 from odedm.memory.settings import KINDS, ODEDM
 from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, check_free, find_one
 from odedm.results.result import Result
-from odedm.training.average_length import left_after_a_batch
+from odedm.training.average_length import few_digits, left_after_a_batch
 from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.observation import Observation
 
@@ -95,7 +95,7 @@ def run(
 def _say_shorter_average(plan: Experiment, planned: PlannedJobs) -> None:
     """Tell whoever asked for an average over so many batches that tasks are too short for it."""
     asked, left = plan.weight_average, planned.jobs[0].experiment.weight_average
-    if isinstance(asked, float) and isinstance(left, float) and left < round(left_after_a_batch(asked), 3):
+    if isinstance(asked, float) and isinstance(left, float) and left < few_digits(left_after_a_batch(asked)):
         say(f"The average of the weights goes over {1 / (1 - left):.3g} batches, half a task, in place of {asked:g}.")
 
 
