@@ -268,7 +268,7 @@ REFUSED = {
     ),
     "an average of more than all": (
         {"weight_average": 1.5},
-        "weight_average must be 'auto', a number from 0 to 1 .* or from 2 on",
+        "weight_average must be 'auto' or a number from 0 to 1 .* or from 2 on",
     ),
     "iCaRL predicts by means": ({"method": "icarl", "predict": "head"}, "which is part of it"),
     "nothing stored": ({"memory": NoMemory(), "predict": "nearest-mean"}, "needs stored rows"),

@@ -185,15 +185,15 @@ class WordOr(Kind):
     """
 
     word: str
-    other: Whole | Number
+    other: Kind
 
     @property
     def legal(self) -> str:
         """In words."""
         return f"'{self.word}' or {self.other.legal}"
 
-    def convert(self, value: Any) -> str | int | float:
-        """The word, or a plain number."""
+    def convert(self, value: Any) -> Any:
+        """The word, or a value of the other kind."""
         if isinstance(value, str):
             return self.word if value == self.word else self.other.convert(self.other.given_as(value))
         return self.other.convert(value)

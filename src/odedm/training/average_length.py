@@ -10,28 +10,19 @@ from odedm.core.configuration import Kind, Number
 class Length(Kind):
     """How long an average is: what is left of it after a batch, or over how many batches it goes.
 
-    >>> Length().read("weight_average", "0.98"), Length().read("weight_average", 50)
+    >>> Length().read("weight_average", 0.98), Length().read("weight_average", 50)
     (0.98, 50.0)
     """
 
+    given_as = float
     legal = "a number from 0 to 1 (how much of it is left after a batch) or from 2 on (over how many batches)"
 
     def convert(self, value: Any) -> float:
         """A plain float."""
-        number = Number(0).convert(float(value) if isinstance(value, str) else value)
+        number = Number(0).convert(value)
         if 1 < number < 2:
             raise ValueError
         return number
-
-
-class LengthOrAuto(Length):
-    """The same, or the word for half a task."""
-
-    legal = f"'auto', {Length.legal}"
-
-    def convert(self, value: Any) -> Any:
-        """The word, or a plain float."""
-        return value if isinstance(value, str) and value == "auto" else super().convert(value)
 
 
 def left_after_a_batch(length: float) -> float:

@@ -13,6 +13,7 @@ from odedm.core.configuration import (
     OneOf,
     Text,
     Whole,
+    WordOr,
     check_settings,
     described,
     from_plain,
@@ -44,7 +45,7 @@ from odedm.core.showing import short_repr
 from odedm.memory.given_memory import memory_of
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_plain, memory_to_plain
 from odedm.stream.class_schedule import Sizes
-from odedm.training.average_length import LengthOrAuto
+from odedm.training.average_length import Length
 
 STREAM: Any = {"panel": "Stream"}
 """Of settings that make the stream."""
@@ -174,7 +175,7 @@ class Experiment:
         introduced=None,
     )
     weight_average: float | str | None = described(
-        LengthOrAuto(),
+        WordOr("auto", Length()),
         None,
         "Predict by a running average of the weights: 0 to 1 is how much of it is left after a batch, 2 or more over "
         "how many batches (half a task at most); auto: half a task.",
