@@ -41,7 +41,7 @@ class TimeEstimate:
         """A run with this described configuration, on so many rows, took so long."""
         if rows:
             must, may = _traits(experiment)
-            self._seen.setdefault(must, {}).setdefault(may, []).append(seconds / (rows * _work(experiment)))
+            self._seen.setdefault(must, {}).setdefault(may, []).append(seconds / (rows * _updates(experiment)))
             self._known.clear()
 
     def expect(self, job: Job) -> float | None:
@@ -62,7 +62,7 @@ class TimeEstimate:
         part = 1.0
         if job.select is not None and job.experiment.tasks:
             part = min(1.0, job.select.tasks / job.experiment.tasks)
-        return part * job.rows * _work(described) * sum(per_row) / len(per_row)
+        return part * job.rows * _updates(described) * sum(per_row) / len(per_row)
 
     def left(self, running: Sequence[tuple[Job, float, float]], waiting: Sequence[Job], lanes: int) -> float | None:
         """Seconds until all is done: `running` has jobs with the seconds they took so far and the share that is done.
@@ -93,7 +93,7 @@ def _traits(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]
     return tuple(str(flat.get(name)) for name in FIRST), tuple(str(flat.get(name)) for name in THEN)
 
 
-def _work(plain: Mapping[str, Any]) -> int:
+def _updates(plain: Mapping[str, Any]) -> int:
     """Updates for each row; a job's rows count its epochs already."""
     return int(plain.get("updates") or 1)
 
