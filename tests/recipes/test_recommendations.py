@@ -130,6 +130,6 @@ def test_what_a_recipe_cannot_take_is_a_sentence(given, said):
 def test_what_a_recipe_brought_is_named_where_it_does_not_fit(tmp_path):
     done = call("run", "--recipe", "best", "--data", "blobs", "--method", "icarl", "--out", tmp_path / "runs")
     said = " ".join(done.output.split())
-    assert "iCaRL cannot pr" in said
+    assert "iCaRL cannot predict by an average of its weights" in said
     assert "brought --updates 3 --weight-average auto --memory reservoir; what you give" in said
     assert not (tmp_path / "runs").exists()
