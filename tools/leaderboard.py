@@ -17,6 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -25,7 +26,7 @@ from odedm.core.configuration import Number
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.registry import METHODS, title
-from odedm.report.statistics import estimate, paired
+from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import between, measured, number
 from odedm.results.packed import read_packed
@@ -150,9 +151,6 @@ def table(rows: list[Entry]) -> str:
     for row in sorted(rows, key=lambda each: -mean(each.scores.values())):
         own = row.scores is not plain.get(row.host) and (row.memory, row.ingredients) != ("reservoir", "")
         change = paired(row.scores, plain.get(row.host, {})) if own else None
-        spread = None if change is None else change.interval
-        words = "" if change is None else number(change.estimate.mean, sign=True)
-        words += "" if spread is None else f" {between(spread)}"
         lines.append(
             [
                 row.host,
@@ -160,7 +158,7 @@ def table(rows: list[Entry]) -> str:
                 row.ingredients or "–",
                 str(len(row.runs)),
                 measured(estimate(row.scores.values())),
-                words,
+                "" if change is None else in_words(change),
                 number(mean(each.total_seconds for each in row.runs.values())),
                 cost(row),
                 beyond(row),
@@ -175,19 +173,20 @@ def left_out(boards: Mapping[tuple[str, int], list[Entry]]) -> str:
     lines = []
     for (data, capacity), rows in boards.items():
         most = max(len(row.parts) for row in rows)
-        for full in [row for row in rows if len(row.parts) == most > 1]:
-            for less in rows:
-                alike = (less.host, less.memory) == (full.host, full.memory) and less.parts < full.parts
-                if not alike or len(less.parts) != most - 1:
-                    continue
-                change = paired(less.scores, full.scores)
-                if change is not None:
-                    name = f"{data}, λ = {capacity}: {full.host}, {full.memory}"
-                    spread = "" if change.interval is None else f" {between(change.interval)}"
-                    (gone,) = full.parts - less.parts
-                    seeds = str(change.estimate.n)
-                    lines.append([name, gone, seeds, number(change.estimate.mean, sign=True) + spread])
+        for full, less in permutations(rows, 2):
+            gone = full.parts - less.parts
+            alike = (less.host, less.memory) == (full.host, full.memory) and less.parts < full.parts
+            change = paired(less.scores, full.scores) if alike and len(full.parts) == most and len(gone) == 1 else None
+            if change is not None and most > 1:
+                name = f"{data}, λ = {capacity}: {full.host}, {full.memory}"
+                lines.append([name, *gone, str(change.estimate.n), in_words(change)])
     return LEFT_OUT + markdown_rows(["configuration", "left out", "seeds", "change"], lines, texts=2) if lines else ""
+
+
+def in_words(change: Paired) -> str:
+    """The mean, and its interval where there is one."""
+    spread = "" if change.interval is None else f" {between(change.interval)}"
+    return number(change.estimate.mean, sign=True) + spread
 
 
 def cost(row: Entry) -> str:
