@@ -21,6 +21,7 @@ from odedm.study.equal_tuning import equal_tuning as tuning_study
 RESULTS = ROOT / "docs" / "results"
 SETTINGS = ("data", "method", "updates", "stream_loss", "predict", "views")
 PAYS = ROOT / "docs" / "explanation" / "where-it-pays.md"
+PAPERS = "With the paper's constants, on CIFAR-10 and CIFAR-100"
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="only in a checkout")
 
 
@@ -144,27 +145,45 @@ def test_choices_of_rows_are_those_of_the_scores():
     ]
 
 
-def test_changes_on_cifar_are_those_of_the_ledger():
+def of_the_ledger(capacity):
+    """Accuracy by host, data, setting and ρ, None without ODEDM, and by seed."""
     found = defaultdict(dict)
     for run in runs("table1"):
         plan, memory = run.experiment, run.experiment["memory"]
-        if memory["capacity"] == 200 and plan["setting"] == "standard":
-            k = memory["k"] if memory["name"] == "odedm" else None
-            found[title(METHODS, plan["method"]), plan["data"], k][plan["seed"]] = run.acc_last
-    said = rows_below("On CIFAR-10 and CIFAR-100, λ = 200", "method | CIFAR-10, k = 6")
-    for host, *cells in said:
-        changes = [
-            paired(found[host, data, k], found[host, data, None])
-            for data, k in (("cifar10", 6), ("cifar10", 13), ("cifar10", 19), ("cifar100", 1))
-        ]
-        assert cells == [f"{number(each.estimate.mean, sign=True)} {between(each.interval)}" for each in changes]
+        if memory["capacity"] == capacity:
+            rho = memory["rho"] if memory["name"] == "odedm" else None
+            found[title(METHODS, plan["method"]), plan["data"], plan["setting"], rho][plan["seed"]] = run.acc_last
+    return found
+
+
+def changes_of(found, host, data, setting, shares):
+    """The cells of a row of changes, and which of them leave zero out."""
+    each = [paired(found[host, data, setting, rho], found[host, data, setting, None]) for rho in shares]
+    words = [f"{number(one.estimate.mean, sign=True)} {between(one.interval)}" for one in each]
+    return words, [one.interval[0] > 0 or one.interval[1] < 0 for one in each]
+
+
+def test_changes_on_cifar_are_those_of_the_ledger():
+    found, shares = of_the_ledger(200), (0.25, 0.5, 0.75)
+    (only,) = {rho for _, data, _, rho in found if data == "cifar100" and rho is not None}
+    for host, *cells in rows_below(PAPERS, "method | CIFAR-10, k = 6"):
+        wide = changes_of(found, host, "cifar10", "standard", shares)[0]
+        assert cells == wide + changes_of(found, host, "cifar100", "standard", [only])[0]
+    found, page = of_the_ledger(500), PAYS.read_text(encoding="utf-8")
+    for place, *cells in rows_below(PAPERS, "λ = 500 | ρ = 25 %"):
+        host, where = place.split(", ")
+        data, setting = (*where.lower().replace("-1", "1").split(), "standard")[:2]
+        words, clear = changes_of(found, host, data, setting, shares)
+        assert cells == words
+        bold = [f"**{cell}**" if so else cell for cell, so in zip(words, clear, strict=True)]
+        assert f"| {place} | {' | '.join(bold)} |" in page, "bold where the interval leaves zero out"
 
 
 def test_the_recipes_numbers_are_those_of_the_leaderboard():
     found = defaultdict(dict)
     for run in runs("leaderboard"):
         plan = run.experiment
-        if plan["weight_average"] is None:
+        if plan["method"] == "derpp" and plan["weight_average"] is None:
             found[plan["data"], plan["updates"] > 1, plan["memory"]["name"]][plan["seed"]] = run.acc_last
     said = rows_below("With the recipe, which moves more", "| plain reservoir")
     places = [(data, strong) for data in ("cifar10", "cifar100") for strong in (False, True)]
@@ -186,6 +205,7 @@ def test_what_a_recipe_says_was_measured_is_what_its_runs_gave(place, data, memo
         average = {"auto": {0.987, 0.974}, 50: {0.98}}[own["weight_average"]]
         recipe = plan["weight_average"] in average and all(plan[key] == own[key] for key in SETTINGS)
         plain = plan["weight_average"] is None and plan["updates"] == 1 and plan["memory"]["name"] == "reservoir"
+        plain = plain and plan["method"] == "derpp"
         if plan["data"] == data and plan["seed"] <= 12 and (plain or (recipe and plan["memory"]["name"] == memory)):
             found[plan["setting"], plan["tasks"], recipe][plan["seed"]] = run.acc_last
     assert [sorted(each) for each in found.values()] == [[10, 11, 12]] * 4
@@ -205,6 +225,22 @@ def test_what_is_said_of_harm_on_small_pictures_is_what_its_runs_show():
     for name in ("derpp", "refresh"):
         worse = paired(*(board[name].kept["auxiliary", "fixed"][which] for which in ("random", "sinkhorn")))
         assert f"{number(worse.estimate.mean)} {between(worse.interval)}" in text
+
+
+@pytest.mark.parametrize(("place", "name"), [(("cifar10", 200), "CIFAR-10"), (("cifar100", 500), "CIFAR-100")])
+def test_what_is_said_of_harm_on_cifar_is_what_its_runs_show(place, name):
+    tool = imported("tools", "no_harm")
+    board = tool.hosts(tool.reported(runs("no-harm")))[place]
+    text = " ".join(PAYS.read_text(encoding="utf-8").split(f"\n**{name}, λ = {place[1]}")[1].split("\n\n")[0].split())
+    for host in board.values():
+        each, choice = host.change(host.default(), "sinkhorn"), host.choice(host.default())
+        said = f"{host.name} ({number(each.estimate.mean, sign=True)})"
+        assert (said in text) == (tool.verdict(each) != "not shown")
+        if place[0] == "cifar100" and choice.interval[0] > 0:
+            assert all(change > 0 for change in choice.by_seed.values()), "in each of five seeds"
+            assert (
+                f"{host.name} ({number(choice.estimate.mean, sign=True)})" in text.split("in each of five seeds**")[1]
+            )
 
 
 def test_what_averages_give_each_host_is_what_the_runs_show():
@@ -228,12 +264,12 @@ def test_what_changes_on_the_way_is_what_the_runs_show():
         if plan["seed"] >= 10 and memory.get("distance", "sinkhorn") == "sinkhorn":
             after = [mean(row) for row in run.class_il]
             found[title(METHODS, plan["method"]), plan["data"], memory["name"] == "odedm"][plan["seed"]] = after
-    for name, seeds in (("fashion-mini", 10), ("CIFAR-10", 5)):
+    for name, seeds, step in (("fashion-mini", 10, 1), ("CIFAR-10", 5, 1), ("CIFAR-100", 5, 2)):
         for host, *cells in rows_below("On the way, task by task", f"{name}, after task"):
             own, dual = (found[host, name.lower().replace("-1", "1"), which] for which in (False, True))
             assert len(own) == len(dual) == seeds
-            for task, said in enumerate(cells, start=1):
-                change = estimate([dual[seed][task] - own[seed][task] for seed in own])
+            for task, said in enumerate(cells):
+                change = estimate([dual[seed][1 + step * task] - own[seed][1 + step * task] for seed in own])
                 assert said == f"{number(change.mean, sign=True)} ± {number(change.error)}", (host, name, task)
 
 
@@ -259,7 +295,8 @@ def test_what_the_head_gives_beside_an_average_is_what_the_runs_show():
     newest, last = defaultdict(list), defaultdict(list)
     for run in runs("leaderboard"):
         plan = run.experiment
-        if plan["weight_average"] and plan["updates"] == 6 and plan["stream_loss"] == "asymmetric":
+        recipe = plan["method"] == "derpp" and plan["updates"] == 6 and plan["views"] == "strong"
+        if recipe and plan["weight_average"] and plan["stream_loss"] == "asymmetric":
             newest[plan["data"], plan["predict"]].append(run.class_il[-1][-1])
             last[plan["data"], plan["predict"]].append(run.acc_last)
     assert f"({measured(estimate(last['cifar100', None]))})" in text
@@ -393,3 +430,18 @@ def test_averages_of_weights_are_those_of_the_scores(name, head):
         words |= set() if "ODEDM" in words else {"reservoir"}
         said |= {(frozenset(words), left): cell.strip("*") for left, cell in zip(columns, cells, strict=True) if cell}
     assert said == found
+
+
+def test_what_queries_in_bfloat16_change_is_what_the_runs_show():
+    text = " ".join(read("appendix/performance-measured.md").split("\nQueries of VR-MCL")[1].split("\n\n")[0].split())
+    found = defaultdict(dict)
+    for run in runs("query-precision"):
+        plan = run.experiment
+        found[plan["method"], plan["options"]["query_precision"]][plan["seed"]] = run.acc_last
+    for method, seeds in (("vrmcl", "ten"), ("pocl", "eight")):
+        half, same = found[method, "bf16"], found[method, "same"]
+        change = paired(half, same)
+        means = [measured(estimate([own[seed] for seed in change.by_seed])) for own in (half, same)]
+        assert f"{means[0]} against {means[1]} with {title(METHODS, method)}" in text
+        moved = change.estimate
+        assert f"{number(moved.mean, sign=True)} ± {number(moved.error)} over {seeds}" in text

@@ -52,6 +52,15 @@ def test_what_comes_with_a_method_a_memory_or_the_data_is_no_difference(fabricat
         fabricate("derpp", "reservoir", over=beta(0.5)),
         fabricate("icarl", "native", knobs={"policy": "herded"}, over={"options": {"lr": 0.2}}),
     ) == ["ER · reservoir", "DER++ · reservoir", "iCaRL · herded"]
+    half, whole = {"precision": "bf16"}, {"precision": "tf32"}
+    assert labels(fabricate(root="p", over=half), fabricate("vrmcl", root="p", over=whole)) == [
+        "DER++ · ODEDM",
+        "VR-MCL · ODEDM",
+    ]
+    assert labels(fabricate(root="q", over=half), fabricate(root="q", over=whole)) == [
+        "DER++ · ODEDM · precision=bf16",
+        "DER++ · ODEDM · precision=tf32",
+    ]
     assert labels(fabricate(root="d"), fabricate(root="d", over={"data": "digits", "net": "mlp"})) == [
         "DER++ · ODEDM · digits",
         "DER++ · ODEDM · fashion-mini",

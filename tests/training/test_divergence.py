@@ -100,10 +100,11 @@ def test_a_gpu_is_looked_at_late_and_without_waiting(monkeypatch):
         guard.after_step(22, 0)  # a mark after the one that showed it
 
 
-def test_a_gpu_is_waited_for_after_each_step_of_many_updates(monkeypatch):
+@pytest.mark.parametrize("heavy", [{"updates": 3}, {"method": "vrmcl"}], ids=str)
+def test_a_gpu_is_waited_for_after_each_long_step(monkeypatch, heavy):
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(DivergenceGuard, "_new_mark", lambda _: (Event(blocking=True), torch.zeros(())))
-    run = Run(replace(PLAN, updates=3), DATA)
+    run = Run(replace(PLAN, **heavy), DATA)
     run.guard.on_gpu = True
     run.guard.after_step(1, 0)
     run.method.last_loss.fill_(math.inf)

@@ -29,6 +29,7 @@ LEADERS = {
     "net": ("data",),
     "draw": ("batch",),
     "retrieval": ("method",),
+    "precision": ("method", "device"),
     "memory.rho": ("data", "tasks", "memory.capacity", "memory.k"),
     **{
         f"memory.{name}": ("memory.distance",)

@@ -20,18 +20,20 @@ class DivergenceGuard:
 
     There it keeps the host only a few steps ahead of the device, asleep: progress is true, a request to stop is soon
     heard, and lanes do not fill the driver's queues, in which they would wait by turning round and round. Steps of many
-    updates fill them by themselves, so each of these is waited for.
+    updates, or of a method that derives twice, fill them by themselves, so each of these is waited for.
     """
 
     EVERY, AHEAD = 2, 1
     FEW_UPDATES = 2
-    """Each step of more is waited for: a host ahead of steps of six kept a third of a core busy waiting."""
+    """Each step of more is waited for: a host ahead of steps of six kept a third of a core busy waiting, one ahead of
+    VR-MCL's steps a whole core, half of it in the system."""
 
     def __init__(self, method: Method, device: torch.device, plan: Experiment, tasks: int) -> None:
         self.method, self.on_gpu, self._precision, self._tasks = method, device.type == "cuda", plan.precision, tasks
         self.last: Callable[[], Path | None] = lambda: None
         """Where the last good checkpoint is."""
-        self.every, self.ahead = (self.EVERY, self.AHEAD) if plan.updates <= self.FEW_UPDATES else (1, 0)
+        long_steps = method.exacting or plan.updates > self.FEW_UPDATES
+        self.every, self.ahead = (1, 0) if long_steps else (self.EVERY, self.AHEAD)
         self._zero = torch.zeros((), device=device)
         self._broken = torch.zeros((), device=device)
         """0, and not a number from the first loss on that is not finite."""
