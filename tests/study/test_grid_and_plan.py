@@ -117,6 +117,7 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         ("method = ", "A study is written in TOML"),
         ("", "Nothing says what to run. A study needs one line of that at the least, e.g. method ="),
         ("# to do\nname = 'mine'\nseeds = 3", "Nothing says what to run"),
+        ("[[grid]]\n[[grid]]", "Nothing says what to run"),
     ],
 )
 def test_a_wrong_word_is_named(text: str, said: str) -> None:

@@ -190,7 +190,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
         runtime=from_table(Runtime, "runtime", plain["runtime"]) if "runtime" in plain else None,
         observation=Observation(plain.get("evidence", False), plain.get("anytime", 0), plain.get("keep_model", False)),
     )
-    if not shared and not {"grid", "runtime"} & {*plain}:  # after all else: a wrong value is the nearer reason
+    if not shared and not any(tables) and "runtime" not in plain:  # after all else: a wrong value is the nearer reason
         raise UsageError(
             "Nothing says what to run. A study needs one line of that at the least, e.g. method = ['er', 'derpp']; all "
             "that it leaves out is as odedm run has it."
