@@ -179,6 +179,44 @@ def test_changes_on_cifar_are_those_of_the_ledger():
         assert f"| {place} | {' | '.join(bold)} |" in page, "bold where the interval leaves zero out"
 
 
+def test_what_one_seed_does_to_changes_at_500_rows_is_what_the_ledger_shows():
+    found, text = of_the_ledger(500), " ".join(PAYS.read_text(encoding="utf-8").split())
+    cells = [
+        changes_of(found, "DER++", data, setting, [rho])
+        for data in ("cifar10", "cifar100")
+        for setting in ("standard", "imbalanced")
+        for rho in (0.25, 0.5, 0.75)
+    ]
+    lower = [float(words[0].split("[")[1].split(",")[0].replace("−", "-")) for words, _ in cells]
+    assert (sum(clear[0] for _, clear in cells), sum(low >= -1 for low in lower)) == (2, 7)
+    assert "a gain in two cells of twelve, a loss in none, and no harm, by the rule above, in seven" in text
+    for setting in ("standard", "imbalanced"):
+        plain = found["DER++", "cifar10", setting, None]
+        others = [own for seed, own in plain.items() if seed != 1]
+        assert f"{number(plain[1])} where the others have {min(others):.0f} to {max(others):.0f}" in text
+        duals = [found["DER++", "cifar10", setting, rho] for rho in (0.25, 0.5, 0.75)]
+        left = [number(mean(dual[seed] - plain[seed] for seed in plain if seed != 1), sign=True) for dual in duals]
+        assert "{}, {} and {}".format(*left) in text
+
+
+def test_odedm_has_the_papers_reading_on_the_leaderboard_as_it_says():
+    found = defaultdict(dict)
+    for run in runs("leaderboard", "confirm"):
+        plan, memory = run.experiment, run.experiment["memory"]
+        if memory["name"] == "odedm":
+            assert (memory["replay"], memory["gamma_rule"], memory["rho"]) == ("auxiliary", "fixed", 0.25)
+        if (
+            plan["updates"] == 1
+            and plan["weight_average"] is None
+            and plan["tasks"] == {"cifar10": 5}.get(plan["data"], 10)
+        ):
+            found[plan["method"], plan["data"], memory["name"]][plan["seed"]] = run.acc_last
+    text = " ".join(PAYS.read_text(encoding="utf-8").split())
+    for method, data in (("er", "cifar10"), ("er-ace", "cifar10"), ("er-ace", "cifar100")):
+        each = paired(found[method, data, "odedm"], found[method, data, "reservoir"])
+        assert f"{number(each.estimate.mean, sign=True)} {between(each.interval)}" in text
+
+
 def test_the_recipes_numbers_are_those_of_the_leaderboard():
     found = defaultdict(dict)
     for run in runs("leaderboard"):

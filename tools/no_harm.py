@@ -64,7 +64,9 @@ WORDS = """
 ACC after the last task on the test set, mean ± standard error over seeds; changes are paired by seed, against the host
 with its own memory, over the seeds that both sides have. Fewer than five seeds show neither harm nor its absence;
 their intervals are Student's t, and wide.
-Of a hundred intervals about five miss the true change, and nothing is set off for there being many of them here.
+Of a hundred intervals about five miss the true change, and nothing is set off for there being many of them here; hosts
+share their seeds, so that what several of them show is less than as many results. And the rule is in points: an
+interval that begins at −0.9 is *no harm* by it, and a tenth of the accuracy of a host that has 9, as DER++ on cifar100.
 *Reading* is how the host meets [long-term rows](../consolidation.md#how-a-method-meets-long-term-rows), in the figure
 the default alone; which of the defaults were chosen on held-out training rows, and which were not, is said
 [on another page](where-it-pays.md#what-held-out-rows-do-not-speak-for). Of a data set whose
