@@ -51,6 +51,14 @@ def test_the_best_is_first_and_changes_are_against_the_plain_reservoir(tmp_path)
     assert "first seen on CIFAR's own test rows" in text
 
 
+def test_rows_of_one_or_two_seeds_stand_last():
+    (plain, _), (other, _) = list(PLANS.values())[:2]
+    few = [result_of(prepare(replace(plain, seed=seed)).experiment, "sum", acc=90.0) for seed in (10, 11)]
+    many = [result_of(prepare(replace(other, seed=seed)).experiment, "sum", acc=50.0) for seed in (10, 11, 12)]
+    (rows,) = leaderboard.entries(few + many).values()
+    assert [len(row.runs) for row in rows] == [3, 2]
+
+
 def test_what_an_ingredient_is_worth_is_what_is_lost_without_it():
     full = replace(PLANS["best",][0], weight_average=0.5)
     plans = {full: 50.0, replace(full, weight_average=None): 47.0, replace(full, updates=1): 45.5, PLANS[()][0]: 40.0}

@@ -21,6 +21,7 @@ from odedm.study.equal_tuning import equal_tuning as tuning_study
 RESULTS = ROOT / "docs" / "results"
 SETTINGS = ("data", "method", "updates", "stream_loss", "predict", "views")
 PAYS = ROOT / "docs" / "explanation" / "where-it-pays.md"
+BEHIND_IT = ROOT / "docs" / "appendix" / "memories-measured.md"
 PAPERS = "With the paper's constants, on CIFAR-10 and CIFAR-100"
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="only in a checkout")
 
@@ -58,8 +59,9 @@ def test_the_leaderboard_is_that_of_its_runs(monkeypatch):
 
 
 def rows_below(heading, head):
-    """Cells of the rows of a table of where-it-pays, by the heading above it and the beginning of its head."""
-    text = PAYS.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    """Cells of the rows of a table of either page, by the heading above it and the beginning of its head."""
+    both = "\n".join(page.read_text(encoding="utf-8") for page in (PAYS, BEHIND_IT))
+    text = both.split(f"## {heading}\n")[1].split("\n## ")[0]
     lines = text.split(f"| {head} |", 1)[1].splitlines()[2:]
     body = lines[: lines.index("")]
     return [[cell.strip().replace("**", "") for cell in line.strip("|").split("|")] for line in body]
@@ -211,7 +213,8 @@ def test_odedm_has_the_papers_reading_on_the_leaderboard_as_it_says():
             and plan["tasks"] == {"cifar10": 5}.get(plan["data"], 10)
         ):
             found[plan["method"], plan["data"], memory["name"]][plan["seed"]] = run.acc_last
-    text = " ".join(PAYS.read_text(encoding="utf-8").split())
+    text = " ".join(page.read_text(encoding="utf-8") for page in (PAYS, BEHIND_IT))
+    text = " ".join(text.split())
     for method, data in (("er", "cifar10"), ("er-ace", "cifar10"), ("er-ace", "cifar100")):
         each = paired(found[method, data, "odedm"], found[method, data, "reservoir"])
         assert f"{number(each.estimate.mean, sign=True)} {between(each.interval)}" in text
@@ -281,6 +284,24 @@ def test_what_is_said_of_harm_on_cifar_is_what_its_runs_show(place, name):
             )
 
 
+def test_ten_seeds_of_derpp_on_cifar100_are_one_experiment_and_gain_what_is_said():
+    found, plans = defaultdict(dict), defaultdict(set)
+    for run in runs("table1", "no-harm"):
+        plan, memory = run.experiment, run.experiment["memory"]
+        if (plan["method"], plan["data"], plan["setting"]) != ("derpp", "cifar100", "standard"):
+            continue
+        ours = memory["name"] == "odedm" and (memory["k"], memory["distance"]) == (1, "sinkhorn")
+        if memory["capacity"] == 500 and (ours or memory["name"] == "reservoir"):
+            found[ours][plan["seed"]] = run.acc_last
+            plans[ours].add(repr(sorted((key, repr(value)) for key, value in plan.items() if key != "seed")))
+    assert [len(each) for each in plans.values()] == [1, 1]
+    change = paired(found[True], found[False])
+    better = sum(each > 0 for each in change.by_seed.values())
+    assert (change.estimate.n, better) == (10, 8)
+    gain = f"{number(change.estimate.mean, sign=True)} {between(change.interval)}"
+    assert f"over all ten it gains **{gain}**, in eight of ten seeds" in PAYS.read_text(encoding="utf-8")
+
+
 def test_what_averages_give_each_host_is_what_the_runs_show():
     found = defaultdict(dict)
     for run in runs("no-harm-fashion-mini", "no-harm-averaged"):
@@ -312,7 +333,7 @@ def test_what_changes_on_the_way_is_what_the_runs_show():
 
 
 def test_seeds_that_fall_on_the_newest_task_are_named_with_what_the_others_have():
-    text = " ".join(PAYS.read_text(encoding="utf-8").split("**Single seeds")[1].split("\n\n")[0].split())
+    text = " ".join(BEHIND_IT.read_text(encoding="utf-8").split("\n## Single seeds")[1].split())
     found = defaultdict(dict)
     for run in runs("no-harm"):
         plan, memory = run.experiment, run.experiment["memory"]

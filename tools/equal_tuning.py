@@ -46,7 +46,7 @@ with {trial_seeds} seeds on training rows that were held out. The best of each s
 has looked at, and scored on the test set. λ = {capacity}; with ODEDM k, in the tables, is the one that the paper
 prints as the method's best{ks}.{reading}
 """
-CHOSEN = "where-it-pays.md#how-a-host-meets-the-long-term-rows"
+CHOSEN = "../appendix/memories-measured.md#how-a-host-meets-the-long-term-rows"
 READING = """
 ACC after the last task in per cent, *without ODEDM → with it*. Ours are means ± standard error over seeds; the change
 behind them is with minus without, paired by seed, with its 95 % interval, **bold** where the interval leaves zero out.

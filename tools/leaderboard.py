@@ -60,11 +60,13 @@ went forward and back for each row of the stream; *beyond λ* are rows that a me
 ODEDM looks at all rows of a task when it ends. *Average* is what is left of an average of the weights after a batch.
 ODEDM has ρ = .25 and the paper's reading, `--replay auxiliary`, in every row: the default of DER++, while that of ER
 and ER-ACE is [`union`](consolidation.md#how-a-method-meets-long-term-rows), by which ER's accuracy stands on
-[another page](explanation/no-harm.md). A row of one or two seeds may owe its place to them, and learning rates are the
-methods' defaults, not tuned: a place in the table ranks no host above another.
+[another page](explanation/no-harm.md). Rows of one or two seeds stand last, whatever they have, and learning rates are
+the methods' defaults, not tuned: a place in the table ranks no host above another.
 The runs are those of `odedm study benchmarks/leaderboard.toml` and `confirm.toml`, the page is made by
 `python tools/leaderboard.py {words}`.
 """
+SEEDS_THAT_RANK = 3
+"""Rows of fewer are not ranked among the others."""
 LEFT_OUT = """
 ## What each ingredient is worth
 
@@ -105,7 +107,7 @@ class Entry:
 
 
 def entries(results: Iterable[Result]) -> dict[tuple[str, int], list[Entry]]:
-    """The rows of each table: one for every data set and λ."""
+    """The rows of each table, one for every data set and λ: the best first, rows of one or two seeds last."""
     found: dict[tuple[str, int], dict[tuple[str, str, str], Entry]] = defaultdict(dict)
     for result in results:
         board, row, seed = place(result.experiment)
@@ -113,7 +115,11 @@ def entries(results: Iterable[Result]) -> dict[tuple[str, int], list[Entry]]:
         if seed in runs:
             raise UsageError(f"Two runs have one place: {', '.join(filter(None, row))} on {board[0]}, seed {seed}.")
         runs[seed] = result
-    return {board: list(rows.values()) for board, rows in sorted(found.items())}
+    return {board: sorted(rows.values(), key=_standing) for board, rows in sorted(found.items())}
+
+
+def _standing(row: Entry) -> tuple[bool, float]:
+    return len(row.runs) < SEEDS_THAT_RANK, -mean(row.scores.values())
 
 
 def place(plan: Mapping[str, Any]) -> tuple[tuple[str, int], tuple[str, str, str], int]:
@@ -149,10 +155,10 @@ def ingredients(plan: Mapping[str, Any]) -> str:
 
 
 def table(rows: list[Entry]) -> str:
-    """Markdown, the best first."""
+    """Markdown, in the order of the rows."""
     plain = {row.host: row.scores for row in rows if (row.memory, row.ingredients) == ("reservoir", "")}
     lines = []
-    for row in sorted(rows, key=lambda each: -mean(each.scores.values())):
+    for row in rows:
         own = row.scores is not plain.get(row.host) and (row.memory, row.ingredients) != ("reservoir", "")
         change = paired(row.scores, plain.get(row.host, {})) if own else None
         lines.append(
@@ -263,7 +269,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
         len(boards), figsize=(9, 0.42 * sum(sizes) + 0.9 * len(sizes)), height_ratios=sizes, squeeze=False
     )
     for axis, ((data, capacity), rows) in zip(axes[:, 0], boards.items(), strict=True):
-        rising = sorted(rows, key=lambda each: mean(each.scores.values()))
+        rising = rows[::-1]
         for height, row in enumerate(rising):
             colour = "#D55E00" if row.memory == "ODEDM" else "#0072B2"
             scores, middle = list(row.scores.values()), mean(row.scores.values())

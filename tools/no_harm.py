@@ -69,7 +69,7 @@ share their seeds, so that what several of them show is less than as many result
 interval that begins at −0.9 is *no harm* by it, and a tenth of the accuracy of a host that has 9, as DER++ on cifar100.
 *Reading* is how the host meets [long-term rows](../consolidation.md#how-a-method-meets-long-term-rows), in the figure
 the default alone; which of the defaults were chosen on held-out training rows, and which were not, is said
-[on another page](where-it-pays.md#what-held-out-rows-do-not-speak-for). Of a data set whose
+[on another page](../appendix/memories-measured.md#what-held-out-rows-do-not-speak-for). Of a data set whose
 planned runs have begun the tables have those alone; a first look at it, with other seeds, is in the files and left out
 here. This page is made by `python tools/no_harm.py {words}`.
 """
