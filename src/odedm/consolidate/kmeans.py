@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from odedm.consolidate.kmeans_cpu import LEAST_DRAWS, Foreseen, Nearest, Sums, square_lengths
 from odedm.core import device
 from odedm.core.errors import UsageError
 from odedm.core.triton_support import has_kernels
@@ -25,6 +26,12 @@ MOST_SEEDED = 8192
 
 CHECK_EVERY = 8
 """Iterations between two looks at convergence where a look costs more than an iteration."""
+
+LARGE = 6 << 20
+"""Numbers of points times clusters from which on a processor finds out what need not be computed again."""
+
+SOME_COLUMNS = 16
+"""Columns in which points are first looked at for being distinct, on a processor."""
 
 KERNELS = "odedm.consolidate.kmeans_triton"
 
@@ -103,17 +110,24 @@ class _Lloyd:
     ) -> None:
         self.k, self.amounts = k, [len(x) for x in sets]
         amount = torch.tensor(self.amounts, dtype=sets[0].dtype).to(sets[0].device, non_blocking=True)
-        points = pad_sequence(list(sets), batch_first=True) if len(sets) > 1 else sets[0][None]
+        alone = len(sets) == 1
+        points = sets[0][None] if alone else pad_sequence(list(sets), batch_first=True)
         self.weight = (torch.arange(points.shape[1], device=points.device) < amount[:, None]).to(points.dtype)
         # distances come from inner products, so the origin must be near the points or they cancel
         self.origin = points.sum(1, keepdim=True) / amount[:, None, None]
-        self.x = (points - self.origin).mul_(self.weight[:, :, None])
-        self.square = (self.x * self.x).sum(2)
+        self.x = points - self.origin
+        if not alone:
+            self.x.mul_(self.weight[:, :, None])
+        self.square = square_lengths(self.x)
         self.variance = self.square.sum(1) / (amount * points.shape[2])
         self.batched = device.launch_bound(points.device)
         if self.batched:  # one product gives sums and sizes; four columns keep its rows aligned
             extra = self.weight[:, :, None] * torch.eye(4, device=points.device, dtype=points.dtype)[0]
             self.weighed = torch.cat([self.x, extra], 2)
+        self.nearest: Nearest | None = None
+        self.sums: Sums | None = None
+        if not self.batched and self.x.numel() * k >= LARGE and self.x.element_size() >= 4:
+            self.nearest, self.sums = Nearest(self.x[0], self.square[0]), Sums(self.x[0], k)
         if start is None:
             seed = _seeds(self.x, self.square, self.weight, self.amounts, k, rngs)
             self.centroid = self.x.gather(1, seed[:, :, None].expand(-1, -1, self.x.shape[2]))
@@ -168,7 +182,8 @@ class _Lloyd:
 
     def _step(self, active: Tensor, settled: Tensor) -> Tensor:
         """Move the centroids of the sets that are `active` [C]; which of them are so still."""
-        size, total = self._sums(self._assign()[1])
+        label = self.nearest(self.centroid[0])[None] if self.nearest else self._assign()[1]
+        size, total = self._sums(label)
         # few and small operations, since starting them is what takes the time on a GPU; an empty cluster stays
         move = total.addcmul(size, self.centroid, value=-1).div_(size.clamp(min=1))
         # a set that has settled stays as it is, so it does not matter how late anybody looks
@@ -189,6 +204,9 @@ class _Lloyd:
             member = self.x.new_zeros(sets, self.k, n).scatter_(1, label[:, None], 1.0)
             total = member @ self.weighed
             return total[:, :, d : d + 1], total[:, :, :d]
+        if self.sums:
+            size, total = self.sums(label[0])
+            return size[None], total[None]
         size = torch.bincount(label[0], minlength=self.k).to(self.x.dtype)
         return size[None, :, None], self.x.new_zeros(self.k, d).index_add_(0, label[0], self.x[0])[None]
 
@@ -206,7 +224,7 @@ def plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
     """
     check_points(x, k)
     y = (x - x.mean(0))[None]
-    square = (y * y).sum(2)
+    square = square_lengths(y)
     return x[_seeds(y, square, torch.ones_like(square), [len(x)], min(k, len(x)), [rng])[0]]
 
 
@@ -217,8 +235,10 @@ def _seeds(
     sets, n, d = y.shape
     draws = min(n, 2 + int(math.log(k)))
     first = torch.arange(sets, device=y.device)[:, None] * n
-    # one matrix product pays when the rows asked for one by one would come near its cost
-    whole = sets * n * n * y.element_size() <= TABLE_BYTES and k * draws > n // 8
+    by_and_by = not device.launch_bound(y.device) and draws >= LEAST_DRAWS
+    # one matrix product pays when the rows asked for one by one, or several at a time, would come near its cost
+    whole = sets * n * n * y.element_size() <= TABLE_BYTES and k * draws > (n if by_and_by else n // 8)
+    foreseen = Foreseen(y[0], square[0], draws, TABLE_BYTES) if by_and_by and not whole else None
     table = _squares(y, square, y, square).flatten(0, 1) if whole else None
 
     def distances(index: Tensor) -> Tensor:
@@ -251,7 +271,11 @@ def _seeds(
             race = noise(min(k - i, NOISE_ROWS))
         far.scatter_(1, taken[-1], 0.0)  # exactly: rounding must not let a point be drawn twice
         candidate = (far / race[i % NOISE_ROWS]).topk(draws).indices
-        closer = torch.minimum(distances(candidate), far[:, None])
+        if foreseen:
+            near = foreseen(candidate[0], far[0], race[i % NOISE_ROWS :][: 1 + i // 2, 0])[None]
+        else:
+            near = distances(candidate)
+        closer = torch.minimum(near, far[:, None])
         best = closer.sum(2).argmin(1, keepdim=True)
         far = closer.gather(1, best[:, :, None].expand(-1, -1, n))[:, 0]
         taken.append(candidate.gather(1, best))
@@ -278,13 +302,12 @@ def check_points(x: Tensor, k: int) -> None:
 
 def _few_distinct(sets: Sequence[Tensor], k: int) -> list[tuple[Clusters, list[int]] | None]:
     """For each set the distinct points as centroids when there are at most k of them."""
-    # an integer hash of each row's bits rules the common case out without sorting rows of d numbers
-    weight = torch.randint(-(2**62), 2**62, (sets[0].shape[1],), generator=torch.Generator().manual_seed(0)) | 1
-    weight = weight.to(sets[0].device, non_blocking=True)
     hashed = [i for i, x in enumerate(sets) if len(x) > k]
-    codes = [_bits(sets[i]).mul_(weight).sum(1).sort().values for i in hashed]
-    counts = torch.stack([(code[1:] != code[:-1]).sum() for code in codes]).tolist() if codes else []
-    enough = {i for i, count in zip(hashed, counts, strict=True) if count >= k}
+    enough = set[int]()
+    if not device.launch_bound(sets[0].device):  # what differs in a few columns is distinct, so seldom all are needed
+        columns = slice(None, None, max(1, sets[0].shape[1] // SOME_COLUMNS))
+        enough = _more_distinct({i: sets[i][:, columns] for i in hashed}, k)
+    enough |= _more_distinct({i: sets[i] for i in hashed if i not in enough}, k)
     result: list[tuple[Clusters, list[int]] | None] = []
     for i, x in enumerate(sets):
         few = None
@@ -293,6 +316,19 @@ def _few_distinct(sets: Sequence[Tensor], k: int) -> list[tuple[Clusters, list[i
             few = (Clusters(label, point, 0.0), size.tolist()) if len(point) <= k else None
         result.append(few)
     return result
+
+
+def _more_distinct(sets: dict[int, Tensor], k: int) -> set[int]:
+    """Which of the sets surely have more than k distinct points."""
+    if not sets:
+        return set()
+    # an integer hash of each row's bits rules the common case out without sorting rows of d numbers
+    first = next(iter(sets.values()))
+    weight = torch.randint(-(2**62), 2**62, (first.shape[1],), generator=torch.Generator().manual_seed(0)) | 1
+    weight = weight.to(first.device, non_blocking=True)
+    codes = [_bits(x).mul_(weight).sum(1).sort().values for x in sets.values()]
+    counts = torch.stack([(code[1:] != code[:-1]).sum() for code in codes]).tolist()
+    return {i for i, count in zip(sets, counts, strict=True) if count >= k}
 
 
 def _bits(x: Tensor) -> Tensor:

@@ -1,0 +1,119 @@
+"""What k-means leaves out on a processor changes nothing, to the bit."""
+
+import pytest
+import torch
+from clouds import blobs, relu_features, rng
+
+from odedm.consolidate import kmeans as module
+from odedm.consolidate import kmeans_cpu
+from odedm.consolidate.kmeans import kmeans, plus_plus
+from odedm.consolidate.kmeans_cpu import Nearest, Sums, directions, scores, square_lengths
+
+SETS = {
+    "relu": relu_features(1500, 96),
+    "blobs": blobs(1500, 40, modes=9),
+    "far apart": 50 * blobs(1500, 24, modes=20),
+    "noise": torch.randn(1500, 64, generator=rng(3)),
+    "double": blobs(1500, 30, modes=9, dtype=torch.float64),
+    "one column": torch.randn(1500, 1, generator=rng(4)),
+    "far from the origin": blobs(1500, 40, modes=9) + 1000,
+    "copies": blobs(50, 20).repeat(30, 1),
+}
+
+
+@pytest.fixture(params=SETS)
+def x(request):
+    return SETS[request.param]
+
+
+def centred(x):
+    y = x - x.mean(0)
+    return y, square_lengths(y)
+
+
+@pytest.mark.parametrize("k", [2, 7, 60])
+def test_the_nearest_centroid_is_found_wherever_centroids_move(x, k):
+    y, square = centred(x)
+    nearest, draw = Nearest(y, square), rng(1)
+    centroid = y[torch.randperm(len(y), generator=draw)[:k]]
+    for step in range(30):
+        assert nearest(centroid).equal(scores(y, centroid).min(1).indices)
+        far = 3.0 if step % 10 == 9 else 0.3 * 0.7**step  # now and then one jumps
+        noise = torch.randn(centroid.shape, generator=draw, dtype=torch.float64).to(y.dtype)
+        centroid = centroid + far * y.std() * noise * (torch.arange(k) % 3 == step % 3)[:, None]
+
+
+def test_points_that_surely_keep_their_centroid_are_not_compared():
+    y, square = centred(SETS["blobs"])
+    nearest, centroid = Nearest(y, square), kmeans(y, 9, rng=rng()).centroid
+    nearest(centroid)
+    for step in range(20):
+        nearest(centroid + 1e-3 * step)
+    assert nearest.compared < 1.1 * len(y)
+
+
+def test_points_of_which_nothing_is_known_are_compared():
+    y = 1e30 * SETS["blobs"]
+    nearest, centroid = Nearest(y, square_lengths(y)), y[:5]
+    for _ in range(3):
+        assert nearest(centroid).equal(scores(y, centroid).min(1).indices)
+
+
+@pytest.mark.parametrize("k", [3, 70])
+def test_sums_are_those_of_all_points_added_in_turn(x, k):
+    sums, draw = Sums(x, k), rng(2)
+    label = torch.randint(k, (len(x),), generator=draw)
+    for _ in range(6):
+        size, total = sums(label)
+        assert size[:, 0].tolist() == torch.bincount(label, minlength=k).tolist()
+        assert total.equal(x.new_zeros(k, x.shape[1]).index_add_(0, label, x))
+        label = label.clone()
+        label[:5] = torch.randint(k, (5,), generator=draw)
+
+
+@pytest.mark.parametrize("k", [2, 6, 40, 300])
+def test_clusters_are_the_same_with_and_without_bounds(x, k, monkeypatch):
+    monkeypatch.setattr(module, "LARGE", 0)
+    quick = kmeans(x, k, rng=rng(5))
+    monkeypatch.setattr(module, "LARGE", float("inf"))
+    plain = kmeans(x, k, rng=rng(5))
+    assert quick.label.equal(plain.label)
+    assert quick.centroid.equal(plain.centroid)
+    assert quick.inertia == plain.inertia
+
+
+@pytest.mark.parametrize("table", [1 << 28, 0])
+@pytest.mark.parametrize("k", [25, 90, 150])
+def test_seeds_are_the_same_whether_foreseen_or_not(x, k, table, monkeypatch):
+    monkeypatch.setattr(module, "TABLE_BYTES", table)
+    quick = plus_plus(x, k, rng(6))
+    monkeypatch.setattr(module, "LEAST_DRAWS", 1000)
+    assert quick.equal(plus_plus(x, k, rng(6)))
+
+
+def test_seeds_are_foreseen_by_few_products(monkeypatch):
+    made, make = [], kmeans_cpu.Foreseen._make
+    monkeypatch.setattr(kmeans_cpu.Foreseen, "_make", lambda self, point: made.append(len(point)) or make(self, point))
+    plus_plus(relu_features(4000, 32), 100, rng())
+    assert 0 < len(made) < 40
+    assert sum(made) < 4000
+
+
+def test_points_that_differ_in_one_column_alone_are_distinct():
+    x = torch.zeros(40, 64)
+    x[:, 33] = torch.arange(40)
+    assert len(kmeans(x, 12, rng=rng()).centroid) == 12
+    assert len(kmeans(x[:10], 12, rng=rng()).centroid) == 10
+
+
+def test_squared_lengths_are_those_of_all_at_once(x):
+    assert square_lengths(x).equal((x * x).sum(1))
+    assert square_lengths(x[None]).equal((x * x).sum(1)[None])
+
+
+def test_directions_are_orthonormal_and_those_of_the_spread():
+    y = blobs(900, 50, modes=3)
+    y = y - y.mean(0)
+    axes = directions(y)
+    assert torch.allclose(axes.T @ axes, torch.eye(16), atol=1e-5)
+    assert (y @ axes).square().sum() > 0.8 * y.square().sum()
