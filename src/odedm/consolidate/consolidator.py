@@ -13,7 +13,7 @@ from odedm.consolidate.direct_choice import DirectChoice
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import kmeans_all
 from odedm.consolidate.nearest import Chosen
-from odedm.consolidate.select import nearest, row_distances
+from odedm.consolidate.select import all_finite, nearest, row_distances
 from odedm.core import device
 from odedm.core.errors import UsageError, unknown
 from odedm.core.rows import Probe, Rows, take
@@ -135,28 +135,28 @@ class Consolidator:
             else:
                 keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
         with timer("centre"), device.quick(where):
-            kept = [x[keep] for x, keep in zip(sets, keeps, strict=True)]
+            kept = [x.index_select(0, keep) for x, keep in zip(sets, keeps, strict=True)]
             clusters = kmeans_all(kept, self.k, rngs=rngs)[0]
         # pixels have places between which mass can move; the entries of a vector have none
         places = self.space == "pixels" and rows["image"].dim() > 2
         image_shape = tuple(rows["image"].shape[1:]) if places else None
         parts: list[Rows] = []
         with timer("select"):
-            for member, x, keep, own in zip(members, sets, keeps, clusters, strict=True):
+            for member, x, keep, few, own in zip(members, sets, keeps, kept, clusters, strict=True):
                 home = member.device  # the network may live on another device than the rows
                 if self.mixup:
                     parts.append(_means(take(rows, member[keep.to(home)]), own.label.to(home)))
                     continue
                 with device.quick(where):
                     measure = distance.prepare(x, image_shape)
-                    chosen = nearest(measure, x[keep], own, self.rows_per_prototype)
+                    chosen = nearest(measure, few, own, self.rows_per_prototype)
                 # copies, since what was made so may not be changed or learned from later
                 chosen = Chosen(chosen.row.clone(), chosen.centroid.clone())
                 row = keep.clone()[chosen.row].to(home)
                 parts.append(take(rows, member[row]) | {"prototype": chosen.centroid.to(home)})
                 if on_selection is not None:
                     with timer("observe"):
-                        far = row_distances(distance.prepare(x, image_shape), x[keep], own)
+                        far = row_distances(distance.prepare(x, image_shape), few, own)
                         on_selection(take(rows, member[keep.to(home)]), chosen, far)
         return parts
 
@@ -165,14 +165,14 @@ class Consolidator:
         if isinstance(self.distance, DirectChoice) and not self.distance.needs_points:
             return [member.new_zeros(len(member), 0) for member in members]
         wanted = torch.cat(members) if members else torch.zeros(0, dtype=torch.int64, device=image.device)
-        return list(self._embed(image[wanted], probe).split([len(member) for member in members]))
+        return list(self._embed(image.index_select(0, wanted), probe).split([len(member) for member in members]))
 
     def _embed(self, image: Tensor, probe: Probe) -> Tensor:
         """The rows as float points [n, d]; all classes at once, so the network runs over large batches."""
         if self.space == "pixels" or len(image) == 0:
             return image.flatten(1).float()
         points = probe.embed(image).detach().flatten(1).float()
-        if not bool(points.isfinite().all()):
+        if not all_finite(points):
             bad = int((~points.isfinite()).any(1).sum())
             raise UsageError(
                 f"The network's features of {bad} of {len(points)} rows hold a NaN or an infinity: it has diverged, "

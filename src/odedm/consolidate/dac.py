@@ -65,10 +65,10 @@ class Dac:
             going = [i for i in fitted if len(keep[i]) > self.clusters]
             if not going:
                 break
-            points = [sets[i][keep[i]] for i in going]
+            points = [_rows(sets[i], keep[i]) for i in going]
             clusters, sizes = kmeans_all(points, self.clusters, rngs=[rngs[i] for i in going], start=start)
             orders = [one.label.argsort(stable=True) for one in clusters]
-            clouds = [x[o].split(size) for x, o, size in zip(points, orders, sizes, strict=True)]
+            clouds = [x.index_select(0, o).split(size) for x, o, size in zip(points, orders, sizes, strict=True)]
             chosen = self._closest([fitted[i] for i in going], clouds, sizes, smallest)
             for i, best, order, size in zip(going, chosen, orders, sizes, strict=True):
                 if not best:
@@ -110,6 +110,10 @@ class Dac:
         for (i, p, q), far in zip(places, torch.stack(list(values)).tolist() if places else [], strict=True):
             matrices[i][p][q] = matrices[i][q][p] = far
         return matrices
+
+
+def _rows(x: Tensor, keep: Tensor) -> Tensor:
+    return x if len(keep) == len(x) else x.index_select(0, keep)
 
 
 def closest_subset(distance: list[list[float]], sizes: list[int], smallest: int) -> tuple[int, ...]:

@@ -49,6 +49,15 @@ def row_distances(distance: Distance, x: Tensor, clusters: Clusters) -> Tensor:
     return far
 
 
+def all_finite(x: Tensor) -> bool:
+    """Whether no number is a NaN or an infinity: a sum shows any, and each is looked at only where it overflows.
+
+    >>> all_finite(torch.tensor([3e38, 3e38])), all_finite(torch.tensor([torch.inf, -torch.inf]))
+    (True, False)
+    """
+    return bool(x.sum().isfinite()) or bool(x.isfinite().all())
+
+
 class Shape(Kind):
     """The sizes of a picture."""
 
@@ -137,8 +146,9 @@ def select(
     keep = torch.arange(len(points), device=points.device)
     if reducer is not None:
         keep = reducer.reduce(points, smallest=k * rows_per_prototype, rng=rng)
-    clusters = kmeans(points[keep], k, rng=rng)
-    chosen = keep[nearest(fitted, points[keep], clusters, rows_per_prototype).row]
+    kept = points.index_select(0, keep)
+    clusters = kmeans(kept, k, rng=rng)
+    chosen = keep[nearest(fitted, kept, clusters, rows_per_prototype).row]
     return chosen if isinstance(x, Tensor) else chosen.numpy()
 
 
@@ -158,7 +168,7 @@ def _points(x: Tensor | NDArray[Scalar], image_shape: tuple[int, ...] | None) ->
         raise UsageError(f"image_shape {image_shape} does not hold the {math.prod(x.shape[1:])} values of a row of x.")
     points = x.detach().flatten(1)
     points = points if points.dtype == torch.float64 else points.float()
-    if not bool(points.isfinite().all()):
+    if not all_finite(points):
         bad = int((~points.isfinite()).any(1).nonzero()[0])
         raise UsageError(f"x must be finite; row {bad} holds a NaN or an infinity. Remove or repair such rows.")
     return points

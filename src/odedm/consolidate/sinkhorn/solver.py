@@ -61,15 +61,19 @@ def clouds(
     tiny, big = torch.finfo(cost.dtype).tiny, torch.finfo(cost.dtype).max / 4
     if cost.is_cpu and bool(a.all() & b.all()):  # nothing is padded, and masking copies all costs
         f = cost.amin(2)
-        g = (cost - f[:, :, None]).amin(1)
+        room = cost - f[:, :, None]
+        g = room.amin(1)
     else:
+        room = torch.empty_like(cost)
         f = cost.masked_fill((b == 0)[:, None], big).amin(2)
         g = (cost - f[:, :, None]).masked_fill((a == 0)[:, :, None], big).amin(1)
     u, v = (a > 0).to(cost.dtype), (b > 0).to(cost.dtype)
 
     def kernel() -> Tensor:
-        # at padding the exponent may be positive: nothing multiplies it but a zero, which must not meet an infinity
-        return ((f[:, :, None] + g[:, None] - cost) / scale).clamp_(max=50).exp_()
+        # at padding the exponent may be positive: nothing multiplies it but a zero, which must not meet an infinity;
+        # always in the same place, since fresh memory costs more than the arithmetic
+        torch.add(f[:, :, None], g[:, None], out=room)
+        return room.sub_(cost).div_(scale).clamp_(max=50).exp_()
 
     k, done, cap = kernel(), 0, torch.finfo(cost.dtype).max ** 0.75  # between two looks updates may go far beyond
     # what follows from the errors is decided on the host, which needs them anyway: one transfer each way
