@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from odedm.consolidate.kmeans_cpu import LEAST_DRAWS, Foreseen, Nearest, Sums, square_lengths
+from odedm.consolidate.kmeans_cpu import LEAST_DRAWS, Foreseen, Nearest, Sums, repeatable, square_lengths
 from odedm.core import device
 from odedm.core.errors import UsageError
 from odedm.core.triton_support import has_kernels
@@ -126,7 +126,8 @@ class _Lloyd:
             self.weighed = torch.cat([self.x, extra], 2)
         self.nearest: Nearest | None = None
         self.sums: Sums | None = None
-        if not self.batched and self.x.numel() * k >= LARGE and self.x.element_size() >= 4:
+        large = self.x.numel() * k >= LARGE and self.x.element_size() >= 4
+        if not self.batched and large and repeatable(self.x):
             self.nearest, self.sums = Nearest(self.x[0], self.square[0]), Sums(self.x[0], k)
         if start is None:
             seed = _seeds(self.x, self.square, self.weight, self.amounts, k, rngs)
@@ -235,7 +236,7 @@ def _seeds(
     sets, n, d = y.shape
     draws = min(n, 2 + int(math.log(k)))
     first = torch.arange(sets, device=y.device)[:, None] * n
-    by_and_by = not device.launch_bound(y.device) and draws >= LEAST_DRAWS
+    by_and_by = not device.launch_bound(y.device) and draws >= LEAST_DRAWS and repeatable(y)
     # one matrix product pays when the rows asked for one by one, or several at a time, would come near its cost
     whole = sets * n * n * y.element_size() <= TABLE_BYTES and k * draws > (n if by_and_by else n // 8)
     foreseen = Foreseen(y[0], square[0], draws, TABLE_BYTES) if by_and_by and not whole else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,7 +21,7 @@ MANY = 1 / 3
 """The share of points from which on all are compared: to pick these out costs what is saved."""
 
 LEAST_ROWS = 16
-"""Rows of a product at least: fewer than five may be multiplied by other code, that rounds otherwise."""
+"""Rows of a product at least: few may be multiplied by other code, that rounds otherwise."""
 
 LEAST_DRAWS = 5
 """Points drawn for a seed from which on it pays to foresee those of the next ones."""
@@ -163,6 +165,30 @@ class Foreseen:
         torch.add(self.square[fresh, None], self.square, out=row)
         row.addmm_(self.x.index_select(0, fresh), self.x.T, alpha=-2).clamp_(min=0)
         self.used += len(fresh)
+
+
+def repeatable(x: Tensor) -> bool:
+    """Whether a row of a product has the same bits whichever rows are beside it, for points like `x`, on this machine.
+
+    Where it has not, nothing may be left out: of centroids that are equally near, another could come out ahead.
+    """
+    return _rows_round_alike(x.shape[-1], x.dtype, torch.get_num_threads())
+
+
+@cache
+def _rows_round_alike(width: int, dtype: torch.dtype, threads: int) -> bool:
+    """By trying; another number of `threads` may share products out otherwise."""
+    del threads
+    rng = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(n, width, generator=rng, dtype=torch.float64).to(dtype) for n in (300, 160))
+    for columns in (6, 47, 160):
+        other = y[:columns].T
+        whole = x @ other
+        for rows in (LEAST_ROWS, 33, 200):
+            some = torch.randperm(len(x), generator=rng)[:rows].sort().values
+            if not whole[some].equal(x[some] @ other):
+                return False
+    return True
 
 
 def _enough(row: Tensor) -> Tensor:
