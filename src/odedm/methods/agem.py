@@ -22,7 +22,6 @@ class AGEM(Method):
     long-term term belongs to the loss and is bent along with it.
     """
 
-    reading: ClassVar[str] = "union"
     no_stream_loss: ClassVar[str] = ""
     native: ClassVar[str] = "task-quota"
     capturable: ClassVar[bool] = True

@@ -14,3 +14,4 @@ class ASER(ER):
 
     native: ClassVar[str] = "aser"
     own_retrieval: ClassVar[str] = "aser"
+    reading: ClassVar[str] = "auxiliary"

@@ -23,7 +23,6 @@ class ERACE(Method):
 
     capturable: ClassVar[bool] = True
     no_stream_loss: ClassVar[str] = "its own stream loss is asymmetric: among the classes of the batch"
-    reading: ClassVar[str] = "union"
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1
 

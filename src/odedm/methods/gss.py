@@ -18,6 +18,7 @@ class GSS(ER):
     """Steps are those of ER; rows are kept by the policy "gss", with the options of that policy."""
 
     native: ClassVar[str] = "gss"
+    reading: ClassVar[str] = "auxiliary"
 
     @classmethod
     def networks_at_once(cls, load: Load) -> float:

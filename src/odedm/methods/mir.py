@@ -21,7 +21,6 @@ class MIRReplay(Method):
     no_stream_loss: ClassVar[str] = ""
     own_retrieval: ClassVar[str] = "mir"
     capturable: ClassVar[bool] = True
-    reading: ClassVar[str] = "union"
     draws_at_once: ClassVar[int] = 1
     spare_networks: ClassVar[float] = 1
 
