@@ -58,8 +58,8 @@ plain reservoir of the same host, paired by seed, with its 95 % interval: the bo
 Student's t. *Seconds* are those of a run in its lane, beside others on the same GPU. *Gradients a row* are rows that
 went forward and back for each row of the stream; *beyond λ* are rows that a memory reads besides those it stores:
 ODEDM looks at all rows of a task when it ends. *Average* is what is left of an average of the weights after a batch.
-ODEDM has ρ = .25 and the paper's reading, `--replay auxiliary`, in every row: the default of DER++, while that of ER
-and ER-ACE is [`union`](consolidation.md#how-a-method-meets-long-term-rows), by which ER's accuracy stands on
+ODEDM has ρ = .25 and the paper's reading, `--replay auxiliary`, in every row: the default but for ER,
+which has [`union`](consolidation.md#how-a-method-meets-long-term-rows); its accuracy by that stands on
 [another page](explanation/no-harm.md). Rows of one or two seeds stand last, whatever they have, and learning rates are
 the methods' defaults, not tuned: a place in the table ranks no host above another.
 The runs are those of `odedm study benchmarks/leaderboard.toml` and `confirm.toml`, the page is made by

@@ -24,6 +24,7 @@ class SCR(Method):
     """
 
     capturable: ClassVar[bool] = True
+    reading_rule: ClassVar[str] = "share"
     needs_memory: ClassVar[bool] = True
     predicts: ClassVar[str] = "nearest-mean"
     no_stream_loss: ClassVar[str] = "its loss is a contrast of rows, and has no cross-entropy"
