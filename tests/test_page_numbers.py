@@ -35,7 +35,8 @@ def read(page):
 
 
 def test_the_page_on_harm_is_that_of_its_runs():
-    tool, names = imported("tools", "no_harm"), ("no-harm", "no-harm-fashion-mini", "no-harm-averaged")
+    tool = imported("tools", "no_harm")
+    names = ("no-harm", "no-harm-fashion-mini", "no-harm-later", "no-harm-averaged")
     files = " ".join(f"docs/results/{name}.jsonl.gz" for name in names)
     assert tool.page(tool.reported(runs(*names)), files, "no-harm.png") == read("explanation/no-harm.md"), (
         "make it again"
@@ -114,6 +115,13 @@ def test_readings_on_small_pictures_are_those_of_the_scores():
         (random,) = (own for name, own in found.items() if name.startswith(f"{host} · ODEDM") and "random" in name)
         (alone,) = (own for name, own in found.items() if name.split(" · ")[0] == host and "ODEDM" not in name)
         assert cells[5] == change(random, alone, count=False)
+
+
+def test_readings_of_the_later_methods_are_those_of_the_scores():
+    found, said = scores("readings-later-fashion-mini"), rows_below("The later methods", "method | alone")
+    assert len(said) == 8
+    for host, *cells in said:
+        assert cells == by_reading(found, host)
 
 
 def test_readings_on_cifar_are_those_of_the_scores():
@@ -266,6 +274,23 @@ def test_what_is_said_of_harm_on_small_pictures_is_what_its_runs_show():
     for name in ("derpp", "refresh"):
         worse = paired(*(board[name].kept["auxiliary", "fixed"][which] for which in ("random", "sinkhorn")))
         assert f"{number(worse.estimate.mean)} {between(worse.interval)}" in text
+
+
+def test_what_is_said_of_harm_to_the_later_methods_is_what_its_runs_show():
+    tool = imported("tools", "no_harm")
+    (board,) = tool.hosts(tool.reported(runs("no-harm-later"))).values()
+    text = " ".join(PAYS.read_text(encoding="utf-8").split("\nEight later methods")[1].split("\n\n")[0].split())
+    assert len(board) == 8
+    for host in board.values():
+        each, choice = host.change(host.default(), "sinkhorn"), host.choice(host.default())
+        assert re.search(rf"{re.escape(host.name)} \(?{re.escape(number(each.estimate.mean, sign=True))}[ ,)]", text)
+        worth = f"{host.name} ({number(choice.estimate.mean, sign=True)} {between(choice.interval)})"
+        assert (worth in text) == (choice.interval[0] > 0)
+    scr = tool.hosts([run for run in runs("no-harm-later") if run.experiment["method"] == "scr"]).popitem()[1]["scr"]
+    lost = scr.change(("auxiliary", "fixed"), "sinkhorn")
+    assert f"{number(lost.estimate.mean, sign=True)} {between(lost.interval)} on test rows" in read(
+        "appendix/memories-measured.md"
+    )
 
 
 @pytest.mark.parametrize(("place", "name"), [(("cifar10", 200), "CIFAR-10"), (("cifar100", 500), "CIFAR-100")])

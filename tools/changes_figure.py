@@ -1,6 +1,6 @@
 """Draws what ODEDM changes for each method, up to three changes of a method below each other.
 
-A method has the same row in every panel, which is empty where a panel has nothing of it: rows are named once.
+A method has the same row in panels that are beside each other, empty where one has nothing of it: rows are named once.
 """
 
 from __future__ import annotations
@@ -34,17 +34,21 @@ Hosts = Sequence[tuple[str, Sequence[Change]]]
 
 def save_figure(panels: Mapping[str, Hosts], path: Path) -> None:
     """Write the figure as PNG, a panel for each data set, two beside each other, a row for each method."""
-    names = list(dict.fromkeys(name for own in panels.values() for name, _ in own))
-    columns, lines = min(ACROSS, len(panels)), -(-len(panels) // ACROSS)
-    line = ROW * len(names) + BOTTOM
-    width, height = LEFT + columns * (PANEL + GAP), TOP + lines * line + (lines - 1) * TITLE
+    shown = list(panels.items())
+    lines = [shown[first : first + ACROSS] for first in range(0, len(shown), ACROSS)]
+    names = [list(dict.fromkeys(name for _, own in line for name, _ in own)) for line in lines]
+    width = LEFT + min(ACROSS, len(shown)) * (PANEL + GAP)
+    height = TOP + sum(ROW * len(own) + BOTTOM for own in names) + (len(lines) - 1) * TITLE
 
     def paint(figure: Figure) -> None:
-        for place, (data, hosts) in enumerate(panels.items()):
-            down, across = divmod(place, ACROSS)
-            x, y = LEFT + across * (PANEL + GAP), BOTTOM + (lines - 1 - down) * (line + TITLE)
-            box = (x / width, y / height, PANEL / width, ROW * len(names) / height)
-            _draw(figure.add_axes(box), data, hosts, names, named=across == 0, keyed=place == 0)
+        top = height - TOP
+        for line, own in zip(lines, names, strict=True):
+            bottom = top - ROW * len(own)
+            for across, (data, hosts) in enumerate(line):
+                box = ((LEFT + across * (PANEL + GAP)) / width, bottom / height, PANEL / width, (top - bottom) / height)
+                keyed = across == 0 and line is lines[0]
+                _draw(figure.add_axes(box), data, hosts, own, named=across == 0, keyed=keyed)
+            top = bottom - BOTTOM - TITLE
 
     write_bytes(path, png(width, height, paint, size=SIZE, scale=2.0))
 

@@ -2,8 +2,8 @@
 
 python tools/no_harm.py docs/results/no-harm.jsonl.gz … [--out PAGE.md]
 
-The runs are those of benchmarks/no_harm.toml, no_harm_small.toml and no_harm_averaged.toml (`odedm study
-benchmarks/no_harm.toml`, `odedm results pack`). A row is a host with one reading of the long-term rows; changes are
+The runs are those of benchmarks/no_harm.toml, no_harm_small.toml, no_harm_later.toml and no_harm_averaged.toml (`odedm
+study benchmarks/no_harm.toml`, `odedm results pack`). A row is a host with one reading of the long-term rows; changes are
 against the host with the memory of its own, paired by seed.
 """
 
@@ -45,7 +45,7 @@ SO = {
 }
 """What a verdict is called in a sentence, in this order."""
 ORIGIN = ("commit", "device", "torch")
-STUDIES = ("no_harm.toml", "no_harm_small.toml", "no_harm_averaged.toml")
+STUDIES = ("no_harm.toml", "no_harm_small.toml", "no_harm_later.toml", "no_harm_averaged.toml")
 Reading = tuple[str, str]
 Place = tuple[str, int, str, int, Reading | None, str | None]
 """Data set, λ, method, seed; and of a run with ODEDM reading and distance."""
