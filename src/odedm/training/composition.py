@@ -101,8 +101,8 @@ def read_by_host(memory: SomeMemory, method: type[Method]) -> SomeMemory:
 
     A weight that was given is a wish for the auxiliary term. With `union` there is none: one run has one description.
 
-    >>> from odedm.methods.agem import AGEM
-    >>> read_by_host(ODEDM(200), AGEM).replay, read_by_host(ODEDM(200, gamma=0.5), AGEM).replay
+    >>> from odedm.methods.gem import GEM
+    >>> read_by_host(ODEDM(200), GEM).replay, read_by_host(ODEDM(200, gamma=0.5), GEM).replay
     ('union', 'auxiliary')
     """
     if not isinstance(memory, ODEDM):
