@@ -100,7 +100,7 @@ def test_where_rows_of_a_product_depend_on_others_nothing_is_left_out(monkeypatc
     for name in ("Nearest", "Sums", "Foreseen"):
         monkeypatch.setattr(module, name, refused)
     monkeypatch.setattr(module, "LARGE", 0)
-    monkeypatch.setattr(module, "repeatable", lambda _: False)
+    monkeypatch.setattr(module, "repeatable", lambda *_: False)
     assert len(kmeans(SETS["relu"], 40, rng=rng()).centroid) == 40
 
 
@@ -133,3 +133,79 @@ def test_directions_are_orthonormal_and_those_of_the_spread():
     axes = directions(y)
     assert torch.allclose(axes.T @ axes, torch.eye(16), atol=1e-5)
     assert (y @ axes).square().sum() > 0.8 * y.square().sum()
+
+
+def bisected(n, d, k):
+    """Centroids, and points that are equally near to two of them but for rounding; in float64."""
+    centroid = torch.randn(k, d, generator=rng(7), dtype=torch.float64)
+    point = torch.randn(n, d, generator=rng(8), dtype=torch.float64)
+    one = torch.randint(k, (n,), generator=rng(9))
+    other, middle = centroid[(one + 1) % k], centroid[one] / 2 + centroid[(one + 1) % k] / 2
+    apart = other - centroid[one]
+    off = ((point - middle) * apart).sum(1, keepdim=True) / apart.square().sum(1, keepdim=True)
+    return point - off * apart, centroid
+
+
+@pytest.mark.parametrize("scale", [1e-23, 1e-21, 1e-20, 1e-18, 1.0, 1e17, 1e18, 1e20])
+@pytest.mark.parametrize("d", [1, 4, 16])
+def test_points_as_near_to_another_centroid_are_compared_at_every_scale(scale, d):
+    if not repeatable(torch.zeros(1, d)):
+        pytest.skip("products of this machine have other bits with other rows: k-means leaves nothing out here")
+    point, centroid = ((scale * each).float() for each in bisected(1500, d, 5))
+    nearest, draw = Nearest(point, square_lengths(point)), rng(1)
+    for _ in range(12):
+        assert nearest(centroid).equal(scores(point, centroid).min(1).indices)
+        few = torch.randint(-2, 3, centroid.shape, generator=draw)
+        centroid = centroid * (1 + torch.finfo(torch.float32).eps * few)
+
+
+def test_a_centroid_that_was_nearest_by_overflow_is_compared():
+    point = torch.ones(5000, 1)
+    point[-1] = 1.8e19  # none of those that the directions are made of
+    nearest = Nearest(point, square_lengths(point))
+    for first in (1.2e19, 0.6e19):
+        centroid = torch.tensor([[first], [0.9e19], [1.0]])
+        assert nearest(centroid).equal(scores(point, centroid).min(1).indices)
+
+
+def test_a_product_of_few_points_is_never_made_of_more(monkeypatch):
+    made, make = [], kmeans_cpu.scores
+    monkeypatch.setattr(kmeans_cpu, "scores", lambda x, centroid: made.append(len(x)) or make(x, centroid))
+    point = torch.linspace(-1, 1, 15)[:, None]
+    nearest = Nearest(point, square_lengths(point))
+    for step in range(9):
+        nearest(torch.tensor([[-0.5 - 0.01 * step], [0.5]]))
+    assert max(made) == len(point)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("d", [2, 8, 64])
+def test_distances_are_foreseen_only_where_those_of_few_points_are_the_same(threads, d, monkeypatch):
+    used = []
+    monkeypatch.setattr(module, "Foreseen", lambda *given: used.append(1) or kmeans_cpu.Foreseen(*given))
+    x, few = torch.randn(2000, d, generator=rng()), torch.arange(5)
+    square, before = square_lengths(x), torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        plus_plus(x, 21, rng())
+        rows = kmeans_cpu.Foreseen(x, square, 5, 1 << 28)(few, torch.ones(2000), torch.rand(3, 2000, generator=rng()))
+        alone = module._squares(x[None, :5], square[None, :5], x[None], square[None])[0]
+    finally:
+        torch.set_num_threads(before)
+    assert not used or rows.equal(alone)
+
+
+def test_nothing_is_left_out_of_points_that_lie_otherwise_or_have_gradients():
+    x = SETS["relu"]
+    assert not repeatable(x.T)
+    assert len(kmeans(x.clone().requires_grad_(), 30, rng=rng()).centroid) == 30
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 16, 600])
+def test_the_slack_has_room_for_all_roundings(d):
+    x = torch.ones(40, d)
+    nearest, unit = Nearest(x, square_lengths(x)), torch.finfo(x.dtype).eps / 2
+    # of 2⟨x, c⟩ in the old and the new score, and as part of the old one in the sum that follows the move
+    scores_of_both, followed = 2 * 2 * (d + 1), 2 * (nearest.parts.shape[0] + 1)
+    # the centroid's length counts twice, as it was and as it is
+    assert 2 * nearest.slack >= (scores_of_both + followed) * unit

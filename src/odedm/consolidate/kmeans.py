@@ -236,7 +236,7 @@ def _seeds(
     sets, n, d = y.shape
     draws = min(n, 2 + int(math.log(k)))
     first = torch.arange(sets, device=y.device)[:, None] * n
-    by_and_by = not device.launch_bound(y.device) and draws >= LEAST_DRAWS and repeatable(y)
+    by_and_by = not device.launch_bound(y.device) and draws >= LEAST_DRAWS and repeatable(y, draws)
     # one matrix product pays when the rows asked for one by one, or several at a time, would come near its cost
     whole = sets * n * n * y.element_size() <= TABLE_BYTES and k * draws > (n if by_and_by else n // 8)
     foreseen = Foreseen(y[0], square[0], draws, TABLE_BYTES) if by_and_by and not whole else None

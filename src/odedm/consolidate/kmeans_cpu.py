@@ -49,15 +49,20 @@ class Nearest:
     """
 
     def __init__(self, x: Tensor, square: Tensor) -> None:
-        self.x = x
-        # what d products and their sum may be rounded by, and what a few such sums, whose squares are added, may be
-        self.slack = 2 * x.shape[1] * torch.finfo(x.dtype).eps
+        self.x, limits = x, torch.finfo(x.dtype)
+        # what d products and their sum may be rounded by, with the few that a score's change is the sum of, and what a
+        # few such sums, whose squares are added, may be
+        self.slack = 2 * (x.shape[1] + 8) * limits.eps
         self.loss = 8 * self.slack
+        # what so many products lose that are too small to keep all digits: of numbers whose squares vanish much
+        self.least = (x.shape[1] + DIRECTIONS) * limits.tiny
+        square = square + self.least
         self.axes = directions(x)
         along = x @ self.axes
         rest = (square - (along * along).sum(1)).clamp_(min=0).add_(square, alpha=self.loss)
         self.reach = torch.stack([rest.sqrt_(), square.sqrt(), torch.ones_like(square)])
         self.parts = torch.cat([along.T, self.reach])
+        self.longest = self.reach[1].max()
         self.compared = 0  # points, since the time that scores are known of
         self.label = self.score = self.at = self.lower = x.new_empty(0)
 
@@ -67,8 +72,8 @@ class Nearest:
         if self.compared and self.compared < 2 * n:
             unsure = self._unsure(centroid)
             self.compared += len(unsure)
+            unsure = _enough(unsure)
             if len(unsure) < MANY * n:
-                unsure = _enough(unsure)
                 label = scores(self.x.index_select(0, unsure), centroid).min(1).indices
                 self.label = self.label.index_copy(0, unsure, label)
                 return self.label
@@ -79,12 +84,17 @@ class Nearest:
 
     def _unsure(self, centroid: Tensor) -> Tensor:
         """The points that may have another nearest centroid than before."""
-        move, square, was = centroid - self.at, (centroid * centroid).sum(1), (self.at * self.at).sum(1)
-        along, far = move @ self.axes, (move * move).sum(1)
+        move = centroid - self.at
+        square, was, far = ((each * each).sum(1) + self.least for each in (centroid, self.at, move))
+        along = move @ self.axes
         rest = (far - (along * along).sum(1)).clamp_(min=0).add_(far, alpha=self.loss).sqrt_()
         length = square.sqrt() + was.sqrt()
+        most = float(self.longest + length.max())
+        if not 16 * most * most < torch.finfo(self.x.dtype).max:  # an infinite score says nothing of what it becomes
+            return torch.arange(len(self.x))
         # by how much a score may be off: times what a point has in other directions, times its length, and for itself
-        loose = torch.stack([2 * rest, self.slack * length + self.loss * far.sqrt(), self.slack * length.square()])
+        times_length = self.slack * length + self.loss * far.sqrt()
+        loose = torch.stack([2 * rest, times_length, self.slack * length.square() + 16 * self.least])
         weight = torch.cat([-2 * along.T, -loose])
         weight[-1] += square - was
         if self.lower.shape != self.score.shape:
@@ -167,24 +177,26 @@ class Foreseen:
         self.used += len(fresh)
 
 
-def repeatable(x: Tensor) -> bool:
+def repeatable(x: Tensor, least: int = LEAST_ROWS) -> bool:
     """Whether a row of a product has the same bits whichever rows are beside it, for points like `x`, on this machine.
 
-    Where it has not, nothing may be left out: of centroids that are equally near, another could come out ahead.
+    Where it has not, nothing may be left out: of centroids that are equally near, another could come out ahead. It is
+    tried for rows that lie one after the other, `least` of them and more. What is reused has no gradient.
     """
-    return _rows_round_alike(x.shape[-1], x.dtype, torch.get_num_threads())
+    plain = x.is_contiguous() and not x.requires_grad
+    return plain and _rows_round_alike(x.shape[-1], x.dtype, torch.get_num_threads(), least)
 
 
 @cache
-def _rows_round_alike(width: int, dtype: torch.dtype, threads: int) -> bool:
-    """By trying; another number of `threads` may share products out otherwise."""
+def _rows_round_alike(width: int, dtype: torch.dtype, threads: int, least: int) -> bool:
+    """By trying; another number of `threads` may share products out otherwise, above all those of few rows."""
     del threads
     rng = torch.Generator().manual_seed(0)
     x, y = (torch.randn(n, width, generator=rng, dtype=torch.float64).to(dtype) for n in (300, 160))
-    for columns in (6, 47, 160):
+    for columns in (2, 6, 47, 160):
         other = y[:columns].T
         whole = x @ other
-        for rows in (LEAST_ROWS, 33, 200):
+        for rows in (least, LEAST_ROWS, 33, 200):
             some = torch.randperm(len(x), generator=rng)[:rows].sort().values
             if not whole[some].equal(x[some] @ other):
                 return False
