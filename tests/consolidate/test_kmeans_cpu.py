@@ -93,6 +93,15 @@ def test_seeds_are_the_same_whether_foreseen_or_not(x, k, table, monkeypatch):
     assert quick.equal(plus_plus(x, k, rng(6)))
 
 
+def test_the_first_seed_is_as_far_from_points_as_by_a_table(monkeypatch):
+    for seed, d in [(19, 3), (20, 3), (33, 3), (20, 4), (72, 4), (143, 8)]:
+        x = torch.randn(100 + seed * 7 % 300, d, generator=rng(seed)).round()  # many are equally far
+        monkeypatch.setattr(module, "LEAST_DRAWS", kmeans_cpu.LEAST_DRAWS)
+        quick = plus_plus(x, 40, rng(seed))
+        monkeypatch.setattr(module, "LEAST_DRAWS", 1000)
+        assert quick.equal(plus_plus(x, 40, rng(seed)))
+
+
 def test_where_rows_of_a_product_depend_on_others_nothing_is_left_out(monkeypatch):
     def refused(*_):
         raise AssertionError
@@ -153,10 +162,11 @@ def test_points_as_near_to_another_centroid_are_compared_at_every_scale(scale, d
         pytest.skip("products of this machine have other bits with other rows: k-means leaves nothing out here")
     point, centroid = ((scale * each).float() for each in bisected(1500, d, 5))
     nearest, draw = Nearest(point, square_lengths(point)), rng(1)
-    for _ in range(12):
+    for step in range(24):
         assert nearest(centroid).equal(scores(point, centroid).min(1).indices)
-        few = torch.randint(-2, 3, centroid.shape, generator=draw)
-        centroid = centroid * (1 + torch.finfo(torch.float32).eps * few)
+        few = torch.randint(-2, 3, centroid.shape, generator=draw) * torch.finfo(torch.float32).eps
+        far = 0.3 * torch.randn(centroid.shape, generator=draw) * (torch.arange(5) % 2 == step % 2)[:, None]
+        centroid = centroid * (1 + (few if step % 3 else far))
 
 
 def test_a_centroid_that_was_nearest_by_overflow_is_compared():

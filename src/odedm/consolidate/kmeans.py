@@ -238,7 +238,8 @@ def _seeds(
     first = torch.arange(sets, device=y.device)[:, None] * n
     by_and_by = not device.launch_bound(y.device) and draws >= LEAST_DRAWS and repeatable(y, draws)
     # one matrix product pays when the rows asked for one by one, or several at a time, would come near its cost
-    whole = sets * n * n * y.element_size() <= TABLE_BYTES and k * draws > (n if by_and_by else n // 8)
+    pays = sets * n * n * y.element_size() <= TABLE_BYTES and k * draws > n // 8
+    whole = pays and (not by_and_by or k * draws > n)
     foreseen = Foreseen(y[0], square[0], draws, TABLE_BYTES) if by_and_by and not whole else None
     table = _squares(y, square, y, square).flatten(0, 1) if whole else None
 
@@ -256,8 +257,11 @@ def _seeds(
 
     race = noise(min(k, NOISE_ROWS))
     taken = [race[0].masked_fill(weight == 0, torch.inf).argmin(1, keepdim=True)]
+    # a row alone may be rounded otherwise than in a table, which those that are foreseen then stand for
+    among = foreseen if pays else None
+    near = among(taken[0][0], square[0], race[1:2, 0])[None] if among else distances(taken[0])
     # padding is less far than a point that is taken, and too little to show in a sum
-    far = distances(taken[0])[:, 0].masked_fill_(weight == 0, -1e-30)
+    far = near[:, 0].masked_fill_(weight == 0, -1e-30)
     if table is not None and n <= MOST_SEEDED and y.dtype == torch.float32 and has_kernels(KERNELS, y.device):
         from odedm.consolidate import kmeans_triton  # Triton comes with torch for GPUs alone
 
