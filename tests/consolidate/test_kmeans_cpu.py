@@ -157,7 +157,8 @@ def bisected(n, d, k):
 
 @pytest.mark.parametrize("scale", [1e-23, 1e-21, 1e-20, 1e-18, 1.0, 1e17, 1e18, 1e20])
 @pytest.mark.parametrize("d", [1, 4, 16])
-def test_points_as_near_to_another_centroid_are_compared_at_every_scale(scale, d):
+def test_points_as_near_to_another_centroid_are_compared_at_every_scale(scale, d, monkeypatch):
+    monkeypatch.setattr(kmeans_cpu, "MANY", 2)  # never all, however many are unsure
     if not repeatable(torch.zeros(1, d)):
         pytest.skip("products of this machine have other bits with other rows: k-means leaves nothing out here")
     point, centroid = ((scale * each).float() for each in bisected(1500, d, 5))
