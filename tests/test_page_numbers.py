@@ -155,6 +155,21 @@ def test_choices_of_rows_are_those_of_the_scores():
     ]
 
 
+def test_choices_where_rows_are_scarce_are_those_of_the_scores():
+    found, usual = scores("choices-narrow-cifar100"), "candidates=task · short_policy=reservoir"
+    again, balanced = usual.replace(" · short", " · choose_again · short"), usual.replace("=res", "=balanced-res")
+    inside = usual.replace("task", "6")
+    wanted = [(choice, usual) for choice in ("sinkhorn", "herding", "l2", "random")]
+    wanted += [("sinkhorn", how) for how in (again, balanced, inside)]
+    for (choice, how), (_, acc, over) in zip(
+        wanted, rows_below("Which rows to keep for good", "tenth of CIFAR-100"), strict=True
+    ):
+        own, control = (found[f"DER++ · ODEDM · {name} · {how}"] for name in (choice, "random"))
+        assert sorted(own) == [1000, 1001, 1002, 1003]
+        assert acc == measured(estimate(own.values()))
+        assert over == ("" if choice == "random" else change(own, control))
+
+
 def of_the_ledger(capacity):
     """Accuracy by host, data, setting and ρ, None without ODEDM, and by seed."""
     found = defaultdict(dict)
