@@ -29,12 +29,13 @@ from odedm.checkpoint.lock import hold
 from odedm.checkpoint.manifest import listed
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.registry import METHODS
+from odedm.core.streams import own_stream
 from odedm.execute.attempt import attempt_run, checkpointer_of
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import job_of
 from odedm.results.provenance import versions
 from odedm.stream.dataset import from_arrays
-from odedm.training.numerics import own_numerics, own_stream
+from odedm.training.numerics import own_numerics
 from odedm.training.preparation import prepare
 
 MIB = 2**20

@@ -27,8 +27,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from odedm import Experiment, Native, Run, from_arrays
 from odedm.consolidate.consolidator import Consolidator
+from odedm.core.streams import own_stream
 from odedm.core.timer import Timer
-from odedm.training.numerics import own_numerics, own_stream, settle
+from odedm.training.numerics import own_numerics, settle
 
 METHODS = ("er", "fdr", "icarl", "refresh", "puridiver")
 CAPACITY, BATCH, ROWS = 200, 32, 5000

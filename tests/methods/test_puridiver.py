@@ -2,10 +2,12 @@
 
 import math
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from counted import RowForwards
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
@@ -16,7 +18,7 @@ from odedm import ODEDM, Experiment, Field, Native, Part, Reservoir, Run, Task, 
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods import noisy_labels as fitting
-from odedm.methods.base import configure
+from odedm.methods.base import Load, configure
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
 from odedm.methods.noisy_labels import (
     Mixture,
@@ -213,6 +215,21 @@ def test_images_forwarded_per_step(index, cost):
     seen = record_inputs(bench.net)
     bench.step(vectors(1, 32))
     assert sum(len(x) for x in seen) == cost
+
+
+def test_a_step_and_its_memory_compute_what_they_are_counted_for():
+    """The second task's steps of a run: a third of its rows fills the memory, so each of them makes room for others."""
+    run = Run(Experiment(Native(20), "puridiver", data="shapes", net="cnn", batch=8, tasks=2, limit=16), shapes())
+    rows = []
+
+    def watch(index, _done, _total):
+        rows.append((index, count.rows))
+
+    with RowForwards(run.method.net.conv2.weight) as count:
+        run.finish(watch)
+    second = [each for index, each in rows if index == 1]
+    load = Load(8, 8, 20, 2, 0, "cpu", {})
+    assert {now - before for before, now in pairwise(second)} == {PuriDivER.arithmetic(load)}
 
 
 def test_a_batch_of_one_row_trains_only_together_with_replay():

@@ -156,8 +156,9 @@ class Method(ABC):
     def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
         """What a step must compute by its formulas, in forwards of one row; a benchmark divides its times by it.
 
-        The way back is two more for each row, and that of a gradient through a gradient six more. Memory, augmentation
-        and optimiser do not count. The default is one way there and back for all rows of `rows_at_once`.
+        The way back is two more for each row, and that of a gradient through a gradient six more. Augmentation,
+        optimiser and memory do not count, but for rows that the method's own memory passes through the network. The
+        default is one way there and back for all rows of `rows_at_once`.
 
         Args:
             load: how large the run is; of methods whose steps grow, it is the mean over the tasks after the first.

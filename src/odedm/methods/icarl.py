@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from odedm.core.device import launch_bound
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task
+from odedm.core.streams import Aside
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.gradients import trained
 from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
@@ -91,12 +92,15 @@ class ICarl(Method):
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """Mean BCE(h(x), Q) over rows and K columns + λ Σ ‖θ‖²; Q is the teacher's in old columns, else one-hot."""
         self.exemplars, self.means = replay, None
+        with Aside(self.last_loss.device) as aside:
+            past, penalty = self._recall(batch["input"]), self.l2 * self._sum_of_squares()
         (logits,) = self.forwards(batch["input"], replay=replay)
+        aside.join()
         columns = logits.shape[1] if self.bce_columns == "all" else self.seen
-        past = self._recall(batch["input"], logits)[:, :columns]
+        past = past[:, :columns]
         target = targets(batch["label"], past, self.recalled[: past.shape[1]], columns)
         loss = F.binary_cross_entropy_with_logits(logits[:, :columns], target)
-        self.descend(loss + self.l2 * self._sum_of_squares(), replay)
+        self.descend(loss + penalty, replay)
         return {}
 
     def _sum_of_squares(self) -> Tensor:
@@ -134,10 +138,10 @@ class ICarl(Method):
             return super().predict(x)
         return nearest_mean_scores(self.embed(x), self.means, normalised=self.features == "normalised")
 
-    def _recall(self, x: Tensor, logits: Tensor) -> Tensor:
+    def _recall(self, x: Tensor) -> Tensor:
         """The teacher's probabilities [n, old or C] of the first classes, on the same training view."""
         if self.teacher is None:
-            return logits.new_zeros(len(logits), 0)
+            return self.last_loss.new_zeros(len(x), 0)
         with torch.no_grad():
             past: Tensor = self.teacher(x)
             # all columns on a GPU, where `recalled` chooses: a recorded step stays good when more of them are old

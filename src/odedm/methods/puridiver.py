@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task, count
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Load, Method, Replay
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
 from odedm.methods.noisy_labels import (
     Split,
@@ -63,6 +63,11 @@ class PuriDivER(Method):
     replaying: bool = field(init=False, default=False, repr=False)
     boxes: torch.Generator = field(init=False, repr=False)
     order: torch.Generator = field(init=False, repr=False)
+
+    @classmethod
+    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
+        """The look at all stored rows and the batch, by which the policy "purity" chooses, beside the step's own."""
+        return super().arithmetic(load, auxiliary) + load.capacity + load.batch
 
     def __post_init__(self) -> None:
         check(self)

@@ -20,6 +20,7 @@ from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
 from odedm.core.showing import counted
+from odedm.core.streams import own_stream
 from odedm.core.text import printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
@@ -43,7 +44,7 @@ from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
 from odedm.training.ingredients import Callbacks, can_be_recorded, optimiser_of, views_of
 from odedm.training.model_file import SUFFIX, model_bytes, save_model
-from odedm.training.numerics import arranged, own_numerics, own_stream, settle
+from odedm.training.numerics import arranged, own_numerics, settle
 from odedm.training.observation import Observation
 from odedm.training.preparation import Prepared, prepare, stream_settings
 from odedm.training.probe import LearnerProbe

@@ -1,14 +1,12 @@
-"""Sets how a run computes, whatever its caller has set: precision, threads, streams of a GPU."""
+"""Sets how a run computes, whatever its caller has set: precision and threads."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
-from odedm.core.errors import UsageError
 from odedm.nets.base import Net
 
 
@@ -56,43 +54,6 @@ def arranged(net: Net, precision: str, *, exacting: bool) -> Net:
     if next(net.parameters()).is_cuda and not exacting:
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return net
-
-
-@contextmanager
-def own_stream(device: torch.device) -> Iterator[None]:
-    """On a GPU, work inside the block goes to a stream of its own: only such a one can be recorded."""
-    if device.type != "cuda":
-        yield
-        return
-    outer, inner = torch.cuda.current_stream(device), _take_stream(device)
-    inner.wait_stream(outer)
-    try:
-        with torch.cuda.stream(inner):
-            yield
-    finally:
-        outer.wait_stream(inner)
-        _idle.setdefault(device, []).append(inner)
-
-
-_idle: dict[torch.device, list[torch.cuda.Stream]] = {}
-_made: set[int] = set()
-_taking = threading.Lock()
-
-
-def _take_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream that no other run has: torch hands out 32 in turn, and two runs on one would record each other.
-
-    One that an earlier run has left comes first: torch keeps freed memory by stream, and each new one would add to it.
-    """
-    with _taking:
-        if _idle.get(device):
-            return _idle[device].pop()
-        for _ in range(64):
-            stream = torch.cuda.Stream(device)
-            if stream.cuda_stream not in _made:
-                _made.add(stream.cuda_stream)
-                return stream
-    raise UsageError("A GPU has streams for 32 runs at once. Use fewer lanes (--lanes).")
 
 
 def settle(device: torch.device) -> Callable[[], None]:
