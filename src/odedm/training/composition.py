@@ -209,14 +209,16 @@ def _check_average(asked: Ingredients, method: type[Method], title: str, options
 
 
 def _check_weight(method: type[Method], title: str, memory: AnyMemory) -> None:
-    """A weight of 1 is the paper's reading of any method, so it may stand where it does nothing."""
+    """Refuse a weight where there is no term; one of 1 may stand beside a reading that is named, as in the paper's."""
     if not method.no_term or not isinstance(memory, ODEDM):
         return
-    if memory.gamma not in (None, 1.0) or memory.gamma_rule not in (None, "fixed"):
-        flag, given = ("--gamma-rule", memory.gamma_rule) if memory.gamma in (None, 1.0) else ("--gamma", memory.gamma)
-        raise UsageError(
-            f"{title} has no auxiliary term to weigh, because {method.no_term}; {flag} {given} was given. Leave it out."
-        )
+    for name, idle in OF_TERM.items():
+        given = getattr(memory, name)
+        if given is not None and (memory.replay == "auto" or given != idle):
+            raise UsageError(
+                f"{title} has no auxiliary term to weigh, because {method.no_term}; --{name.replace('_', '-')} {given} "
+                "was given. Leave it out."
+            )
 
 
 def _check_prediction(asked: Ingredients, method: type[Method], title: str, memory: AnyMemory) -> None:
