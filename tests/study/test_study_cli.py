@@ -169,6 +169,7 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     assert len(trials.splitlines()) == 4
     said = odedm("tune", *words)
     assert "0 trials to do" in said
+    assert "The best learning rate without ODEDM, 0.1, is at the end of those tried" in said
     assert (out / "trials.jsonl").read_text() == trials
     assert "Runs:          10" in odedm("study", out / "tuned.toml", "--dry-run")
     most = tmp_path / "most.jsonl"
