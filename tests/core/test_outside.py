@@ -259,7 +259,9 @@ PLUGINS = {
     "no name": ("a b", "--plugin takes a module"),
     "nothing in it": ("json", "has nothing to plug in"),
     "another of that name": ("./json.py", "a module 'json' is there already"),
-    "raises": ("./raises.py", "cannot be imported: ZeroDivisionError: division by zero"),
+    "raises": ("./raises.py", "ZeroDivisionError: division by zero. It is there and fails as it is read, so mend it; "),
+    "needs another": ("./needs.py", "No module named 'no_such'. It is there and fails as it is read, so mend it; "),
+    "module in none": ("no_such.module", "No module named 'no_such'. Give a module that Python finds, or the path"),
     "takes a name": ("./takes.py", "The method 'er' is built in"),
 }
 
@@ -269,6 +271,7 @@ def test_a_plugin_that_cannot_be_used_is_said_to_be_so(case, tmp_path, monkeypat
     word, sentence = PLUGINS[case]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "raises.py").write_text("1 / 0\n")
+    (tmp_path / "needs.py").write_text("import no_such.thing\n")
     (tmp_path / "json.py").write_text("")
     (tmp_path / "takes.py").write_text("import odedm\nodedm.register('methods', 'er', 'a.b:C')\n")
     assert sentence in command("list", "methods", "--plugin", word, code=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -37,20 +39,68 @@ def test_all_jobs_are_done_in_order(jobs):
     assert notes.keys("started") == notes.keys("finished") == [job.key for job in jobs]
 
 
-def test_of_the_last_jobs_the_longest_go_first(tmp_path):
-    """So no lane works long after the others; before them whole seeds are done, one after the other."""
+def test_seeds_are_done_one_after_the_other_and_the_longest_go_first_where_they_would_end_last(tmp_path):
     plans = [plan.with_seed(seed) for seed in range(4) for plan in (SMALL, DUAL)]
     jobs, times = plan_jobs(plans, below(tmp_path / "runs")).jobs, TimeEstimate()
+    assert times.in_order([], jobs, lanes=2) == jobs, "nothing is known"
     for job, seconds in zip(jobs[:2], (10.0, 30.0), strict=True):
         times.learn(job.experiment.describe(), job.rows, seconds)
-    engine = Puppet(lanes=1)
-    run(engine, jobs, times=times)
-    assert engine.started[:5] == jobs[:5]
-    assert [job.experiment.seed for job in engine.started[5:]] == [2, 3, 3]
-    assert [job.experiment.memory.name for job in engine.started[5:]] == ["odedm", "odedm", "reservoir"]
-    engine = Puppet(lanes=1)
+    assert times.in_order([], jobs, lanes=2) == jobs, "80 s are left: the last may begin later"
+    *_, long, short, last = jobs
+    assert times.in_order([], [long, short, last], lanes=2) == [long, last, short], "35 s are left"
+    assert times.in_order([(jobs[0], 0.0, 0.0)], [long, short, last], lanes=2) == [long, short, last], "40 s are"
+    assert times.in_order([], [long, short, last], lanes=1) == [long, short, last], "one lane has nobody to wait for"
+    engine = Puppet(lanes=2)
+    run(engine, jobs, times=times, now=lambda: 0.0)
+    assert engine.started == [*jobs[:6], last, short]
+    engine = Puppet(lanes=2)
     run(engine, jobs, times=times, until=1e9, now=lambda: 0.0)
     assert engine.started == jobs, "whole seeds, where time may end before"
+
+
+class Known(TimeEstimate):
+    """Knows how long each job takes."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+
+    def expect(self, job):
+        return self.seconds[job.key]
+
+
+def simulated(jobs, seconds, lanes):
+    """When each job ends, by the order of starts."""
+    times, now, ends, running, waiting = Known(seconds), 0.0, {}, {}, list(jobs)
+    while waiting or running:
+        while waiting and len(running) < lanes:
+            under_way = [(job, now - (end - seconds[job.key]), 0.0) for job, end in running.items()]
+            job = times.in_order(under_way, waiting, lanes)[0]
+            waiting.remove(job)
+            running[job] = now + seconds[job.key]
+        job = min(running, key=running.get)
+        now = ends[job] = running.pop(job)
+    return ends
+
+
+@pytest.mark.parametrize("lanes", [8, 12])
+@pytest.mark.parametrize("lengths", [[2.5] * 4 + [13.0] * 4, [13.0] * 5 + [50.0], [2.5] * 5 + [13.0] * 3 + [50.0] * 2])
+def test_a_study_that_is_stopped_has_whole_seeds_and_one_that_is_not_takes_no_longer(jobs, lanes, lengths):
+    seeds = 12
+    many = [
+        replace(jobs[0], key=f"{seed} {place}", experiment=replace(jobs[0].experiment, seed=seed))
+        for seed in range(seeds)
+        for place in range(len(lengths))
+    ]
+    seconds = {job.key: lengths[int(job.key.split()[1])] for job in many}
+    ends = simulated(many, seconds, lanes)
+    whole, least = max(ends.values()), sum(seconds.values()) / lanes
+    assert whole <= 1.05 * least + min(lengths)
+    for part in (0.4, 0.6, 0.8):
+        done = Counter(job.experiment.seed for job, end in ends.items() if end <= part * whole)
+        paired = sum(number == len(lengths) for number in done.values())
+        begun = math.ceil(lanes / len(lengths)) + math.ceil(max(lengths) * lanes / sum(lengths))
+        assert paired >= int(part * seeds) - begun, "all but those that lanes are at"
 
 
 def test_a_failure_is_told_and_the_rest_goes_on(jobs):
@@ -161,11 +211,11 @@ def test_the_nearest_measured_run_tells_the_time(jobs):
     times.learn(jobs[1].experiment.describe(), rows, 30.0)
     assert times.expect(jobs[1]) == pytest.approx(30.0)
     assert times.expect(jobs[2]) == pytest.approx(10.0)
-    larger = replace(jobs[0], experiment=replace(jobs[0].experiment, data="big"), rows=10 * rows)
+    larger = replace(jobs[0], key="larger", experiment=replace(jobs[0].experiment, data="big"), rows=10 * rows)
     assert times.expect(larger) == pytest.approx(100.0)
-    other = replace(jobs[0], experiment=replace(jobs[0].experiment, net="resnet18"))
+    other = replace(jobs[0], key="other", experiment=replace(jobs[0].experiment, net="resnet18"))
     assert times.expect(other) is None
-    assert times.expect(replace(jobs[0], select=Selection(tasks=2))) == pytest.approx(4.0)
+    assert times.expect(replace(jobs[0], key="trial", select=Selection(tasks=2))) == pytest.approx(4.0)
     (often,) = plan_jobs([replace(jobs[0].experiment, updates=3, epochs=2)], below(jobs[0].folder)).jobs
     assert times.expect(often) == pytest.approx(60.0), "by how often rows are trained on, epochs counted once"
     times.learn(often.experiment.describe(), often.rows, 40.0)
@@ -177,7 +227,7 @@ def test_the_time_left_is_known_from_the_first_finished_run_on(jobs):
     assert times.left([], jobs, lanes=2) is None
     assert times.left([(jobs[0], 1.0, 0.0)], jobs[1:], lanes=2) is None, "nothing has been seen yet"
     times.learn(jobs[0].experiment.describe(), jobs[0].rows, 10.0)
-    strange = replace(jobs[1], experiment=replace(jobs[1].experiment, net="resnet18"))
+    strange = replace(jobs[1], key="strange", experiment=replace(jobs[1].experiment, net="resnet18"))
     assert times.left([], [jobs[0], jobs[2], strange], lanes=1) == pytest.approx(30.0), "of an unknown kind the mean"
     assert times.left([], [jobs[0], jobs[2], strange], lanes=2) == pytest.approx(20.0), "two at a time"
     assert times.left([(jobs[0], 4.0, 0.2)], [], lanes=2) == pytest.approx(16.0), "its own pace says more"

@@ -237,7 +237,14 @@ def test_files_that_are_not_whole_are_refused_with_a_sentence(plain, path, tmp_p
     bare = plain.save(tmp_path / "bare", keep_model=False)
     with pytest.raises(UsageError, match=r"no model.safetensors in .*bare.*--keep-model"):
         odedm.load(bare)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="No finished run at or below"):
+        odedm.load(tmp_path / "empty")
     model = odedm.load(plain.save(tmp_path / "whole"))
+    assert odedm.load(plain.save(tmp_path / "empty" / "one").parent).result == plain.result, "the only one"
+    plain.save(tmp_path / "empty" / "two")
+    with pytest.raises(UsageError, match="holds 2 runs; give one, e.g. '.*one'"):
+        odedm.load(tmp_path / "empty")
     for call, sentence in [
         (lambda: model.predict(X[:, :1]), "have the shape"),
         (lambda: model.predict(X / 255), "uint8"),

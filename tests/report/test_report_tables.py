@@ -193,6 +193,18 @@ def test_verdicts_without_a_comparison_say_why(fabricate: Fabricate) -> None:
     assert "no seed in common" in verdicts(apart)[0]
 
 
+def test_where_groups_have_other_seeds_a_change_is_said_not_to_be_the_difference_of_means(fabricate: Fabricate):
+    for seed, acc in enumerate((40.0, 50.0, 90.0)):
+        fabricate("er", "reservoir", seed=seed, acc=acc)
+    folders = [fabricate("er", "odedm", seed=seed, acc=acc) for seed, acc in enumerate((41.0, 51.0))]
+    for named in (None, "er reservoir"):
+        table = summarise(load([folders[0].parent]), named)
+        (said,) = [each for each in verdicts(table) if "same seeds" in each]
+        assert "ER · ODEDM (2) and ER · reservoir (3). A change is over the seeds that both have" in said
+    fabricate("er", "odedm", seed=2, acc=91.0)
+    assert not any("same seeds" in each for each in verdicts(summarise(load([folders[0].parent]))))
+
+
 def test_sides_that_were_tuned_apart_are_named_with_how_to_compare_them(fabricate: Fabricate) -> None:
     slow, quick = ({"options": {"lr": rate}} for rate in (0.03, 0.1))
     pair = [fabricate("er", memory, over=slow) for memory in ("reservoir", "odedm")]

@@ -227,7 +227,8 @@ def test_only_takes_seeds_and_says_which_values_there_are():
 def test_only_sees_what_a_reading_that_is_left_to_the_method_stands_for():
     grid = Grid({"data": ("blobs",), "method": ("er", "der"), "memory": ("plain", "odedm"), "capacity": (20,)})
     study = Study("mine", (grid,), seeds=(3,))
-    for only, methods in {"replay=union": ["er"], "gamma_rule=share": ["der"], "replay=auto": ["er", "der"]}.items():
+    found = {"replay=union": ["er"], "gamma_rule=share": ["der"], "replay=auto": ["er", "der"]}
+    for only, methods in {**found, "gamma_rule=fixed": ["er"], "gamma=1": ["er", "der"]}.items():
         assert [plan.method for plan in replace(study, only=(only,)).experiments()] == methods
     (sides,) = candidates_of(replace(study, only=("er", "replay=none,union"))).values()
     assert [len(own) for own in sides.values()] == [1, 1], "tuning sees it, too"

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import odedm
+from commands import interrupted, odedm
 from typer.testing import CliRunner
 
 from odedm import ODEDM, Experiment
@@ -40,6 +40,22 @@ def toml(tmp_path: Path) -> Path:
     path = tmp_path / "small.toml"
     path.write_text(TOML, encoding="utf-8")
     return path
+
+
+def test_a_study_that_is_stopped_says_what_is_done_and_its_report_how_it_goes_on(tmp_path, monkeypatch) -> None:
+    toml, out, page = tmp_path / "small.toml", tmp_path / "study", tmp_path / "page.html"
+    toml.write_text("data = 'blobs'\nmethod = 'er'\nmemory = 'plain'\ncapacity = 30\nseeds = 2", encoding="utf-8")
+    odedm("study", toml, "--seeds", 1, "--out", out)
+    with interrupted(monkeypatch, 10):
+        said = odedm("study", toml, "--out", out, code=130)
+    assert f"1 of 2 runs are done: `odedm report {out}` shows them." in said
+    assert "Interrupted. Finished runs are kept" in said
+    said = odedm("report", out, "--out", page)
+    going_on = f"odedm study {out / 'study.toml'} --out {out}"
+    assert f"The study in '{out}' is not finished: `{going_on}` goes on, also with runs that have not begun" in said
+    assert f"`{going_on}` goes on" in page.read_text()
+    odedm(*going_on.split()[1:])
+    assert "not finished" not in odedm("report", out, "--out", page)
 
 
 def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> None:
@@ -153,6 +169,7 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     assert len(trials.splitlines()) == 4
     said = odedm("tune", *words)
     assert "0 trials to do" in said
+    assert "The best learning rate without ODEDM, 0.1, is at the end of those tried" in said
     assert (out / "trials.jsonl").read_text() == trials
     assert "Runs:          10" in odedm("study", out / "tuned.toml", "--dry-run")
     most = tmp_path / "most.jsonl"

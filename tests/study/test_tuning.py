@@ -22,7 +22,7 @@ from odedm.study.paper_studies import ready
 from odedm.study.session import Session
 from odedm.study.study import Study
 from odedm.study.trials import configuration, families, held_out_score, trials_of
-from odedm.study.tuning import Contest
+from odedm.study.tuning import Contest, Tried, rates_at_an_end
 from odedm.training.hold_out import Selection, held_out
 
 SELECT = Selection(tasks=2, share=0.25, seeds=(70, 71))
@@ -119,6 +119,17 @@ def test_both_sides_try_as_often_and_take_turns(contest) -> None:
     assert [len(own) for own in candidates_of(STUDY, tries=2)["er on blobs, λ=20"].values()] == [2, 2]
     with pytest.raises(UsageError, match="one side has only 3"):
         candidates_of(STUDY, tries=4)
+
+
+def test_a_best_rate_that_is_the_last_of_those_tried_is_said_to_be(contest) -> None:
+    def said(*rates: float) -> list[str]:
+        plans = [replace(contest.to_do({})[0].experiment, options={"lr": rate}) for rate in rates]
+        return rates_at_an_end({"without": [Tried(plan, (50.0,)) for plan in plans]})
+
+    (larger,) = said(0.3, 0.01, 0.1)
+    assert larger.startswith("The best learning rate without ODEDM, 0.3, is at the end of those tried: a larger one")
+    assert "0.01, is at the end of those tried: a smaller one" in said(0.01, 0.3, 0.1)[0]
+    assert said(0.1, 0.3, 0.01) == said(0.1) == said(0.1, 0.1) == [], "others lie on both sides, or one alone was tried"
 
 
 def test_the_choices_are_a_study(rivals, contest) -> None:

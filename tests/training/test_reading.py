@@ -50,7 +50,8 @@ def test_the_default_is_the_methods_own_and_one_run_has_one_description(method):
     assert rule in GAMMA_RULES
     plain = prepared(ODEDM(20, k=1), method)
     assert plain == prepared(ODEDM(20, k=1, replay="auto"), method)
-    assert plain == prepared(ODEDM(20, k=1, replay=reading, gamma=1.0, gamma_rule=rule), method)
+    weight = {} if reading == "union" else {"gamma": 1.0, "gamma_rule": rule}
+    assert plain == prepared(ODEDM(20, k=1, replay=reading, **weight), method)
     assert content_key(plain.describe()) == content_key(prepared(plain.memory, method).describe())
 
 
@@ -81,7 +82,7 @@ def test_a_reading_that_is_named_stays(reading, gamma):
     given = None if reading == "union" else gamma
     for method in ("er", "der", "icarl"):
         memory = prepared(ODEDM(20, k=1, replay=reading, gamma=given), method).memory
-        assert (memory.replay, memory.gamma, memory.gamma_rule) == (reading, given or 1.0, "fixed")
+        assert reading_of(memory) == {"reading": reading, "gamma": given or 1.0, "gamma_rule": "fixed"}
 
 
 def test_memories_without_a_long_term_part_have_no_reading():
@@ -122,21 +123,31 @@ def test_a_reading_without_the_term_has_one_description():
     both = type("Both", (ER,), {"reading": "union", "reading_rule": "share"})
     plain = read_by_host(ODEDM(20, replay="union"), both)
     assert plain == read_by_host(ODEDM(20), both)
-    assert plain == read_by_host(ODEDM(20, replay="union", gamma=1.0, gamma_rule="fixed"), both)
+    stored = memory_to_plain(plain)
+    assert (stored["gamma"], stored["gamma_rule"]) == (1.0, "fixed"), "as files had it when a weight of 1 was taken"
+    assert plain == memory_from_plain(stored)
+    assert plain == memory_from_plain({name: value for name, value in stored.items() if name != "gamma_rule"})
 
 
-@pytest.mark.parametrize("given", [{"gamma": 0.5}, {"gamma": 0.0}, {"gamma_rule": "share"}])
+WEIGHTS = [{"gamma": 0.5}, {"gamma": 0.0}, {"gamma": 1.0}, {"gamma_rule": "share"}, {"gamma_rule": "fixed"}]
+
+
+@pytest.mark.parametrize("given", WEIGHTS, ids=str)
 def test_a_weight_beside_a_reading_without_the_term_is_refused_but_in_files_of_before(given):
     (name,) = given
-    said = f"^{name} is for the auxiliary term, and replay='union' has none; .* was given"
+    said = f"^{name} is for the auxiliary term, and the reading 'union' has none; {given[name]!r} was given"
+    with pytest.raises(UsageError, match=said):
+        memory_from({"replay": "union", **given})
+    with pytest.raises(UsageError, match=said):
+        ODEDM.paper(20, replay="union", **given)
     with pytest.raises(UsageError, match=said):
         ODEDM(20, replay="union", **given)
     with pytest.raises(UsageError, match=said):
         replace(ODEDM(20, **given), replay="union")
     with pytest.raises(UsageError, match=f"Grid 1 of the study 'study': {said[1:]}"):
         parse(f"replay = ['auxiliary', 'union']\n{name} = {given[name]!r}").experiments()
-    before = {**memory_to_plain(ODEDM(20, k=1, replay="union", gamma=1.0, gamma_rule="fixed")), **given}
-    kept = ODEDM(20, k=1, replay="union", gamma=1.0, gamma_rule="fixed")
+    kept = ODEDM(20, k=1, replay="union")
+    before = {**memory_to_plain(kept), **given}
     assert memory_from_plain(before) == kept
     assert read_by_host(memory_from({}, before), ER) == kept
     with pytest.raises(UsageError, match=f"{name} must be|Unknown rule for gamma"):
@@ -163,7 +174,14 @@ def test_so_it_is_in_a_study(given):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [({"gamma": 0.5}, "--gamma 0.5"), ({"gamma_rule": "share"}, "--gamma-rule share")]
+    ("given", "said"),
+    [
+        ({"gamma": 0.5}, "--gamma 0.5"),
+        ({"gamma": 1}, "--gamma 1.0"),
+        ({"gamma_rule": "share"}, "--gamma-rule share"),
+        ({"gamma_rule": "fixed"}, "--gamma-rule fixed"),
+        ({"gamma": 0.5, "replay": "auxiliary"}, "--gamma 0.5"),
+    ],
 )
 def test_gdumb_refuses_a_weight_that_would_do_nothing(given, said):
     with pytest.raises(UsageError, match=f"GDumb has no auxiliary term to weigh, because .*; {said} was given"):
@@ -226,6 +244,11 @@ def test_files_of_before_mean_what_they_meant():
         memory_from_plain({name: value for name, value in before.items() if name != "replay"})
 
 
+def test_the_papers_memory_by_union_has_no_weight_that_nobody_gave():
+    assert reading_of(ODEDM.paper(20, replay="both"))["gamma"] == 1.0
+    assert ODEDM.paper(20, replay="union").gamma is None
+
+
 def test_the_papers_reading_and_the_recipes_stay_by_their_names():
     for memory in (ODEDM.paper(200), odedm.recipe("best", capacity=500, classes=100, colour=True).memory):
         for method in ("er", "icarl"):
@@ -245,9 +268,8 @@ def test_the_command_line_takes_a_weight_for_a_wish_and_refuses_one_without_a_te
     assert memory_from({"gamma": 0.5}) == ODEDM(gamma=0.5)
     assert memory_from({"gamma": 0.5, "replay": "both"}).gamma == 0.5
     union = memory_to_plain(prepared(ODEDM(20, k=1, replay="union")).memory)
-    for given, before in (({"gamma": 1.0, "replay": "union"}, None), ({"gamma_rule": "share"}, union)):
-        with pytest.raises(UsageError, match=r"--gamma(-rule)? is for the auxiliary term, and the reading 'union'"):
-            memory_from(given, before)
+    with pytest.raises(UsageError, match=r"gamma_rule is for the auxiliary term, and the reading 'union'"):
+        memory_from({"gamma_rule": "share"}, union)
     weighed = memory_to_plain(ODEDM(20, k=1, replay="both", gamma=0.5, gamma_rule="share"))
     assert memory_from({"replay": "union"}, weighed) == ODEDM(20, k=1, replay="union")
     again = memory_from({"replay": "auto"}, union)

@@ -214,11 +214,5 @@ def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMem
     reading = values.get("replay", rest.get("replay"))
     if reading == "union" or values.get("replay") == "auto":  # a weight asks for a term, and this one nobody has given
         rest = {each: value for each, value in rest.items() if each not in OF_TERM}
-    weights = [spelling(each, settings_of(kind)[each]) for each in OF_TERM if each in values]
-    if weights and reading == "union":
-        raise UsageError(
-            f"{weights[0]} is for the auxiliary term, and the reading 'union' has none. Leave it out, or say --replay "
-            "auxiliary or both."
-        )
     found: AnyMemory = kind(**{**rest, **values})
     return found

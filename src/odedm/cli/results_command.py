@@ -113,6 +113,7 @@ def tell_report(
     from odedm.report.figures.timings import runtime_sentences
     from odedm.report.page import save_page
     from odedm.report.terminal import print_table
+    from odedm.report.unfinished import to_go_on
 
     if table.rows:
         print_table(table, out, form, most=most, caption=caption, label=label)
@@ -122,6 +123,8 @@ def tell_report(
         say(f"Not finished yet: {len(pending)} run{'s' if len(pending) > 1 else ''}, not in the table.")
         for each in pending[:MOST_PENDING]:
             say(f"  {each}")
+        for sentence in to_go_on(pending):
+            say(sentence)
     if page is not None:
         save_page(table, timed, page, pending)
         say(f"Report: {page}")

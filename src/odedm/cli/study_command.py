@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -150,12 +151,23 @@ def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[
         with watched(len(done) + len(jobs), len(done), conduct.follow) as (board, observers):
             for job, run in done:
                 board.best.add(job, run.result)
-            summary = session.run(jobs, planned, observers, status.times(), until=until)
+            try:
+                summary = session.run(jobs, planned, observers, status.times(), until=until)
+            except KeyboardInterrupt:
+                _say_stopped(session.status(plan, planned), ledger.folder)
+                raise
         # by itself: nothing else runs any more
         trouble = _time(session, status.timed, until) if status.timed and timings else ""
         status = session.status(plan, planned)
         report(status, ledger.folder)
     _conclude(status, summary, trouble, retry=conduct.retry)
+
+
+def _say_stopped(status: StudyStatus, folder: Path) -> None:
+    """How far a study has come when it is stopped by hand, and where to look at that."""
+    runs = status.runs
+    look = f": `odedm report {shlex.quote(str(folder))}` shows them" if runs.done else ""
+    say(f"{len(runs.done)} of {runs.total} runs are done{look}.")
 
 
 def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], select_on: int | None) -> Study:

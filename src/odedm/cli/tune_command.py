@@ -29,13 +29,13 @@ from odedm.study.grid import PLAIN, Grid
 from odedm.study.ledger import FAILURES, TOML, TRIALS, failures_in, scores_in
 from odedm.study.session import deadline
 from odedm.study.study import Study, read, read_to_run
+from odedm.study.tuning import Tried, rates_at_an_end
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
 if TYPE_CHECKING:
     from odedm.execute.job import Job
     from odedm.study.contests import Contests
-    from odedm.study.tuning import Tried
 
 guarded = console.guarded("Trials that are over are kept, and the same command goes on from here.")
 
@@ -303,6 +303,8 @@ def _conclude_one(
         for each in own_side:
             table.add_row(Text(each.words), _score(each), str(len(each.scores)))
         out.print(table)
+    for sentence in rates_at_an_end(tried):
+        say(sentence)
     say(f"The choices as a study: odedm study {folder / CHOICES}")
 
 

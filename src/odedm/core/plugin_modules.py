@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,7 +60,11 @@ def _loading(name: str, word: str) -> Iterator[None]:
     except UsageError as error:
         raise UsageError(f"The plug-in '{word}' cannot be used: {error}") from error
     except Exception as error:  # a module of anyone's may raise what it likes as it is imported
+        is_missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
         advice = "Give a module that Python finds, or the path of its file, e.g. --plugin ./mine.py."
+        if not is_missing:
+            look = f"python {shlex.quote(word)}" if word.endswith(".py") else f"python -c 'import {name}'"
+            advice = f"It is there and fails as it is read, so mend it; `{look}` shows the line."
         raise UsageError(f"The plug-in '{word}' cannot be imported: {why(error)}. {advice}") from error
     finally:
         loading.pop()

@@ -28,6 +28,12 @@ THEN = (
 """The more of these two runs share, from the left on, the nearer they are."""
 TOLD = 0.1
 """The share of a run from which on its own pace says more than others of its kind."""
+EARLY = 1.25
+"""A job goes first when all that is left takes less than so many times as long as it does: times are estimates."""
+LOOKED_AT = 32
+"""Jobs for each lane that are left when their times begin to matter: to look at thousands takes time of its own."""
+UnderWay = tuple[Job, float, float]
+"""A job with the seconds that it took so far and the share of it that is done."""
 
 
 class TimeEstimate:
@@ -36,6 +42,7 @@ class TimeEstimate:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, ...], dict[tuple[str, ...], list[float]]] = {}
         self._known: dict[tuple[str, bool], float | None] = {}
+        self._kinds: dict[str, tuple[str, bool]] = {}
 
     def learn(self, experiment: Mapping[str, Any], rows: int, seconds: float) -> None:
         """A run with this described configuration, on so many rows, took so long."""
@@ -46,10 +53,12 @@ class TimeEstimate:
 
     def expect(self, job: Job) -> float | None:
         """Seconds for a job, None where nothing like it was measured."""
-        mark = (job.experiment.slug(), job.is_trial)
-        if mark not in self._known:
-            self._known[mark] = self._expect(job)
-        return self._known[mark]
+        if job.key not in self._kinds:  # a slug takes time, and all waiting jobs are looked at again and again
+            self._kinds[job.key] = (job.experiment.slug(), job.is_trial)
+        kind = self._kinds[job.key]
+        if kind not in self._known:
+            self._known[kind] = self._expect(job)
+        return self._known[kind]
 
     def _expect(self, job: Job) -> float | None:
         described = job.experiment.describe()
@@ -64,11 +73,36 @@ class TimeEstimate:
             part = min(1.0, job.select.tasks / job.experiment.tasks)
         return part * job.rows * _updates(described) * sum(per_row) / len(per_row)
 
-    def left(self, running: Sequence[tuple[Job, float, float]], waiting: Sequence[Job], lanes: int) -> float | None:
-        """Seconds until all is done: `running` has jobs with the seconds they took so far and the share that is done.
+    def left(self, running: Sequence[UnderWay], waiting: Sequence[Job], lanes: int) -> float | None:
+        """Seconds until all is done, where jobs start in this order; None before anything is known."""
+        expected = self.expect_all(running, waiting)
+        if expected is None:
+            return None
+        rest, seconds = expected
+        free = [*rest, *[0.0] * (lanes - len(rest))] or [0.0]
+        heapq.heapify(free)
+        for each in seconds:
+            heapq.heapreplace(free, free[0] + each)
+        return max(free)
+
+    def in_order(self, running: Sequence[UnderWay], waiting: Sequence[Job], lanes: int) -> list[Job]:
+        """As they were given, but for those that would end last of all if they began any later: the longest first.
+
+        So what is done is whole seeds for as long as that costs no time, and no lane works long after all others.
+        """
+        expected = self.expect_all(running, waiting) if lanes > 1 and len(waiting) <= LOOKED_AT * lanes else None
+        if expected is None:
+            return list(waiting)
+        rest, seconds = expected
+        left = (sum(rest) + sum(seconds)) / lanes
+        places = sorted(range(len(waiting)), key=lambda at: -seconds[at] if EARLY * seconds[at] >= left else 0.0)
+        return [waiting[at] for at in places]
+
+    def expect_all(self, running: Sequence[UnderWay], waiting: Sequence[Job]) -> tuple[list[float], list[float]] | None:
+        """Seconds that are left of jobs under way, and seconds of those that wait; None before anything is known.
 
         A run that is well under way tells its own time; of a kind that was never measured the mean of all others is
-        taken. None before anything is known.
+        taken.
         """
         known = [seconds for job in (*waiting, *(job for job, _, _ in running)) if (seconds := self.expect(job))]
         told = [gone / share for _, gone, share in running if share >= TOLD]
@@ -79,11 +113,7 @@ class TimeEstimate:
         for job, gone, share in running:
             whole = gone / share if share >= TOLD else self.expect(job) or typical
             rest.append(max(0.0, whole - gone))
-        free = [*rest, *[0.0] * (lanes - len(rest))] or [0.0]
-        heapq.heapify(free)
-        for job in waiting:
-            heapq.heapreplace(free, free[0] + (self.expect(job) or typical))
-        return max(free)
+        return rest, [self.expect(job) or typical for job in waiting]
 
 
 def _traits(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

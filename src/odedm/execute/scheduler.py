@@ -14,7 +14,7 @@ from odedm.core.errors import DiskFull, UsageError
 from odedm.core.files import no_empty_folders
 from odedm.execute.attempt import discard_leftover
 from odedm.execute.engine import Engine, Placement, open_engine
-from odedm.execute.eta import TimeEstimate
+from odedm.execute.eta import TimeEstimate, UnderWay
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, Said, Stored
 from odedm.execute.observers import Observer
 from odedm.results.folder import FILE
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 TICK = 0.2
 PAUSE = 2.0
 """Seconds between two looks at the time that is left: a study may have thousands of runs."""
-LAST = 3
-"""Jobs for each lane that are left when the longest begin to go first: then no lane works long after all others."""
 TRIES = 3
 """How often a job whose worker dies is tried from the same checkpoint."""
 
@@ -94,6 +92,8 @@ class Scheduler:
         return summary
 
     def _start(self, waiting: dict[str, Job], summary: Summary) -> None:
+        if self.until is None and not self.engine.has_room():
+            return
         for job in self._in_order(list(waiting.values())):
             if self._late(job):
                 summary.left.append(waiting.pop(job.key))
@@ -107,14 +107,14 @@ class Scheduler:
                 return
 
     def _in_order(self, waiting: list[Job]) -> list[Job]:
-        """As they were given, so that what is done is whole seeds; of the last few the longest, or unknown, first.
-
-        Where the time may be too short for all of them, whole seeds matter more than lanes that end together.
-        """
+        """Whole seeds, and at the end the longest first; just seeds where the time may be too short for all of them."""
         if self.until is not None:
             return waiting
-        before = max(0, len(waiting) - LAST * self.engine.lanes)
-        return waiting[:before] + sorted(waiting[before:], key=lambda job: -(self.times.expect(job) or math.inf))
+        return self.times.in_order(self._under_way(), waiting, self.engine.lanes)
+
+    def _under_way(self) -> list[UnderWay]:
+        now = self._now()
+        return [(each.job, now - each.since, each.share) for each in self._running.values()]
 
     def _late(self, job: Job) -> bool:
         """Whether a job is not expected to be over in time; of what nothing is known the first may start."""
@@ -207,8 +207,8 @@ class Scheduler:
         now = self._now()
         if now - self._looked >= PAUSE or not self._running:
             self._looked = now
-            under_way = [(each.job, now - each.since, each.share) for each in self._running.values()]
-            self._left = self.times.left(under_way, list(waiting.values()), self.engine.lanes)
+            order = self._in_order(list(waiting.values()))
+            self._left = self.times.left(self._under_way(), order, self.engine.lanes)
         return self._left
 
 

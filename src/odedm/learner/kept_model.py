@@ -29,7 +29,7 @@ from odedm.learner.online_parts import fixed
 from odedm.methods.base import Method, configure
 from odedm.nets.build import build, planned
 from odedm.nets.build import configure as configure_net
-from odedm.results.folder import MODEL_FILE
+from odedm.results.folder import MODEL_FILE, find_one
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
 from odedm.training.composition import by_nearest_mean
@@ -64,9 +64,11 @@ class KeptModel:
 
 
 def find_model(path: Path) -> Path:
-    """The model's file: the path itself, or the one in a run's folder."""
+    """The model's file: the path itself, or the one in a run's folder, which may be the only one in another."""
     if not path.is_dir():
         return path
+    if not (path / MODEL_FILE).exists():
+        path = find_one(path)
     if not (path / MODEL_FILE).exists():
         raise UsageError(
             f"There is no {MODEL_FILE} in '{path}': the run was made without its model. Make it again with "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import OneOf, settings_of
+from odedm.core.configuration import OneOf, introduced, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.registry import WITHOUT_CLUSTERS
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 OF_DISTANCE = {"screen": "sinkhorn", "pair_epsilon": "sinkhorn", "ground": "sinkhorn", "bandwidth": "mmd"}
 """Settings of one distance of rows to prototypes, which others refuse."""
 OF_TERM: dict[str, Any] = {"gamma": 1.0, "gamma_rule": "fixed"}
-"""Settings of the auxiliary term, with what a memory without one has."""
+"""Settings of the auxiliary term, with what stands in files of a memory without one."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class ClusterDistance(OneOf):
 
 
 def check_choice(memory: ODEDM) -> None:
-    """Refuse settings of the choice that contradict each other."""
+    """Refuse settings of the choice, or of how a method meets it, that contradict each other."""
+    _check_weight(memory)
     if memory.annotate == "stream" and memory.mixup:
         raise UsageError("annotate='stream' keeps the logits that rows had in the stream; mixup's means had none.")
     if memory.choose_again and memory.mixup:
@@ -60,23 +61,29 @@ def check_choice(memory: ODEDM) -> None:
         raise UsageError("epsilon is for the sinkhorn distance between clusters of --dac, of which there are none.")
 
 
-def check_weight(memory: ODEDM) -> None:
-    """Refuse a weight of the auxiliary term beside the reading that has none: it would do nothing."""
-    for name, idle in OF_TERM.items():
+def _check_weight(memory: ODEDM) -> None:
+    """Refuse a weight of the auxiliary term beside the reading that has none, whatever it is: it would do nothing."""
+    for name in OF_TERM:
         given = getattr(memory, name)
-        if memory.replay == "union" and given not in (None, idle):
+        if memory.replay == "union" and given is not None:
             raise UsageError(
-                f"{name} is for the auxiliary term, and replay='union' has none; {given!r} was given. Leave it out, or "
-                "take replay='auxiliary' or 'both'."
+                f"{name} is for the auxiliary term, and the reading 'union' has none; {given!r} was given. Leave it "
+                "out, or take the reading 'auxiliary' or 'both'."
             )
 
 
-def without_idle_weight(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
-    """A stored memory's settings; a weight beside `union`, which did nothing when files could have one, is left out."""
+def stored_weight(plain: dict[str, Any]) -> dict[str, Any]:
+    """A memory's settings as files have them: beside `union` stands the weight that it has had there ever since."""
+    return {**plain, **OF_TERM} if plain.get("replay") == "union" else plain
+
+
+def unstored_weight(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
+    """A stored memory's settings; a weight beside `union`, which nobody gave or which did nothing, is left out."""
     if plain.get("replay") != "union":
         return plain
     known = settings_of(kind)
-    given = [name for name in OF_TERM if name in known and plain.get(name) is not None]
-    for name in given:
-        known[name].kind.read(name, plain[name])  # what is none at all is refused as ever
-    return {**plain, **{name: OF_TERM[name] for name in given}}
+    given = {name: value for name, value in {**introduced(kind), **plain}.items() if name in OF_TERM and name in known}
+    for name, value in given.items():
+        if value is not None:
+            known[name].kind.read(name, value)  # what is none at all is refused as ever
+    return {**plain, **dict.fromkeys(given)}

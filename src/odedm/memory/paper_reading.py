@@ -28,17 +28,22 @@ READING: dict[str, Any] = {
 """The settings of ODEDM that the paper does not vary; those it does not report are our choices (REPRODUCTION.md)."""
 OF_SINKHORN = {"pair_epsilon": None, "ground": None}
 """What another distance of rows to prototypes has none of."""
+OF_TERM = {"gamma": None, "gamma_rule": None}
+"""What a reading without the auxiliary term has none of."""
 DAC = {0.25: (3, 4), 0.5: (3, 2), 0.75: (5, 3)}
 """(K, depth) by ρ in the paper's tables for λ of 200 and 500; (5, 3) for every ρ at 5120."""
 
 
-def paper_reading(distance: str = "sinkhorn") -> dict[str, Any]:
-    """The paper's settings of ODEDM with one of its distances.
+def paper_reading(distance: str = "sinkhorn", replay: str = "auxiliary") -> dict[str, Any]:
+    """The paper's settings of ODEDM with one of its distances, or with another reading than its own.
 
     >>> paper_reading()["ground"], paper_reading("l2")["ground"]
     ('auto', None)
+    >>> paper_reading(replay="both")["gamma"], paper_reading(replay="union")["gamma"]
+    (1.0, None)
     """
-    return {**READING, "distance": distance, **({} if distance == "sinkhorn" else OF_SINKHORN)}
+    idle = {**({} if distance == "sinkhorn" else OF_SINKHORN), **(OF_TERM if replay == "union" else {})}
+    return {**READING, "distance": distance, "replay": replay, **idle}
 
 
 def paper_dac(capacity: int, rho: float | None) -> tuple[int, int]:

@@ -35,7 +35,7 @@ from odedm.core.registry import (
     WITHOUT_CLUSTERS,
 )
 from odedm.core.showing import short_repr
-from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice, check_weight, without_idle_weight
+from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice, stored_weight, unstored_weight
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.paper_reading import paper_dac, paper_reading
 from odedm.memory.site import Site, StreamShape, check_policy_options, read_policy_options
@@ -228,7 +228,6 @@ class ODEDM:
     def __post_init__(self) -> None:
         check_settings(self)
         check_choice(self)
-        check_weight(self)
 
     def __repr__(self) -> str:
         return short_repr(self, ("capacity",))
@@ -243,7 +242,8 @@ class ODEDM:
         ((3, 2), 0.5)
         """
         own: dict[str, Any] = {"dac": paper_dac(capacity, rho), "policy_options": {}, "k": None}
-        return cls(capacity, rho, **{**paper_reading(changes.get("distance", "sinkhorn")), **own, **changes})
+        known = {name: changes[name] for name in ("distance", "replay") if name in changes}
+        return cls(capacity, rho, **{**paper_reading(**known), **own, **changes})
 
     @property
     def keeps_stream_fields(self) -> bool:
@@ -300,7 +300,7 @@ KINDS: dict[str, type[AnyMemory]] = {kind.name: kind for kind in (Reservoir, Nat
 
 def memory_to_plain(memory: AnyMemory) -> dict[str, Any]:
     """A memory as plain data."""
-    return {"name": memory.name, **to_plain(memory)}
+    return {"name": memory.name, **stored_weight(to_plain(memory))}
 
 
 def memory_from_plain(plain: object) -> AnyMemory:
@@ -315,7 +315,7 @@ def memory_from_plain(plain: object) -> AnyMemory:
         known, given = ", ".join(KINDS), str(name)[:60]
         raise UsageError(f"A stored experiment's memory must be one of {known}; {given!r} was found.")
     kind: Callable[..., AnyMemory] = KINDS[name]
-    return from_plain(kind, "memory", without_idle_weight(kind, own))
+    return from_plain(kind, "memory", unstored_weight(kind, own))
 
 
 @cache

@@ -30,4 +30,4 @@ def demo(seeds: int) -> list[Experiment]:
     ]
     best = recipe("best", capacity=DEMO_CAPACITY, classes=10, colour=False, **shared)
     plans.append(replace(best, options={"lr": DEMO_RATES[best.method]}))
-    return [plan.with_seed(seed) for plan in plans for seed in range(seeds)]
+    return [plan.with_seed(seed) for seed in range(seeds) for plan in plans]

@@ -29,7 +29,7 @@ from odedm.report.labels import method_name
 from odedm.report.model import caveats, model
 from odedm.report.summary import METRICS, TOLD, Table, left_out
 from odedm.report.tables import to_csv, to_latex, to_markdown
-from odedm.report.unfinished import Unfinished
+from odedm.report.unfinished import Unfinished, to_go_on
 from odedm.report.verdicts import Verdict, doubts, gaps, in_short, verdict
 from odedm.report.wording import between, number, probability
 from odedm.results.folder import FinishedRun
@@ -92,6 +92,7 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
         title=_title(table, pending=bool(pending and not timed)),
         short=in_short(table),
         pending=[str(each) for each in pending],
+        to_go_on=to_go_on(pending),
         facts=_facts(groups),
         lead=lead,
         folded=folded,

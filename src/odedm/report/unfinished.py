@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from odedm.checkpoint.manifest import MOST_TREE, TREE, listed, read_manifest, wo
 from odedm.core.errors import Unsound, UsageError
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.seal import read_json
-from odedm.core.text import printable
+from odedm.core.text import LONGEST, printable
 from odedm.results.folder import FILE
+from odedm.study.ledger import RUNS, TOML
 
 BEGIN, END = ".", ".work"
 """Of the name of a working folder: `.seed-0.work`."""
@@ -52,6 +54,22 @@ def find_unfinished(paths: Sequence[Path]) -> list[Unfinished]:
     """The runs at or below the paths that have a working folder and no result, by folder."""
     found = {run: None for path in paths for run in _runs(path)}
     return [_look(run) for run in sorted(found)]
+
+
+def to_go_on(pending: Sequence[Unfinished]) -> list[str]:
+    """For each study among whose runs some are not finished, how it goes on: it may have others that never began."""
+    folders = dict.fromkeys(each.folder.parents[2] for each in pending if _is_of_study(each.folder))
+    return [
+        f"The study in '{printable(folder, LONGEST)}' is not finished: `odedm study {shlex.quote(str(folder / TOML))} "
+        f"--out {shlex.quote(str(folder))}` goes on, also with runs that have not begun; with --dry-run it counts them."
+        for folder in folders
+    ]
+
+
+def _is_of_study(run: Path) -> bool:
+    """Whether a run's folder, STUDY/runs/EXPERIMENT/seed-N, is in a study's."""
+    above = run.absolute().parents
+    return len(above) > 2 and above[1].name == RUNS and (above[2] / TOML).is_file() and len(run.parents) > 2
 
 
 def is_under_way(path: Path) -> bool:

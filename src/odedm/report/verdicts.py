@@ -106,6 +106,7 @@ def gaps(table: Table) -> list[str]:
         for row in table.rows
         if row.partner is not None and not row.differences
     ]
+    apart += _uneven(table)
     if table.baseline is not None:
         others = [(row.group, other_problem(row.group, table.baseline)) for row in table.rows]
         return apart + [
@@ -121,6 +122,21 @@ def gaps(table: Table) -> list[str]:
     return [
         f"Nothing to compare: no two groups differ by the memory alone. {first.label} and {second.label}, the nearest, "
         f"differ in {_differences(first, second)}. Compare them all the same with --baseline '{first.label}'."
+    ]
+
+
+def _uneven(table: Table) -> list[str]:
+    """That a change is not the difference of two means, where one of two groups has seeds that the other lacks."""
+    found = []
+    for row in table.compared:
+        partner, shared = row.partner, row.differences[ACC_LAST.key].estimate.n
+        if partner is not None and {len(row.group.runs), len(partner.runs)} != {shared}:
+            found.append(f"{row.group.label} ({len(row.group.runs)}) and {partner.label} ({len(partner.runs)})")
+    if not found:
+        return []
+    return [
+        f"Not all groups have the same seeds: {_listed(found)}. A change is over the seeds that both have, so it is "
+        "not the difference of the two means."
     ]
 
 

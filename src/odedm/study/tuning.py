@@ -64,3 +64,17 @@ class Contest:
             tried = [Tried(each[0].experiment, tuple(scores[trial.key] for trial in each)) for each in whole]
             found[side] = sorted(tried, key=lambda each: -each.mean)
         return found
+
+
+def rates_at_an_end(tried: Mapping[str, Sequence[Tried]]) -> list[str]:
+    """For each side whose best learning rate is the smallest or the largest of several: others may lie beyond it."""
+    found = []
+    for side, own in tried.items():
+        rates = [float(each.experiment.options["lr"]) for each in own]
+        for end, beyond in ((min(rates), "smaller"), (max(rates), "larger")):
+            if rates[0] == end and min(rates) < max(rates):
+                found.append(
+                    f"The best learning rate {side} ODEDM, {end:g}, is at the end of those tried: a {beyond} one may "
+                    "be better. Give some, too, by --lr."
+                )
+    return found

@@ -16,6 +16,7 @@ from torch import Tensor
 from odedm.core.errors import UsageError, shown
 from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS, STRONG_VIEWS
 from odedm.core.rows import Rows
+from odedm.memory.choice_settings import OF_TERM
 from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.class_shift import SHIFTS
@@ -113,7 +114,7 @@ def read_by_host(memory: SomeMemory, method: type[Method]) -> SomeMemory:
     elif reading == "auto":
         reading, rule = _own_reading(method)
     if reading == "union":
-        return replace(memory, replay=reading, gamma=1.0, gamma_rule="fixed")
+        return replace(memory, replay=reading, gamma=None, gamma_rule=None)
     gamma = 1.0 if memory.gamma is None else memory.gamma
     return replace(memory, replay=reading, gamma=gamma, gamma_rule=rule or "fixed")
 
@@ -125,6 +126,8 @@ def reading_of(memory: AnyMemory) -> dict[str, Any]:
     >>> reading_of(read_by_host(ODEDM(200, gamma=0.5), AGEM))
     {'reading': 'auxiliary', 'gamma': 0.5, 'gamma_rule': 'fixed'}
     """
+    if memory.replay == "union" and isinstance(memory, ODEDM):
+        return {"reading": memory.replay, **OF_TERM}
     rule = memory.gamma_rule if isinstance(memory, ODEDM) else "fixed"
     return {"reading": memory.replay, "gamma": memory.gamma, "gamma_rule": rule}
 
@@ -206,14 +209,16 @@ def _check_average(asked: Ingredients, method: type[Method], title: str, options
 
 
 def _check_weight(method: type[Method], title: str, memory: AnyMemory) -> None:
-    """A weight of 1 is the paper's reading of any method, so it may stand where it does nothing."""
+    """Refuse a weight where there is no term; one of 1 may stand beside a reading that is named, as in the paper's."""
     if not method.no_term or not isinstance(memory, ODEDM):
         return
-    if memory.gamma not in (None, 1.0) or memory.gamma_rule not in (None, "fixed"):
-        flag, given = ("--gamma-rule", memory.gamma_rule) if memory.gamma in (None, 1.0) else ("--gamma", memory.gamma)
-        raise UsageError(
-            f"{title} has no auxiliary term to weigh, because {method.no_term}; {flag} {given} was given. Leave it out."
-        )
+    for name, idle in OF_TERM.items():
+        given = getattr(memory, name)
+        if given is not None and (memory.replay == "auto" or given != idle):
+            raise UsageError(
+                f"{title} has no auxiliary term to weigh, because {method.no_term}; --{name.replace('_', '-')} {given} "
+                "was given. Leave it out."
+            )
 
 
 def _check_prediction(asked: Ingredients, method: type[Method], title: str, memory: AnyMemory) -> None:
