@@ -58,7 +58,7 @@ LARGE_BATCH = 4096
 FEW = 4
 """Up to so many rows are copied one by one, which takes less time than arrays of indices do."""
 
-MANY = 65_536
+MANY = 8_192
 """Beyond so many slots equal keys count in the order of slots, and a few rows are drawn without a look at all slots."""
 
 
