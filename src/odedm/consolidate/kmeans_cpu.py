@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -62,7 +64,7 @@ class Nearest:
         rest = (square - (along * along).sum(1)).clamp_(min=0).add_(square, alpha=self.loss)
         self.reach = torch.stack([rest.sqrt_(), square.sqrt(), torch.ones_like(square)])
         self.parts = torch.cat([along.T, self.reach])
-        self.longest = self.reach[1].max()
+        self.longest = float(self.reach[1].max())
         self.compared = 0  # points, since the time that scores are known of
         self.label = self.score = self.at = self.lower = x.new_empty(0)
 
@@ -84,25 +86,36 @@ class Nearest:
 
     def _unsure(self, centroid: Tensor) -> Tensor:
         """The points that may have another nearest centroid than before."""
-        move = centroid - self.at
-        square, was, far = ((each * each).sum(1) + self.least for each in (centroid, self.at, move))
-        along = move @ self.axes
-        rest = (far - (along * along).sum(1)).clamp_(min=0).add_(far, alpha=self.loss).sqrt_()
-        length = square.sqrt() + was.sqrt()
-        most = float(self.longest + length.max())
-        if not 16 * most * most < torch.finfo(self.x.dtype).max:  # an infinite score says nothing of what it becomes
+        weight, loose = self._change(centroid)
+        if weight is None:  # an infinite score says nothing of what it becomes
             return torch.arange(len(self.x))
-        # by how much a score may be off: times what a point has in other directions, times its length, and for itself
-        times_length = self.slack * length + self.loss * far.sqrt()
-        loose = torch.stack([2 * rest, times_length, self.slack * length.square() + 16 * self.least])
-        weight = torch.cat([-2 * along.T, -loose])
-        weight[-1] += square - was
         if self.lower.shape != self.score.shape:
             self.lower = torch.empty_like(self.score)
-        torch.addmm(self.score, weight.T, self.parts, out=self.lower)
+        torch.addmm(self.score, torch.from_numpy(weight).T, self.parts, out=self.lower)
         own = self.label[None]
-        upper = self.lower.gather(0, own)[0] + 2 * (loose.index_select(1, self.label) * self.reach).sum(0)
-        return (~(self.lower.scatter_(0, own, torch.inf).amin(0) > upper)).nonzero()[:, 0]
+        off = torch.from_numpy(loose).index_select(1, self.label).mul_(self.reach).sum(0)
+        upper = self.lower.gather(0, own)[0].add_(off, alpha=2)
+        ahead = self.lower.scatter_(0, own, torch.inf).amin(0) > upper
+        return torch.from_numpy(np.flatnonzero(~ahead.numpy()))
+
+    def _change(self, centroid: Tensor) -> tuple[NDArray[Any] | None, NDArray[Any]]:
+        """What the lower bounds of the scores change by, times `parts` [r + 3, k], and by how much they may be off.
+
+        That is times `reach` [3, k]: what a point has in other directions, its length, and one. In numpy, which starts
+        small operations sooner than torch does.
+        """
+        step = centroid - self.at
+        with np.errstate(all="ignore"):  # what overflows says so by its result
+            along, move, to, was = (step @ self.axes).numpy(), step.numpy(), centroid.numpy(), self.at.numpy()
+            square, before, far = (np.einsum("kd,kd->k", each, each) + self.least for each in (to, was, move))
+            rest = np.sqrt(np.maximum(far - np.einsum("kr,kr->k", along, along), 0) + self.loss * far)
+            length = np.sqrt(square) + np.sqrt(before)
+            most = self.longest + float(length.max())
+            loose = np.stack([2 * rest, self.slack * length + self.loss * np.sqrt(far), self.slack * length * length])
+            loose[2] += 16 * self.least
+            weight = np.concatenate([-2 * along.T, -loose])
+            weight[-1] += square - before
+        return (weight if 16 * most * most < torch.finfo(self.x.dtype).max else None), loose
 
 
 class Sums:
@@ -117,24 +130,30 @@ class Sums:
 
     def __init__(self, x: Tensor, k: int) -> None:
         self.x, self.total = x, x.new_zeros(k, x.shape[1])
-        self.label = torch.full((len(x),), -1)
+        self.label: NDArray[Any] | None = None
 
     def __call__(self, label: Tensor) -> tuple[Tensor, Tensor]:
         """Sizes [k, 1] and sums [k, d] of the clusters that points are in by `label` [n]."""
         k = len(self.total)
-        size, moved = torch.bincount(label, minlength=k), (label != self.label).nonzero()[:, 0]
-        if len(moved):
-            # what was in no cluster counts for the last one: it is made again, as all are then
-            changed = torch.zeros(k, dtype=torch.bool)
-            changed[label[moved]] = changed[self.label[moved]] = True
-            point, cluster = changed.index_select(0, label).nonzero()[:, 0], changed.nonzero()[:, 0]
-            # ascending in each, so that sums are rounded as those of all are; numpy sorts small numbers by their digits
-            own = label.index_select(0, point).numpy().astype(np.min_scalar_type(k))
-            point = point.index_select(0, torch.from_numpy(own.argsort(kind="stable")))
-            first = size[cluster].cumsum(0) - size[cluster]
-            self.total = self.total.index_copy(0, cluster, F.embedding_bag(point, self.x, first, mode="sum"))
-            self.label = label
-        return size[:, None].to(self.x.dtype), self.total
+        # numpy starts small operations sooner than torch does, and sorts small numbers by their digits
+        own = label.numpy().astype(np.min_scalar_type(k))
+        size = np.bincount(own, minlength=k)
+        changed = np.ones(k, dtype=bool)
+        if self.label is not None:
+            moved = own != self.label
+            changed[:] = False
+            changed[own[moved]] = changed[self.label[moved]] = True
+        if changed.any():
+            # ascending in each, so that sums are rounded as those of all are
+            point = own.argsort(kind="stable")
+            if not changed.all():
+                point = point[np.repeat(changed, size)]
+            cluster = np.flatnonzero(changed)
+            first = size[cluster].cumsum() - size[cluster]
+            sums = F.embedding_bag(torch.from_numpy(point), self.x, torch.from_numpy(first), mode="sum")
+            self.total = self.total.index_copy(0, torch.from_numpy(cluster), sums)
+            self.label = own
+        return torch.from_numpy(size)[:, None].to(self.x.dtype), self.total
 
 
 class Foreseen:
