@@ -4,6 +4,7 @@ import pytest
 import torch
 from clouds import relu_features, rng
 
+from odedm.consolidate import consolidator as module
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import DISTANCES, L2
@@ -147,6 +148,14 @@ def test_the_rows_given_are_left_as_they_are():
     run(Consolidator(3, mixup=True), rows)
     assert sorted(rows) == sorted(before)
     assert all(torch.equal(rows[name], before[name]) for name in rows)
+
+
+def test_where_all_rows_stay_their_points_are_not_copied(monkeypatch):
+    given, real = [], module.kmeans_all
+    monkeypatch.setattr(module, "kmeans_all", lambda sets, *a, **b: given.extend(sets) or real(sets, *a, **b))
+    run(Consolidator(3, L2(), None), task_rows())
+    one, two = given
+    assert two.untyped_storage().data_ptr() == one.untyped_storage().data_ptr()
 
 
 def test_selected_rows_lie_near_their_prototype():

@@ -1,12 +1,14 @@
 """What k-means leaves out on a processor changes nothing, to the bit."""
 
+import weakref
+
 import pytest
 import torch
 from clouds import blobs, relu_features, rng
 
 from odedm.consolidate import kmeans as module
 from odedm.consolidate import kmeans_cpu
-from odedm.consolidate.kmeans import kmeans, plus_plus
+from odedm.consolidate.kmeans import kmeans, kmeans_all, plus_plus
 from odedm.consolidate.kmeans_cpu import Nearest, Sums, directions, repeatable, scores, square_lengths
 
 SETS = {
@@ -129,6 +131,30 @@ def test_points_that_differ_in_one_column_alone_are_distinct():
     x[:, 33] = torch.arange(40)
     assert len(kmeans(x, 12, rng=rng()).centroid) == 12
     assert len(kmeans(x[:10], 12, rng=rng()).centroid) == 10
+
+
+def test_few_points_are_looked_at_for_being_distinct(monkeypatch):
+    looked, bits = [], module._bits
+    monkeypatch.setattr(module, "_bits", lambda x: looked.append(x.numel()) or bits(x))
+    x = SETS["relu"]
+    kmeans(x, 6, rng=rng())
+    assert sum(looked) < x.numel() / 50
+    copies_first = torch.cat([x[:1].expand(200, -1), x[:20]])
+    assert len(kmeans(copies_first, 6, rng=rng()).centroid) == 6
+    assert len(kmeans(copies_first[:203], 6, rng=rng()).centroid) == 3
+
+
+def test_centred_points_of_a_set_are_gone_when_those_of_the_next_are_made(monkeypatch):
+    made, alive, make = [], [], module._Lloyd.__init__
+
+    def init(self, *given):
+        alive.append(sum(each() is not None for each in made))
+        made.append(weakref.ref(self))
+        make(self, *given)
+
+    monkeypatch.setattr(module._Lloyd, "__init__", init)
+    kmeans_all([SETS["relu"]] * 3, 6, rngs=[rng()] * 3)
+    assert alive == [0, 0, 0]
 
 
 def test_squared_lengths_are_those_of_all_at_once(x):

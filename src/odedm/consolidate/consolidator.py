@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from odedm.consolidate.dac import Dac
+from odedm.consolidate.dac import Dac, kept_rows
 from odedm.consolidate.direct_choice import DirectChoice
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import kmeans_all
@@ -135,7 +135,7 @@ class Consolidator:
             else:
                 keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
         with timer("centre"), device.quick(where):
-            kept = [x.index_select(0, keep) for x, keep in zip(sets, keeps, strict=True)]
+            kept = [kept_rows(x, keep) for x, keep in zip(sets, keeps, strict=True)]
             clusters = kmeans_all(kept, self.k, rngs=rngs)[0]
         # pixels have places between which mass can move; the entries of a vector have none
         places = self.space == "pixels" and rows["image"].dim() > 2

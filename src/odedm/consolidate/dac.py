@@ -65,7 +65,7 @@ class Dac:
             going = [i for i in fitted if len(keep[i]) > self.clusters]
             if not going:
                 break
-            points = [_rows(sets[i], keep[i]) for i in going]
+            points = [kept_rows(sets[i], keep[i]) for i in going]
             clusters, sizes = kmeans_all(points, self.clusters, rngs=[rngs[i] for i in going], start=start)
             orders = [one.label.argsort(stable=True) for one in clusters]
             clouds = [x.index_select(0, o).split(size) for x, o, size in zip(points, orders, sizes, strict=True)]
@@ -112,7 +112,12 @@ class Dac:
         return matrices
 
 
-def _rows(x: Tensor, keep: Tensor) -> Tensor:
+def kept_rows(x: Tensor, keep: Tensor) -> Tensor:
+    """The rows `keep` [m], ascending, of `x` [n, d]: where that is all of them, no copy.
+
+    >>> kept_rows(torch.eye(2), torch.tensor([1])).tolist()
+    [[0.0, 1.0]]
+    """
     return x if len(keep) == len(x) else x.index_select(0, keep)
 
 

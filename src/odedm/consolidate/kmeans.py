@@ -30,8 +30,8 @@ CHECK_EVERY = 8
 LARGE = 6 << 20
 """Numbers of points times clusters from which on a processor finds out what need not be computed again."""
 
-SOME_COLUMNS = 16
-"""Columns in which points are first looked at for being distinct, on a processor."""
+SOME_COLUMNS, SOME_ROWS = 16, 64
+"""Columns in which points are first looked at for being distinct, and of how many besides two a cluster."""
 
 KERNELS = "odedm.consolidate.kmeans_triton"
 
@@ -95,8 +95,9 @@ def kmeans_all(
     many = [i for i, few in enumerate(found) if few is None]
     together = bool(many) and device.launch_bound(sets[0].device)
     for group in [many] if together else [[i] for i in many]:
-        lloyd = _Lloyd([sets[i] for i in group], k, [rngs[i] for i in group], start)
-        for i, solved in zip(group, lloyd.solve(iterations, tolerance), strict=True):
+        # nothing keeps the centred points of a class while those of the next are made: fresh memory is dear
+        results = _Lloyd([sets[i] for i in group], k, [rngs[i] for i in group], start).solve(iterations, tolerance)
+        for i, solved in zip(group, results, strict=True):
             found[i] = solved
     clusters, sizes = zip(*(one for one in found if one is not None), strict=True)
     return list(clusters), list(sizes)
@@ -311,7 +312,8 @@ def _few_distinct(sets: Sequence[Tensor], k: int) -> list[tuple[Clusters, list[i
     enough = set[int]()
     if not device.launch_bound(sets[0].device):  # what differs in a few columns is distinct, so seldom all are needed
         columns = slice(None, None, max(1, sets[0].shape[1] // SOME_COLUMNS))
-        enough = _more_distinct({i: sets[i][:, columns] for i in hashed}, k)
+        enough = _more_distinct({i: sets[i][: SOME_ROWS + 2 * k, columns] for i in hashed}, k)
+        enough |= _more_distinct({i: sets[i][:, columns] for i in hashed if i not in enough}, k)
     enough |= _more_distinct({i: sets[i] for i in hashed if i not in enough}, k)
     result: list[tuple[Clusters, list[int]] | None] = []
     for i, x in enumerate(sets):

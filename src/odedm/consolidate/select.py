@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from odedm.consolidate.dac import Dac
+from odedm.consolidate.dac import Dac, kept_rows
 from odedm.consolidate.direct_choice import DIRECT_CHOICES, DirectChoice
 from odedm.consolidate.distance import DISTANCES, Distance
 from odedm.consolidate.kmeans import Clusters, kmeans
@@ -146,7 +146,7 @@ def select(
     keep = torch.arange(len(points), device=points.device)
     if reducer is not None:
         keep = reducer.reduce(points, smallest=k * rows_per_prototype, rng=rng)
-    kept = points.index_select(0, keep)
+    kept = kept_rows(points, keep)
     clusters = kmeans(kept, k, rng=rng)
     chosen = keep[nearest(fitted, kept, clusters, rows_per_prototype).row]
     return chosen if isinstance(x, Tensor) else chosen.numpy()
