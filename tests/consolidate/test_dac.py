@@ -178,3 +178,15 @@ def test_most_pairs_of_clouds_need_not_be_solved(monkeypatch):
     monkeypatch.delattr(Sinkhorn, "clouds_at_least")
     assert quick.equal(Dac(5, 2).reduce(x, smallest=10, rng=rng()))
     assert amount < (len(solved) - amount) / 2
+
+
+def test_the_number_of_threads_changes_nothing():
+    sets = [relu_features(300, seed=seed) for seed in range(3)]
+    one = Dac(5, 2).reduce_all(sets, smallest=20, rngs=[rng(i) for i in range(3)])
+    try:
+        torch.set_num_threads(3)
+        three = Dac(5, 2).reduce_all(sets, smallest=20, rngs=[rng(i) for i in range(3)])
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)
+    assert all(a.equal(b) for a, b in zip(one, three, strict=True))

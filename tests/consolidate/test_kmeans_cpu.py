@@ -1,6 +1,7 @@
 """What k-means leaves out on a processor changes nothing, to the bit."""
 
 import weakref
+from threading import get_ident
 
 import pytest
 import torch
@@ -153,7 +154,7 @@ def test_centred_points_of_a_set_are_gone_when_those_of_the_next_are_made(monkey
         make(self, *given)
 
     monkeypatch.setattr(module._Lloyd, "__init__", init)
-    kmeans_all([SETS["relu"]] * 3, 6, rngs=[rng()] * 3)
+    kmeans_all([SETS["relu"]] * 3, 6, rngs=[rng(), rng(), rng()])
     assert alive == [0, 0, 0]
 
 
@@ -246,3 +247,28 @@ def test_the_slack_has_room_for_all_roundings(d):
     scores_of_both, followed = 2 * 2 * (d + 1), 2 * (nearest.parts.shape[0] + 1)
     # the centroid's length counts twice, as it was and as it is
     assert 2 * nearest.slack >= (scores_of_both + followed) * unit
+
+
+def test_a_set_has_one_thread_and_the_same_clusters_for_any_number_of_them(monkeypatch):
+    seen, step = [], module._Lloyd._step
+    monkeypatch.setattr(
+        module._Lloyd, "_step", lambda *given: seen.append((get_ident(), torch.get_num_threads())) or step(*given)
+    )
+    sets = [SETS["relu"], SETS["relu"] + 1, SETS["relu"][:900]]
+    alone = kmeans_all(sets, 30, rngs=[rng(i) for i in range(3)])[0]
+    seen.clear()
+    try:
+        torch.set_num_threads(3)
+        side_by_side = kmeans_all(sets, 30, rngs=[rng(i) for i in range(3)])[0]
+        assert {amount for _, amount in seen} == {1}
+        assert len({thread for thread, _ in seen}) > 1
+        assert torch.get_num_threads() == 3
+        seen.clear()
+        monkeypatch.setattr(module, "WIDE", 0)  # as of large sets, which all threads work at
+        kmeans_all(sets, 30, rngs=[rng(i) for i in range(3)])
+        assert {amount for _, amount in seen} == {3}
+    finally:
+        torch.set_num_threads(1)
+    for one, other in zip(alone, side_by_side, strict=True):
+        assert one.label.equal(other.label)
+        assert one.centroid.equal(other.centroid)

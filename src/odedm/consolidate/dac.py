@@ -14,6 +14,7 @@ from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import Start, kmeans_all
 from odedm.core import device
 from odedm.core.errors import UsageError
+from odedm.core.threads import share
 
 MOST_CLUSTERS = 12
 """All subsets of the clusters are compared: 4083 for 12, and twice as many with each further one."""
@@ -92,10 +93,12 @@ class Dac:
         if at_least is None or self.clusters > FEW_CLUSTERS or device.launch_bound(clouds[0][0].device):
             matrices = self._matrices(fitted, clouds)
             return [closest_subset(matrix, size, smallest) for matrix, size in zip(matrices, sizes, strict=True)]
-        return [
-            closest_by_bounds(at_least(own).tolist(), size, smallest, partial(_cloud_distance, measure, own))
-            for measure, own, size in zip(fitted, clouds, sizes, strict=True)
-        ]
+
+        def closest(i: int) -> tuple[int, ...]:
+            solve = partial(_cloud_distance, fitted[i], clouds[i])
+            return closest_by_bounds(at_least(clouds[i]).tolist(), sizes[i], smallest, solve)
+
+        return share(closest, range(len(clouds)))
 
     def _matrices(self, fitted: Sequence[Distance], clouds: Sequence[Sequence[Tensor]]) -> list[list[list[float]]]:
         """For each set the symmetric matrix of distances between its clouds, with zeros on its diagonal."""

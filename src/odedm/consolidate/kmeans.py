@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from odedm.consolidate.kmeans_cpu import LEAST_DRAWS, Foreseen, Nearest, Sums, repeatable, square_lengths
 from odedm.core import device
 from odedm.core.errors import UsageError
+from odedm.core.threads import share
 from odedm.core.triton_support import has_kernels
 
 TABLE_BYTES = 1 << 28
@@ -29,6 +30,9 @@ CHECK_EVERY = 8
 
 LARGE = 6 << 20
 """Numbers of points times clusters from which on a processor finds out what need not be computed again."""
+
+WIDE = 1 << 32
+"""The same from which on all threads work at one set; below a set has one thread, as they would wait for each other."""
 
 SOME_COLUMNS, SOME_ROWS = 16, 64
 """Columns in which points are first looked at for being distinct, and of how many besides two a cluster."""
@@ -92,14 +96,19 @@ def kmeans_all(
     for x in sets:
         check_points(x, k)
     found = _few_distinct(sets, k)
-    many = [i for i, few in enumerate(found) if few is None]
-    together = bool(many) and device.launch_bound(sets[0].device)
-    for group in [many] if together else [[i] for i in many]:
+    many = [i for i in range(len(sets)) if i not in found]
+
+    def solve(group: list[int]) -> dict[int, tuple[Clusters, list[int]]]:
         # nothing keeps the centred points of a class while those of the next are made: fresh memory is dear
-        results = _Lloyd([sets[i] for i in group], k, [rngs[i] for i in group], start).solve(iterations, tolerance)
-        for i, solved in zip(group, results, strict=True):
-            found[i] = solved
-    clusters, sizes = zip(*(one for one in found if one is not None), strict=True)
+        lloyd = _Lloyd([sets[i] for i in group], k, [rngs[i] for i in group], start)
+        return dict(zip(group, lloyd.solve(iterations, tolerance), strict=True))
+
+    together = device.launch_bound(sets[0].device)
+    groups = [many][: len(many)] if together else [[i] for i in many]
+    small = not together and all(sets[i].numel() * k < WIDE for i in many)
+    for group in share(solve, groups) if small else map(solve, groups):
+        found.update(group)
+    clusters, sizes = zip(*(found[i] for i in range(len(sets))), strict=True)
     return list(clusters), list(sizes)
 
 
@@ -306,8 +315,8 @@ def check_points(x: Tensor, k: int) -> None:
         raise UsageError(f"The number of clusters must be 1 or more; {k} was given.")
 
 
-def _few_distinct(sets: Sequence[Tensor], k: int) -> list[tuple[Clusters, list[int]] | None]:
-    """For each set the distinct points as centroids when there are at most k of them."""
+def _few_distinct(sets: Sequence[Tensor], k: int) -> dict[int, tuple[Clusters, list[int]]]:
+    """Of each set that has at most k distinct points, these as centroids."""
     hashed = [i for i, x in enumerate(sets) if len(x) > k]
     enough = set[int]()
     if not device.launch_bound(sets[0].device):  # what differs in a few columns is distinct, so seldom all are needed
@@ -315,13 +324,11 @@ def _few_distinct(sets: Sequence[Tensor], k: int) -> list[tuple[Clusters, list[i
         enough = _more_distinct({i: sets[i][: SOME_ROWS + 2 * k, columns] for i in hashed}, k)
         enough |= _more_distinct({i: sets[i][:, columns] for i in hashed if i not in enough}, k)
     enough |= _more_distinct({i: sets[i] for i in hashed if i not in enough}, k)
-    result: list[tuple[Clusters, list[int]] | None] = []
-    for i, x in enumerate(sets):
-        few = None
-        if i not in enough:
-            point, label, size = torch.unique(x, dim=0, return_inverse=True, return_counts=True)
-            few = (Clusters(label, point, 0.0), size.tolist()) if len(point) <= k else None
-        result.append(few)
+    result: dict[int, tuple[Clusters, list[int]]] = {}
+    for i in set(range(len(sets))) - enough:
+        point, label, size = torch.unique(sets[i], dim=0, return_inverse=True, return_counts=True)
+        if len(point) <= k:
+            result[i] = (Clusters(label, point, 0.0), size.tolist())
     return result
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypedDict
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from odedm.consolidate.sinkhorn.kernels import DenseKernel, Kernel
 from odedm.consolidate.sinkhorn.relaxation import COARSE, LOOK_EVERY, ROUGH_RELAXATION, Pace, Transport, least
-from odedm.core import device
+from odedm.core import device, threads
 from odedm.core.triton_support import has_kernels
 
 GROUP = 64
@@ -244,28 +243,12 @@ def chunks(pairs: int, target: Tensor) -> tuple[Tensor, ...]:
 
 
 def share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
-    """Do the parts on all of torch's threads, one part per thread instead of all threads on one part.
-
-    The products are too small to be shared: threads would mostly wait for each other, on a busy machine for long.
-    """
-    threads = torch.get_num_threads()
-    if threads == 1 or not parts or parts[0].device.type != "cpu":
-        for part in parts:
-            work(part)
+    """Do the parts, on a processor one per thread: their products are too small to be shared by all."""
+    if parts and parts[0].is_cpu:
+        threads.share(work, parts)
         return
-
-    def alone(part: Tensor) -> None:
-        torch.set_num_threads(1)  # holds for the calling thread
+    for part in parts:
         work(part)
-
-    try:
-        if len(parts) == 1:
-            alone(parts[0])
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(alone, parts))
-    finally:
-        torch.set_num_threads(threads)  # also what threads started later begin with
 
 
 def _solve(a: Tensor, b: Tensor, kernel: Kernel, tolerance: float, iterations: int) -> Transport:
