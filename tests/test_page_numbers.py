@@ -180,7 +180,8 @@ def test_choices_on_whole_cifar_are_those_of_the_scores():
         wanted = [(own["reservoir"], {})]
         for choice, how in (
             *((each, usual) for each in ("sinkhorn", "herding", "l2", "random")),
-            *(("sinkhorn", how) for how in (again, balanced, usual.replace("task", inside))),
+            *((each, again) for each in ("sinkhorn", "herding")),
+            *(("sinkhorn", how) for how in (balanced, usual.replace("task", inside))),
         ):
             kept, control = (found[f"DER++ · ODEDM · {place} · {k} · {name} · {how}"] for name in (choice, "random"))
             wanted.append((kept, {} if choice == "random" else control))
@@ -189,6 +190,20 @@ def test_choices_on_whole_cifar_are_those_of_the_scores():
         assert cells == [
             [measured(estimate(kept.values())), change(kept, control) if control else ""] for kept, control in wanted
         ]
+
+
+def test_what_whole_cifar_says_strictly_inside_the_budget_is_what_its_scores_show():
+    found, page = scores("choices-cifar"), " ".join(PAYS.read_text(encoding="utf-8").split())
+
+    def over_alone(place, k, choice, candidates):
+        how = f"{place} · {k} · {choice} · candidates={candidates} · short_policy=reservoir"
+        return change(found[f"DER++ · ODEDM · {how}"], found[f"DER++ · reservoir · {place}"])
+
+    large, small = (("cifar100 · λ=500", "k=3"), 5), (("cifar10 · λ=200", "k=6"), 10)
+    assert [over_alone(*large[0], choice, large[1]) for choice in ("sinkhorn", "random")] == ["+1.3 ± 0.7 (3)"] * 2
+    assert "Sinkhorn is 1.3 ± 0.7 over DER++ alone, in three of three seeds, and so are random rows" in page
+    assert over_alone(*small[0], "sinkhorn", small[1]) == "−2.9 ± 0.8 (0)"
+    assert "*behind* DER++ alone there, by 2.9 ± 0.8, in three of three seeds" in page
 
 
 def of_the_ledger(capacity):
@@ -262,6 +277,51 @@ def test_odedm_has_the_papers_reading_on_the_leaderboard_as_it_says():
     for method, data in (("er", "cifar10"), ("er-ace", "cifar10"), ("er-ace", "cifar100")):
         each = paired(found[method, data, "odedm"], found[method, data, "reservoir"])
         assert f"{number(each.estimate.mean, sign=True)} {between(each.interval)}" in text
+
+
+def test_what_odedm_adds_to_the_recipe_with_averaged_weights_is_what_the_runs_show():
+    found = defaultdict(dict)
+    for run in runs("leaderboard"):
+        plan = run.experiment
+        recipe = plan["updates"] == 6 and plan["views"] == "strong" and plan["predict"] == "nearest-mean"
+        if (
+            recipe
+            and plan["weight_average"]
+            and plan["stream_loss"] == {"er-ace": None}.get(plan["method"], "asymmetric")
+        ):
+            found[plan["method"], plan["data"], plan["memory"]["name"]][plan["seed"]] = run.acc_last
+    words = {}
+    for method, data in (("derpp", "cifar100"), ("er-ace", "cifar10"), ("er-ace", "cifar100")):
+        each = paired(found[method, data, "odedm"], found[method, data, "reservoir"])
+        assert each.estimate.n == 3
+        words[method, data] = f"{number(each.estimate.mean, sign=True)} {between(each.interval)}"
+    text = " ".join(PAYS.read_text(encoding="utf-8").split())
+    assert f"{words['derpp', 'cifar100']} over three seeds" in text
+    both = f"{words['er-ace', 'cifar10']} on CIFAR-10, {words['er-ace', 'cifar100']} on CIFAR-100"
+    assert f"with ER-ACE over three ({both})" in text
+    held_out, recipe = (
+        scores("averages-cifar100"),
+        "nearest-mean · asymmetric · 6 updates · strong · weights averaged by 0.987",
+    )
+    own, dual = (measured(estimate(held_out[f"DER++ · {name} · {recipe}"].values())) for name in ("reservoir", "ODEDM"))
+    assert f"as on held-out rows ({own} and {dual}, two seeds)" in text
+
+
+def test_fresh_seeds_beside_what_held_out_rows_chose_are_those_of_the_page_on_harm():
+    tool, text = imported("tools", "no_harm"), " ".join(BEHIND_IT.read_text(encoding="utf-8").split())
+    boards = tool.hosts(tool.reported(runs("no-harm")))
+    er, icarl = (boards["cifar10", 200][name] for name in ("er", "icarl"))
+    said = []
+    for host in (er, icarl):
+        each = host.change(host.default(), "sinkhorn")
+        assert each.estimate.n == 10
+        said.append(f"{number(each.estimate.mean, sign=True)} {between(each.interval)}")
+    assert f"`union` {said[0]} over ten" in text
+    assert f"Ten others on its test rows do not say so: {said[1]}" in text
+    der = boards["cifar100", 500]["der"]
+    gained = der.change(der.default(), "sinkhorn")
+    assert sorted(gained.by_seed) == [*range(10, 16)]
+    assert f"it gained {number(gained.estimate.mean)} by it (seeds 10 to 15)" in text
 
 
 def test_the_recipes_numbers_are_those_of_the_leaderboard():
@@ -338,10 +398,22 @@ def test_what_is_said_of_harm_on_cifar_is_what_its_runs_show(place, name):
         each, choice = host.change(host.default(), "sinkhorn"), host.choice(host.default())
         said = f"{host.name} ({number(each.estimate.mean, sign=True)})"
         assert (said in text) == (tool.verdict(each) != "not shown")
-        worth = number(choice.estimate.mean, sign=True)
-        worth += f" {between(choice.interval)}" if place[0] == "cifar10" else ""
-        chosen = re.search(rf"\b{re.escape(f'{host.name} ({worth}')}[,)]", text.split("better than random rows")[1])
+        worth = f"{number(choice.estimate.mean, sign=True)} {between(choice.interval)}"
+        chosen = re.search(rf"\b{re.escape(f'{host.name} ({worth}')}[,;)]", text.split("better than random rows")[1])
         assert bool(chosen) == (choice.interval[0] > 0)
+    if place[0] == "cifar10":
+        refresh = board["refresh"]
+        (control,) = (each["random"] for each in refresh.kept.values())
+        others = [worth for seed, worth in refresh.choice(refresh.default()).by_seed.items() if seed != 10]
+        assert (
+            f"{number(mean(others), sign=True)} without seed 10, in which random rows ended at {number(control[10])}"
+            in text
+        )
+    else:
+        names = ("der", "derpp", "refresh")
+        later = [board[name].choice(board[name].default()).by_seed[15] > 0 for name in names]
+        assert later == [False, False, True]
+        assert "seed 15, the one that came later, says it again for refresh alone" in text
 
 
 def test_eleven_seeds_of_derpp_on_cifar100_are_one_experiment_and_gain_what_is_said():
@@ -360,6 +432,31 @@ def test_eleven_seeds_of_derpp_on_cifar100_are_one_experiment_and_gain_what_is_s
     assert (change.estimate.n, better) == (11, 8)
     gain = f"{number(change.estimate.mean, sign=True)} {between(change.interval)}"
     assert f"over all eleven it gains **{gain}**, in eight of them" in PAYS.read_text(encoding="utf-8")
+
+
+def test_seeds_beside_the_planned_ones_are_said_where_they_speak_against_a_gain():
+    text, tool = " ".join(PAYS.read_text(encoding="utf-8").split()), imported("tools", "no_harm")
+
+    def words(each, n):
+        assert each.estimate.n == n
+        return f"{number(each.estimate.mean, sign=True)} {between(each.interval)}"
+
+    board, ledger = tool.hosts(tool.reported(runs("no-harm")))["cifar10", 200], of_the_ledger(200)
+    said = {}
+    for name, place in (("derpp", "DER++"), ("refresh", "DER++refresh"), ("fdr", "FDR")):
+        host, (dual, own) = board[name], (ledger[place, "cifar10", "standard", rho] for rho in (0.25, None))
+        every = paired(host.kept["auxiliary", "fixed"]["sinkhorn"] | dual, host.own | own)
+        said[name] = words(paired(dual, own), 5), words(every, 15), number(min(every.by_seed.values()), sign=True)
+    assert "DER++ changed by {0}, in one seed by {2}, and over all fifteen by **{1}**".format(*said["derpp"]) in text
+    looked_at = tool.hosts(run for run in runs("no-harm") if run.experiment["seed"] < 10)["cifar10", 200]["derpp"]
+    again = looked_at.change(("auxiliary", "fixed"), "sinkhorn").by_seed.values()
+    assert f"seeds 0 to 2, run once more by a later commit, gained {number(min(again))} to {number(max(again))}" in text
+    assert f"refresh ({said['refresh'][1]}) and FDR ({said['fdr'][1]}) keep theirs" in text
+    first = tool.hosts(runs("no-harm"))["cifar100", 500]
+    gain = words(first["der"].change(first["der"].default(), "sinkhorn"), 8)
+    der, derpp, refresh = (words(first[name].choice(first[name].default()), 8) for name in ("der", "derpp", "refresh"))
+    assert f"DER's gain ({gain}) and what choosing is worth to it ({der}) are not shown" in text
+    assert f"what it is worth to DER++ ({derpp}) and refresh ({refresh}) stands" in text
 
 
 def test_what_averages_give_each_host_is_what_the_runs_show():
@@ -394,11 +491,13 @@ def test_what_changes_on_the_way_is_what_the_runs_show():
 
 def test_seeds_that_fall_on_the_newest_task_are_named_with_what_the_others_have():
     text = " ".join(BEHIND_IT.read_text(encoding="utf-8").split("\n## Single seeds")[1].split())
-    found = defaultdict(dict)
+    found, last_tasks = defaultdict(dict), {}
     for run in runs("no-harm"):
         plan, memory = run.experiment, run.experiment["memory"]
         if plan["data"] == "cifar10" and plan["seed"] >= 10 and memory.get("distance") == "sinkhorn":
             found[plan["method"]][plan["seed"]] = (run.class_il[-1][-1], run.acc_last)
+            if plan["method"] == "der":
+                last_tasks[plan["seed"]] = run.class_il[-1]
     for method, seed, words in (("icarl", 11, "{} on the newest task and ends at {}"), ("er", 10, "{} and {}")):
         own = found[method].pop(seed)
         newest, last = ([other[place] for other in found[method].values()] for place in (0, 1))
@@ -410,6 +509,11 @@ def test_seeds_that_fall_on_the_newest_task_are_named_with_what_the_others_have(
     worst = [number(found["der"].pop(seed)[1]) for seed in (17, 19)]
     others = [last for _, last in found["der"].values()]
     assert f"end at {' and '.join(worst)}, below DER alone" in text
+    left = [sorted(last_tasks[seed], reverse=True) for seed in (17, 19)]
+    assert (
+        "one has {} on the newest task, the other {} on the third".format(*(number(best) for best, *_ in left)) in text
+    )
+    assert max(second for _, second, *_ in left) < 14
     assert f"seven others have {min(others):.0f} to {max(others):.0f}" in text
 
 
