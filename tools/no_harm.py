@@ -66,7 +66,8 @@ with its own memory, over the seeds that both sides have. Fewer than five seeds 
 their intervals are Student's t, and wide.
 Of a hundred intervals about five miss the true change, and nothing is set off for there being many of them here; hosts
 share their seeds, so that what several of them show is less than as many results. And the rule is in points: an
-interval that begins at −0.9 is *no harm* by it, and a tenth of the accuracy of a host that has 9, as DER++ on cifar100.
+interval that begins at −0.9 is *no harm* by it, and a tenth of the accuracy of a host that has 9, about what DER++ has
+on cifar100.
 *Reading* is how the host meets [long-term rows](../consolidation.md#how-a-method-meets-long-term-rows), in the figure
 the default alone; which of the defaults were chosen on held-out training rows, and which were not, is said
 [on another page](../appendix/memories-measured.md#what-held-out-rows-do-not-speak-for). Of a data set whose
