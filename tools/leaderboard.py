@@ -61,7 +61,8 @@ ODEDM looks at all rows of a task when it ends. *Average* is what is left of an 
 ODEDM has ρ = .25 and the paper's reading, `--replay auxiliary`, in every row: the default but for ER,
 which has [`union`](consolidation.md#how-a-method-meets-long-term-rows); its accuracy by that stands on
 [another page](explanation/no-harm.md). Rows of one or two seeds stand last, whatever they have, and learning rates are
-the methods' defaults, not tuned: a place in the table ranks no host above another.
+the methods' defaults, not tuned: a place in the table ranks no host above another. Batches and draws have 32 rows;
+[OnPro](methods/onpro.md) has its own, 10 and 64, and its own views.
 The runs are those of `odedm study benchmarks/leaderboard.toml` and `confirm.toml`, the page is made by
 `python tools/leaderboard.py {words}`.
 """
