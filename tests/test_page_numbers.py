@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -26,8 +27,13 @@ PAPERS = "With the paper's constants, on CIFAR-10 and CIFAR-100"
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="only in a checkout")
 
 
+@cache
+def packed(name):
+    return tuple(run.result for run in read_packed(RESULTS / f"{name}.jsonl.gz"))
+
+
 def runs(*names):
-    return [run.result for name in names for run in read_packed(RESULTS / f"{name}.jsonl.gz")]
+    return [run for name in names for run in packed(name)]
 
 
 def read(page):
