@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 import torch
 
@@ -33,45 +32,33 @@ def own_stream(device: torch.device) -> Iterator[None]:
         _idle.setdefault(device, []).append(inner)
 
 
-class Aside:
-    """A block whose work a GPU does beside what is asked after it, until `join`; elsewhere nothing changes.
+@contextmanager
+def aside(device: torch.device) -> Iterator[Callable[[], None]]:
+    """A block whose work a GPU does beside what is asked after it; elsewhere nothing changes. It can be recorded.
 
-    What is made in the block may be used after `join`, and must not be kept for another step: the next block, which
-    waits for all that was asked before it, takes its memory again. It can be recorded.
+    It gives what must be called before anything made in the block is used: what is asked from there on waits for it.
+    Nothing made in it may be kept for another step: the next block, which waits for all that was asked before it, takes
+    its memory again.
 
-    >>> with Aside(torch.device("cpu")) as aside:
+    >>> with aside(torch.device("cpu")) as join:
     ...     past = torch.ones(1)
     >>> now = torch.zeros(1)
-    >>> aside.join()
+    >>> join()
     >>> (past + now).item()
     1.0
     """
-
-    def __init__(self, device: torch.device) -> None:
-        self._block: torch.cuda.StreamContext | None = None
-        if device.type == "cuda":
-            self._outer = torch.cuda.current_stream(device)
-            self._inner = _stream_aside(device, self._outer)
-            self._block = torch.cuda.stream(self._inner)
-
-    def __enter__(self) -> Aside:
-        if self._block is not None:
-            self._inner.wait_stream(self._outer)
-            self._block.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._block is not None:
-            self._block.__exit__(kind, error, trace)
-            if error is not None:
-                self.join()
-
-    def join(self) -> None:
-        """Let what is asked from here on wait for the block's work."""
-        if self._block is not None:
-            self._outer.wait_stream(self._inner)
+    if device.type != "cuda":
+        yield lambda: None
+        return
+    outer = torch.cuda.current_stream(device)
+    inner = _stream_aside(device, outer)
+    inner.wait_stream(outer)
+    try:
+        with torch.cuda.stream(inner):
+            yield lambda: outer.wait_stream(inner)
+    except BaseException:
+        outer.wait_stream(inner)  # a recording must not end with work that nobody waits for
+        raise
 
 
 def _stream_aside(device: torch.device, outer: torch.cuda.Stream) -> torch.cuda.Stream:

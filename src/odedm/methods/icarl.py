@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from odedm.core.device import launch_bound
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task
-from odedm.core.streams import Aside
+from odedm.core.streams import aside
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.gradients import trained
 from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
@@ -92,10 +92,10 @@ class ICarl(Method):
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """Mean BCE(h(x), Q) over rows and K columns + λ Σ ‖θ‖²; Q is the teacher's in old columns, else one-hot."""
         self.exemplars, self.means = replay, None
-        with Aside(self.last_loss.device) as aside:
+        with aside(self.last_loss.device) as join:
             past, penalty = self._recall(batch["input"]), self.l2 * self._sum_of_squares()
         (logits,) = self.forwards(batch["input"], replay=replay)
-        aside.join()
+        join()
         columns = logits.shape[1] if self.bce_columns == "all" else self.seen
         past = past[:, :columns]
         target = targets(batch["label"], past, self.recalled[: past.shape[1]], columns)
