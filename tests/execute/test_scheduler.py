@@ -15,7 +15,7 @@ from odedm.core.errors import DiskFull, UsageError
 from odedm.execute.eta import TimeEstimate, in_words, parse_time
 from odedm.execute.job import Failed, Lost, Stored
 from odedm.execute.planning import below, plan_jobs
-from odedm.execute.scheduler import Scheduler
+from odedm.execute.scheduler import Scheduler, in_order
 from odedm.training.hold_out import Selection
 
 
@@ -42,14 +42,14 @@ def test_all_jobs_are_done_in_order(jobs):
 def test_seeds_are_done_one_after_the_other_and_the_longest_go_first_where_they_would_end_last(tmp_path):
     plans = [plan.with_seed(seed) for seed in range(4) for plan in (SMALL, DUAL)]
     jobs, times = plan_jobs(plans, below(tmp_path / "runs")).jobs, TimeEstimate()
-    assert times.in_order([], jobs, lanes=2) == jobs, "nothing is known"
+    assert in_order(times, [], jobs, lanes=2) == jobs, "nothing is known"
     for job, seconds in zip(jobs[:2], (10.0, 30.0), strict=True):
         times.learn(job.experiment.describe(), job.rows, seconds)
-    assert times.in_order([], jobs, lanes=2) == jobs, "80 s are left: the last may begin later"
+    assert in_order(times, [], jobs, lanes=2) == jobs, "80 s are left: the last may begin later"
     *_, long, short, last = jobs
-    assert times.in_order([], [long, short, last], lanes=2) == [long, last, short], "35 s are left"
-    assert times.in_order([(jobs[0], 0.0, 0.0)], [long, short, last], lanes=2) == [long, short, last], "40 s are"
-    assert times.in_order([], [long, short, last], lanes=1) == [long, short, last], "one lane has nobody to wait for"
+    assert in_order(times, [], [long, short, last], lanes=2) == [long, last, short], "35 s are left"
+    assert in_order(times, [(jobs[0], 0.0, 0.0)], [long, short, last], lanes=2) == [long, short, last], "40 s are"
+    assert in_order(times, [], [long, short, last], lanes=1) == [long, short, last], "one lane has nobody to wait for"
     engine = Puppet(lanes=2)
     run(engine, jobs, times=times, now=lambda: 0.0)
     assert engine.started == [*jobs[:6], last, short]
@@ -75,7 +75,7 @@ def simulated(jobs, seconds, lanes):
     while waiting or running:
         while waiting and len(running) < lanes:
             under_way = [(job, now - (end - seconds[job.key]), 0.0) for job, end in running.items()]
-            job = times.in_order(under_way, waiting, lanes)[0]
+            job = in_order(times, under_way, waiting, lanes)[0]
             waiting.remove(job)
             running[job] = now + seconds[job.key]
         job = min(running, key=running.get)

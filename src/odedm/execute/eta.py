@@ -28,10 +28,6 @@ THEN = (
 """The more of these two runs share, from the left on, the nearer they are."""
 TOLD = 0.1
 """The share of a run from which on its own pace says more than others of its kind."""
-EARLY = 1.25
-"""A job goes first when all that is left takes less than so many times as long as it does: times are estimates."""
-LOOKED_AT = 32
-"""Jobs for each lane that are left when their times begin to matter: to look at thousands takes time of its own."""
 UnderWay = tuple[Job, float, float]
 """A job with the seconds that it took so far and the share of it that is done."""
 
@@ -84,19 +80,6 @@ class TimeEstimate:
         for each in seconds:
             heapq.heapreplace(free, free[0] + each)
         return max(free)
-
-    def in_order(self, running: Sequence[UnderWay], waiting: Sequence[Job], lanes: int) -> list[Job]:
-        """As they were given, but for those that would end last of all if they began any later: the longest first.
-
-        So what is done is whole seeds for as long as that costs no time, and no lane works long after all others.
-        """
-        expected = self.expect_all(running, waiting) if lanes > 1 and len(waiting) <= LOOKED_AT * lanes else None
-        if expected is None:
-            return list(waiting)
-        rest, seconds = expected
-        left = (sum(rest) + sum(seconds)) / lanes
-        places = sorted(range(len(waiting)), key=lambda at: -seconds[at] if EARLY * seconds[at] >= left else 0.0)
-        return [waiting[at] for at in places]
 
     def expect_all(self, running: Sequence[UnderWay], waiting: Sequence[Job]) -> tuple[list[float], list[float]] | None:
         """Seconds that are left of jobs under way, and seconds of those that wait; None before anything is known.

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 TICK = 0.2
 PAUSE = 2.0
 """Seconds between two looks at the time that is left: a study may have thousands of runs."""
+EARLY = 1.25
+"""A job goes first when all that is left takes less than so many times as long as it does: times are estimates."""
+LOOKED_AT = 32
+"""Jobs for each lane that are left when their times begin to matter: to look at thousands takes time of its own."""
 TRIES = 3
 """How often a job whose worker dies is tried from the same checkpoint."""
 
@@ -51,6 +55,20 @@ class _Running:
     since: float
     share: float = 0.0
     process: int = 0
+
+
+def in_order(times: TimeEstimate, running: Sequence[UnderWay], waiting: Sequence[Job], lanes: int) -> list[Job]:
+    """Jobs as they were given, but for those that would end last of all if they began any later: the longest first.
+
+    So what is done is whole seeds for as long as that costs no time, and no lane works long after all others.
+    """
+    expected = times.expect_all(running, waiting) if lanes > 1 and len(waiting) <= LOOKED_AT * lanes else None
+    if expected is None:
+        return list(waiting)
+    rest, seconds = expected
+    left = (sum(rest) + sum(seconds)) / lanes
+    places = sorted(range(len(waiting)), key=lambda at: -seconds[at] if EARLY * seconds[at] >= left else 0.0)
+    return [waiting[at] for at in places]
 
 
 class Scheduler:
@@ -110,7 +128,7 @@ class Scheduler:
         """Whole seeds, and at the end the longest first; just seeds where the time may be too short for all of them."""
         if self.until is not None:
             return waiting
-        return self.times.in_order(self._under_way(), waiting, self.engine.lanes)
+        return in_order(self.times, self._under_way(), waiting, self.engine.lanes)
 
     def _under_way(self) -> list[UnderWay]:
         now = self._now()
