@@ -21,6 +21,7 @@ from odedm.study.equal_tuning import equal_tuning as tuning_study
 
 RESULTS = ROOT / "docs" / "results"
 SETTINGS = ("data", "method", "updates", "stream_loss", "predict", "views")
+FULL_RECIPE = {"updates": 6, "views": "strong", "stream_loss": "asymmetric", "predict": "nearest-mean"}
 PAYS = ROOT / "docs" / "explanation" / "where-it-pays.md"
 BEHIND_IT = ROOT / "docs" / "appendix" / "memories-measured.md"
 PAPERS = "With the paper's constants, on CIFAR-10 and CIFAR-100"
@@ -707,6 +708,3 @@ def test_what_scr_and_onpro_reach_is_what_their_runs_show():
             recipe[plan["data"]].append(run.acc_last)
     assert f"which has {number(mean(recipe['cifar10']))} and {number(mean(recipe['cifar100']))} there" in page
     assert f"with a reservoir for ODEDM {measured(estimate(recipe['cifar100']))}" in recipes()["best"].cases[2].measured
-
-
-FULL_RECIPE = {"updates": 6, "views": "strong", "stream_loss": "asymmetric", "predict": "nearest-mean"}

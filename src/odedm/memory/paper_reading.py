@@ -28,7 +28,7 @@ READING: dict[str, Any] = {
 """The settings of ODEDM that the paper does not vary; those it does not report are our choices (REPRODUCTION.md)."""
 OF_SINKHORN = {"pair_epsilon": None, "ground": None}
 """What another distance of rows to prototypes has none of."""
-OF_TERM = {"gamma": None, "gamma_rule": None}
+WITHOUT_TERM = {"gamma": None, "gamma_rule": None}
 """What a reading without the auxiliary term has none of."""
 DAC = {0.25: (3, 4), 0.5: (3, 2), 0.75: (5, 3)}
 """(K, depth) by ρ in the paper's tables for λ of 200 and 500; (5, 3) for every ρ at 5120."""
@@ -42,7 +42,7 @@ def paper_reading(distance: str = "sinkhorn", replay: str = "auxiliary") -> dict
     >>> paper_reading(replay="both")["gamma"], paper_reading(replay="union")["gamma"]
     (1.0, None)
     """
-    idle = {**({} if distance == "sinkhorn" else OF_SINKHORN), **(OF_TERM if replay == "union" else {})}
+    idle = {**({} if distance == "sinkhorn" else OF_SINKHORN), **(WITHOUT_TERM if replay == "union" else {})}
     return {**READING, "distance": distance, "replay": replay, **idle}
 
 
