@@ -273,10 +273,10 @@ def draw(results: Sequence[Result], path: Path) -> None:
         rising = rows[::-1]
         for height, row in enumerate(rising):
             colour = "#D55E00" if row.memory == "ODEDM" else "#0072B2"
-            scores, middle = list(row.scores.values()), mean(row.scores.values())
+            scores, middle = list(row.scores.values()), estimate(row.scores.values()).mean
             axis.plot(scores, [height] * len(scores), "o", color=colour, alpha=0.35, markersize=5, markeredgewidth=0)
             axis.plot(middle, height, "|", color=colour, markersize=16, markeredgewidth=2.5)
-            axis.annotate(f"{middle:.1f}", (max(scores), height), (8, 0), textcoords="offset points", va="center")
+            axis.annotate(number(middle), (max(scores), height), (8, 0), textcoords="offset points", va="center")
         axis.set_yticks(range(len(rows)), [f"{row.host}, {row.memory}\n{row.ingredients or 'plain'}" for row in rising])
         axis.tick_params(axis="y", labelsize=8)
         axis.set_title(f"{data}, λ = {capacity}", loc="left")
