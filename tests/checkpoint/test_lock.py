@@ -196,8 +196,8 @@ def test_an_owner_who_is_clearing_up_is_waited_for_or_named(tmp_path):
 
 def test_an_owner_from_before_the_machine_started_is_dead(tmp_path):
     sign(tmp_path, boot="another", pid=os.getppid(), started=started(os.getppid()))
-    with hold(tmp_path):
-        pass
+    with hold(tmp_path) as held:
+        assert "no more" in held.takeover
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,27 @@ def test_a_folder_is_the_old_one_or_the_new_one_after_every_operation(recorded):
     assert seen == {(("a", each), ("b", each)) for each in (b"old", b"new")}
 
 
+def test_an_interrupt_while_a_folder_takes_another_s_place_leaves_one_of_both(tmp_path, monkeypatch):
+    def write(content):
+        with staged_folder(tmp_path / "run") as staging:
+            write_bytes(staging / "a", content)
+
+    write(b"old")
+    replace, moves = os.replace, []
+
+    def interrupted(source, target):
+        moves.append(target)
+        if target == tmp_path / "run" and len(moves) == 3:  # after that of the file, and of the old folder
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert (tmp_path / "run" / "a").read_bytes() == b"old"
+
+
 def test_a_checkpoint_is_there_after_every_operation(recorded):
     place, record = recorded
     meta = Meta({}, "data")

@@ -14,13 +14,14 @@ from odedm.checkpoint.restore_state import restore_state
 from odedm.consolidate.distance import L2, MMD
 from odedm.core import outside
 from odedm.core.plugin_modules import handed_on, load_plugins, receive
-from odedm.core.registry import DISTANCES, METHODS, POLICIES
+from odedm.core.registry import DISTANCES, METHODS, POLICIES, RETRIEVALS
 from odedm.execute.engine import Placement, ThisProcess, open_engine
 from odedm.execute.job import Job
 from odedm.execute.planning import plan_jobs
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods.er import ER
-from odedm.study.study import parse
+from odedm.study.grid import Grid
+from odedm.study.study import Study, parse
 
 CANARY = """
 import pathlib
@@ -244,36 +245,15 @@ def test_a_study_with_a_class_of_ones_own_is_read_back():
     assert {each.options["lr"] for each in plan.experiments()} == {0.1, 0.2}
 
 
-def test_a_plugins_class_is_found_by_its_own_name(canary):
-    load_plugins(["odedm_canary"])
-    assert Experiment(method="odedm_canary.Mine").method == "odedm_canary.Mine"
-    assert METHODS["odedm_canary.Mine"].title == "Mine"
-    with pytest.raises(UsageError, match="must be a subclass of odedm.Memory"):
-        Experiment("odedm_canary.Mine")
-    assert "odedm_canary.Mine" not in POLICIES
-
-
-PLUGINS = {
-    "no module": ("no_such_module_anywhere", "cannot be imported: ModuleNotFoundError"),
-    "no file": ("./none.py", "there is no Python file"),
-    "no name": ("a b", "--plugin takes a module"),
-    "nothing in it": ("json", "has nothing to plug in"),
-    "another of that name": ("./json.py", "a module 'json' is there already"),
-    "raises": ("./raises.py", "ZeroDivisionError: division by zero. It is there and fails as it is read, so mend it; "),
-    "needs another": ("./needs.py", "No module named 'no_such'. It is there and fails as it is read, so mend it; "),
-    "module in none": ("no_such.module", "No module named 'no_such'. Give a module that Python finds, or the path"),
-    "takes a name": ("./takes.py", "The method 'er' is built in"),
-}
-
-
-@pytest.mark.parametrize("case", PLUGINS)
-def test_a_plugin_that_cannot_be_used_is_said_to_be_so(case, tmp_path, monkeypatch):
-    word, sentence = PLUGINS[case]
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "raises.py").write_text("1 / 0\n")
-    (tmp_path / "needs.py").write_text("import no_such.thing\n")
-    (tmp_path / "json.py").write_text("")
-    (tmp_path / "takes.py").write_text("import odedm\nodedm.register('methods', 'er', 'a.b:C')\n")
-    assert sentence in command("list", "methods", "--plugin", word, code=2)
-    assert "raises" not in sys.modules
-    assert "takes" not in sys.modules
+@pytest.mark.parametrize(
+    ("table", "shelf", "name", "own"),
+    [
+        ("options", METHODS, "er", {"lr": (0.1, 0.2)}),
+        ("retrieval_options", RETRIEVALS, "mir", {"candidates": (20, 30)}),
+        ("policy_options", POLICIES, "purity", {"alpha": (0.1, 0.2)}),
+    ],
+)
+def test_a_study_keeps_options_of_names_with_dots(table, shelf, name, own, monkeypatch):
+    monkeypatch.setitem(shelf, "my.own", shelf[name])
+    study = Study("mine", (Grid(**{table: {"my.own": own}}),))
+    assert parse(study.to_toml()) == study

@@ -14,6 +14,7 @@ from odedm.cli.board import Board
 from odedm.core.errors import DiskFull, UsageError
 from odedm.execute.eta import TimeEstimate, in_words, parse_time
 from odedm.execute.job import Failed, Lost, Stored
+from odedm.execute.observers import Observer
 from odedm.execute.planning import below, plan_jobs
 from odedm.execute.scheduler import Scheduler, in_order
 from odedm.training.hold_out import Selection
@@ -37,6 +38,17 @@ def test_all_jobs_are_done_in_order(jobs):
     assert engine.started == jobs
     assert engine.most == 2
     assert notes.keys("started") == notes.keys("finished") == [job.key for job in jobs]
+
+
+def test_an_observer_that_cannot_write_ends_it_and_no_run_is_called_failed_for_that(jobs):
+    class Refusing(Observer):
+        def finished(self, job, result):
+            raise UsageError("The journal is a link.")
+
+    notes = Notes()
+    with pytest.raises(UsageError, match="The journal is a link"):
+        run(Puppet(), jobs, notes, Refusing())
+    assert notes.keys("failed") == []
 
 
 def test_seeds_are_done_one_after_the_other_and_the_longest_go_first_where_they_would_end_last(tmp_path):
@@ -235,7 +247,7 @@ def test_the_time_left_is_known_from_the_first_finished_run_on(jobs):
     assert times.left([], [], lanes=2) is None
 
 
-@pytest.mark.parametrize("text", ["", "0", "soon", "-5", "5x", "1h2", "m30", "1e3"])
+@pytest.mark.parametrize("text", ["", "0", "soon", "-5", "5x", "1h2", "m30", "1e3", "1ms", "5ss", "1.2.3", "٣"])
 def test_a_budget_that_is_no_time_is_refused(text):
     with pytest.raises(UsageError, match="such as 90s"):
         parse_time(text)

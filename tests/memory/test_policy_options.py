@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from odedm import ODEDM, Native, UsageError, blobs, train
+from odedm import ODEDM, DualMemory, Learner, Native, UsageError, blobs, train
 from odedm.cli.app import app
 from odedm.core import registry
 from odedm.memory.keyed import KeyedMemory
@@ -53,7 +54,9 @@ def test_a_policy_from_outside_is_told_the_classes_and_its_options(told, plan):
 REFUSED = {
     "unknown": ({"evry": 3}, "memory policy 'told' has no option 'evry'; it has every, loud"),
     "the run's": ({"classes": 3}, "has no option 'classes'; it has every, loud"),
-    "no number": ({"every": "often"}, "every must be int; 'often' was given"),
+    "no number": ({"every": "often"}, "every must be a whole number; 'often' was given"),
+    "a fraction": ({"every": 2.9}, r"every must be a whole number; 2\.9 was given"),
+    "no number but a switch": ({"every": True}, "every must be a whole number; True was given"),
     "no switch": ({"loud": "very"}, "loud must be true or false; 'very' was given"),
 }
 
@@ -63,6 +66,19 @@ def test_what_a_policy_does_not_know_is_refused_with_a_sentence(told, case):
     options, sentence = REFUSED[case]
     with pytest.raises(UsageError, match=sentence):
         train(blobs(per_class=10), memory=Native(20, "told", policy_options=options), method="er")
+
+
+def test_a_learner_and_a_memory_alone_read_options_as_a_run_does(told):
+    settings = Native(20, "told", policy_options={"every": "3", "loud": "true"})
+    x, y = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
+    Learner("er", memory=settings).partial_fit(x, y)
+    assert Told.seen == (None, 3, True), "nobody knows the classes"
+    Told.seen = ()
+    alone = DualMemory(20, k=1, short_policy="told", policy_options={"every": "3", "loud": "true"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Told, "add", lambda self, rows, probe, *, rng: None)  # there are no numbers of rows
+        alone.add(x, y)
+    assert Told.seen == (None, 3, True)
 
 
 def test_the_command_line_and_studies_have_them(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odedm import Field, Part, UsageError
+from odedm.core.store import MANY
 from odedm.memory.reservoir import ReservoirMemory
 
 FIELDS = [Field("label", dtype=torch.int64), Field("logits", (2,))]
@@ -22,6 +23,14 @@ def fill(memory, total, batch, seed=0, start=0):
     rng = torch.Generator().manual_seed(seed)
     for at in range(start, start + total, batch):
         memory.see(make(at, min(batch, start + total - at)), rng=rng)
+
+
+@pytest.mark.parametrize("part", list(Part))
+@pytest.mark.parametrize("capacity", [20, MANY + 1])
+def test_a_draw_of_no_rows_is_empty(capacity, part):
+    memory = ReservoirMemory(capacity, FIELDS)
+    fill(memory, capacity, capacity)
+    assert memory.sample(0, part=part, rng=torch.Generator())["logits"].shape == (0, 2)
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 3, 10, 100])

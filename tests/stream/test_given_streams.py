@@ -71,6 +71,7 @@ def test_a_stream_is_learned_and_its_result_says_what_it_was():
 
 
 GOOD = batch(0, 1, 0, 1)
+IMAGES = (GOOD[0].reshape(4, 2, 3), GOOD[1])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ GOOD = batch(0, 1, 0, 1)
         ([GOOD[0]], {}, r"Batch 0 must be \(x, y\) or \(x, y, task\)"),
         ([GOOD, (GOOD[0], GOOD[1][:2])], {}, "Batch 1 has 4 rows but 2 labels"),
         ([GOOD, (GOOD[0][:, :3], GOOD[1])], {}, r"Batch 1 has rows \(3,\) of .*the first batch \(6,\)"),
-        ([GOOD, (GOOD[0].astype(np.uint8), GOOD[1])], {}, "Batch 1 has rows .*uint8.*they must agree"),
+        ([IMAGES, (IMAGES[0].astype(np.uint8), IMAGES[1])], {}, "Batch 1 has rows .*uint8.*they must agree"),
         ([GOOD, (GOOD[0], ["a"] * 4)], {}, "Batch 1 has labels of another kind"),
         ([GOOD, (*GOOD, 0)], {}, "Batch 1 has a task and the first not so"),
         ([(GOOD[0] * np.nan, GOOD[1])], {}, "x of batch 0 has NaN"),

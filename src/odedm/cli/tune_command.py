@@ -21,6 +21,7 @@ from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import no_empty_folders, writable_folder, write_text
 from odedm.core.plain_data import flatten
+from odedm.core.showing import counted
 from odedm.execute.engine import Placement, get_ready
 from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
@@ -122,7 +123,12 @@ def tune(
     ledger, (known, lost) = session.ledger, _of_others(have or [])
     name = ONE if what is None else rivals.tuned_name
     _check_free(ledger.folder, name)
-    scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}
+
+    def outcomes() -> tuple[dict[str, float], dict[str, str]]:
+        """Scores and failures so far, those of other folders among them."""
+        return {**known, **ledger.scores()}, {**lost, **ledger.failures()}
+
+    scores, failed = outcomes()
     if dry_run:
         jobs, before = _to_do(rivals, scores, failed, retry=retry)
         if as_json:
@@ -137,12 +143,12 @@ def tune(
     with no_empty_folders([ledger.folder]):
         writable_folder(ledger.folder)
         with ledger.held():
-            scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}  # nobody else adds to them now
+            scores, failed = outcomes()  # nobody else adds to them now
             jobs, before = _to_do(rivals, scores, failed, retry=retry)
             _say_plan(rivals, len(jobs), len(before), say)
             with Board(err, len(jobs), quiet=as_json) as board:
                 summary = session.run(jobs, planned, [board], until=until)
-            scores, failed = {**known, **ledger.scores()}, {**lost, **ledger.failures()}
+            scores, failed = outcomes()
     if summary.left:
         say(f"The budget is spent: {len(summary.left)} trials left. The same command goes on.")
     sentences = [failed[job.key] for job in rivals.to_do(scores) if job.key in failed]
@@ -246,14 +252,10 @@ def _say_plan(rivals: Contests, left: int, failed: int, speak: Callable[[str], N
     tries = f"up to {max(numbers)}" if len(numbers) > 1 else str(*numbers)
     whom = names[0] if len(names) == 1 else f"{len(names)} hosts"
     speak(
-        f"{whom}: {tries} tries without ODEDM and {tries} with it, {_many(len(select.seeds), 'seed')} each, on "
-        f"the first {_many(select.tasks, 'task')}; {left} trials to do of {rivals.trials}"
+        f"{whom}: {tries} tries without ODEDM and {tries} with it, {counted(len(select.seeds), 'seed')} each, on "
+        f"the first {counted(select.tasks, 'task')}; {left} trials to do of {rivals.trials}"
         + (f"; {failed} failed before." if failed else ".")
     )
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _choices(rates: str, given: Sequence[str]) -> dict[str, tuple[Any, ...]]:

@@ -139,13 +139,13 @@ def sync_file(path: Path) -> None:
 def staged_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place when the block ends well, and vanishes otherwise."""
     staging = _beside(writable_folder(folder.parent) / folder.name)
+    old = staging.with_name(staging.name + ".old")
     with writing(folder):
         try:
             staging.mkdir()
             yield staging
             sync_folder(staging)
-            if folder.exists():  # moved aside first: at every moment there is a whole folder to be found
-                old = staging.with_name(staging.name + ".old")
+            if folder.exists():  # moved aside first: at every moment a whole folder can be found, here or aside
                 os.replace(folder, old)
                 os.replace(staging, folder)
                 shutil.rmtree(old)
@@ -153,6 +153,8 @@ def staged_folder(folder: Path) -> Iterator[Path]:
                 os.replace(staging, folder)
             sync_folder(folder.parent)
         except BaseException:
+            if not folder.exists() and old.exists():  # interrupted between the two moves
+                os.replace(old, folder)
             shutil.rmtree(staging, ignore_errors=True)
             raise
 

@@ -6,6 +6,7 @@ A part says nothing of them: the keywords of its constructor are its options, an
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from odedm.core.configuration import refused
 from odedm.core.errors import UsageError
 
 WORDS = {"true": True, "false": False}
+LEGAL = {bool: "true or false", int: "a whole number", float: "a finite float"}
 LARGEST_FLOAT = 3.4028234e38
 """What float32 can hold: beyond it a number is infinite where it is used."""
 
@@ -85,8 +87,8 @@ def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: Reser
 def cast_like(what: str, value: Any, default: Any) -> Any:
     """A value in the type of a default; a default of None, or none at all, leaves it as it is.
 
-    >>> cast_like("lr", "0.5", 0.1), cast_like("flip", "false", True)
-    (0.5, False)
+    >>> cast_like("lr", "0.5", 0.1), cast_like("flip", "false", True), cast_like("epochs", "3", 1)
+    (0.5, False, 3)
     """
     kind = type(default)
     if default is None or default is inspect.Parameter.empty:
@@ -94,10 +96,13 @@ def cast_like(what: str, value: Any, default: Any) -> Any:
     try:
         if kind is bool:
             return value if isinstance(value, bool) else WORDS[str(value).lower()]
+        if isinstance(value, bool):  # which Python takes for 0 or 1
+            raise TypeError
+        if kind is int and not isinstance(value, str):
+            return operator.index(value)  # a fraction is none: cut to a whole number it would be another run
         cast = kind(value)
         if kind is float and not abs(cast) <= LARGEST_FLOAT:
             raise ValueError
     except (ValueError, TypeError, KeyError, OverflowError):
-        legal = "true or false" if kind is bool else f"a finite {kind.__name__}" if kind is float else kind.__name__
-        raise refused(what, legal, value) from None
+        raise refused(what, LEGAL.get(kind, kind.__name__), value) from None
     return cast

@@ -134,7 +134,7 @@ class ThisProcess:
 
 
 def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> Engine:
-    """The engine that was asked for, with as many lanes as pay and fit."""
+    """The engine that was asked for, with as many lanes as are worthwhile and fit."""
     if _only_here(jobs, placement):
         return ThisProcess(data)
     if placement.elsewhere:

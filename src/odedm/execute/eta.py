@@ -123,11 +123,10 @@ def parse_time(text: str) -> float:
     (1800.0, 5400.0, 45.0)
     """
     words = text.strip().lower().replace(" ", "")
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", words)
-    if words.replace(".", "", 1).isdigit():
-        parts = [(words, "s")]
-    total = sum(float(number) * UNITS[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts).removesuffix("s") != words.removesuffix("s") or not total > 0:
+    legal = re.fullmatch(r"(\d+(\.\d+)?[smhd])+|\d+(\.\d+)?", words, re.ASCII)
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", words) if legal else []
+    total = sum(float(number) * UNITS[unit or "s"] for number, unit in parts)
+    if not 0 < total < float("inf"):
         raise UsageError(f"A budget is a time such as 90s, 30m or 1h30m; '{text}' was given.")
     return total
 

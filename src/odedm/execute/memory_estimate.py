@@ -19,7 +19,7 @@ from odedm.methods.base import Load, Method
 from odedm.methods.rotation_task import TURNED, TURNS
 from odedm.nets.build import build, planned
 from odedm.stream.dataset import Dataset
-from odedm.stream.tasks import task_labels
+from odedm.stream.tasks import ARRANGEMENT, task_labels
 from odedm.training.evaluation import BATCH
 from odedm.training.experiment import Experiment
 from odedm.training.preparation import Prepared
@@ -200,7 +200,7 @@ def _border_bytes(plan: Experiment, data: Dataset, net: Footprint) -> int:
     if isinstance(memory.candidates, int):
         of_class = min(of_class, memory.candidates)
     wide = data.image[0].numel() if memory.space == "pixels" else net.features
-    arrangement = {name: getattr(plan, name) for name in ("tasks", "task_classes", "recurring", "domain")}
+    arrangement = {name: getattr(plan, name) for name in ARRANGEMENT}
     points = 4 * of_class * max(map(len, task_labels(data, **arrangement))) * wide
     clouds = 4 * 4 * (of_class // 2) ** 2 if memory.dac else 0
     ground = 3 * 8 * (wide if memory.space == "features" else wide // max(1, data.shape[0])) ** 2

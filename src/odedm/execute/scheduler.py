@@ -183,21 +183,24 @@ class Scheduler:
         waiting.update({job.key: job.again(), **rest})  # the first to go on
 
     def _end(self, job: Job, event: Done | Failed, summary: Summary) -> None:
-        try:
-            if isinstance(event, Failed):
-                raise (DiskFull if event.full else UsageError)(event.error)
-            if event.score is not None:
-                summary.scores[job.key] = event.score
-                for each in self.observers:
-                    each.scored(job, event.score)
-                return
-            result = summary.results[job.key] = self._result(job)
+        if isinstance(event, Failed):
+            if event.full:  # the rest would fail like this, and is not to blame: it goes on when there is room
+                raise DiskFull(event.error)
+            self._fail(job, event.error, summary)
+            return
+        if event.score is not None:
+            summary.scores[job.key] = event.score
             for each in self.observers:
-                each.finished(job, result)
-        except DiskFull:  # the rest would fail like this, and is not to blame: it goes on when there is room
-            raise
+                each.scored(job, event.score)
+            return
+        try:
+            result = self._result(job)
         except UsageError as error:
             self._fail(job, str(error), summary)
+            return
+        summary.results[job.key] = result
+        for each in self.observers:
+            each.finished(job, result)
 
     def _fail(self, job: Job, error: str, summary: Summary) -> None:
         summary.failed[job.key] = error

@@ -22,6 +22,7 @@ from odedm.memory.collected import BoundedRows, among
 from odedm.memory.keyed import BorderMemory, KeyedMemory
 from odedm.memory.live_parts import Generators, filled, long_term_rows, pins, prototypes_each
 from odedm.memory.settings import ODEDM, MemorySettings, Native, Reservoir, consolidator
+from odedm.memory.site import build_policy
 
 RAW = ("image", "label", "index")
 """The columns of a row that are not the method's: `index` is its place in the stream."""
@@ -109,7 +110,9 @@ class EndlessMemory:
         self.settings = settings
         self.fields = (image, *(Field(name, dtype=torch.int64) for name in RAW[1:]), *own)
         options = {} if isinstance(settings, Reservoir) else settings.policy_options
-        self.host: KeyedMemory = POLICIES[policy].load()(settings.capacity, self.fields, device, **options)
+        self.host: KeyedMemory = build_policy(
+            policy, settings.capacity, self.fields, device, classes=None, options=options
+        )
         self.candidates: BoundedRows | None = None
         self.rngs: Generators = {}
 

@@ -116,7 +116,7 @@ def _built(
         own = _of(METHOD, tensors)
         finite = all(bool(each.isfinite().all()) for each in own.values() if each.is_floating_point())
         demand(finite, "its method's state holds a NaN or an infinity")
-        demand(isinstance(head["method"], dict), "its method's state is none")
+        demand(isinstance(head["method"], dict), "its method's state is malformed")
         give_state(method, head["method"], own)
         network.eval()
         rows = _rows(_of(MEMORY, tensors), form, classes)
@@ -148,7 +148,10 @@ def _parts(
     plan = result.experiment
     net, method = _name("net", result, given[0], NETS), _name("method", result, given[1], METHODS)
     kind: type[Method] = METHODS[method].load()
-    demand(isinstance(plan["options"], dict) and isinstance(plan["net_options"], dict), "its options are none")
+    demand(
+        isinstance(plan["options"], dict) and isinstance(plan["net_options"], dict),
+        "its options are no tables of names and values",
+    )
     options = configure(method, kind, plan["options"])
     # a path to pretrained weights would be another's word on which file to read; the model has its own
     own = {name: value for name, value in plan["net_options"].items() if name != "weights"}
@@ -179,12 +182,15 @@ def _name(what: str, result: Result, given: Any, table: Mapping[str, Any]) -> st
 def _transform(views: Any, tensors: Mapping[str, Tensor], form: RowForm) -> Transform:
     shift, scale = (tensors.get(f"{VIEWS}{name}") for name in ("shift", "scale"))
     fine = isinstance(views, list) and len(views) == 2 and type(views[0]) is int and 0 <= views[0] <= 1000
-    demand(fine and type(views[1]) is bool, "its views are none")
+    demand(fine and type(views[1]) is bool, "its crop and flip settings are malformed")
     demand(shift is not None and scale is not None, "its constants are missing")
     assert shift is not None
     assert scale is not None
     for each in (shift, scale):
-        demand(each.dtype == torch.float32 and bool(each.isfinite().all()), "its constants are none")
+        demand(
+            each.dtype == torch.float32 and bool(each.isfinite().all()),
+            "the constants that scale its rows are not finite numbers",
+        )
     return fixed(Transform(shift, scale, views[0], views[1]), form)
 
 

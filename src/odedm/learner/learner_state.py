@@ -134,10 +134,16 @@ def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         )
         scaling = plain["scaling"]
         if isinstance(scaling, list):
-            demand(len(scaling) == 2 and type(scaling[0]) is int and 0 <= scaling[0] <= 1000, "its views are none")
+            demand(
+                len(scaling) == 2 and type(scaling[0]) is int and 0 <= scaling[0] <= 1000,
+                "its crop and flip settings are malformed",
+            )
             shift, scale = (state["tensors"].get(f"constants.{name}") for name in ("shift", "scale"))
             sound = all(isinstance(each, Tensor) and each.is_floating_point() for each in (shift, scale))
-            demand(sound and bool(torch.isfinite(shift).all() & torch.isfinite(scale).all()), "its constants are none")
+            demand(
+                sound and bool(torch.isfinite(shift).all() & torch.isfinite(scale).all()),
+                "the constants that scale its rows are malformed",
+            )
             plain["scaling"] = Transform(shift, scale, scaling[0], bool(scaling[1]))
         plain["memory"] = memory_from_plain(plain["memory"])
     except Unsound as error:
@@ -166,7 +172,7 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
         _restore_drawn(parts, head["drawn"], tensors)
         seen_at, news = (_counts(tensors.get(name), amount, rows, name) for name in ("seen_at", "news"))
         events = [_event(each) for each in head["events"]]
-        demand(len(events) <= LARGEST and isinstance(head["warned"], bool), "its events are none")
+        demand(isinstance(head["warned"], bool), "whether it has warned is neither true nor false")
     except Unsound as error:
         raise UsageError(f"The saved learner cannot be used: {error}.") from error
     except StateError as error:
@@ -185,7 +191,8 @@ def _number(value: Any, name: str) -> int:
 
 
 def _counts(value: Any, amount: int, most: int, name: str) -> Tensor:
-    demand(isinstance(value, Tensor) and value.dtype == torch.int64 and value.shape == (amount,), f"'{name}' is none")
+    sound = isinstance(value, Tensor) and value.dtype == torch.int64 and value.shape == (amount,)
+    demand(sound, f"'{name}' is not a list of {amount} whole numbers")
     demand(bool(((value >= -1) & (value <= most)).all()), f"'{name}' has numbers that cannot be")
     counts: Tensor = value.clone()
     return counts
@@ -216,7 +223,7 @@ def _labels(plain: Any) -> LabelNames:
 
 def _event(plain: Any) -> LearnerEvent:
     sound = isinstance(plain, list) and len(plain) == 3 and isinstance(plain[1], str) and isinstance(plain[2], list)
-    demand(sound, "an event is none")
+    demand(sound, "an entry of its events is malformed")
     return LearnerEvent(_number(plain[0], "row of an event"), plain[1][:80], tuple(plain[2]))
 
 
@@ -258,7 +265,7 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
     sound = isinstance(parts.replay._generators, dict) and all(
         isinstance(name, str) and isinstance(each, torch.Generator) for name, each in parts.replay._generators.items()
     )
-    demand(sound, "its generators are none")
+    demand(sound, "its random generators are malformed")
 
 
 def _place(path: str) -> str:

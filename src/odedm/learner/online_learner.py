@@ -140,6 +140,7 @@ class Learner(Answering):
                 raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
         with self._numerics():
             self._join(form, kind, [*announced, *values])
+        with self._numerics():  # entered anew: only now is the precision of the first rows known
             label = torch.tensor([self._labels.number(each) for each in values])
             batch = int(self.batch)  # torch takes no number of numpy's
             for image, part in zip(rows.split(batch), label.split(batch), strict=True):

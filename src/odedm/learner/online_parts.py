@@ -168,10 +168,8 @@ class OnlineParts:
         rng = partial(generator, plan.seed, device=device)
         net = make_net(plan.net, form.shape, classes, seed=plan.seed, options=plan.net_options)
         net = arranged(net.to(device), plan.precision, exacting=plan.method.exacting)
-        how: dict[str, Any] = {}
-        if plan.optimizer != "sgd":
-            how["make_optimiser"] = optimiser_of(plan.optimizer)
-        self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, **how, **plan.options)
+        make = optimiser_of(plan.optimizer)
+        self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, make_optimiser=make, **plan.options)
         compose(plan.ingredients, self.method)
         self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
         self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)

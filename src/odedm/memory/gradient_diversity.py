@@ -35,6 +35,7 @@ class GradientDiverse(KeyedMemory):
     `references` batches of `size` stored rows each are compared with, by gradients `of` "all" weights or of the "head".
     """
 
+    needs_method = True
     of_place = ("score",)
 
     def __init__(

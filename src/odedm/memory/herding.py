@@ -55,6 +55,8 @@ class HerdedQuota(BorderMemory):
     [0, 1]
     """
 
+    needs_method = True
+
     def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
         super().__init__(capacity, fields, device)
         self._told = False

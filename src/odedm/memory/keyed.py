@@ -29,6 +29,8 @@ class KeyedMemory(ABC):
 
     capturable: ClassVar[bool] = True
     """Whether a step with it can be recorded on a GPU: `add` reads no value back."""
+    needs_method: ClassVar[bool] = False
+    """Whether it asks a method's scores or gradients of the host, which a training loop of one's own does not have."""
     of_place: ClassVar[tuple[str, ...]] = ()
     """Columns of a policy's own that say something of a place in the memory, not of the row that is in it."""
 
@@ -179,8 +181,9 @@ class KeyedMemory(ABC):
     def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
         """min(n, size) distinct rows of a part, uniformly at random.
 
-        By a random number for each slot, of which the largest win. On a CPU, of a memory of more than 65 536 rows, by
-        random slots one after the other instead, so that a draw of few takes no longer the larger the memory is.
+        By a random number for each slot, of which the largest win. On a CPU, of a memory with many slots
+        (`Store.large`), by random slots one after the other instead, so that a draw of few takes no longer the larger
+        the memory is.
         """
         if self.store.large and 2 * n <= self.size(part):
             return self.store.read(self._few_slots(n, part, rng))
@@ -253,7 +256,7 @@ def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], T
         # in float64 all have the same chance to ten digits; torch.randint prefers small ones in the fourth
         drawn = (torch.rand(2 * n, dtype=torch.float64, generator=rng) * end).long()
         chosen |= dict.fromkeys((drawn if legal is None else drawn[legal(drawn)]).tolist())
-    return torch.tensor([*chosen][:n])
+    return torch.tensor([*chosen][:n], dtype=torch.int64)
 
 
 class BorderMemory(KeyedMemory):

@@ -17,6 +17,7 @@ from odedm.memory.given_rows import TASK, RowFormat
 from odedm.memory.keyed import BorderMemory, KeyedMemory
 from odedm.memory.live_parts import Generators, LoopProbe, check_pins, class_list, pins, policy_name, prototypes_each
 from odedm.memory.settings import ODEDM, MemorySettings, Reservoir, consolidator
+from odedm.memory.site import build_policy
 
 
 @dataclass
@@ -39,11 +40,12 @@ class LiveHost:
         capacity: int | None = None,
     ) -> LiveHost:
         """An empty one; rows are collected where any are chosen from them."""
-        kind = POLICIES[policy_name(settings)].load()
-        border = issubclass(kind, BorderMemory)
+        policy = policy_name(settings)
+        border = issubclass(POLICIES[policy].load(), BorderMemory)
         fields = (*form.fields, TASK) if border else form.fields
         options = {} if isinstance(settings, Reservoir) else settings.policy_options
-        host: KeyedMemory = kind(settings.capacity if capacity is None else capacity, fields, device, **options)
+        room = settings.capacity if capacity is None else capacity
+        host: KeyedMemory = build_policy(policy, room, fields, device, classes=None, options=options)
         collected: Collected | None = AllRows(fields, device) if border or pins(settings) else None
         if isinstance(settings, ODEDM) and pins(settings) and isinstance(settings.candidates, int):
             collected = BoundedRows(settings.candidates, fields, device, rng=rngs["candidates"])

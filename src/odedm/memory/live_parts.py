@@ -26,8 +26,6 @@ Embed = Callable[[Any], Any]
 Annotate = Callable[[Any], Mapping[str, Any]]
 Generators = dict[str, torch.Generator]
 
-NEEDS_A_METHOD = ("purity", "herded", "gss", "aser")
-"""Policies that ask more of a learner than a loop of one's own can be asked for."""
 OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate", "choose_again")
 """Settings of ODEDM for runs alone, above all how a method meets the memory, which is a loop's own matter."""
 PURPOSES = {"memory": True, "draw": True, "candidates": True, "memory borders": False, "consolidation": False}
@@ -44,8 +42,8 @@ def settle(configuration: Any) -> MemorySettings:
     if not found.capacity:
         raise UsageError("A live memory needs room: capacity must be 1 row or more; 0 was given.")
     policy = policy_name(found)
-    if policy in NEEDS_A_METHOD:
-        known = ", ".join(name for name in POLICIES if name not in NEEDS_A_METHOD)
+    if POLICIES[policy].load().needs_method:
+        known = ", ".join(name for name, entry in POLICIES.items() if not entry.load().needs_method)
         raise UsageError(
             f"The policy '{policy}' needs a method's scores or gradients, which a memory alone has not. Use {known}; "
             "or odedm.train."

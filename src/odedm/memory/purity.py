@@ -33,6 +33,8 @@ class Purity(KeyedMemory):
     Scores come from one look at the network per stream batch, at the short-term rows and the batch together.
     """
 
+    needs_method = True
+
     def __init__(
         self,
         capacity: int,

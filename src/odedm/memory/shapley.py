@@ -79,6 +79,8 @@ class ShapleyValued(KeyedMemory):
     are not judged, and pins displace short-term rows at random.
     """
 
+    needs_method = True
+
     def __init__(
         self,
         capacity: int,

@@ -208,7 +208,7 @@ def as_images(x: Any, what: str) -> Tensor:
             f"{what} must be [n, d], [n, h, w], [n, c, h, w] or [n, h, w, c] with none of them 0; "
             f"its shape is {array.shape}."
         )
-    if array.dtype != np.uint8:
+    if array.ndim == 2 or array.dtype != np.uint8:
         exact = array
         with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
             array = array.astype(np.float32)

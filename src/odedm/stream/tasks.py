@@ -32,6 +32,8 @@ ORDERED = {
     "domain": None,
 }
 """Settings of a stream that data in an order of their own do not take, with the value that changes nothing."""
+ARRANGEMENT = ("tasks", "task_classes", "recurring", "domain")
+"""The settings that decide which classes each task has."""
 STREAM_SETTINGS = ("tasks", *ORDERED, "shuffle")
 """Settings of an experiment that are keywords of `split`."""
 
@@ -216,7 +218,7 @@ def task_labels(
 
 def check_stream(data: Dataset, **settings: Any) -> Labels:
     """The labels of each task's own classes, or what of `STREAM_SETTINGS` the data cannot have."""
-    arrangement = {name: settings[name] for name in ("tasks", "task_classes", "recurring", "domain")}
+    arrangement = {name: settings[name] for name in ARRANGEMENT}
     labels = task_labels(data, **arrangement)
     _check_ordered(data, **{name: settings[name] for name in ORDERED})
     check_shares(labels, blur=settings["blur"], noise=settings["noise"])

@@ -113,7 +113,7 @@ class Study:
                 text += _table("[grid.net_options]\n", grid.net_options)
             for table in ("retrieval_options", "policy_options"):
                 for name, own in getattr(grid, table).items():
-                    text += _table(f"[grid.{table}.{name}]\n", own)
+                    text += _table(f"[grid.{table}.{_key(name)}]\n", own)
         return text
 
 

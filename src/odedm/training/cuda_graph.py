@@ -60,13 +60,15 @@ class Stepper:
 
     def begin_task(self, method: object) -> None:
         """Forget the recordings if the method is another one to the host than when they were made."""
+        if self.recorder is None:
+            return
         now = fingerprint(method)
         if now != self._fingerprint:
             self._fingerprint = now
             self._seen.clear()
             self._cost.clear()
             recorded = bool(self._recordings)
-            with CudaRecorder.one_at_a_time:
+            with ONE_AT_A_TIME:
                 self._recordings.clear()
                 self._record = None
                 if recorded:
@@ -74,11 +76,12 @@ class Stepper:
 
     def settle(self, method: object) -> None:
         """Take the method as it is after a task's steps for the one that they were recorded of."""
-        self._fingerprint = fingerprint(method)
+        if self.recorder is not None:
+            self._fingerprint = fingerprint(method)
 
     def __call__(self, batch: Rows, new: int) -> Rows:
         """One step on a batch whose first `new` rows are new."""
-        if not self.repeats():
+        if self.recorder is None or not self.repeats():
             self.eager += 1
             return self.step(batch, new)
         counted = new if self.by_new else count(batch)
@@ -87,13 +90,13 @@ class Stepper:
         before = self._gradient_rows()
         if recording is not None:
             self.replayed(new)
-        elif self.recorder is None or self._still_eager(kind):
+        elif self._still_eager(kind):
             self.eager += 1
             rows = self.step(batch, new)
             self._cost[kind] = self._gradient_rows() - before
             return rows
         else:
-            with CudaRecorder.one_at_a_time:
+            with ONE_AT_A_TIME:
                 while len(self._recordings) >= MOST:
                     self._recordings.pop(next(iter(self._recordings)))
                 if self._record is None:
@@ -117,7 +120,7 @@ class Stepper:
     def close(self) -> None:
         """Let go of the recordings, and of the run itself: with it they would be kept until Python collects garbage."""
         recorded = bool(self._recordings)
-        with CudaRecorder.one_at_a_time:
+        with ONE_AT_A_TIME:
             self._recordings.clear()
             self._record, self.recorder, self.step, self.net = None, None, _closed, None
             if recorded:
@@ -136,8 +139,6 @@ def _closed(_batch: Rows, _new: int) -> Rows:
 
 class CudaRecorder:
     """Records steps as CUDA graphs that share one pool of memory; they are replayed one after the other."""
-
-    one_at_a_time = ONE_AT_A_TIME
 
     def __init__(self, generators: Callable[[], Iterable[torch.Generator]]) -> None:
         self.generators = generators

@@ -16,11 +16,12 @@ from odedm.training.experiment import Experiment
 
 
 class DivergenceGuard:
-    """Observation at every step's loss. On a GPU the host looks late, where it waits anyway, so no step is held up.
+    """Checks every step's loss for NaN and infinity.
 
-    There it keeps the host only a few steps ahead of the device, asleep: progress is true, a request to stop is soon
-    heard, and lanes do not fill the driver's queues, in which they would wait by turning round and round. Steps of many
-    updates, or of a method that derives twice, fill them by themselves, so each of these is waited for.
+    On a GPU the host looks late, where it waits anyway, so no step is held up. It stays only a few steps ahead of the
+    device, asleep: progress is true, a request to stop is soon heard, and lanes do not fill the driver's queues, in
+    which they would wait awake. Steps of many updates, or of a method that derives twice, fill these by themselves, so
+    each of these steps is waited for.
     """
 
     EVERY, AHEAD = 2, 1

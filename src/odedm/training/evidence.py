@@ -30,7 +30,7 @@ def rows_per_class(classes: int) -> int:
 
 
 class Choices:
-    """Every choice of a run as it is made: the on_selection of a dual memory.
+    """Records every choice of a run as it is made: to be set as a dual memory's `on_selection`.
 
     >>> seen = Choices()
     >>> rows = {"index": torch.tensor([4, 7, 9]), "label": torch.tensor([1, 1, 1])}

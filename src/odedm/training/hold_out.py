@@ -73,11 +73,11 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     from odedm.core.rng import generator
     from odedm.stream.corruption import first_rows, keep
     from odedm.stream.dataset import Dataset
-    from odedm.stream.tasks import arrival, task_labels
+    from odedm.stream.tasks import ARRANGEMENT, arrival, task_labels
 
     if data.task is not None:
         raise UsageError(f"The rows of the stream '{data.name}' have their own order, so none can be held out of it.")
-    arrangement = {name: getattr(plan, name) for name in ("tasks", "task_classes", "recurring", "domain")}
+    arrangement = {name: getattr(plan, name) for name in ARRANGEMENT}
     labels = task_labels(data, **arrangement)
     tasks = len(labels)
     if select.tasks > tasks:

@@ -146,8 +146,8 @@ class Run:
         kind = METHODS[plan.method].load()
         network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
         network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
-        how = {} if plan.optimizer == "sgd" else {"make_optimiser": optimiser_of(plan.optimizer)}
-        self.method: Method = kind(net=network, draw=draw, rng=self.rng, **how, **plan.options)
+        make = optimiser_of(plan.optimizer)
+        self.method: Method = kind(net=network, draw=draw, rng=self.rng, make_optimiser=make, **plan.options)
         compose(Ingredients.of(plan), self.method)
         self.memory = plan.memory.build(self._site())
         stored = self.memory.rows if by_nearest_mean(plan.predict, kind) else None

@@ -92,7 +92,7 @@ def _built(node: Any, fresh: Any, tensors: Mapping[str, Tensor], net: nn.Module,
     if not isinstance(node, list):
         demand(type(node) in (*PLAIN, float), "its method holds what is no value")
         return node
-    demand(len(node) == 2 and isinstance(node[0], str) and depth <= DEEPEST, "its method's state is none")
+    demand(len(node) == 2 and isinstance(node[0], str) and depth <= DEEPEST, "its method's state is malformed")
     kind, inner = node
     if kind == "float":
         demand(inner in ("inf", "-inf", "nan"), "its method holds what is no number")
@@ -108,10 +108,10 @@ def _built(node: Any, fresh: Any, tensors: Mapping[str, Tensor], net: nn.Module,
             own, {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
         )
         return own
-    demand(kind in ("tuple", "list", "dict") and isinstance(inner, list), "its method's state is none")
+    demand(kind in ("tuple", "list", "dict") and isinstance(inner, list), "its method's state is malformed")
     if kind == "dict":
         pairs = all(isinstance(each, list) and len(each) == 2 and type(each[0]) in (int, str) for each in inner)
-        demand(pairs, "its method's state is none")
+        demand(pairs, "its method's state is malformed")
         before = fresh if isinstance(fresh, dict) else {}
         return {key: _built(each, before.get(key), tensors, net, depth + 1) for key, each in inner}
     alike = fresh if isinstance(fresh, tuple | list) and len(fresh) == len(inner) else [None] * len(inner)
