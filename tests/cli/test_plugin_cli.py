@@ -99,3 +99,56 @@ def test_a_ray_worker_knows_what_its_driver_hands_over(plugin, tmp_path):
     plugins.clear()
     error = do_remotely(job.to_text(), None, "", {**handed, "plugins": ["odedm_test_none"]})["error"]
     assert error.startswith("In a worker: The plug-in 'odedm_test_none' cannot be imported")
+
+
+def edited(path):
+    """The plug-in with another step, as the next process finds it."""
+    path.write_text(PLUGIN.replace("[:3]", "[:2]"))
+    del METHODS["mine"], sys.modules["odedm_test_mine"]
+
+
+def test_a_run_by_code_that_was_edited_since_is_not_taken_for_this_one(plugin, tmp_path):
+    words = ("run", "--plugin", plugin, *WORDS, "--out", "runs")
+    odedm(*words)
+    before = results(tmp_path / "runs")
+    assert "finished already" in odedm(*words)
+    edited(tmp_path / plugin)
+    said = odedm(*words, code=2)
+    assert "was made by another version of the method 'mine': odedm_test_mine has changed since. --overwrite" in said
+    assert results(tmp_path / "runs") == before
+    odedm(*words, "--overwrite")
+    assert results(tmp_path / "runs") != before
+    assert "finished already" in odedm(*words)
+
+
+def test_a_study_does_again_what_other_code_made_unless_any_counts(plugin, tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        'seeds = 1\ndata = "blobs"\nmethod = ["mine", "er"]\nmemory = "reservoir"\nbatch = 6\ncapacity = 20\n'
+    )
+    words = ("study", "mine.toml", "--plugin", plugin, "--device", "cpu", "--out", "study")
+    assert "2 runs, 0 done" in odedm(*words)
+
+    def code():
+        (path,) = (tmp_path / "study" / "runs").glob("*-mine-*/seed-0/result.json")
+        return json.loads(path.read_text())["provenance"]["outside"]["method"]["code"]
+
+    before = code()
+    edited(tmp_path / plugin)
+    assert "2 runs, 2 done." in odedm(*words, "--reuse", "any")
+    assert "Made by other code: 1" in odedm(*words, "--dry-run")
+    assert "2 runs, 1 done, 1 made by other code, which are done again" in odedm(*words)
+    assert code() != before
+    assert "2 runs, 2 done." in odedm(*words)
+
+
+def test_an_unfinished_run_by_code_that_was_edited_since_starts_anew(plugin, tmp_path, monkeypatch):
+    words = ("run", "--plugin", plugin, *WORDS, "--checkpoint", "7 steps")
+    for folder in ("run", "resumed"):
+        with interrupted(monkeypatch, 45):
+            odedm(*words, "--out", folder, code=130)
+    edited(tmp_path / plugin)
+    assert "another version of your code, so it starts anew" in odedm(*words, "--out", "run")
+    odedm(*words, "--out", "whole")
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+    assert "code of the method" in odedm("resume", "resumed", "--plugin", plugin), "asked for, it goes on and says so"
+    assert results(tmp_path / "resumed") != results(tmp_path / "whole")

@@ -15,6 +15,7 @@ from odedm.consolidate.distance import L2, MMD
 from odedm.core import outside
 from odedm.core.plugin_modules import handed_on, load_plugins, receive
 from odedm.core.registry import DISTANCES, METHODS, POLICIES, RETRIEVALS
+from odedm.core.source_mark import source_mark
 from odedm.execute.engine import Placement, ThisProcess, open_engine
 from odedm.execute.job import Job
 from odedm.execute.planning import plan_jobs
@@ -131,7 +132,8 @@ def test_an_objects_numbers_are_those_of_the_run():
     plans = {name: ODEDM(30, k=2, distance=name, dac=None) for name in ("l2", Scaled(3.0))}
     theirs, own = (odedm.train("blobs", method="er", memory=each, batch=16) for each in plans.values())
     assert theirs.memory.rows()["index"].equal(own.memory.rows()["index"])
-    assert own.result.provenance["outside"] == {"memory.distance": {"title": "Scaled", "from": None, "again": False}}
+    said = {"title": "Scaled", "from": None, "again": False, "code": source_mark(Scaled)}
+    assert own.result.provenance["outside"] == {"memory.distance": said}
     assert own.result.only_there() == ["Scaled"]
     assert "outside" not in theirs.result.provenance
 

@@ -179,7 +179,10 @@ REFUSED = {
         {"retrieval_options": {"candidates": 3}},
         "'uniform' has no option 'candidates'; it has none",
     ),
-    "no number": ({"retrieval": "mir", "retrieval_options": {"candidates": "many"}}, "candidates must be a whole number"),
+    "no number": (
+        {"retrieval": "mir", "retrieval_options": {"candidates": "many"}},
+        "candidates must be a whole number",
+    ),
     "too few": ({"retrieval": "mir", "retrieval_options": {"candidates": 0}}, "1 or more; 0 was given"),
     "no draws": ({"retrieval": "mir", "method": "icarl"}, "nothing to choose: iCaRL mixes all stored rows"),
 }

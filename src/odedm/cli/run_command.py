@@ -143,7 +143,7 @@ def resume(
     tensorboard: Logs = None,
 ) -> None:
     """Go on with runs that were stopped or killed, from their last checkpoints."""
-    placement, options = Placement(**given), RunOptions(Schedule.parse(checkpoint))
+    placement, options = Placement(**given), RunOptions(Schedule.parse(checkpoint), resumed=True)
     runs, jobs = unfinished_runs(paths), []
     while runs:  # one experiment that was begun in two folders is two runs, and one job has one key: the next time
         planned = plan_jobs(list(runs.values()), _one_after_the_other(runs), placement, options)

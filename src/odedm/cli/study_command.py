@@ -139,10 +139,11 @@ def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[
         status.tidy()
         jobs = status.jobs(retry=conduct.retry)
         trials = sum(job.is_trial for job in jobs)
-        timings = 0 if status.timed is None else len(status.timed.missing())
+        timings, old = 0 if status.timed is None else len(status.timed.missing()), status.runs.outdated
         say(
             f"Study '{plan.name}': {status.runs.total} runs, {_done(status, session)} done"
             + (f", {len(status.failed)} failed before" if status.failed else "")
+            + (f", {old} made by other code, which are done again (--reuse any counts them)" if old else "")
             + (f", {trials} trials to choose ρ by" if trials else "")
             + (f", {timings} timings of DAC" if timings else "")
             + f". Folder: {ledger.folder}"
@@ -195,6 +196,8 @@ def _say_plan(status: StudyStatus, session: Session) -> None:
     tell(f"Runs:          {runs.total}")
     tell(f"Done:          {_done(status, session)}")
     tell(f"To do:         {len(runs.todo)}")
+    if runs.outdated:
+        tell(f"Made by other code: {runs.outdated} (of those to do; --reuse any counts them as done)")
     if status.failed:
         tell(f"Failed before: {len(status.failed)} (of those to do; run again with --retry)")
     if status.trials:

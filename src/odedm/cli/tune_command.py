@@ -125,7 +125,6 @@ def tune(
     _check_free(ledger.folder, name)
 
     def outcomes() -> tuple[dict[str, float], dict[str, str]]:
-        """Scores and failures so far, those of other folders among them."""
         return {**known, **ledger.scores()}, {**lost, **ledger.failures()}
 
     scores, failed = outcomes()

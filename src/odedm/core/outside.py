@@ -101,9 +101,12 @@ class OutsideEntry(Entry):
 
     def load(self) -> Any:
         """The class, function or object itself, imported now if it was not before."""
-        own = SHELVES[self.shelf]
-        thing = self.thing if self.thing is not None else located(self.target, f"The {own.what} '{self.title}'")
-        return adapted(self.shelf, thing, self.title)
+        return adapted(self.shelf, self.original(), self.title)
+
+    def original(self) -> Any:
+        """The same as its author wrote it, before it is made what the package works with."""
+        what = f"The {SHELVES[self.shelf].what} '{self.title}'"
+        return self.thing if self.thing is not None else located(self.target, what)
 
 
 def register(shelf: str, name: str, target: Any, *, about: str = "", title: str = "") -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.outside import SHELVES, OutsideEntry, adapted, loading, plugins, why
+from odedm.core.source_mark import source_mark
 
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 FITTING = ("methods", "policies")
@@ -172,11 +173,31 @@ def registered_modules() -> set[str]:
 
 
 def origins(parts: Mapping[str, tuple[str, OutsideEntry]]) -> dict[str, dict[str, Any]]:
-    """What a result says of code from outside, by setting: its title, where it is from, whether a file can name it."""
+    """What a result says of code from outside, by setting.
+
+    That is its title, where it is from, whether a file can name it, and which code it was (`source_mark`). Data need
+    no such mark: they have a checksum.
+    """
     return {
-        setting: {"title": entry.title, "from": entry.target or entry.plugin or None, "again": entry.portable}
+        setting: {
+            "title": entry.title,
+            "from": entry.target or entry.plugin or None,
+            "again": entry.portable,
+            "code": None if entry.shelf == "data" else source_mark(entry.original()),
+        }
         for setting, (_, entry) in parts.items()
     }
+
+
+def code_marks(origin: object) -> dict[str, str]:
+    """Of what `origins` gave, perhaps to a file of anyone's, the marks of code by setting, those that are known.
+
+    >>> code_marks({"method": {"title": "Mine", "code": "12ab"}, "net": {"title": "Net"}})
+    {'method': '12ab'}
+    """
+    every = origin.items() if isinstance(origin, dict) else ()
+    marks = {str(key): each.get("code") for key, each in every if isinstance(each, dict)}
+    return {key: mark for key, mark in marks.items() if isinstance(mark, str)}
 
 
 def entries() -> Iterator[tuple[str, str, OutsideEntry]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from odedm.checkpoint.manifest import Meta, Position, inspect, listed, working_f
 from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
 from odedm.core.files import sweep_staging
+from odedm.core.plugin_modules import code_marks
 from odedm.execute.job import Emit, Event, Job, Progressed, RunOptions, Said, Stored
 from odedm.results.folder import FILE, check_free
 from odedm.training.observation import Observation
@@ -75,6 +76,13 @@ def attempt_run(
             if (job.folder / FILE).exists():
                 with suppress(FileExistsError):  # what is there is not written through, were it a link
                     (work / REPLACES).touch(exist_ok=False)
+            code = _code(job.experiment.code_marks())
+            if not options.resumed and _made_by_other_code(work, code):
+                say(
+                    "What there is of this run was made by another version of your code, so it starts anew; "
+                    "`odedm resume` would have gone on with it."
+                )
+                options = replace(options, fresh=True)
             prepared = Prepared(job.experiment, data or open_data(job.experiment.data))
             run = Run(prepared, observation=_observation(work, options, say))
             checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
@@ -162,7 +170,7 @@ def checkpointer_of(
     meta = Meta(
         {**run.experiment.describe(), "capture": None},  # which changes no number
         run.data.checksum,
-        {**versions(run.device), "precision": run.experiment.precision},
+        {**versions(run.device), "precision": run.experiment.precision, **_code(code_marks(run.origins))},
         run.observation.to_dict(),
     )
     return Checkpointer(
@@ -179,6 +187,19 @@ def checkpointer_of(
         timed=partial(run.timer, "checkpoint"),
         say=say,
     )
+
+
+def _code(marks: Mapping[str, str]) -> dict[str, str]:
+    """Which code from outside a run is made by, as a checkpoint names it."""
+    return {f"code of the {setting}": mark for setting, mark in marks.items()}
+
+
+def _made_by_other_code(work: Path, code: Mapping[str, str]) -> bool:
+    """Whether the last checkpoint is of other code from outside than there is now."""
+    with suppress(UsageError):
+        versions = inspect(work)["versions"]
+        return any(name in versions and versions[name] != mark for name, mark in code.items())
+    return False
 
 
 def discard_leftover(folder: Path) -> None:

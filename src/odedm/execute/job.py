@@ -19,13 +19,16 @@ from odedm.training.observation import Observation
 class RunOptions:
     """How a run is kept: `fresh` forgets the checkpoints there are, `overwrite` replaces a finished run.
 
-    `observation` is what a run is to look at; None: what its checkpoint does, where there is one, and else nothing.
+    `resumed` goes on from checkpoints of any version of the user's own code, as `odedm resume` does; else a run whose
+    code was edited since starts anew. `observation` is what a run is to look at; None: what its checkpoint does, where
+    there is one, and else nothing.
     """
 
     schedule: Schedule = field(default_factory=Schedule)
     fresh: bool = False
     overwrite: bool = False
     observation: Observation | None = None
+    resumed: bool = False
 
 
 @dataclass(frozen=True)

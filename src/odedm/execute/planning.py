@@ -95,7 +95,8 @@ def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Jo
     from odedm.stream.corruption import first_rows  # needs torch
 
     plan, checksum = run.experiment, run.data.checksum
-    key, rows = content_key(plan.describe(), checksum), len(first_rows(run.data.label, plan.limit))
+    key = content_key(plan.describe(), checksum, plan.code_marks())
+    rows = len(first_rows(run.data.label, plan.limit))
     return Job(key, plan, folder, options or RunOptions(), checksum=checksum, rows=plan.epochs * rows)
 
 
@@ -143,6 +144,14 @@ def finished(job: Job) -> Result | None:
     other, made_on = differences(now, then), result.provenance.get("data_checksum")
     if made_on != job.checksum:
         other.append((f"data of the checksum {str(made_on)[:64]}", str(job.checksum)))
+    made_by, marks = result.code_marks(), job.experiment.code_marks()
+    for setting, (name, entry) in job.experiment.outside().items():
+        if setting in made_by and made_by[setting] != marks.get(setting):
+            raise UsageError(
+                f"'{job.folder}' was made by another version of the {setting.removeprefix('memory.')} '{name}': "
+                f"{(entry.target or entry.plugin or name).partition(':')[0]} has changed since. --overwrite trains it "
+                "again with the code as it is now; another --out keeps both."
+            )
     if other:
         named = "; ".join(f"{there} there, {here} here" for there, here in other[:5])
         raise UsageError(f"'{job.folder}' holds a run already, another one: {named}. {advice}")

@@ -11,6 +11,7 @@ from typing import Any
 from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.files import as_path
 from odedm.core.plain_data import DEEPEST, too_deep
+from odedm.core.plugin_modules import code_marks
 from odedm.core.seal import read_json
 from odedm.results.headline import as_html, one_line
 from odedm.results.older_formats import upgraded
@@ -163,6 +164,10 @@ class Result:
         every = found.items() if isinstance(found, dict) else ()
         sound = [(key, each) for key, each in every if isinstance(each, dict) and isinstance(each.get("title"), str)]
         return [(str(key), each["title"], each.get("again") is True) for key, each in sound]
+
+    def code_marks(self) -> dict[str, str]:
+        """Which code from outside made it, by setting; nothing for what was not known of it."""
+        return code_marks(self.provenance.get("outside"))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; without what was not measured."""

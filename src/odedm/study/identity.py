@@ -35,10 +35,13 @@ class Code(NamedTuple):
         return self.commit is not None and not self.commit.endswith("+")
 
 
-def key_of_result(result: Result, seed: int | None = None) -> str:
-    """The content hash of a finished run, from what its result says, or of its configuration with another seed."""
+def key_of_result(result: Result, seed: int | None = None, *, by_code: bool = True) -> str:
+    """The content hash of a finished run, from what its result says, or of its configuration with another seed.
+
+    Without `by_code` it is the same whatever code from outside made the run.
+    """
     plain = result.experiment if seed is None else {**result.experiment, "seed": seed}
-    return content_key(plain, result.provenance.get("data_checksum"))
+    return content_key(plain, result.provenance.get("data_checksum"), result.code_marks() if by_code else None)
 
 
 def made_by(made: Mapping[str, Any], reuse: str, code: Code) -> bool:
@@ -50,11 +53,17 @@ def made_by(made: Mapping[str, Any], reuse: str, code: Code) -> bool:
     return code.at_a_commit and made.get("commit") == code.commit
 
 
-def fault(result: Result, reuse: str, code: Code) -> str | None:
-    """Why a run that has just been made would not count: another machine has other code."""
-    made = result.provenance
+def fault(result: Result, reuse: str, code: Code, marks: Mapping[str, str] | None = None) -> str | None:
+    """Why a run that has just been made would not count: another machine has other code, or that from outside has."""
+    made, there = result.provenance, result.code_marks()
     if made_by(made, reuse, code):
-        return None
+        other = [key for key in there if reuse != "any" and marks and there[key] != marks.get(key, there[key])]
+        if not other:
+            return None
+        return (
+            f"The run was made by other code of its {other[0]} than is here: bring the machines to the same code, and "
+            "leave files as they are while runs are under way; or take --reuse any."
+        )
     return (
         f"The run was made by odedm {made.get('odedm')} at commit {made.get('commit')}, and here it is "
         f"{code.version} at {code.commit}: bring the machines to the same code, or take --reuse any."

@@ -22,6 +22,7 @@ from odedm.results.folder import FILE, FinishedRun
 from odedm.results.result import Result, numbers
 from odedm.study.identity import Code, key_of_result, made_by
 from odedm.study.study import Study, read
+from odedm.training.experiment import content_key
 
 TOML, RUNS, FAILURES, JOURNAL, TRIALS = "study.toml", "runs", "failures.jsonl", "journal.jsonl", "trials.jsonl"
 LOCK = ".lock"
@@ -37,6 +38,11 @@ class LedgerStatus:
     todo: list[Job]
     failed: dict[str, str]
     """By content hash, the sentence of each run that failed and is not finished since; these are in `todo` too."""
+
+    @property
+    def outdated(self) -> int:
+        """How many of those to do are finished, by other code than there is now."""
+        return sum(job.options.overwrite for job in self.todo)
 
     @property
     def total(self) -> int:
@@ -100,14 +106,21 @@ class Ledger(Observer):
         """Which of the runs are done, here or packed elsewhere (`have`); one made by other code is to be replaced."""
         there = self.runs_done()
         packed = {key: run for key, run in (have or {}).items() if made_by(run.result.provenance, reuse, code)}
+        if reuse == "any":  # whatever code from outside made them
+            there, packed = (
+                {key_of_result(run.result, by_code=False): run for run in each.values()} for each in (there, packed)
+            )
         done: dict[str, FinishedRun] = {}
         todo: dict[str, Job] = {}
         for job in jobs:
-            found = there.get(job.key)
+            # where nothing is known of the code from outside that made a run, it counts
+            keys = [job.key, content_key(job.experiment.describe(), job.checksum)]
+            found = next((there[key] for key in keys if key in there), None)
+            elsewhere = next((packed[key] for key in keys if key in packed), None)
             if found is not None and made_by(found.result.provenance, reuse, code):
                 done[job.key] = found
-            elif job.key in packed:
-                done[job.key] = packed[job.key]
+            elif elsewhere is not None:
+                done[job.key] = elsewhere
             else:
                 folder = job.folder if found is None else found.folder
                 options = replace(job.options, overwrite=(folder / FILE).is_file())

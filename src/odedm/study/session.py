@@ -101,8 +101,8 @@ class Session:
         """Do jobs, each step noted in the ledger before anyone else is told."""
         code, everyone = Code.here(), [self.ledger, *observers]
 
-        def check(_job: Job, result: Result) -> str | None:
-            return fault(result, self.reuse, code)
+        def check(job: Job, result: Result) -> str | None:
+            return fault(result, self.reuse, code, job.experiment.code_marks())
 
         return run_jobs(jobs, planned.data, self.placement, everyone, times, until=until, check=check)
 

@@ -25,6 +25,7 @@ from odedm.core.errors import UsageError
 from odedm.core.options import name_and_options
 from odedm.core.outside import OutsideEntry
 from odedm.core.plain_data import text_fingerprint
+from odedm.core.plugin_modules import code_marks, origins
 from odedm.core.registry import (
     CLASS_ORDERS,
     COLUMNS,
@@ -228,6 +229,14 @@ class Experiment:
                     found[f"{prefix}{setting}"] = (name, entry)
         return found
 
+    def code_marks(self) -> dict[str, str]:
+        """Which code from outside it names, by setting: another mark is other code.
+
+        >>> Experiment().code_marks()
+        {}
+        """
+        return code_marks(origins(self.outside()))
+
     def describe(self) -> dict[str, Any]:
         """Plain data, ready for JSON; `from_dict` gives the experiment back."""
         return {"memory": memory_to_plain(self.memory), **to_plain(self)}
@@ -258,8 +267,10 @@ class Experiment:
         return f"{self.data}-{self.method}-{self.memory.name}-{self.memory.capacity}-{mark[:8]}"
 
 
-def content_key(plain: Mapping[str, Any], checksum: object = None) -> str:
+def content_key(plain: Mapping[str, Any], checksum: object = None, marks: Mapping[str, str] | None = None) -> str:
     """The content hash of a described experiment on data with this checksum: equal for runs that are the same.
+
+    `marks` say which code from outside it was made by, or is to be (`Experiment.code_marks`).
 
     What sets the pace of a run has no part in it, nor has a setting that holds the value which runs had before there
     was such a setting. Today's defaults have none either: a resolved plan holds every value.
@@ -279,4 +290,4 @@ def content_key(plain: Mapping[str, Any], checksum: object = None) -> str:
         own["options"] = {
             name: value for name, value in plain["options"].items() if name not in before or before[name] != value
         }
-    return text_fingerprint([own, checksum], 12)
+    return text_fingerprint([own, checksum, *([dict(marks)] if marks else [])], 12)

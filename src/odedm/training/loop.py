@@ -124,6 +124,7 @@ class Run:
         self.callbacks = Callbacks(callbacks)
         prepared = plan if isinstance(plan, Prepared) else prepare(plan, data)
         self.data, self.experiment = prepared.data, prepared.experiment
+        self.origins = origins(self.experiment.outside())  # now: files may be edited while it runs
         self.device = torch.device(self.experiment.device)
         self.progress, self.observation, self.choices = Progress(), observation or Observation(), Choices()
         with own_numerics(self.experiment.threads, self.experiment.precision):
@@ -342,7 +343,7 @@ class Run:
             provenance=provenance(self.device, self.data.checksum)
             | {"precision": self.experiment.precision, "steps": steps}
             | ({"notes": progress.notes} if progress.notes else {})
-            | ({"outside": outside} if (outside := origins(self.experiment.outside())) else {}),
+            | ({"outside": self.origins} if self.origins else {}),
             anytime=progress.anytime if self.observation.anytime else None,
             sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
             task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],
