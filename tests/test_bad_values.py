@@ -13,7 +13,7 @@ import torch
 import odedm
 from odedm import ODEDM, Experiment, Native, Observation, Reservoir, Run, UsageError, blobs
 from odedm.core.registry import METHODS
-from odedm.methods.base import hyperparameters
+from odedm.methods.hyperparameters import hyperparameters
 
 
 class Mute:

@@ -10,9 +10,9 @@ from workbench import CLASSES, SHAPE, Bench, batch_of, cnn, flat, mlp, same, sgd
 
 from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, blobs, shapes
 from odedm.memory.quota import TaskQuota
-from odedm.methods.base import hyperparameters
 from odedm.methods.er import ER
 from odedm.methods.fdr import FDR, function_distance
+from odedm.methods.hyperparameters import hyperparameters
 from odedm.nets.small import MLP
 
 BLOBS, SHAPES = blobs(per_class=30), shapes(per_class=20)

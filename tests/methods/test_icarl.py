@@ -13,7 +13,7 @@ from odedm.core.rng import generator
 from odedm.core.rows import distinct
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.memory.settings import Native
-from odedm.methods.base import hyperparameters
+from odedm.methods.hyperparameters import hyperparameters
 from odedm.methods.icarl import ICarl
 from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform

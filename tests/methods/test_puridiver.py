@@ -18,8 +18,9 @@ from odedm import ODEDM, Experiment, Field, Native, Part, Reservoir, Run, Task, 
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods import noisy_labels as fitting
-from odedm.methods.base import Load, configure
+from odedm.methods.base import Load
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
+from odedm.methods.hyperparameters import configure
 from odedm.methods.noisy_labels import (
     Mixture,
     combined_loss,

@@ -9,8 +9,8 @@ from workbench import CLASSES, PLAIN, SHAPE, Bench, batch_of, cnn, flat, mlp, sa
 from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, UsageError, blobs, shapes
 from odedm.methods import refresh as refresh_module
 from odedm.methods import row_squares
-from odedm.methods.base import configure, hyperparameters
 from odedm.methods.derpp import DERpp
+from odedm.methods.hyperparameters import configure, hyperparameters
 from odedm.methods.refresh import (
     Refresh,
     ascent,

@@ -7,10 +7,10 @@ from torch.nn import functional as F
 from odedm import Field, Part
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
-from odedm.methods.base import configure, hyperparameters
 from odedm.methods.der import DER
 from odedm.methods.derpp import DERpp
 from odedm.methods.er import ER
+from odedm.methods.hyperparameters import configure, hyperparameters
 from odedm.nets.build import build
 from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform

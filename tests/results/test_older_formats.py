@@ -10,7 +10,7 @@ from odedm import Experiment, UsageError
 from odedm.core.configuration import introduced
 from odedm.core.registry import METHODS
 from odedm.execute.planning import below, plan_jobs
-from odedm.methods.base import hyperparameters
+from odedm.methods.hyperparameters import hyperparameters
 from odedm.results.folder import FinishedRun
 from odedm.results.older_formats import LATER, LATER_OPTIONS, upgraded
 from odedm.results.result import Result

@@ -14,7 +14,7 @@ from odedm.core.registry import METHODS
 from odedm.execute.attempt import attempt
 from odedm.execute.planning import below, plan_jobs
 from odedm.memory.site import StreamShape
-from odedm.methods.base import configure
+from odedm.methods.hyperparameters import configure
 from odedm.report.held_out_table import held_out_csv, held_out_rows
 from odedm.study.held_out_trials import Scored, held_out_trials, scored
 from odedm.study.study import parse

@@ -97,7 +97,7 @@ def test_the_papers_reading_of_the_memory_has_a_name(monkeypatch: pytest.MonkeyP
 
 
 def test_every_constant_of_a_method_is_there() -> None:
-    from odedm.methods.base import hyperparameters
+    from odedm.methods.hyperparameters import hyperparameters
 
     for method in paper_protocol.CONSTANTS:
         assert set(constants(method, "cifar10", 200)) == set(hyperparameters(METHODS[method].load()))

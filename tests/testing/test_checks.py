@@ -145,8 +145,8 @@ class FewKeys(OtherLabels):
 
 
 POLICIES = {
-    LargeKeys: r"Keys are numbers in \[0, 1\); the policy offered some from 0\.",
-    NegativeKeys: r"Keys are numbers in \[0, 1\); the policy offered some from -0\.",
+    LargeKeys: r"Keys are numbers in \[0, 1\); the policy (Large|Negative)Keys offered some from 0\.",
+    NegativeKeys: r"Keys are numbers in \[0, 1\); the policy (Large|Negative)Keys offered some from -0\.",
     FewColumns: "lack the column 'task'; a row here has image, label",
     PastTheDoor: "lack the column 'prototype'.*offers them by `offer_short`",
     NoTable: "a dictionary of columns.*a Tensor was given",

@@ -15,7 +15,7 @@ from sampling import KEEPING, QUICK, pairs
 from odedm import ODEDM, Experiment, Native, Reservoir, Results, UsageError, blobs, shapes, train
 from odedm.core.registry import METHODS
 from odedm.core.rows import Task
-from odedm.methods.base import configure
+from odedm.methods.hyperparameters import configure
 from odedm.methods.meta_learning import Objective
 from odedm.nets.small import MLP
 from odedm.report.load import load

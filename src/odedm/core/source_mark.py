@@ -45,7 +45,7 @@ def _mark(home: ModuleType, name: str) -> str | None:
         return None
     used = _used(tree, name)
     texts = [ast.unparse(node) for node in used]
-    if not _installed(file):
+    if not is_installed(file):
         texts += [f"{file.name}\n{file.read_bytes()!r}" for file in sorted(_imported(used, module))]
     return text_fingerprint(texts, 12)
 
@@ -64,7 +64,7 @@ def _tree(file: Path) -> ast.Module | None:
         return None
 
 
-def _installed(file: Path) -> bool:
+def is_installed(file: Path) -> bool:
     """Whether a file is one of Python's own or of an installed package, which nobody edits."""
     places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     return any(file.resolve().is_relative_to(Path(place).resolve()) for place in places)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.checkpoint.schedule import Schedule
-from odedm.core.errors import DiskFull
+from odedm.core.errors import DiskFull, UsageError
+from odedm.core.processes import PACKAGE
+from odedm.core.source_mark import is_installed
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
@@ -186,6 +189,25 @@ def event_from_text(text: str | bytes) -> Event:
 
 
 def sentence(error: BaseException) -> str:
-    """An error of any kind in one line."""
+    """An error of any kind in one line; of one that nobody foresaw, where in whose code it was raised."""
     text: Any = " ".join(str(error).split()) or "no reason was given"
-    return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, UsageError):
+        return str(text)
+    notes = " ".join(str(each) for each in getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {text}{_place(error)}" + (f" {notes}" if notes else "")
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of code from outside that an error passed through, or of the package's own where none is."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [each for each in frames if not is_installed(Path(each.filename)) and not _is_ours(each.filename)]
+    found = theirs or [each for each in frames if _is_ours(each.filename)]
+    if not found:
+        return ""
+    last = found[-1]
+    line = f": {last.line[:80]}" if last.line else ""
+    return f" ({Path(last.filename).name}, line {last.lineno}, in {last.name}{line})."
+
+
+def _is_ours(file: str) -> bool:
+    return Path(file).is_relative_to(PACKAGE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ class Lane:
             if _breaks_the_gpu(error):
                 self._emit(Said(job.key, f"The GPU reported: {sentence(error)[:300]}"))
                 os._exit(GPU_BROKEN)
+            if os.environ.get("ODEDM_TRACEBACK"):
+                traceback.print_exception(error)
             outcome = Failed.by(job, error)
         if outcome is not None:
             self._emit(outcome)

@@ -26,7 +26,8 @@ from odedm.core.tensor_archive import read_archive
 from odedm.learner.given_batch import LabelNames, RowForm
 from odedm.learner.learner_state import MOST_CLASSES, _form, _labels
 from odedm.learner.online_parts import fixed
-from odedm.methods.base import Method, configure
+from odedm.methods.base import Method
+from odedm.methods.hyperparameters import configure
 from odedm.nets.build import build, planned
 from odedm.nets.build import configure as configure_net
 from odedm.results.folder import MODEL_FILE, find_one

@@ -22,7 +22,8 @@ from odedm.learner.net_choice import make_net
 from odedm.learner.running_scale import RunningScale
 from odedm.memory.live_parts import generators
 from odedm.memory.settings import MemorySettings
-from odedm.methods.base import Method, configure
+from odedm.methods.base import Method
+from odedm.methods.hyperparameters import configure
 from odedm.methods.rotation_task import TURNED
 from odedm.stream.augment import Transform
 from odedm.training.average_length import Length, left_after_a_batch

@@ -71,6 +71,8 @@ class KeyedMemory(ABC):
         """
         if not isinstance(rows, dict) or len(key) != count(rows):
             raise _not_rows(rows, key)
+        if not type(self).__module__.startswith("odedm."):  # ours have tests
+            check_keys(type(self).__name__, key)
         amount, won = count(rows), self.store.winners(key)
         if won is None:
             device = self.store.key.device
@@ -230,6 +232,24 @@ def _not_rows(rows: object, key: Tensor) -> UsageError:
             f"Rows are offered as a dictionary of columns, as `add` gets them; a {type(rows).__name__} was given."
         )
     return UsageError(f"{count(rows)} rows were offered with {len(key)} keys; give one key for each row.")
+
+
+def check_keys(policy: str, key: Tensor) -> None:
+    """Refuse keys [n] that would be taken for those of prototypes or of empty places; a recording is not looked at.
+
+    >>> check_keys("Mine", torch.tensor([0.5, 1.5]))
+    Traceback (most recent call last):
+    odedm.UsageError: Keys are numbers in [0, 1); the policy Mine offered some from 0.5 to 1.5. Bring them into it by \
+a function that keeps their order, such as key.sigmoid(), and clamp below 1.
+    """
+    if not len(key) or (key.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return
+    low, high = (float(each) for each in key.aminmax())
+    if not (low >= 0 and high < 1):
+        raise UsageError(
+            f"Keys are numbers in [0, 1); the policy {policy} offered some from {low:g} to {high:g}. Bring them into "
+            "it by a function that keeps their order, such as key.sigmoid(), and clamp below 1."
+        )
 
 
 def belonging(key: Tensor, part: Part) -> Tensor:

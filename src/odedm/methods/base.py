@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odedm.core.device import launch_bound
-from odedm.core.errors import UsageError, unknown
-from odedm.core.options import cast_like
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
 from odedm.methods.class_shift import ClassShift
@@ -303,38 +300,3 @@ class Method(ABC):
             rates = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
             return self.make_optimiser(trained, **rates)
         return PlainSGD(trained, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True)
-
-
-RESERVED = (
-    *("net", "draw", "rng", "make_optimiser", "optimiser", "last_loss", "auxiliary_loss"),
-    *("class_shift", "rotation_task"),
-)
-"""Keywords of a method that the run sets, not the user."""
-
-
-def hyperparameters(method: type[Method]) -> dict[str, Any]:
-    """A method's own keywords and their defaults.
-
-    >>> from odedm.methods.derpp import DERpp
-    >>> hyperparameters(DERpp)["beta"]
-    0.5
-    """
-    return {each.name: each.default for each in dataclasses.fields(method) if each.init and each.name not in RESERVED}
-
-
-def configure(name: str, method: type[Method], given: dict[str, Any]) -> dict[str, Any]:
-    """All hyper-parameters of a method, the given ones checked and in their declared type.
-
-    >>> from odedm.methods.er import ER
-    >>> configure("er", ER, {"lr": "0.5"})["lr"]
-    0.5
-    """
-    values = hyperparameters(method)
-    for key, value in given.items():
-        if key not in values:
-            raise unknown(f"hyper-parameter of {name}", key, values)
-        values[key] = cast_like(f"{name}'s {key}", value, values[key])
-    for key in ("lr", "momentum", "weight_decay"):
-        if values[key] < 0:
-            raise UsageError(f"{name}'s {key} must be 0 or more; {values[key]} was given.")
-    return values

@@ -27,6 +27,7 @@ from odedm.stream.class_schedule import Labels
 from odedm.stream.corruption import first_rows, keep
 from odedm.stream.dataset import Dataset
 from odedm.training.average_length import few_digits, left_after_a_batch
+from odedm.training.checked_step import checked_step
 from odedm.training.experiment import Experiment
 from odedm.training.replay import MemoryReplay
 
@@ -185,7 +186,7 @@ def make_updates(
     for _ in range(times):
         seen = {**batch, "input": view(batch["image"])}
         replay.begin_step(seen)
-        made.append(method.step(seen, replay))
+        made.append(checked_step(method, seen, replay))
         replay.end_step()
     if method.averaged is not None and method.averaging is not None:
         follow(method.averaged, method.net, method.averaging)

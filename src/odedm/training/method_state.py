@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.errors import demand
-from odedm.methods.base import RESERVED, Method, hyperparameters
+from odedm.methods.base import Method
+from odedm.methods.hyperparameters import RESERVED, hyperparameters
 
 DEEPEST = 8
 PLAIN = (bool, int, str, type(None))

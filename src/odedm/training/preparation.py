@@ -13,7 +13,8 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
 from odedm.data.opening import open_data
 from odedm.memory.site import StreamShape
-from odedm.methods.base import Method, configure
+from odedm.methods.base import Method
+from odedm.methods.hyperparameters import configure
 from odedm.nets.build import configure as configure_net
 from odedm.nets.build import pick
 from odedm.stream.class_schedule import Labels

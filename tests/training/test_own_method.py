@@ -1,0 +1,153 @@
+"""Slips in a method or policy of one's own are sentences that name the cause, where it is, and the cure."""
+
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pytest
+import torch
+from commands import odedm as command
+from torch.nn import functional as F
+
+import odedm
+from odedm import UsageError
+from odedm.core.registry import METHODS
+from odedm.methods.derpp import DERpp
+
+PLUGIN = """import odedm
+from torch.nn import functional as F
+
+
+class Off(odedm.Method):
+    def step(self, batch, replay):
+        loss = F.cross_entropy(self.net(batch["inputs"]), batch["label"])
+        self.descend(loss, replay)
+        return {}
+
+
+odedm.register("methods", "off", Off)
+"""
+
+
+class Plain(odedm.Method):
+    """Cross-entropy on the stream alone."""
+
+    def step(self, batch, replay):
+        self.descend(F.cross_entropy(self.net(batch["input"]), batch["label"]), replay)
+        return {}
+
+
+class Undecorated(Plain):
+    lr: float = 0.001
+    kept: ClassVar[int] = 3
+
+
+class Untyped(Plain):
+    lr = 0.001
+
+
+@dataclass(kw_only=True, eq=False)
+class Sound(Plain):
+    lr: float = 0.001
+    seen: int = field(init=False, default=0)
+
+
+class SoundAndMore(Sound):
+    """Declares nothing of its own."""
+
+    kept: ClassVar[int] = 3
+
+
+class Silent(Plain):
+    def step(self, batch, replay):
+        super().step(batch, replay)
+
+
+class Generous(Plain):
+    def step(self, batch, replay):
+        return {**super().step(batch, replay), "logits": self.net(batch["input"]).detach()}
+
+
+class Stingy(DERpp):
+    def step(self, batch, replay):
+        super().step(batch, replay)
+        return {}
+
+
+class Misspelt(Plain):
+    def step(self, batch, replay):
+        return {"logits": batch["inputs"]}
+
+
+def train(method, **more):
+    return odedm.train("blobs", method=method, memory=odedm.Reservoir(20), batch=50, device="cpu", **more)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (Undecorated, r"Undecorated declares lr, but is no data class, .*write @dataclass\(kw_only=True, eq=False\)"),
+        (Untyped, r"Untyped sets lr = 0.001 without a type, .*: write lr: float = 0.001\."),
+        (Silent, r"Silent.step gave None back; it must return .*, \{\} where there are none"),
+        (Generous, r"Generous.step returned the column 'logits', which `fields` does not declare: add Field\('logits'"),
+        (Stingy, "Stingy.fields declares the column 'logits', which `step` did not return"),
+    ],
+)
+def test_a_slip_in_a_method_is_a_sentence(method, said):
+    with pytest.raises(UsageError, match=said):
+        train(method)
+
+
+def test_declarations_that_count_are_let_alone():
+    assert train(Sound).result.experiment["options"]["lr"] == 0.001
+    assert train(SoundAndMore).result.experiment["options"]["lr"] == 0.001
+    with pytest.raises(UsageError, match="Untyped sets lr"):
+        odedm.Learner(Untyped).partial_fit(torch.zeros(2, 3), [0, 1])
+
+
+def test_a_column_that_is_not_there_comes_with_those_that_are():
+    with pytest.raises(KeyError) as caught:
+        train(Misspelt)
+    (note,) = caught.value.__notes__
+    assert re.match("A batch has .*label.*input.*; a draw has these and, .*`fields` declares none", note)
+
+
+@pytest.mark.parametrize("lanes", ["1", "2"])
+def test_an_error_in_a_plugin_names_the_file_and_the_line(tmp_path, monkeypatch, lanes, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ODEDM_TRACEBACK", "1")
+    (tmp_path / "off_by_one.py").write_text(PLUGIN)
+    words = "run --plugin ./off_by_one.py --method off --data blobs --memory reservoir --seeds 2 --device cpu"
+    try:
+        said = command(*words.split(), "--lanes", lanes, "--out", "runs", code=2)
+    finally:
+        METHODS.pop("off", None)
+        sys.modules.pop("off_by_one", None)
+    assert "KeyError: 'inputs' (off_by_one.py, line 7, in step: loss = F.cross_entropy(" in said
+    assert "A batch has" in said
+    assert "Traceback (most recent call last)" in said + capfd.readouterr().err, "asked for by ODEDM_TRACEBACK"
+
+
+class Over(odedm.Memory):
+    """Keys that would be taken for those of prototypes."""
+
+    shift = 5.0
+
+    def add(self, rows, probe, *, rng):
+        self.offer_short(rows, self.shift + torch.rand(len(rows["label"]), dtype=torch.float64, generator=rng))
+
+    def end_task(self, task, probe, *, rng):
+        pass
+
+
+class Nowhere(Over):
+    shift = float("nan")
+
+
+@pytest.mark.parametrize("policy", [Over, Nowhere])
+def test_keys_out_of_bounds_are_refused_when_they_are_offered(policy):
+    with pytest.raises(
+        UsageError, match=rf"Keys are numbers in \[0, 1\); the policy {policy.__name__} offered some from"
+    ):
+        odedm.train("blobs", method="er", memory=odedm.ODEDM(20, k=1, short_policy=policy), device="cpu")
