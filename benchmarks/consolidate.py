@@ -1,12 +1,13 @@
 """Time of one task's consolidation, ours in turn with the version one would write first, in one process.
 
-    python benchmarks/consolidate.py [--quick] [--k 6 47 160 480] [--out results.md] [--device cuda]
+    python benchmarks/consolidate.py [--quick] [--k 6 47 160 480] [--threads 2] [--out results.md] [--device cuda]
 
 Two classes × 5000 rows of 512 features of a briefly trained network: on CIFAR-10 where the library finds it, by
 ODEDM_DATA, else on fashion-mini (`real_features.py`). The version by hand is plain numpy (`consolidate_by_hand.py`);
 where it would take minutes some of its parts are timed and multiplied, marked with a star. Processor seconds of one
-thread; of ours the smaller of two, one before and one after the other, unless it takes longer than 5 s. On a GPU ours
-alone, in wall seconds, after a first consolidation, as in a run, where several follow each other.
+thread, or, with --threads, wall seconds of both, for quiet machines alone: ours takes a class to a thread, and numpy
+has nothing to share out. Of ours the smaller of two, one before and one after the other, unless it takes longer than
+5 s. On a GPU ours alone, in wall seconds, after a first consolidation, as in a run, where several follow each other.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -56,12 +57,17 @@ def ours(sets: list[Tensor], k: int, distance: str, dac: tuple[int, int] | None)
     label = torch.cat([torch.full((len(x),), c, device=home) for c, x in enumerate(sets)])
     rows = {"image": torch.cat(sets), "label": label}
     settle = (lambda: None) if home.type == "cpu" else torch.cuda.synchronize
-    clock = time.process_time if home.type == "cpu" else time.perf_counter  # others may be at work on a processor
+    clock = clock_of(home.type)
     timer, choose = Timer(settle), Consolidator(k, DISTANCES[distance], Dac(*dac) if dac else None)
     began = clock()
     choose(rows, range(len(sets)), Given(), rng=torch.Generator().manual_seed(0), timer=timer)  # type: ignore[arg-type]
     settle()
     return clock() - began, dict(timer.seconds)
+
+
+def clock_of(device: str = "cpu") -> Callable[[], float]:
+    """Processor seconds where one thread works, as others may be at work beside it; else those on the wall."""
+    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 
 def iterations(x: Any, k: int) -> int:
@@ -72,11 +78,11 @@ def iterations(x: Any, k: int) -> int:
 
 
 def cells(
-    counts: Sequence[int] = COUNTS, rows: int = ROWS, *, device: str = "cpu", alone: bool = False
+    counts: Sequence[int] = COUNTS, rows: int = ROWS, *, device: str = "cpu", alone: bool = False, threads: int = 1
 ) -> dict[str, Any]:
     """All cells: distance × k × with and without divide-and-conquer, each with seconds, phases and the ratio."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
     try:
         data, sets = real_features(rows)
         sets = [x.to(device) for x in sets]
@@ -87,7 +93,7 @@ def cells(
                     cell: dict[str, Any] = {"distance": distance, "k": k, "dac": dac}
                     seconds, phases = ours(sets, k, distance, dac)
                     if device == "cpu" and not alone:
-                        watches = [by_hand(x.numpy(), k, distance, dac, iterations) for x in sets]
+                        watches = [by_hand(x.numpy(), k, distance, dac, iterations, clock_of()) for x in sets]
                         cell["by_hand"] = sum(watch.seconds for watch in watches)
                         cell["estimated"] = any(watch.estimated for watch in watches)
                     if device != "cpu" or seconds < 5:
@@ -95,9 +101,10 @@ def cells(
                     done.append(cell | {"ours": seconds, "phases": phases})
                     print(line(done[-1]), flush=True)
         where = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
-        return {"data": data, "rows": rows, "device": device, "where": where, "cores": os.cpu_count(), "cells": done}
+        about = {"data": data, "rows": rows, "device": device, "threads": threads, "where": where}
+        return about | {"cores": os.cpu_count(), "cells": done}
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 def measure(*, quick: bool = False) -> dict[str, dict[str, float]]:
@@ -132,7 +139,8 @@ def table(found: dict[str, Any]) -> str:
     beside = "by hand | ratio |" if "by_hand" in found["cells"][0] else "reduce / centre / select |"
     return "\n".join(
         [
-            f"2 classes × {found['rows']} rows × 512 features of {found['data']}, {found['device']}, one thread, "
+            f"2 classes × {found['rows']} rows × 512 features of {found['data']}, {found['device']}, "
+            f"{'one thread' if found['threads'] == 1 else str(found['threads']) + ' threads, wall seconds'}, "
             f"{found['where']}, {found['cores']} cores.",
             "",
             f"| distance | k | DAC | ours | {beside}",
@@ -151,10 +159,11 @@ def main() -> None:
     parser.add_argument("--k", type=int, nargs="+", help="prototypes per class (default 6 47 160 480)")
     parser.add_argument("--out", type=Path, help="write the table here and the numbers beside it as .json")
     parser.add_argument("--device", default="cpu", help="where ours runs: cpu, cuda, cuda:1 … (default cpu)")
+    parser.add_argument("--threads", type=int, default=1, help="of ours; from 2 on wall seconds (default 1)")
     parser.add_argument("--alone", action="store_true", help="ours only")
     options = parser.parse_args()
     counts, rows = QUICK if options.quick else (COUNTS, ROWS)
-    found = cells(options.k or counts, rows, device=options.device, alone=options.alone)
+    found = cells(options.k or counts, rows, device=options.device, alone=options.alone, threads=options.threads)
     print("\n" + table(found))
     if options.out:
         options.out.write_text(table(found))

@@ -27,33 +27,38 @@ PARTS = 3
 
 
 class Stopwatch:
-    """Processor seconds of what was done, and of what was done in part and multiplied."""
+    """Seconds, by a clock, of what was done, and of what was done in part and multiplied."""
 
-    def __init__(self) -> None:
-        self.seconds, self.estimated = 0.0, False
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.seconds, self.estimated, self.clock = 0.0, False, clock
 
     def whole(self, work: Callable[[], Item]) -> Item:
         """Time all of it."""
-        began = time.process_time()
+        began = self.clock()
         result = work()
-        self.seconds += time.process_time() - began
+        self.seconds += self.clock() - began
         return result
 
     def some(self, items: Sequence[Any], work: Callable[..., object], parts: int = PARTS) -> None:
         """Time some of it, evenly spread, for all."""
         chosen = items if len(items) <= parts else [items[i] for i in np.linspace(0, len(items) - 1, parts).astype(int)]
-        began = time.process_time()
+        began = self.clock()
         for item in chosen:
             work(*item)
-        self.seconds += (time.process_time() - began) * len(items) / max(1, len(chosen))
+        self.seconds += (self.clock() - began) * len(items) / max(1, len(chosen))
         self.estimated |= len(chosen) < len(items)
 
 
 def consolidate(
-    x: Array, k: int, distance: str, dac: tuple[int, int] | None, iterations: Callable[[Array, int], int]
+    x: Array,
+    k: int,
+    distance: str,
+    dac: tuple[int, int] | None,
+    iterations: Callable[[Array, int], int],
+    clock: Callable[[], float] = time.process_time,
 ) -> Stopwatch:
     """Choose k rows of `x` [n, d]: reduce, centre, select. `iterations` says how many k-means takes, if not all run."""
-    watch, rng, whole = Stopwatch(), np.random.default_rng(0), x
+    watch, rng, whole = Stopwatch(clock), np.random.default_rng(0), x
     clusters, depth = dac or (0, 0)
     for _ in range(depth):
         if len(x) <= clusters:
