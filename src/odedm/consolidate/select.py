@@ -15,7 +15,8 @@ from odedm.consolidate.direct_choice import DIRECT_CHOICES, DirectChoice
 from odedm.consolidate.distance import DISTANCES, Distance
 from odedm.consolidate.kmeans import Clusters, kmeans
 from odedm.consolidate.nearest import Chosen, nearest_distinct
-from odedm.core.configuration import Kind, Pair, Whole, checked, refused
+from odedm.core.checked_calls import checked
+from odedm.core.configuration import Kind, Pair, Whole, refused
 from odedm.core.errors import UsageError, choose
 from odedm.core.rng import generator
 

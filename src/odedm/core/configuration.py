@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import json
 import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from odedm.core.errors import UsageError, shown
 from odedm.core.outside import known, name_of
 
 T = TypeVar("T")
-P = ParamSpec("P")
 LARGEST = 2**63 - 1
 """What the libraries below can count to."""
 ALWAYS = object()
@@ -270,33 +268,6 @@ def check_settings(plan: Any) -> None:
         value = getattr(plan, name)
         if value is not None or not own.optional:
             object.__setattr__(plan, name, own.kind.read(name, value))
-
-
-def checked(**kinds: Kind) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A function whose arguments of these names are read as settings are; None stays where it is the default.
-
-    >>> @checked(rows=Whole(1))
-    ... def double(rows: int) -> int:
-    ...     return 2 * rows
-    >>> double("many")
-    Traceback (most recent call last):
-    odedm.UsageError: rows must be a whole number, 1 or more; 'many' was given.
-    """
-
-    def wrap(function: Callable[P, T]) -> Callable[P, T]:
-        signature = inspect.signature(function)
-
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            given = signature.bind(*args, **kwargs)
-            for name, value in given.arguments.items():
-                if name in kinds and not (value is None and signature.parameters[name].default is None):
-                    given.arguments[name] = kinds[name].read(name, value)
-            return function(*given.args, **given.kwargs)
-
-        return call
-
-    return wrap
 
 
 def default_of(kind: Any, name: str) -> Any:

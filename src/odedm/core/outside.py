@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.core import registry
+from odedm.core.calling import explains_calls
 from odedm.core.errors import UsageError, choose, shown, unknown
 from odedm.core.registry import Entry
 
@@ -106,6 +107,7 @@ class OutsideEntry(Entry):
         return adapted(self.shelf, thing, self.title)
 
 
+@explains_calls("register('methods', 'mine', Mine)")
 def register(shelf: str, name: str, target: Any, *, about: str = "", title: str = "") -> None:
     """Give code from outside the package a name, by which settings, commands, studies and workers know it.
 

@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import Flag, Whole, default_of, refused, settings_of
 from odedm.core.errors import UsageError, choose, unknown
 from odedm.core.files import own_folder
@@ -80,6 +81,7 @@ def recipes() -> dict[str, Recipe]:
     return found
 
 
+@explains_calls()
 def recipe(
     name: str = "best",
     *,

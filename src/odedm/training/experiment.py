@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import (
     Flag,
     NamedValues,
@@ -57,6 +58,7 @@ PACE: Any = {"panel": "Run", "pace": True, "axis": False}
 """Of settings that say how fast a run is, and not what it is."""
 
 
+@explains_calls()
 @dataclass(frozen=True)
 class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows.

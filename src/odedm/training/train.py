@@ -8,6 +8,7 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, overload
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import NamedValues, Number, Whole, default_of, refused, settings_of
 from odedm.core.device import enough_memory
 from odedm.core.errors import UsageError, shown, unknown
@@ -36,6 +37,7 @@ OWN = ("seeds", "progress", "lr", "evidence", "anytime", "callbacks", "head")
 def train(data: str | Dataset = ..., *, seeds: None = None, **settings: Any) -> Outcome: ...
 @overload
 def train(data: str | Dataset = ..., *, seeds: int | Iterable[int], **settings: Any) -> Outcomes: ...
+@explains_calls("train('blobs', method='er')")
 def train(
     data: str | Dataset = "fashion-mini",
     *,
