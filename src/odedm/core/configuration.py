@@ -49,7 +49,11 @@ class Kind:
         try:
             return self.convert(value)
         except Exception:  # a conversion of anyone's object may raise what it likes
-            raise refused(name, self.legal, value) from None
+            raise refused(name, self.demanded(value), value) from None
+
+    def demanded(self, value: Any) -> str:  # noqa: ARG002 - most say the same of every value
+        """The legal values in the words that fit a value which is none."""
+        return self.legal
 
     def convert(self, value: Any) -> Any:
         """The value in its own type; any error of a conversion where it is not legal."""
@@ -74,6 +78,11 @@ class Whole(Kind):
     def legal(self) -> str:
         """In words."""
         return f"a whole number, {self.least} or more" + (f", up to {self.most}" if self.most < LARGEST else "")
+
+    def demanded(self, value: Any) -> str:
+        """With the bound that libraries set, where it is this that a value is beyond."""
+        beyond = isinstance(value, int) and value > self.most == LARGEST
+        return f"{self.legal}, up to {self.most}" if beyond else self.legal
 
     def convert(self, value: Any) -> int:
         """A plain int."""
