@@ -16,7 +16,8 @@ from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, TypeVar
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.outside import known, name_of
+from odedm.core.outside import code_for, known, name_of
+from odedm.core.registry import typed
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1
@@ -148,8 +149,8 @@ class OneOf(Kind):
 
     @property
     def names(self) -> list[str]:
-        """All legal names."""
-        return [*self.also, *self.table]
+        """All legal names, but for those of objects that have none of their own."""
+        return [*self.also, *typed(self.table)]
 
     @property
     def legal(self) -> str:
@@ -160,7 +161,8 @@ class OneOf(Kind):
         """The name; an error with the nearest one where there is none such."""
         found = value if isinstance(value, str) else name_of(self.table, value)
         if found is None:
-            raise refused(name, f"a name, {self.legal}", value)
+            code = code_for(self.table)
+            raise refused(name, f"a name, {self.legal}{code and f', or {code}'}", value)
         return known(self.what, found, self.table, self.also)
 
 
