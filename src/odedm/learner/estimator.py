@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from odedm.core.calling import misfit
 from odedm.core.errors import UsageError, shown, unknown
+from odedm.methods.option_hint import check_no_option
 
 AT_ANY_TIME = ("patience", "every", "trigger", "batch", "threads")
 """Parameters that may change while a stream is under way."""
@@ -32,8 +33,9 @@ class Estimator:
 
     def __new__(cls, *places: Any, **given: Any) -> Self:
         """Names that are none are a sentence; `__init__` keeps the signature that scikit-learn reads."""
-        if "lr" in given:
-            raise UsageError(f"lr is one of the method's own options: options={{'lr': {shown(given['lr'])}}}.")
+        for name, value in given.items():
+            if name not in cls._names():
+                check_no_option(given.get("method", places[0] if places else "derpp"), name, value)
         fault = misfit(
             cls.__name__, inspect.signature(cls.__init__), (None, *places), given, "Learner('er', memory=50)"
         )

@@ -44,6 +44,7 @@ SINCE: dict[str, Any] = {
     "predict_by": None,
     "weight_average": None,
     "views": "crop",
+    "lr": None,
 }
 """Parameters that older files lack, and what they had in their place."""
 MOST_CLASSES = 1 << 24

@@ -64,8 +64,8 @@ class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows.
 
     Args:
-        memory: a `Reservoir`, `Native`, `ODEDM` or `NoMemory`, its name, or a policy of one's own, which is a subclass
-            of `Memory`.
+        memory: a `Reservoir`, `Native`, `ODEDM` or `NoMemory`, its name, a number n for ODEDM(n), or a policy of one's
+            own, which is a subclass of `Memory`.
         method: a name in `odedm list methods`, or a subclass of `Method`; `options` are its hyper-parameters by name.
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
         task_classes, recurring, domain: tasks of unequal size, classes that return, all classes in every task.
