@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
-from odedm import Experiment, Learner, Native, UsageError
+from odedm import Experiment, Learner, Native, Reservoir, UsageError, blobs, load, train
 from odedm.core.configuration import LARGEST, Whole
 
 
@@ -42,3 +43,18 @@ def test_where_code_may_be_given_the_sentence_says_which():
         Native(policy=5)
     with pytest.raises(UsageError, match=r"^columns must be a name, one of seen, all; 5 was given\.$"):
         Experiment(columns=5)
+
+
+def test_a_device_may_be_torchs_own_object(tmp_path):
+    cpu = torch.device("cpu")
+    assert Experiment(device=cpu).device == "cpu"
+    assert Experiment(device=torch.device("cuda:0")).device == "cuda"
+    with pytest.raises(UsageError, match="Unknown device 'cuda:1': did you mean 'cuda'"):
+        Experiment(device=torch.device("cuda:1"))
+    data = blobs()
+    learner = Learner("er", memory=20, device=cpu).partial_fit(data.image[:40], data.label[:40])
+    assert learner.device is cpu
+    again = Learner.load(learner.save(tmp_path / "learner"), device=cpu)
+    assert np.array_equal(again.predict(data.image), learner.predict(data.image))
+    outcome = train(data, method="er", memory=Reservoir(20), device=cpu)
+    assert len(load(outcome.save(tmp_path / "run"), device=cpu).predict(data.image[:5])) == 5

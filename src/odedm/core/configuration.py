@@ -167,6 +167,22 @@ class OneOf(Kind):
 
 
 @dataclass(frozen=True)
+class Device(OneOf):
+    """The name of a device, or torch's own object for it, the first of its kind.
+
+    >>> import torch
+    >>> Device("device", {"cpu": "", "cuda": ""}).read("device", torch.device("cpu"))
+    'cpu'
+    """
+
+    def read(self, name: str, value: Any) -> str:
+        """The name; torch need not be here for it."""
+        if (type(value).__module__, type(value).__name__) == ("torch", "device"):
+            value = str(value) if value.index else value.type
+        return super().read(name, value)
+
+
+@dataclass(frozen=True)
 class Pair(Kind):
     """Two whole numbers, or none; on the command line 3,4 or none.
 

@@ -92,7 +92,7 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     """The parameters as JSON holds them; code is only said to be there."""
     given = learner.get_params()
     assert learner._parts is not None
-    plain: dict[str, Any] = {name: _without_numpy(given[name]) for name in (*PLAIN, *SINCE)}
+    plain: dict[str, Any] = {name: _plain(given[name]) for name in (*PLAIN, *SINCE)}
     plain |= {name: given[name] if isinstance(given[name], str) else None for name in OBJECTS}
     plain["trigger"] = given["trigger"] is not None
     own = learner.scaling
@@ -100,10 +100,12 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     return plain | {"memory": memory_to_plain(learner._parts.plan.memory)}
 
 
-def _without_numpy(value: Any) -> Any:
-    """A number as Python has it: searches for parameters give numpy's, which JSON does not hold."""
+def _plain(value: Any) -> Any:
+    """A value as JSON holds it: searches for parameters give numbers of numpy's, and a device may be torch's."""
     if isinstance(value, Mapping):
-        return {name: _without_numpy(each) for name, each in value.items()}
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, torch.device):
+        return value.type
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -102,7 +102,7 @@ class Learner(Answering):
         weight_average: float | None = None,
         views: str = "crop",
         seed: int = 0,
-        device: str = "auto",
+        device: Any = "auto",
         threads: int = 1,
         precision: str = "auto",
     ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Number, OneOf, Whole
+from odedm.core.configuration import Device, Number, OneOf, Whole
 from odedm.core.errors import UsageError, shown
 from odedm.core.options import with_keyword
 from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
@@ -106,7 +106,7 @@ class Plan:
         check_optimiser(optimizer, kind)
         retrieval = known_retrieval(_name("retrieval", RETRIEVALS, given), kind, title)
         check_choice(retrieval, kind, title, settled.name)
-        device = resolve_device(OneOf("device", DEVICES).read("device", given["device"]))
+        device = resolve_device(Device("device", DEVICES).read("device", given["device"]))
         precision = OneOf("precision", PRECISIONS, also=("auto",)).read("precision", given["precision"])
         return cls(
             kind,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from odedm.core.calling import explains_calls
 from odedm.core.configuration import (
+    Device,
     Flag,
     NamedValues,
     Number,
@@ -188,7 +189,7 @@ class Experiment:
     views: str = described(OneOf("views", VIEWS), "crop", "Views of replayed rows.", introduced="crop")
     columns: str = described(OneOf("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes.")
     seed: int = described(Whole(0), 0, "First seed.", panel="Run", axis=False)
-    device: str = described(OneOf("device", DEVICES), "auto", "Where to compute.", **PACE)
+    device: str = described(Device("device", DEVICES), "auto", "Where to compute.", **PACE)
     threads: int = described(Whole(1), 1, "CPU threads of each run.", **PACE)
     precision: str = described(
         OneOf("precision", PRECISIONS, also=("auto",)), "auto", "Precision of the network.", panel="Run"
