@@ -138,7 +138,7 @@ def sync_file(path: Path) -> None:
 @contextmanager
 def staged_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place when the block ends well, and vanishes otherwise."""
-    staging = _beside(writable_folder(folder.parent) / folder.name)
+    staging = _beside(writable_folder(folder.parent, advice="Give a folder you may write to.") / folder.name)
     old = staging.with_name(staging.name + ".old")
     with writing(folder):
         try:

@@ -72,7 +72,7 @@ def find_model(path: Path) -> Path:
     if not (path / MODEL_FILE).exists():
         raise UsageError(
             f"There is no {MODEL_FILE} in '{path}': the run was made without its model. Make it again with "
-            "`odedm run … --keep-model --overwrite`, or give another folder or file."
+            "`odedm run … --keep-model --overwrite`, in Python by outcome.save, or give another folder or file."
         )
     return path / MODEL_FILE
 

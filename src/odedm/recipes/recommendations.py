@@ -115,7 +115,7 @@ def recipe(
     if capacity == 0:
         raise UsageError(
             "A recipe is for a memory with rows, and a capacity of 0 was given. Give some, e.g. 100; to learn without "
-            "a memory leave the recipe out: --memory none."
+            "a memory leave the recipe out, and take the memory 'none' (--memory none)."
         )
     rows = Whole(1).read("capacity", capacity)
     if "memory" in settings:

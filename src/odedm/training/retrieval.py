@@ -162,5 +162,8 @@ def read_retrieval_options(name: str, options: Mapping[str, Any]) -> dict[str, A
     values = {**options_of(kind), **read_options(what, kind, options)}
     missing = [each for each, value in values.items() if value is Parameter.empty]
     if missing:
-        raise UsageError(f"{what} needs its option '{missing[0]}'. Give it by --retrieval-set {missing[0]}=VALUE.")
+        raise UsageError(
+            f"{what} needs its option '{missing[0]}'. Give it among the retrieval's options (--retrieval-set "
+            f"{missing[0]}=VALUE)."
+        )
     return values
