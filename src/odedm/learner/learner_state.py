@@ -16,7 +16,7 @@ from odedm.checkpoint.capture_state import State, StateError, capture_state
 from odedm.checkpoint.restore_state import restore_state
 from odedm.core.configuration import LARGEST
 from odedm.core.errors import Unsound, UsageError, demand, shown
-from odedm.core.files import write_bytes
+from odedm.core.files import write_given
 from odedm.core.tensor_archive import archive_bytes, read_archive
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent
@@ -291,11 +291,7 @@ def _unlike(said: str) -> str:
 
 def write(state: Mapping[str, Any], path: Path) -> Path:
     """One file in safetensors' format, the head as JSON in it, and a checksum over both."""
-    try:
-        write_bytes(path, archive_bytes(state["head"], state["tensors"]))
-    except OSError as error:
-        raise UsageError(f"Cannot write the learner to '{path}': {error.strerror or error}.") from error
-    return path
+    return write_given("learner", path, archive_bytes(state["head"], state["tensors"]))
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -224,7 +224,7 @@ class DualMemory:
         """Write everything to one safetensors file, whole or not at all.
 
         Args:
-            path: where to; a file that is there is replaced.
+            path: where to; a file that is there is replaced, and folders on the way are made.
 
         Returns:
             The path.
