@@ -129,7 +129,7 @@ class Board(Observer):
         self.said(f"{job.title}: {reason}. It goes on from its last checkpoint.")
 
     def failed(self, job: Job, reason: str) -> None:
-        """Say what failed, and count it; of a single job, or one that another process is at, the command will say it."""
+        """Say what failed, and count it; the command says it of a single job, or where another process is at it."""
         self.failures += 1
         self._over(job)
         if self.total > 1 and not is_taken(reason):
