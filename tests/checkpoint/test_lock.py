@@ -1,5 +1,6 @@
 """One owner at a time, whoever it is and however it ends; with real processes."""
 
+import io
 import json
 import os
 import shutil
@@ -11,10 +12,17 @@ import time
 from dataclasses import asdict, replace
 
 import pytest
+from jobs import SMALL, job_of
+from rich.console import Console
+from typer.testing import CliRunner
 
 from odedm.checkpoint import lock
-from odedm.checkpoint.lock import Owner, alive, hold, started
+from odedm.checkpoint.lock import Owner, alive, check_nobody_at, hold, is_taken, started
+from odedm.cli import run_command
+from odedm.cli.app import app
+from odedm.cli.board import Board
 from odedm.core.errors import UsageError
+from odedm.execute.scheduler import Summary
 
 HOLDER = """
 import signal, sys, time
@@ -66,6 +74,42 @@ def test_a_second_process_is_told_who_is_there(start, tmp_path):
     assert first.stdout.readline().strip() == "over"
     assert not (tmp_path / "work" / "lock").exists(), "it takes its name away"
     assert start()[1] == "held"
+
+
+def test_a_command_that_is_given_twice_says_so_in_one_line(start, tmp_path, monkeypatch):
+    """Before anything is started; another folder's lock, or a dead owner's, keeps nobody away."""
+    first, _ = start()
+    check_nobody_at([tmp_path / "other"])
+    with pytest.raises(UsageError, match=f"in use by process {first.pid} on ") as caught:
+        check_nobody_at([tmp_path / "other", tmp_path / "work"])
+    assert is_taken(str(caught.value))
+    monkeypatch.setattr(run_command, "working_folder", lambda _: tmp_path / "work")
+    done = CliRunner().invoke(app, ["run", "--data", "blobs", "--seeds", "2", "--out", str(tmp_path / "runs")])
+    assert done.exit_code == 2
+    assert " ".join(done.output.split()) == f"Error: {caught.value}"
+    first.kill()
+    first.wait(30)
+    check_nobody_at([tmp_path / "work"])
+    with hold(tmp_path / "work"):
+        check_nobody_at([tmp_path / "work"])  # this process itself
+
+
+def test_runs_that_another_process_took_meanwhile_are_one_sentence(tmp_path):
+    """Two commands that start in the same second: workers find out, each by itself."""
+    jobs = [job_of(replace(SMALL, seed=seed), tmp_path / str(seed)) for seed in range(3)]
+    said = "'work' is in use by process 5 on 'here' since then. Wait for it, end it, or give another --out."
+    screen = Console(file=io.StringIO(), width=200)
+    with Board(screen, 3) as board:
+        board.failed(jobs[0], said)
+        assert screen.file.getvalue() == ""
+        board.failed(jobs[1], "another reason")
+    assert "another reason" in screen.file.getvalue()
+    taken = run_command._failures(jobs, Summary(failed={job.key: said for job in jobs}))
+    assert taken == f"Another process is at 3 of these 3 runs. The first: {said}"
+    some = run_command._failures(jobs, Summary(failed={jobs[0].key: said}))
+    assert some.startswith("Another process is at 1 of these 3 runs, the others are kept. ")
+    mixed = run_command._failures(jobs, Summary(failed={jobs[0].key: said, jobs[1].key: "another reason"}))
+    assert mixed.startswith("2 of 3 runs failed, the others are kept: ")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from odedm.cli.app import app
+from odedm.cli.app import LISTS, app
+from odedm.cli.console import out
 from odedm.cli.run_command import _say_shorter_average
-from odedm.core.registry import REPLAYS
+from odedm.core.registry import METHODS, REPLAYS
 from odedm.results.result import Result
 from odedm.training.experiment import Experiment
 
@@ -365,6 +366,20 @@ def test_list_shows_every_name():
         assert name in done.stdout
     assert "derpp" in call("list", "methods").stdout
     assert re.findall(r"^  ([a-z]+)", call("list", "replays").stdout, re.MULTILINE) == ["auto", *REPLAYS]
+
+
+def test_list_alone_is_a_screen_and_one_list_is_whole(monkeypatch):
+    monkeypatch.setattr(out, "_width", 80)
+    said = call("list").stdout
+    assert len(said.splitlines()) < 40
+    for title, names in LISTS.items():
+        assert re.search(rf"^  {title}\s", said, re.MULTILINE), title
+        assert title == "recipes" or all(name in said for name in names), title
+    assert re.search(r"^  recipes +best *$", said, re.MULTILINE), "and not its cases, which are pages"
+    assert "odedm list NAME" in said
+    assert METHODS["derpp"].about not in said
+    assert METHODS["derpp"].about in " ".join(call("list", "methods").stdout.split())
+    assert "test rows, seeds" in " ".join(call("list", "recipes").stdout.split())
 
 
 def test_help_is_quick_and_grouped():

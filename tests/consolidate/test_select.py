@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odedm.consolidate.dac import Dac
-from odedm.consolidate.distance import DISTANCES, L2
-from odedm.consolidate.select import nearest_distinct, select
+from odedm.consolidate.distance import DISTANCES, L2, MMD
+from odedm.consolidate.select import _tame, nearest_distinct, select
 from odedm.core.errors import UsageError
 
 
@@ -91,6 +91,43 @@ def test_views_that_are_not_contiguous():
     assert select(x.numpy()[::-1, ::2], k=4).shape == (4,)
 
 
+def test_lists_and_frames_are_rows_as_arrays_are():
+    x = relu_features(40, 12)
+    own = select(x.numpy(), k=4).tolist()
+    chosen = select(x.tolist(), k=4)
+    assert isinstance(chosen, np.ndarray)
+    assert chosen.tolist() == own
+    pandas = pytest.importorskip("pandas")
+    assert select(pandas.DataFrame(x.numpy()), k=4).tolist() == own
+
+
+@pytest.mark.parametrize("name", [*DISTANCES, "herding"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_power_of_two_changes_no_choice_however_large_or_small(name, dtype):
+    """Squares of such values overflow or vanish; fewer rows than asked for were chosen then."""
+    x = relu_features(60, 16).to(dtype)
+    own = select(x, k=5, distance=name).tolist()
+    assert len(own) == 5
+    largest = 120 if dtype == torch.float32 else 1000
+    for power in (-largest, -largest // 2, -31, 41, largest // 2, largest):
+        assert select(x * 2.0**power, k=5, distance=name).tolist() == own, power
+        if name != "herding":
+            assert select(x * 2.0**power, k=5, distance=name, dac=(2, 2)).numel() == 5
+
+
+def test_ordinary_rows_are_taken_as_they_are_and_zeros_too():
+    for x in (torch.tensor([[2.0**40, -1.0]]), torch.tensor([[2.0**-30]]), torch.zeros(2, 2)):
+        assert _tame(x, by_name=True) is x
+
+
+def test_an_object_with_a_size_in_it_refuses_rows_that_cannot_be_squared():
+    x = relu_features(60, 16) * 1e30
+    for settled in ({"distance": MMD(bandwidth=1e30)}, {"distance": "l2", "dac": Dac(3, 2, L2())}):
+        with pytest.raises(UsageError, match=r"largest value of x is .*e\+31, which cannot be squared"):
+            select(x, k=3, **settled)
+    assert len(select(x, k=3, distance="mmd")) == 3
+
+
 def test_images_are_flattened_and_move_mass_on_the_grid():
     x = torch.rand(30, 3, 4, 4, generator=rng())
     assert select(x, k=4, image_shape=(3, 4, 4)).shape == (4,)
@@ -122,7 +159,9 @@ def test_copies_give_as_many_rows_as_there_are_distinct_ones():
         (np.array([["a"]]), "real numbers"),
         (np.array([[1j]]), "real numbers"),
         (torch.zeros(2, 2, dtype=torch.complex64), "real"),
-        ([[1.0]], "numpy array or a tensor"),
+        ([[1.0], [2.0, 3.0]], "x is not an array"),
+        (5, r"\[n, d\]"),
+        ({"a": [1]}, "real numbers"),
     ],
 )
 def test_arrays_that_are_refused(x, said):

@@ -24,6 +24,7 @@ from odedm.core.files import (
     sweep_staging,
     writable_folder,
     write_bytes,
+    write_given,
     writing,
 )
 
@@ -210,3 +211,10 @@ def test_a_line_begins_at_a_line_s_start(tmp_path) -> None:
     path.write_bytes(path.read_bytes() + b"cut sho")
     append_line(path, "two")
     assert path.read_text() == "one\ncut sho\ntwo\n"
+
+
+def test_folders_on_the_way_to_a_file_of_a_user_are_made(tmp_path) -> None:
+    path = write_given("thing", tmp_path / "new" / "folder" / "file", b"content")
+    assert path.read_bytes() == b"content"
+    with pytest.raises(UsageError, match=r"Cannot write the thing to '.*': .*\. Give a path in a folder you may write"):
+        write_given("thing", path / "below", b"")

@@ -203,11 +203,33 @@ def test_scikit_learns_own_checks_pass_but_for_wording():
 
 
 def test_a_name_that_is_none_is_a_sentence():
-    with pytest.raises(UsageError, match=r"options=\{'lr': 0.1\}"):
-        Learner("er", lr=0.1)
+    with pytest.raises(UsageError, match=r"alpha is a hyper-parameter of derpp, .*: options=\{'alpha': 0.1\}"):
+        Learner(alpha=0.1)
+    with pytest.raises(UsageError, match=r"options=\{'momentum': 0.9\}"):
+        Learner("er", momentum=0.9)
     with pytest.raises(UsageError, match="did you mean 'predict_by'"):
         Learner("er", predict="head")
     assert list(inspect.signature(Learner).parameters)[:2] == ["method", "memory"]
+
+
+def test_the_learning_rate_is_a_parameter_as_in_train():
+    learner = small(lr=0.2)
+    assert learner.partial_fit(X, Y)._parts.method.lr == 0.2
+    assert np.array_equal(small(options={"lr": 0.2}).partial_fit(X, Y).predict_proba(X), learner.predict_proba(X))
+    again = clone(learner)
+    assert again.get_params()["lr"] == 0.2
+    assert again.set_params(lr=0.3).partial_fit(X, Y)._parts.method.lr == 0.3
+    for wrong, words in ((-1, "lr must be 0 or more; -1.0 was given"), ("x", "lr must be a finite number; 'x' was")):
+        with pytest.raises(UsageError, match=words):
+            small(lr=wrong)
+    with pytest.raises(UsageError, match="lr was given twice, as a keyword and in options"):
+        small(lr=0.1, options={"lr": 0.1})
+
+
+def test_the_learning_rate_is_in_the_file(tmp_path):
+    learner = small(lr=np.float64(0.2)).partial_fit(X, Y)
+    again = Learner.load(learner.save(tmp_path / "learner"))
+    assert (again.lr, again._parts.method.lr) == (0.2, 0.2)
 
 
 def test_scikit_learn_takes_it_for_a_classifier():

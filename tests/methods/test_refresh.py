@@ -442,7 +442,7 @@ def test_maps_of_one_place_are_judged_by_running_statistics():
 def test_a_plain_batchnorm_on_maps_of_one_place_is_refused_before_training(monkeypatch):
     monkeypatch.setattr(Norm2d, "_norm", torch.nn.BatchNorm2d.forward)
     data = shapes(per_class=20, side=8)
-    with pytest.raises(UsageError, match=r"single rows of shape \(3, 8, 8\).*fisher_mode=eval"):
+    with pytest.raises(UsageError, match=r"single rows of shape \(3, 8, 8\).*fisher_mode='eval' .--set fisher"):
         finish(Native(10), data, net="resnet18")
     for options in ({"fisher_mode": "eval"}, {"kappa": 0.0}):
         net = ResNet18(SHAPE, CLASSES, width=2).double()

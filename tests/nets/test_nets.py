@@ -152,7 +152,7 @@ def test_options_are_the_constructors_keywords_in_their_type():
         ("resnet18-slim", SHAPE, {"width": 0}, "width of 'resnet18' must be 1 or more; 0 was given"),
         ("cnn", SHAPE, {"width": 0}, "width of 'cnn' must be 1 or more; 0 was given"),
         ("mlp", SHAPE, {"width": 0}, "width of 'mlp' must be 1 or more; 0 was given"),
-        ("vit", (16,), {}, r"'vit' is for images; these rows are vectors of shape \(16,\). Use --net mlp"),
+        ("vit", (16,), {}, r"'vit' is for images; these rows are vectors of shape \(16,\). Use the net 'mlp' .--net"),
         ("resnet18", (16,), {}, "'resnet18' is for images"),
         ("cnn", (16,), {}, "'cnn' is for images"),
         ("resnet", SHAPE, {}, "did you mean 'resnet18'"),

@@ -212,7 +212,7 @@ def test_sides_that_were_tuned_apart_are_named_with_how_to_compare_them(fabricat
     said = [line for line in verdicts(table_of(*pair, *tuned)) if "--baseline" in line]
     assert said == [
         "DER · ODEDM · lr=0.1 and DER · reservoir · lr=0.03 differ in lr (0.1 and 0.03), too, so no change is shown; "
-        "--baseline 'DER · reservoir · lr=0.03' compares them."
+        "`odedm report --baseline 'DER · reservoir · lr=0.03'` compares them."
     ]
     unclear = verdicts(table_of(*pair, *tuned, fabricate("der", "reservoir", over={"options": {"lr": 0.3}})))
     assert not any("--baseline" in line for line in unclear), "it could be either"

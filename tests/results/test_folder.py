@@ -15,7 +15,7 @@ def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     folder = outcome.save(tmp_path / "run")
     files = ["checksums.json", "memory.safetensors", "model.safetensors", "result.json"]
     assert sorted(path.name for path in folder.iterdir()) == files
-    with pytest.raises(UsageError, match=r"holds a run already.*--overwrite, in Python overwrite=True"):
+    with pytest.raises(UsageError, match=r"holds a run already.*in Python overwrite=True; on the command line"):
         outcome.save(folder)
     before = (folder / "result.json").read_bytes()
 

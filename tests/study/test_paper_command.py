@@ -89,6 +89,19 @@ def test_twelve_tables_and_five_figures_are_there() -> None:
         assert item.study or item.without, name
 
 
+def test_no_name_is_cut_in_a_narrow_terminal_and_results_from_elsewhere_have_a_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = [name for name, item in ITEMS.items() if not item.study] + ["task-il-tiny-imagenet", "full-tiny-imagenet"]
+    monkeypatch.setattr(paper_command.out, "_width", 80)
+    said = odedm_list(monkeypatch, *names, out=tmp_path)
+    assert all(f"│ {name} " in said for name in names)
+    assert "…" not in said
+    assert max(map(len, said.partition("└")[0].splitlines())) == 80
+    assert f"--have FILE, e.g. {paper_command.OURS} of odedm's repository" in said
+    assert (ROOT / paper_command.OURS).is_file()
+
+
 def test_figure_1_is_a_drawing_of_our_own() -> None:
     path = ROOT / ITEMS["figure1"].without.removeprefix("our own diagram: ")
     assert ET.parse(path).getroot().tag.endswith("svg")

@@ -218,6 +218,15 @@ def test_a_network_that_breaks_a_promise_is_told_which():
         check_net(Drops, (5,), 4)
 
 
+@pytest.mark.parametrize("given", [(), ((3, 12, 12), 10), ((16,), 6)])
+def test_a_network_for_other_rows_is_told_to_give_their_shape(given):
+    net = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 10))
+    with pytest.raises(
+        odedm.UsageError, match=r"It was tried with rows of shape \(.* e\.g\. check_net\(net, \(16,\), 10"
+    ):
+        check_net(net, *given)
+
+
 def test_what_keeps_its_promises_passes():
     """A plain module, a distance and a policy; the methods of the package are checked by the same matrix."""
     check_net(nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 4)), (5,), 4)

@@ -5,6 +5,7 @@ import torch
 
 import odedm
 from odedm import Experiment, Reservoir, UsageError
+from odedm.learner.online_parts import Plan
 from odedm.testing.contracts import check_exact
 from odedm.training.experiment import content_key
 
@@ -57,6 +58,14 @@ REFUSED = {
     "one callback": ({"callbacks": print}, "callbacks must be a list"),
     "a class": ({"callbacks": [dict]}, "A callback must be a function"),
     "a live memory": ({"memory": odedm.DualMemory(capacity=5, k=1)}, "or a subclass of odedm.Memory"),
+    "a yes for a memory": ({"memory": True}, "a number of rows for an ODEDM"),
+    "too small a memory": ({"memory": -5}, "capacity must be a whole number, 0 or more"),
+    "a hyper-parameter": (
+        {"method": "derpp", "alpha": 0.2},
+        r"of derpp, and those go together: options=\{'alpha': 0.2\}",
+    ),
+    "one of another's": ({"method": "er", "alpha": 0.2}, "Unknown keyword of train 'alpha'"),
+    "a rate twice": ({"lr": 0.1, "options": {"lr": 0.1}}, "lr was given twice"),
 }
 
 
@@ -81,3 +90,10 @@ def test_callbacks_follow_a_run():
     assert [each for each in told if isinstance(each, str)] == ["task 1", "task 2", "task 3"]
     assert told[0] == 1
     assert told[-1] == outcome.result.acc_last
+
+
+def test_a_number_is_the_capacity_of_an_odedm_from_every_door():
+    assert odedm.Experiment(memory=50).memory == odedm.ODEDM(50)
+    assert train(memory=20).result.experiment["memory"]["capacity"] == 20
+    assert odedm.memory(50).settings.capacity == 50
+    assert Plan.of(odedm.Learner(memory=50).get_params()).memory.capacity == 50

@@ -250,7 +250,7 @@ IMPOSSIBLE = {
     "rho as a word": (lambda: ODEDM(10, rho="0.5"), "rho must be a number from 0 to 1"),
     "endless gamma": (lambda: ODEDM(10, k=1, gamma=float("inf")), "gamma must be a finite number"),
     "half a dac": (lambda: ODEDM(10, k=1, dac=(3,)), "a pair"),
-    "memory as a number": (lambda: train("blobs", memory=200), "must be a Reservoir, Native, ODEDM or NoMemory"),
+    "memory as a fraction": (lambda: train("blobs", memory=2.5), "must be a Reservoir, Native, ODEDM or NoMemory"),
     "memory as an odd word": (lambda: train("blobs", memory="odem"), "did you mean 'odedm'"),
     "data as an array": (lambda: train(np.zeros(3), memory=Reservoir(5)), "a name or a Dataset"),
     "no method": (lambda: train("blobs", memory=Reservoir(5), method=None), "method must be a name"),

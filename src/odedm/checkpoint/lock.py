@@ -10,7 +10,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError
-from odedm.core.files import writable_folder
+from odedm.core.files import read_regular, writable_folder
 
 fcntl: Any = None
 with suppress(ImportError):  # not on Windows: there the owner's name alone decides
@@ -27,6 +27,8 @@ with suppress(ImportError):  # not on Windows: there the owner's name alone deci
 
 FILE = "lock"
 MOST = 4096
+TAKEN = "is in use by"
+"""What every sentence on a run has in it at which another process is."""
 TRIES = 100
 """How often a lock is tried for whose owner is just taking it away."""
 
@@ -133,6 +135,31 @@ def hold(work: Path) -> Iterator[RunLock]:
         os.close(lock.handle)
 
 
+def check_nobody_at(works: Iterable[Path]) -> None:
+    """Refuse working folders at which another process of this machine is; no lock is taken.
+
+    It goes by the names in the locks, which is enough to spare a command that was given twice its start.
+    """
+    for work in works:
+        owner = _holder(work)
+        if owner is not None:
+            raise _taken(work / FILE, owner, held=True)
+
+
+def is_taken(reason: str) -> bool:
+    """Whether a run failed because another process is at it, by the sentence that a worker told."""
+    return TAKEN in reason
+
+
+def _holder(work: Path) -> Owner | None:
+    """The living process of this machine that a working folder's lock names, where it is another than this."""
+    try:
+        owner = Owner.parse(read_regular(work / FILE, MOST))
+    except (OSError, UsageError):
+        return None
+    return owner if owner is not None and not owner.is_this() and owner.lives() else None
+
+
 def _acquire(path: Path) -> RunLock:
     refused = UsageError(f"The lock '{path}' changes hands without end; try again.")
     for _ in range(TRIES):
@@ -213,11 +240,11 @@ def _same_file(handle: int, path: Path) -> bool:
 def _taken(path: Path, owner: Owner | None, *, held: bool = False) -> UsageError:
     if owner is not None and not held and owner.lives() is None:
         return UsageError(
-            f"'{path.parent}' is in use by {owner}, and from here it cannot be seen whether that is still running. "
+            f"'{path.parent}' {TAKEN} {owner}, and from here it cannot be seen whether that is still running. "
             f"If it is not, remove '{path}' and run the same command again."
         )
     who = str(owner) if owner else "another process"
-    return UsageError(f"'{path.parent}' is in use by {who}. Wait for it, end it, or give another --out.")
+    return UsageError(f"'{path.parent}' {TAKEN} {who}. Wait for it, end it, or give another --out.")
 
 
 def alive(pid: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -25,9 +26,10 @@ from odedm.core import registry
 from odedm.core.errors import choose
 from odedm.core.outside import discover
 from odedm.core.plugin_modules import load_plugins
+from odedm.core.registry import typed
 from odedm.core.version import __version__
 from odedm.execute.engine import ENGINES
-from odedm.recipes.recommendations import recipe_lines
+from odedm.recipes.recommendations import recipe_lines, recipes
 from odedm.study.paper_studies import READY
 
 app = CommandApp(
@@ -68,18 +70,26 @@ LISTS: dict[str, dict[str, Any]] = {
 @app.command("list")
 @console.guarded("Nothing was changed.")
 def list_(
-    what: Annotated[str | None, typer.Argument(help=f"{' | '.join(LISTS)}.", show_default="all of them")] = None,
+    what: Annotated[str | None, typer.Argument(help=f"{' | '.join(LISTS)}.", show_default="all names, briefly")] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Show the names that the other commands take, with one line each."""
+    """Show the names that the other commands take; of one kind with a line on each."""
     load_plugins(plugin or ())
     discover()
-    chosen = {what: choose("list", what, LISTS)} if what else LISTS
-    for title, names in chosen.items():
-        table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
-        for name, entry in names.items():
-            table.add_row(Text(name, style="bold"), entry if isinstance(entry, str) else entry.about)
-        out.print(table)
+    if what is None:
+        _print_rows("", {title: ", ".join(typed(names)) for title, names in (LISTS | {"recipes": recipes()}).items()})
+        tell("With a line on each name: odedm list NAME, e.g. odedm list methods.")
+        return
+    names = choose("list", what, LISTS)
+    _print_rows(what, {name: entry if isinstance(entry, str) else entry.about for name, entry in names.items()})
+
+
+def _print_rows(title: str, rows: Mapping[str, str]) -> None:
+    """Names in bold, and what is to be said of each."""
+    table = Table(title=title or None, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    for name, words in rows.items():
+        table.add_row(Text(name, style="bold"), words)
+    out.print(table)
 
 
 def _version(wished: bool) -> None:

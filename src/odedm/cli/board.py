@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, TaskID, TimeElapsedColumn
 
+from odedm.checkpoint.lock import is_taken
 from odedm.cli.console import bars, err, say
 from odedm.core.text import printable
 from odedm.execute.eta import in_words
@@ -128,10 +129,10 @@ class Board(Observer):
         self.said(f"{job.title}: {reason}. It goes on from its last checkpoint.")
 
     def failed(self, job: Job, reason: str) -> None:
-        """Say what failed, and count it; of a single job the command itself will say it."""
+        """Say what failed, and count it; the command says it of a single job, or where another process is at it."""
         self.failures += 1
         self._over(job)
-        if self.total > 1:
+        if self.total > 1 and not is_taken(reason):
             self.said(f"Failed: {job.title}: {reason}")
 
     def said(self, line: str) -> None:

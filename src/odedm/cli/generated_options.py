@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -139,7 +140,10 @@ def with_settings(*sources: Any) -> Callable[[Callable[..., None]], Callable[...
         def wrapper(**values: Any) -> None:
             load_plugins(values.pop("plugin", None) or ())
             given = {name: values.pop(name) for name in generated}
-            command({name: value for name, value in given.items() if value is not None}, **values)
+            try:
+                command({name: value for name, value in given.items() if value is not None}, **values)
+            except UsageError as error:
+                raise UsageError(as_options(str(error), generated)) from error
 
         every = [plugin, *generated.values(), *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own)]
         every.sort(key=_place)
@@ -148,6 +152,17 @@ def with_settings(*sources: Any) -> Callable[[Callable[..., None]], Callable[...
         return wrapper
 
     return wrap
+
+
+def as_options(sentence: str, names: Iterable[str]) -> str:
+    """A sentence of the library with settings as the command line spells them; plain words stay, as they are both.
+
+    >>> as_options("task_classes must add up to 10, and batch to 3.", ["task_classes", "batch"])
+    '--task-classes must add up to 10, and batch to 3.'
+    """
+    spelled = {name: SPELLING.get(name, "--" + name.replace("_", "-")) for name in names if "_" in name}
+    pattern = rf"(?<![\w.'/-])({'|'.join(spelled)})(?![\w'/])" if spelled else r"(?!)"
+    return re.sub(pattern, lambda found: spelled[found[1]], sentence)
 
 
 def _place(parameter: inspect.Parameter) -> int:

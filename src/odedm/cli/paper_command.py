@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from odedm.results.folder import FinishedRun
     from odedm.study.session import StudyStatus
 
+OURS = "docs/results/table1.jsonl.gz"
+"""Our own runs of the first table, which the repository has and an installed package has not."""
 guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
 
 
@@ -104,7 +106,10 @@ def _finished(folder: Path, have: Sequence[Path] | None) -> dict[str, FinishedRu
 
 def _list(folder: Path, finished: Mapping[str, FinishedRun]) -> None:
     """Every table and figure with its runs, what is done, the time that the rest takes, and what was found."""
-    view = Table("", "what", "runs", "done", "run time left", "our finding", title_justify="left")
+    view = Table(title_justify="left")
+    view.add_column("", min_width=max(map(len, ITEMS)), no_wrap=True)  # names are there to be typed
+    for heading in ("what", "runs", "done", "run time left", "our finding"):
+        view.add_column(heading, overflow="fold")
     missing: list[str] = []
     for name, item in ITEMS.items():
         if not item.study:
@@ -121,6 +126,7 @@ def _list(folder: Path, finished: Mapping[str, FinishedRun]) -> None:
     if missing:
         tell(f"No data here: {', '.join(missing)}. What is to be done with each: odedm data list.")
     tell(f"Runs are in '{folder}'. Make one of these: odedm paper NAME; what it would run: --dry-run.")
+    tell(f"Results made elsewhere count with --have FILE, e.g. {OURS} of odedm's repository.")
 
 
 def _is_here(data: str) -> bool:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from odedm.checkpoint.lock import check_nobody_at, is_taken
+from odedm.checkpoint.manifest import working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.cli import console
 from odedm.cli.board import Listen, say_if_pointless, watched
@@ -88,6 +90,7 @@ def run(
     with _naming(recipe, before):
         planned = plan_jobs(plans, below(out_folder), placement, options)
     _say_shorter_average(plan, planned)
+    check_nobody_at(working_folder(job.folder) for job in planned.jobs)
     launch(planned, placement, (events, tensorboard), quiet=as_json, writable=out_folder)
     _show(planned.jobs, as_json=as_json)
 
@@ -178,6 +181,7 @@ def demo(
     planned = plan_jobs(recipe(seeds), below(out_folder), options=RunOptions(overwrite=fresh, fresh=fresh))
     rows = planned.jobs[0].experiment.memory.capacity
     say(f"{len(planned.jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
+    check_nobody_at(working_folder(job.folder) for job in planned.jobs)
     launch(planned, Placement(**given))
     tell_report(*gather([job.folder for job in planned.jobs]), out_folder / "report.html")
 
@@ -221,6 +225,9 @@ def _failures(jobs: Sequence[Job], summary: Summary) -> str:
         return first
     folders = [f"'{job.folder}'" for job in jobs if job.key in summary.failed]
     names = ", ".join(folders[:5]) + (" and others" if len(folders) > 5 else "")
+    if all(map(is_taken, summary.failed.values())):
+        rest = ", the others are kept" if len(folders) < len(jobs) else ""
+        return f"Another process is at {len(folders)} of these {len(jobs)} runs{rest}. The first: {first}"
     if len(folders) == len(jobs):
         return f"All {len(jobs)} runs failed: {names}. The first said: {first}"
     return f"{len(folders)} of {len(jobs)} runs failed, the others are kept: {names}. The first said: {first}"

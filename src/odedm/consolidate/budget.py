@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from odedm.core.configuration import LARGEST, Number, Whole, checked
+from odedm.core.checked_calls import checked
+from odedm.core.configuration import LARGEST, Number, Whole
 from odedm.core.errors import UsageError
 
 

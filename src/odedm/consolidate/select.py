@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -15,13 +15,16 @@ from odedm.consolidate.direct_choice import DIRECT_CHOICES, DirectChoice
 from odedm.consolidate.distance import DISTANCES, Distance
 from odedm.consolidate.kmeans import Clusters, kmeans
 from odedm.consolidate.nearest import Chosen, nearest_distinct
-from odedm.core.configuration import Kind, Pair, Whole, checked, refused
+from odedm.core.checked_calls import checked
+from odedm.core.configuration import Kind, Pair, Whole, refused
 from odedm.core.errors import UsageError, choose
+from odedm.core.given_arrays import array_of
 from odedm.core.rng import generator
 
 __all__ = ["Chosen", "nearest", "nearest_distinct", "select"]
 
-Scalar = TypeVar("Scalar", bound=np.generic)
+ORDINARY = (2.0**-30, 2.0**40)
+"""Between these the largest value of rows can be squared, summed and divided by without a loss, in float32 too."""
 
 
 def nearest(distance: Distance, x: Tensor, clusters: Clusters, per: int = 1) -> Chosen:
@@ -84,7 +87,7 @@ def select(
 ) -> Tensor: ...
 @overload
 def select(
-    x: NDArray[Scalar],
+    x: Any,
     *,
     k: int,
     distance: str | Distance | DirectChoice = ...,
@@ -95,7 +98,7 @@ def select(
 ) -> NDArray[np.int64]: ...
 @checked(k=Whole(1), rows_per_prototype=Whole(1), seed=Whole(), image_shape=Shape())
 def select(
-    x: Tensor | NDArray[Scalar],
+    x: Any,
     *,
     k: int,
     distance: str | Distance | DirectChoice = "sinkhorn",
@@ -107,7 +110,7 @@ def select(
     """Choose rows of an array that stand for all of them: k prototypes, by k-means and the nearest rows to its centres.
 
     Args:
-        x: rows [n, ...], a numpy array or a tensor of any real type; each row is flattened.
+        x: rows [n, ...] of any real type, an array, tensor, list of lists or frame; each row is flattened.
         k: how many prototypes.
         distance: a name in `odedm list distances`, or an object like those. "sinkhorn" reads rows as histograms, so
             rows that differ by a factor alone are the same to it; "l2" tells them apart. "random" and
@@ -119,8 +122,8 @@ def select(
         seed: the same seed gives the same rows.
 
     Returns:
-        Indices of distinct rows [k · rows_per_prototype], ordered by prototype, as an array or a tensor as `x` is. Of
-        fewer distinct rows than asked for, as many as there are; "random" and "herding" take copies for
+        Indices of distinct rows [k · rows_per_prototype], ordered by prototype, a tensor where `x` is one, else an
+        array. Of fewer distinct rows than asked for, as many as there are; "random" and "herding" take copies for
         rows of their own.
 
     >>> import numpy as np
@@ -136,6 +139,7 @@ def select(
     if dac is not None and reducer is None:
         clusters, depth = Pair().read("dac", dac)
         reducer = Dac(clusters, depth)
+    points = _tame(points, by_name=isinstance(distance, str) and not isinstance(dac, Dac))
     rng = generator(seed, "select")
     if isinstance(measure, DirectChoice):
         if reducer is not None:
@@ -152,11 +156,31 @@ def select(
     return chosen if isinstance(x, Tensor) else chosen.numpy()
 
 
-def _points(x: Tensor | NDArray[Scalar], image_shape: tuple[int, ...] | None) -> Tensor:
+def _tame(points: Tensor, *, by_name: bool) -> Tensor:
+    """Rows whose squares neither overflow nor vanish: ordinary ones as they are, others by a power of two, exactly.
+
+    Choices that go by a name are the same at every scale. An object may have a size in it, such as MMD's bandwidth.
+
+    >>> _tame(torch.tensor([[2.0**100, 2.0**98]]), by_name=True)
+    tensor([[0.5000, 0.1250]])
+    """
+    low, high = points.aminmax()
+    largest = max(-float(low), float(high))
+    if largest == 0 or ORDINARY[0] <= largest <= ORDINARY[1]:
+        return points
+    if not by_name:
+        raise UsageError(
+            f"The largest value of x is {largest:.3g}, which cannot be squared without loss. Multiply x, and whatever "
+            "size distance or dac have in them, so that it is near 1."
+        )
+    half, rest = divmod(-math.frexp(largest)[1], 2)
+    return points * 2.0**half * 2.0 ** (half + rest)  # at once it would be beyond float32
+
+
+def _points(x: Any, image_shape: tuple[int, ...] | None) -> Tensor:
     """The rows as finite float points [n, d]."""
-    if not isinstance(x, Tensor | np.ndarray):
-        raise UsageError(f"x must be a numpy array or a tensor [n, ...]; {type(x).__name__} was given.")
     if not isinstance(x, Tensor):
+        x = array_of(x, "x")
         if x.dtype.kind not in "biuf":
             raise UsageError(f"x must hold real numbers; an array of type {x.dtype} was given.")
         x = torch.from_numpy(np.ascontiguousarray(x).astype(np.float64 if x.dtype == np.float64 else np.float32))
@@ -166,7 +190,7 @@ def _points(x: Tensor | NDArray[Scalar], image_shape: tuple[int, ...] | None) ->
         raise UsageError(f"x has nothing to choose from: its shape is {list(x.shape)}, at least 1 row is needed.")
     if image_shape is not None and math.prod(image_shape) != math.prod(x.shape[1:]):
         raise UsageError(f"image_shape {image_shape} does not hold the {math.prod(x.shape[1:])} values of a row of x.")
-    points = x.detach().flatten(1)
+    points: Tensor = x.detach().flatten(1)
     points = points if points.dtype == torch.float64 else points.float()
     if not all_finite(points):
         bad = int((~points.isfinite()).any(1).nonzero()[0])

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import json
 import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.outside import known, name_of
+from odedm.core.outside import code_for, known, name_of
+from odedm.core.registry import typed
 
 T = TypeVar("T")
-P = ParamSpec("P")
 LARGEST = 2**63 - 1
 """What the libraries below can count to."""
 ALWAYS = object()
@@ -51,7 +50,11 @@ class Kind:
         try:
             return self.convert(value)
         except Exception:  # a conversion of anyone's object may raise what it likes
-            raise refused(name, self.legal, value) from None
+            raise refused(name, self.demanded(value), value) from None
+
+    def demanded(self, value: Any) -> str:  # noqa: ARG002 - most say the same of every value
+        """The legal values in the words that fit a value which is none."""
+        return self.legal
 
     def convert(self, value: Any) -> Any:
         """The value in its own type; any error of a conversion where it is not legal."""
@@ -76,6 +79,11 @@ class Whole(Kind):
     def legal(self) -> str:
         """In words."""
         return f"a whole number, {self.least} or more" + (f", up to {self.most}" if self.most < LARGEST else "")
+
+    def demanded(self, value: Any) -> str:
+        """With the bound that libraries set, where it is this that a value is beyond."""
+        beyond = isinstance(value, int) and value > self.most == LARGEST
+        return f"{self.legal}, up to {self.most}" if beyond else self.legal
 
     def convert(self, value: Any) -> int:
         """A plain int."""
@@ -141,8 +149,8 @@ class OneOf(Kind):
 
     @property
     def names(self) -> list[str]:
-        """All legal names."""
-        return [*self.also, *self.table]
+        """All legal names, but for those of objects that have none of their own."""
+        return [*self.also, *typed(self.table)]
 
     @property
     def legal(self) -> str:
@@ -153,8 +161,25 @@ class OneOf(Kind):
         """The name; an error with the nearest one where there is none such."""
         found = value if isinstance(value, str) else name_of(self.table, value)
         if found is None:
-            raise refused(name, f"a name, {self.legal}", value)
+            code = code_for(self.table)
+            raise refused(name, f"a name, {self.legal}{code and f', or {code}'}", value)
         return known(self.what, found, self.table, self.also)
+
+
+@dataclass(frozen=True)
+class Device(OneOf):
+    """The name of a device, or torch's own object for it, the first of its kind.
+
+    >>> import torch
+    >>> Device("device", {"cpu": "", "cuda": ""}).read("device", torch.device("cpu"))
+    'cpu'
+    """
+
+    def read(self, name: str, value: Any) -> str:
+        """The name; torch need not be here for it."""
+        if (type(value).__module__, type(value).__name__) == ("torch", "device"):
+            value = str(value) if value.index else value.type
+        return super().read(name, value)
 
 
 @dataclass(frozen=True)
@@ -270,33 +295,6 @@ def check_settings(plan: Any) -> None:
         value = getattr(plan, name)
         if value is not None or not own.optional:
             object.__setattr__(plan, name, own.kind.read(name, value))
-
-
-def checked(**kinds: Kind) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A function whose arguments of these names are read as settings are; None stays where it is the default.
-
-    >>> @checked(rows=Whole(1))
-    ... def double(rows: int) -> int:
-    ...     return 2 * rows
-    >>> double("many")
-    Traceback (most recent call last):
-    odedm.UsageError: rows must be a whole number, 1 or more; 'many' was given.
-    """
-
-    def wrap(function: Callable[P, T]) -> Callable[P, T]:
-        signature = inspect.signature(function)
-
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            given = signature.bind(*args, **kwargs)
-            for name, value in given.arguments.items():
-                if name in kinds and not (value is None and signature.parameters[name].default is None):
-                    given.arguments[name] = kinds[name].read(name, value)
-            return function(*given.args, **given.kwargs)
-
-        return call
-
-    return wrap
 
 
 def default_of(kind: Any, name: str) -> Any:

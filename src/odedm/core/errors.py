@@ -46,6 +46,11 @@ def shown(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def why(error: BaseException) -> str:
+    """An error of anyone's code in half a sentence."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".")
+
+
 def demand(fine: object, fault: str) -> None:
     """Refuse what was stored where it is not fine.
 

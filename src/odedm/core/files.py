@@ -110,6 +110,18 @@ def write_bytes(path: Path, content: bytes) -> None:
             raise
 
 
+def write_given(what: str, path: Path, content: bytes) -> Path:
+    """Write a file whose path a user gave, whole or not at all, with the folders on its way; `what` it is, in words."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write the {what} to '{path}': {error.strerror or error}. Give a path in a folder you may write to."
+        ) from error
+    return path
+
+
 def write_text(path: Path, content: str) -> None:
     """Write text as UTF-8, whole or not at all."""
     write_bytes(path, content.encode())
@@ -138,7 +150,7 @@ def sync_file(path: Path) -> None:
 @contextmanager
 def staged_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place when the block ends well, and vanishes otherwise."""
-    staging = _beside(writable_folder(folder.parent) / folder.name)
+    staging = _beside(writable_folder(folder.parent, advice="Give a folder you may write to.") / folder.name)
     old = staging.with_name(staging.name + ".old")
     with writing(folder):
         try:

@@ -84,6 +84,17 @@ def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: Reser
     return {name: cast_like(f"{what[:1].lower()}{what[1:]}: {name}", given[name], known[name]) for name in given}
 
 
+def with_keyword(table: str, given: Mapping[str, Any], name: str, value: object) -> dict[str, Any]:
+    """A table of options with a value that has a keyword of its own; None is none, and twice is refused.
+
+    >>> with_keyword("options", {"momentum": 0.9}, "lr", 0.1)
+    {'momentum': 0.9, 'lr': 0.1}
+    """
+    if value is not None and name in given:
+        raise UsageError(f"{name} was given twice, as a keyword and in {table}; give it once.")
+    return dict(given) if value is None else {**given, name: value}
+
+
 def cast_like(what: str, value: Any, default: Any) -> Any:
     """A value in the type of a default; a default of None, or none at all, leaves it as it is.
 

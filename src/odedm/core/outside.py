@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.core import registry
-from odedm.core.errors import UsageError, choose, shown, unknown
-from odedm.core.registry import Entry
+from odedm.core.calling import explains_calls
+from odedm.core.errors import UsageError, choose, shown, unknown, why
+from odedm.core.registry import Entry, typed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
 TARGET = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
@@ -109,6 +110,7 @@ class OutsideEntry(Entry):
         return self.thing if self.thing is not None else located(self.target, what)
 
 
+@explains_calls("register('methods', 'mine', Mine)")
 def register(shelf: str, name: str, target: Any, *, about: str = "", title: str = "") -> None:
     """Give code from outside the package a name, by which settings, commands, studies and workers know it.
 
@@ -188,9 +190,14 @@ def known(what: str, name: str, table: Mapping[str, Any], also: Sequence[str] = 
     discover()
     if name not in table and not _in_plugin(shelf, name):
         entries = {key: each for key, each in table.items() if isinstance(each, registry.Entry) and each.title}
-        titles = {each.title.lower(): key for key, each in entries.items()}
-        raise UsageError(f"{unknown(what, name, [*also, *table], titles)} {HOW}")
+        titles = {each.title.lower(): key for key, each in entries.items() if key in typed(table)}
+        raise UsageError(f"{unknown(what, name, [*also, *typed(table)], titles)} {HOW}")
     return name
+
+
+def code_for(table: Mapping[str, Any]) -> str:
+    """What may be given in the place of a name, in words; empty where names alone go."""
+    return next((own.needs for own in SHELVES.values() if own.table is table), "")
 
 
 def named(what: str, thing: Any, table: Mapping[str, Any]) -> str:
@@ -340,8 +347,3 @@ def _about(target: Any) -> str:
     """The first line of what a thing says of itself."""
     said = "" if isinstance(target, str) else (getattr(target, "__doc__", "") or "")
     return said.strip().partition("\n")[0] or f"From {target if isinstance(target, str) else 'this process'}."
-
-
-def why(error: BaseException) -> str:
-    """An error of anyone's code in half a sentence."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".")

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from odedm.core.errors import UsageError
-from odedm.core.outside import SHELVES, OutsideEntry, adapted, loading, plugins, why
+from odedm.core.errors import UsageError, why
+from odedm.core.outside import SHELVES, OutsideEntry, adapted, loading, plugins
 from odedm.core.source_mark import source_mark
 
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

@@ -246,6 +246,15 @@ PRECISIONS = {
 }
 
 
+def typed(table: Mapping[str, Any]) -> list[str]:
+    """The names of a table that people type: objects without one of their own have a number, as in Mine@2.
+
+    >>> typed({"er": 1, "mine.Mine@2": 2})
+    ['er']
+    """
+    return [name for name in table if "@" not in name]
+
+
 def title(table: Mapping[str, Any], name: str) -> str:
     """How people write a name; the name itself where nobody said.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,15 @@ def refuse_others(head: Any, schema: str) -> None:
         raise Unsound(f"it is {READERS[family]}")
 
 
+def check_there(path: Path, writer: str) -> None:
+    """Refuse a path where nothing is; `writer` is what writes such files."""
+    if not os.path.lexists(path):
+        raise UsageError(f"There is no file '{path}'. Give one that {writer} has written.")
+
+
 def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The head and the tensors in a file of anyone's; `what` it should be and what writes such, for the sentences."""
+    check_there(path, writer)
     try:
         check_file(path)
         with safe_open(path, "pt") as file:

@@ -73,7 +73,7 @@ def _check_size(found: Contents, size: int, path: Path) -> None:
         what = f"rows of shape {tuple(shape)}" if len(shape) > 1 else f"vectors of {shape[0]} numbers"
         raise UsageError(
             f"A size is for folders of pictures: '{path}' has {what}, which stay as they are; {size} was given. Leave "
-            "--size out."
+            "the size out (--size)."
         )
 
 

@@ -174,7 +174,8 @@ def _fitted(image: Any, fit: Fit) -> Any:
     if fit.resize is None:
         if picture.size != (fit.width, fit.height):
             raise BadPicture(
-                f"is {size} where the first picture is {fit.width}×{fit.height}; give --size N to make all of them N×N"
+                f"is {size} where the first picture is {fit.width}×{fit.height}; give a size N (--size N) to make all "
+                "of them N×N"
             )
         return picture
     short = min(picture.size)

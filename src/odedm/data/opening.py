@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odedm.core.configuration import Whole, checked, refused
+from odedm.core.checked_calls import checked
+from odedm.core.configuration import Whole, refused
 from odedm.core.errors import UsageError
 from odedm.core.files import own_folder
 from odedm.core.outside import discover

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any, Self
 
+from odedm.core.calling import misfit
 from odedm.core.errors import UsageError, shown, unknown
+from odedm.methods.option_hint import check_no_option
 
 AT_ANY_TIME = ("patience", "every", "trigger", "batch", "threads")
 """Parameters that may change while a stream is under way."""
@@ -29,14 +31,16 @@ class Estimator:
 
     _estimator_type = "classifier"
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
+    def __new__(cls, *places: Any, **given: Any) -> Self:
         """Names that are none are a sentence; `__init__` keeps the signature that scikit-learn reads."""
-        names = cls._names()
         for name, value in given.items():
-            if name == "lr":
-                raise UsageError(f"lr is one of the method's own options: options={{'lr': {shown(value)}}}.")
-            if name not in names:
-                raise unknown("parameter of a learner", name, names)
+            if name not in cls._names():
+                check_no_option(given.get("method", places[0] if places else "derpp"), name, value)
+        fault = misfit(
+            cls.__name__, inspect.signature(cls.__init__), (None, *places), given, "Learner('er', memory=50)"
+        )
+        if fault is not None:
+            raise fault
         return super().__new__(cls)
 
     @classmethod

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import OneOf, Whole
+from odedm.core.configuration import Device, OneOf, Whole
 from odedm.core.errors import Unsound, UsageError, demand, shown
 from odedm.core.outside import known, named
 from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
@@ -73,7 +73,7 @@ def find_model(path: Path) -> Path:
     if not (path / MODEL_FILE).exists():
         raise UsageError(
             f"There is no {MODEL_FILE} in '{path}': the run was made without its model. Make it again with "
-            "`odedm run … --keep-model --overwrite`, or give another folder or file."
+            "`odedm run … --keep-model --overwrite`, in Python by outcome.save, or give another folder or file."
         )
     return path / MODEL_FILE
 
@@ -81,7 +81,7 @@ def find_model(path: Path) -> Path:
 def read_model(path: Path, *, net: Any, method: Any, device: Any, threads: int | None) -> KeptModel:
     """The model in a file of anyone's, or a sentence on what is wrong with it."""
     head, tensors = read_archive(path, MODEL_SCHEMA, "model", "outcome.save or --keep-model")
-    where = resolve_device(OneOf("device", DEVICES).read("device", device))
+    where = resolve_device(Device("device", DEVICES).read("device", device))
     asked = None if threads is None else Whole(1).read("threads", threads)
     try:
         return _built(head, tensors, (net, method), where, asked)

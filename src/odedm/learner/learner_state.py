@@ -16,7 +16,7 @@ from odedm.checkpoint.capture_state import State, StateError, capture_state
 from odedm.checkpoint.restore_state import restore_state
 from odedm.core.configuration import LARGEST
 from odedm.core.errors import Unsound, UsageError, demand, shown
-from odedm.core.files import write_bytes
+from odedm.core.files import write_given
 from odedm.core.tensor_archive import archive_bytes, read_archive
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent
@@ -44,6 +44,7 @@ SINCE: dict[str, Any] = {
     "predict_by": None,
     "weight_average": None,
     "views": "crop",
+    "lr": None,
 }
 """Parameters that older files lack, and what they had in their place."""
 MOST_CLASSES = 1 << 24
@@ -91,7 +92,7 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     """The parameters as JSON holds them; code is only said to be there."""
     given = learner.get_params()
     assert learner._parts is not None
-    plain: dict[str, Any] = {name: _without_numpy(given[name]) for name in (*PLAIN, *SINCE)}
+    plain: dict[str, Any] = {name: _plain(given[name]) for name in (*PLAIN, *SINCE)}
     plain |= {name: given[name] if isinstance(given[name], str) else None for name in OBJECTS}
     plain["trigger"] = given["trigger"] is not None
     own = learner.scaling
@@ -99,10 +100,12 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     return plain | {"memory": memory_to_plain(learner._parts.plan.memory)}
 
 
-def _without_numpy(value: Any) -> Any:
-    """A number as Python has it: searches for parameters give numpy's, which JSON does not hold."""
+def _plain(value: Any) -> Any:
+    """A value as JSON holds it: searches for parameters give numbers of numpy's, and a device may be torch's."""
     if isinstance(value, Mapping):
-        return {name: _without_numpy(each) for name, each in value.items()}
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, torch.device):
+        return value.type
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -288,11 +291,7 @@ def _unlike(said: str) -> str:
 
 def write(state: Mapping[str, Any], path: Path) -> Path:
     """One file in safetensors' format, the head as JSON in it, and a checksum over both."""
-    try:
-        write_bytes(path, archive_bytes(state["head"], state["tensors"]))
-    except OSError as error:
-        raise UsageError(f"Cannot write the learner to '{path}': {error.strerror or error}.") from error
-    return path
+    return write_given("learner", path, archive_bytes(state["head"], state["tensors"]))
 
 
 def read(path: Path) -> dict[str, Any]:

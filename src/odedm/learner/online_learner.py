@@ -44,7 +44,8 @@ class Learner(Answering):
         net: a name in `odedm list nets`, "auto", an `nn.Module` of your own that ends with a linear layer, of which a
             copy is trained, or a class or function that makes one. Any number of outputs will do: the first label that
             comes has the first, and more are added as classes join.
-        options: the method's hyper-parameters by name, {"lr": 0.03} say; pages of methods list them.
+        lr: the learning rate, short for options={"lr": …}.
+        options: the method's hyper-parameters by name, {"alpha": 0.2} say; pages of methods list them.
         net_options: the net's own keywords by name, {"width": 100} of "mlp" say; {"head": "fc"} names the linear layer
             with which a net from outside ends, where it is not the last one called.
         scaling: how rows become inputs: "auto" by the means and deviations of all rows so far, None as they are
@@ -83,6 +84,7 @@ class Learner(Answering):
         *,
         memory: Any = 200,
         net: Any = "auto",
+        lr: float | None = None,
         options: Any = None,
         net_options: Any = None,
         scaling: Any = "auto",
@@ -100,12 +102,12 @@ class Learner(Answering):
         weight_average: float | None = None,
         views: str = "crop",
         seed: int = 0,
-        device: str = "auto",
+        device: Any = "auto",
         threads: int = 1,
         precision: str = "auto",
     ) -> None:
         self.method, self.memory, self.net, self.options, self.net_options = method, memory, net, options, net_options
-        self.scaling, self.patience, self.every, self.trigger = scaling, patience, every, trigger
+        self.lr, self.scaling, self.patience, self.every, self.trigger = lr, scaling, patience, every, trigger
         self.batch, self.draw, self.seed, self.device, self.threads = batch, draw, seed, device, threads
         self.precision, self.updates, self.stream_loss, self.predict_by = precision, updates, stream_loss, predict_by
         self.weight_average, self.views, self.optimizer = weight_average, views, optimizer
@@ -185,7 +187,7 @@ class Learner(Answering):
             if not math.isfinite(self.loss_):
                 raise UsageError(
                     f"After {self._rows} rows the loss is {self.loss_}: training diverged. Go on from the last file "
-                    f"that was saved, with a lower learning rate: options={{'lr': …}}, which is "
+                    f"that was saved, with a lower learning rate lr, which is "
                     f"{self._parts.method.lr:g}, or scale the rows."
                 )
         except BaseException as error:
@@ -278,7 +280,7 @@ class Learner(Answering):
         """Write everything to one safetensors file, whole or not at all.
 
         Args:
-            path: where to; a file that is there is replaced.
+            path: where to; a file that is there is replaced, and folders on the way are made.
 
         Returns:
             The path.

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import OneOf, Whole
+from odedm.core.configuration import Device, Number, OneOf, Whole
 from odedm.core.errors import UsageError, shown
+from odedm.core.options import with_keyword
 from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
@@ -91,7 +92,8 @@ class Plan:
                 f"one of {free}; or odedm.train, which has borders."
             )
         word = name if isinstance(name, str) else kind.__name__
-        options = configure(word, kind, dict(_table("options", given["options"])))
+        rate = None if given["lr"] is None else Number().read("lr", given["lr"])
+        options = configure(word, kind, with_keyword("options", _table("options", given["options"]), "lr", rate))
         settled, policy = settle_memory(given["memory"], kind.native)
         scaling = given["scaling"]
         if not isinstance(scaling, Transform | None) and not (isinstance(scaling, str) and scaling == "auto"):
@@ -105,7 +107,7 @@ class Plan:
         check_optimiser(optimizer, kind)
         retrieval = known_retrieval(_name("retrieval", RETRIEVALS, given), kind, title)
         check_choice(retrieval, kind, title, settled.name)
-        device = resolve_device(OneOf("device", DEVICES).read("device", given["device"]))
+        device = resolve_device(Device("device", DEVICES).read("device", given["device"]))
         precision = OneOf("precision", PRECISIONS, also=("auto",)).read("precision", given["precision"])
         return cls(
             kind,

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError, shown
 from odedm.core.showing import html_table
@@ -129,6 +130,7 @@ class Prequential:
         return axes
 
 
+@explains_calls("prequential(learner, [(x, y)])")
 def prequential(
     learner: Learns,
     stream: Iterable[tuple[Any, Any]],
@@ -158,6 +160,11 @@ def prequential(
     >>> result.unanswered, result.rows, len(result.windows)
     (32, 448, 3)
     """
+    if isinstance(learner, type) or not all(hasattr(learner, each) for each in ("predict", "partial_fit")):
+        raise UsageError(
+            "learner must be an odedm.Learner, or an object with predict and partial_fit; "
+            f"{shown(learner)} was given. Write prequential(odedm.Learner('er'), [(x, y)]), say."
+        )
     result = Prequential(Whole(1).read("window", window), Whole(0).read("delay", delay))
     waiting: deque[tuple[Any, Any, int]] = deque()
     came, started = 0, time.perf_counter()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import OneOf
 from odedm.core.files import as_path
 from odedm.core.rows import Part, Rows
@@ -24,6 +25,7 @@ from odedm.training.experiment import Experiment
 from odedm.training.numerics import own_numerics
 
 
+@explains_calls()
 def load(
     path: str | Path, *, net: Any = None, method: Any = None, device: str = "auto", threads: int | None = None
 ) -> TrainedModel:

@@ -58,7 +58,9 @@ def check_choice(memory: ODEDM) -> None:
             raise UsageError(f"{name} is for the {owner} distance, not for '{memory.distance}'; leave it out.")
     clouds = memory.dac and memory.distance not in WITHOUT_CLUSTERS and memory.dac_distance
     if memory.epsilon is not None and "sinkhorn" not in (memory.distance, clouds):
-        raise UsageError("epsilon is for the sinkhorn distance between clusters of --dac, of which there are none.")
+        raise UsageError(
+            "epsilon is for the sinkhorn distance between clusters of divide-and-conquer, of which there are none."
+        )
 
 
 def _check_weight(memory: ODEDM) -> None:

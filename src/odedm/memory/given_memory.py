@@ -7,17 +7,21 @@ from typing import Any
 from odedm.core.errors import UsageError, shown
 from odedm.core.outside import known
 from odedm.core.registry import POLICIES
-from odedm.memory.settings import KINDS, AnyMemory, Native
+from odedm.memory.settings import KINDS, ODEDM, AnyMemory, Native
 
 
 def memory_of(given: Any) -> AnyMemory:
     """The configuration that a user means; a policy, by its name or as a class, is one that fills the whole memory.
 
-    >>> memory_of("reservoir"), memory_of("herded").policy
-    (Reservoir(capacity=100), 'herded')
+    A number is the capacity of an ODEDM.
+
+    >>> memory_of("reservoir"), memory_of("herded").policy, memory_of(50)
+    (Reservoir(capacity=100), 'herded', ODEDM(capacity=50))
     """
     if isinstance(given, AnyMemory):
         return given
+    if isinstance(given, int) and not isinstance(given, bool):
+        return ODEDM(given)
     if isinstance(given, str):
         known("memory", given, POLICIES, tuple(KINDS))
         return KINDS[given]() if given in KINDS else Native(policy=given)
@@ -25,6 +29,6 @@ def memory_of(given: Any) -> AnyMemory:
         own: Any = given
         return next((kind() for kind in KINDS.values() if kind is own), None) or Native(policy=own)
     raise UsageError(
-        f"memory must be a Reservoir, Native, ODEDM or NoMemory, e.g. ODEDM(capacity=200, rho=0.25), its name, or a "
-        f"subclass of odedm.Memory; {shown(given)} was given."
+        f"memory must be a Reservoir, Native, ODEDM or NoMemory, e.g. ODEDM(capacity=200, rho=0.25), its name, a "
+        f"number of rows for an ODEDM, or a subclass of odedm.Memory; {shown(given)} was given."
     )

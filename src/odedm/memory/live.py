@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import Whole, settings_of
 from odedm.core.errors import UsageError, shown, unknown
 from odedm.core.rows import Part
@@ -20,6 +21,7 @@ from odedm.memory.live_parts import OF_METHODS, Annotate, Embed, LoopProbe, clas
 from odedm.memory.settings import ODEDM, MemorySettings
 
 
+@explains_calls()
 class DualMemory:
     """The live memory for a loop of your own: a short-term sample of the stream, and prototypes that stay for good.
 
@@ -222,7 +224,7 @@ class DualMemory:
         """Write everything to one safetensors file, whole or not at all.
 
         Args:
-            path: where to; a file that is there is replaced.
+            path: where to; a file that is there is replaced, and folders on the way are made.
 
         Returns:
             The path.

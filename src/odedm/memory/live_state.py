@@ -16,13 +16,13 @@ from torch import Tensor
 
 from odedm.core.configuration import LARGEST
 from odedm.core.errors import Unsound, UsageError, demand
-from odedm.core.files import write_bytes
+from odedm.core.files import write_given
 from odedm.core.plain_data import differences
 from odedm.core.rng import derive
 from odedm.core.rows import Field
 from odedm.core.seal import check_file
 from odedm.core.store import Store
-from odedm.core.tensor_archive import refuse_others
+from odedm.core.tensor_archive import check_there, refuse_others
 from odedm.memory.collected import AllRows, BoundedRows, Collected
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, RowFormat, public
 from odedm.memory.keyed import KeyedMemory
@@ -217,15 +217,12 @@ def write(state: Mapping[str, Any], path: Path) -> Path:
     """One file in safetensors' format; the plain values are in its head."""
     plain = json.dumps({name: state[name] for name in PLAIN}, allow_nan=False)
     tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
-    try:
-        write_bytes(path, save(tensors, {"odedm": plain}))
-    except OSError as error:
-        raise UsageError(f"Cannot write the memory to '{path}': {error.strerror or error}.") from error
-    return path
+    return write_given("memory", path, save(tensors, {"odedm": plain}))
 
 
 def read(path: Path) -> dict[str, Any]:
     """The state in a file of anyone's; the tensors are plain numbers, whatever else it is."""
+    check_there(path, "DualMemory.save")
     try:
         check_file(path)
         with safe_open(path, "pt") as file:

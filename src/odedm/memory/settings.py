@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import (
     Flag,
     NamedValues,
@@ -60,6 +61,7 @@ POLICY_OPTIONS: Any = {
 }
 
 
+@explains_calls()
 @dataclass(frozen=True)
 class Reservoir:
     """A plain reservoir: a uniform sample of the whole stream.
@@ -90,6 +92,7 @@ class Reservoir:
         return site.policy("reservoir", self.capacity)
 
 
+@explains_calls()
 @dataclass(frozen=True)
 class Native:
     """The memory policy that the method was published with, which for most methods is the reservoir.
@@ -133,6 +136,7 @@ class Native:
         return site.policy(self.policy or "reservoir", self.capacity, self.policy_options)
 
 
+@explains_calls()
 @dataclass(frozen=True)
 class ODEDM:
     """The dual memory: short-term rows by any policy, and long-term prototypes of finished tasks, in one budget.

@@ -247,5 +247,5 @@ def check_single_rows(net: nn.Module, image: Tensor) -> None:
         raise UsageError(
             f"refresh passes single rows of shape {tuple(image.shape[1:])} through the network in training mode, where "
             "BatchNorm needs more than one place for every channel, and here it has one. "
-            "Use --set fisher_mode=eval, a smaller network (--net), or larger images."
+            "Use the option fisher_mode='eval' (--set fisher_mode=eval), a smaller network (--net), or larger images."
         ) from None

@@ -142,7 +142,9 @@ def full_precision(net: nn.Module) -> AbstractContextManager[None]:
 def channels(shape: tuple[int, ...], net: str) -> int:
     """How many channels images of this shape have, or the sentence that the net is not for vectors."""
     if len(shape) != 3:
-        raise UsageError(f"The net '{net}' is for images; these rows are vectors of shape {shape}. Use --net mlp.")
+        raise UsageError(
+            f"The net '{net}' is for images; these rows are vectors of shape {shape}. Use the net 'mlp' (--net mlp)."
+        )
     return shape[0]
 
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.configuration import is_scalar
-from odedm.core.errors import UsageError, shown, unknown
-from odedm.core.outside import why
+from odedm.core.errors import UsageError, shown, unknown, why
 from odedm.nets.base import Net, evaluating
 
 OUTPUTS = ("classes", "num_classes", "n_classes", "num_labels")

@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import Flag, Whole, default_of, refused, settings_of
 from odedm.core.errors import UsageError, choose, unknown
 from odedm.core.files import own_folder
@@ -80,6 +81,7 @@ def recipes() -> dict[str, Recipe]:
     return found
 
 
+@explains_calls()
 def recipe(
     name: str = "best",
     *,
@@ -113,7 +115,7 @@ def recipe(
     if capacity == 0:
         raise UsageError(
             "A recipe is for a memory with rows, and a capacity of 0 was given. Give some, e.g. 100; to learn without "
-            "a memory leave the recipe out: --memory none."
+            "a memory leave the recipe out, and take the memory 'none' (--memory none)."
         )
     rows = Whole(1).read("capacity", capacity)
     if "memory" in settings:

@@ -121,7 +121,8 @@ def gaps(table: Table) -> list[str]:
     first, second = _nearest(table.groups)
     return [
         f"Nothing to compare: no two groups differ by the memory alone. {first.label} and {second.label}, the nearest, "
-        f"differ in {_differences(first, second)}. Compare them all the same with --baseline '{first.label}'."
+        f"differ in {_differences(first, second)}. `odedm report --baseline '{first.label}'` does so "
+        "all the same."
     ]
 
 
@@ -152,7 +153,7 @@ def _tuned_apart(table: Table) -> list[str]:
             words = [_both_values(key, one, other) for key, _, _ in _apart(one, other) if key != "memory.name"]
             found.append(
                 f"{one.label} and {other.label} differ in {_listed(words).replace(CONSTANT, '')}, too, so no change "
-                f"is shown; --baseline '{other.label}' compares them."
+                f"is shown; `odedm report --baseline '{other.label}'` compares them."
             )
     more = [f"So do {len(found) - MOST_NAMED} more."] if len(found) > MOST_NAMED else []
     return [*found[:MOST_NAMED], *more]

@@ -86,16 +86,19 @@ class NoRuns(UsageError):
 def check_free(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that holds something already; with `overwrite` a finished run may be replaced, nothing else."""
     if folder.is_symlink():
-        raise UsageError(f"'{folder}' is a link; runs are written into real folders. Give another folder (--out).")
+        raise UsageError(
+            f"'{folder}' is a link; runs are written into real folders. Give another folder, on the command line "
+            "by --out."
+        )
     there = (folder / FILE).is_file()
     if not folder.exists() or (overwrite and there) or (folder.is_dir() and not any(folder.iterdir())):
         return
     if there:
         raise UsageError(
-            f"'{folder}' holds a run already. Give another folder (--out), or replace it: --overwrite, "
-            "in Python overwrite=True."
+            f"'{folder}' holds a run already. Give another folder, or replace it: in Python overwrite=True; on the "
+            "command line --out, or --overwrite."
         )
-    raise UsageError(f"'{folder}' exists and is not a run's folder. Give another folder (--out).")
+    raise UsageError(f"'{folder}' exists and is not a run's folder. Give another folder, on the command line by --out.")
 
 
 def save_run(

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Flag, Number, Text, Whole, checked, refused
+from odedm.core.checked_calls import checked
+from odedm.core.configuration import Flag, Number, Text, Whole, refused
 from odedm.core.errors import UsageError
+from odedm.core.given_arrays import array_of
 from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
 from odedm.core.showing import counted
@@ -200,7 +202,7 @@ def rows_in_form(shape: tuple[int, ...], dtype: torch.dtype, x: Any) -> Tensor:
 
 def as_images(x: Any, what: str) -> Tensor:
     """Rows as they are stored: images [n, c, h, w], uint8 or float32, or vectors [n, d]."""
-    array = _array(x, what)
+    array = array_of(x, what)
     if array.dtype.kind not in "buif":
         raise UsageError(f"{what} must hold numbers; it holds {array.dtype}. Convert it to uint8 or float32.")
     if array.ndim not in (2, 3, 4) or array.size == 0:
@@ -227,16 +229,6 @@ def as_images(x: Any, what: str) -> Tensor:
     return torch.from_numpy(np.array(array, order="C"))
 
 
-def _array(x: Any, what: str) -> np.ndarray[Any, Any]:
-    if isinstance(x, Tensor):
-        x = x.detach().cpu()
-        x = x.float() if x.dtype == torch.bfloat16 else x
-    try:
-        return np.asarray(x)
-    except Exception as error:  # lists of lists, and objects of anyone's
-        raise UsageError(f"{what} is not an array: {' '.join(str(error).split())[:200]}.") from None
-
-
 def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], what: str) -> None:
     """Refuse columns whose differences would drown in float32, e.g. times in nanoseconds."""
     spread = exact.std(0)
@@ -250,7 +242,7 @@ def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], 
 
 def as_labels(y: Any, what: str) -> np.ndarray[Any, Any]:
     """Labels [n]: whole numbers or words."""
-    label = _array(y, what)
+    label = array_of(y, what)
     if label.ndim != 1 or not label.size:
         raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
     kinds = {type(each) for each in label.flat} if label.dtype.kind == "O" else set()  # as pandas keeps strings

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Flag, Number, Text, Whole, checked, refused
+from odedm.core.checked_calls import checked
+from odedm.core.configuration import Flag, Number, Text, Whole, refused
 from odedm.core.errors import UsageError, shown
 from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from odedm.core.configuration import Whole, checked
+from odedm.core.checked_calls import checked
+from odedm.core.configuration import Whole
 from odedm.core.rng import generator
 from odedm.stream.dataset import Dataset, from_arrays
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Flag, Number, OneOf, Whole, checked, refused
+from odedm.core.checked_calls import checked
+from odedm.core.configuration import Flag, Number, OneOf, Whole, refused
 from odedm.core.errors import UsageError
 from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import refused
 from odedm.core.errors import UsageError, shown
 from odedm.stream.class_schedule import default_tasks
@@ -19,11 +20,12 @@ PLAIN_MODES = ("L", "RGB", "F", "I", "I;16")
 DEEPEST = 10
 
 
+@explains_calls()
 def from_torch(
     data: Any,
+    test: Any = None,
     *,
     tasks: int | None = None,
-    test: Any = None,
     test_share: float = 0.2,
     class_names: Sequence[str] | None = None,
     pad: int = 0,
@@ -39,8 +41,8 @@ def from_torch(
     Args:
         data: gives (image, label) by index or in turn, or batches of them: PIL images, arrays or tensors, all of one
             shape and type; labels are whole numbers or words.
-        tasks: into how many tasks the classes are split; five where the classes allow it unless given.
         test: the same for testing; without it `test_share` of every class is held out.
+        tasks: into how many tasks the classes are split; five where the classes allow it unless given.
         class_names: a name for each class in label order; the data set's own `classes` unless given.
         pad, flip, name, seed: as for `odedm.from_arrays`.
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from odedm.core.calling import explains_calls
+from odedm.core.errors import UsageError
 from odedm.core.outside import named
 from odedm.core.registry import DISTANCES, NETS
 from odedm.core.rows import Part
@@ -18,6 +20,7 @@ from odedm.stream.synthetic import shapes
 from odedm.testing.contracts import check_exact, check_promises, finish, promise
 
 
+@explains_calls()
 def check_distance(distance: Any) -> None:
     """Whether prototypes can be chosen by a distance: finite numbers of the right shape, and a run with it.
 
@@ -55,20 +58,27 @@ def check_distance(distance: Any) -> None:
     check_exact(ODEDM(30, k=2, distance=name), method="er")
 
 
+@explains_calls()
 def check_net(net: Any, shape: tuple[int, ...] = (3, 12, 12), classes: int = 6, **options: Any) -> None:
     """Whether runs can train a network: features and logits of the right shape, quiet in evaluation, copied, resumed.
 
     Args:
         net: an `nn.Module`, a class or function that makes one, or a name.
-        shape: that of one input, [c, h, w] or [d].
+        shape: that of one input, (c, h, w) or (d,): give yours where it is another, e.g. check_net(net, (16,), 10).
         classes: how many outputs it has; an even number.
         options: its options by name, `head` among them.
 
     >>> check_net("mlp", (5,), 4)
     """
     name = named("net", net, NETS)
-    values = configure(name, shape, classes, options)
-    first, second = (build(name, shape, classes, seed=0, options=values) for _ in range(2))
+    try:
+        values = configure(name, shape, classes, options)
+        first, second = (build(name, shape, classes, seed=0, options=values) for _ in range(2))
+    except UsageError as error:
+        raise UsageError(
+            f"{error} It was tried with rows of shape {shape} and {classes} classes; give those that it is for, e.g. "
+            "check_net(net, (16,), 10)."
+        ) from error
     same = all(a.equal(b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True))
     promise(same, "One seed gives one network: draw weights from torch's own generator alone.")
     x = torch.rand(8, *shape, generator=torch.Generator().manual_seed(0))

@@ -139,7 +139,7 @@ def _own_reading(method: type[Method]) -> tuple[str, str]:
         if not isinstance(name, str) or name not in table:
             raise UsageError(
                 f"{method.__name__}.{what} must be one of {', '.join(table)}; {shown(name)} was found. Mend the class, "
-                "or give --replay auxiliary or union."
+                "or give the replay 'auxiliary' or 'union' (--replay auxiliary)."
             )
     return method.reading, method.reading_rule
 

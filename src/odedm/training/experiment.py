@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import (
+    Device,
     Flag,
     NamedValues,
     Number,
@@ -58,13 +60,14 @@ PACE: Any = {"panel": "Run", "pace": True, "axis": False}
 """Of settings that say how fast a run is, and not what it is."""
 
 
+@explains_calls()
 @dataclass(frozen=True)
 class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows.
 
     Args:
-        memory: a `Reservoir`, `Native`, `ODEDM` or `NoMemory`, its name, or a policy of one's own, which is a subclass
-            of `Memory`.
+        memory: a `Reservoir`, `Native`, `ODEDM` or `NoMemory`, its name, a number n for ODEDM(n), or a policy of one's
+            own, which is a subclass of `Memory`.
         method: a name in `odedm list methods`, or a subclass of `Method`; `options` are its hyper-parameters by name.
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
         task_classes, recurring, domain: tasks of unequal size, classes that return, all classes in every task.
@@ -187,7 +190,7 @@ class Experiment:
     views: str = described(OneOf("views", VIEWS), "crop", "Views of replayed rows.", introduced="crop")
     columns: str = described(OneOf("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes.")
     seed: int = described(Whole(0), 0, "First seed.", panel="Run", axis=False)
-    device: str = described(OneOf("device", DEVICES), "auto", "Where to compute.", **PACE)
+    device: str = described(Device("device", DEVICES), "auto", "Where to compute.", **PACE)
     threads: int = described(Whole(1), 1, "CPU threads of each run.", **PACE)
     precision: str = described(
         OneOf("precision", PRECISIONS, also=("auto",)), "auto", "Precision of the network.", panel="Run"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.files import write_bytes
+from odedm.core.files import write_given
 from odedm.core.tensor_archive import archive_bytes
 from odedm.core.version import __version__
 from odedm.training.method_state import own_state, weights_of_net
@@ -62,11 +62,7 @@ def save_model(outcome: Outcome, path: Path, *, overwrite: bool) -> Path:
     """Write the file, whole or not at all."""
     if path.exists() and not overwrite:
         raise UsageError(f"'{path}' is there already. Give another path, or overwrite=True to replace it.")
-    try:
-        write_bytes(path, model_bytes(outcome))
-    except OSError as error:
-        raise UsageError(f"Cannot write the model to '{path}': {error.strerror or error}.") from error
-    return path
+    return write_given("model", path, model_bytes(outcome))
 
 
 def stored_rows(memory: Memory) -> tuple[Rows, int]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import Flag, Whole, check_settings, described, from_plain, to_plain
 
 
+@explains_calls()
 @dataclass(frozen=True)
 class Observation:
     """What a run is to look at and to keep.

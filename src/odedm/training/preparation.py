@@ -102,13 +102,13 @@ def check_parts(plan: Experiment, method: type[Method]) -> dict[str, Any]:
     build_retrieval(name, plan.retrieval_options)  # refuses values before anything runs
     if plan.memory.name == "none" and method.needs_memory:
         raise UsageError(
-            f"{title} means nothing without stored rows. Give it a memory, e.g. --memory reservoir, or take a method "
-            "that learns from the stream as well, e.g. --method er."
+            f"{title} means nothing without stored rows. Give it a memory, e.g. 'reservoir' (--memory reservoir), or "
+            "take a method that learns from the stream as well, e.g. 'er' (--method er)."
         )
     if plan.memory.name != "none" and method.keeps_nothing:
         raise UsageError(
             f"{title} keeps no rows: it is a bound for methods that do, and a memory would change nothing. The memory "
-            f"'{plan.memory.name}' was given; say --memory none."
+            f"'{plan.memory.name}' was given; say 'none' (--memory none)."
         )
     check_choice(name, method, title, plan.memory.name)
     return read_retrieval_options(name, plan.retrieval_options)
@@ -141,7 +141,9 @@ def resolve_device(name: str) -> torch.device:
     """The device a name stands for; `auto` takes a GPU where there is one."""
     available = name != "cpu" and torch.cuda.is_available()
     if name == "cuda" and not available:
-        raise UsageError("The device 'cuda' was asked for, but torch sees no GPU here. Use --device cpu or auto.")
+        raise UsageError(
+            "The device 'cuda' was asked for, but torch sees no GPU here. Use 'cpu' or 'auto' (--device cpu)."
+        )
     return torch.device("cuda" if available else "cpu")
 
 

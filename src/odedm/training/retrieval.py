@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError
 from odedm.core.options import options_of, read_options
@@ -90,6 +91,7 @@ class Balanced(Retrieval):
         return stored.view(take(rows, class_balanced(rows["label"], n, stored.rng)))
 
 
+@explains_calls()
 @dataclass(frozen=True, kw_only=True)
 class MIR(Retrieval):
     """Maximally interfered retrieval: the rows whose loss a step on the stream batch alone would raise most.
@@ -160,5 +162,8 @@ def read_retrieval_options(name: str, options: Mapping[str, Any]) -> dict[str, A
     values = {**options_of(kind), **read_options(what, kind, options)}
     missing = [each for each, value in values.items() if value is Parameter.empty]
     if missing:
-        raise UsageError(f"{what} needs its option '{missing[0]}'. Give it by --retrieval-set {missing[0]}=VALUE.")
+        raise UsageError(
+            f"{what} needs its option '{missing[0]}'. Give it among the retrieval's options (--retrieval-set "
+            f"{missing[0]}=VALUE)."
+        )
     return values

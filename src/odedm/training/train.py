@@ -8,11 +8,14 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, overload
 
+from odedm.core.calling import explains_calls
 from odedm.core.configuration import NamedValues, Number, Whole, default_of, refused, settings_of
 from odedm.core.device import enough_memory
 from odedm.core.errors import UsageError, shown, unknown
+from odedm.core.options import with_keyword
 from odedm.data.opening import open_data
 from odedm.memory.settings import ODEDM
+from odedm.methods.option_hint import check_no_option
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.loop import Outcome, Run
@@ -36,6 +39,7 @@ OWN = ("seeds", "progress", "lr", "evidence", "anytime", "callbacks", "head")
 def train(data: str | Dataset = ..., *, seeds: None = None, **settings: Any) -> Outcome: ...
 @overload
 def train(data: str | Dataset = ..., *, seeds: int | Iterable[int], **settings: Any) -> Outcomes: ...
+@explains_calls("train('blobs', method='er')")
 def train(
     data: str | Dataset = "fashion-mini",
     *,
@@ -85,9 +89,12 @@ def train(
         if name in settings_of(ODEDM) and name not in known:
             raise UsageError(f"{name} belongs to the memory: memory=odedm.ODEDM({name}={shown(value)}), say.")
         if name not in known:
+            check_no_option(settings.get("method", default_of(Experiment, "method")), name, value)
             raise unknown("keyword of train", name, [*known, *OWN])
-    _add(settings, "options", "lr", None if lr is None else Number().read("lr", lr))
-    _add(settings, "net_options", "head", head)
+    rate = None if lr is None else Number().read("lr", lr)
+    for table, name, value in (("options", "lr", rate), ("net_options", "head", head)):
+        before = NamedValues().read(table, settings.get(table, {}))
+        settings[table] = with_keyword(table, before, name, value)
     chosen, shows = _seeds(seeds, settings), wanted(progress)
     given = open_data(data) if isinstance(data, str) else data
     plan, observation = Experiment(data=given.name, **settings), Observation(evidence, anytime)
@@ -125,16 +132,6 @@ def _seeds(given: Any, settings: Mapping[str, Any]) -> list[int] | None:
     if not 0 < len(set(found)) == len(found) <= MOST_SEEDS:
         raise refused("seeds", f"a number, or a list of at most {MOST_SEEDS} different seeds", found)
     return found
-
-
-def _add(settings: dict[str, Any], table: str, name: str, value: object) -> None:
-    """Put a value that has a keyword of its own into the table that it belongs to."""
-    if value is None:
-        return
-    before = NamedValues().read(table, settings.get(table, {}))
-    if name in before:
-        raise UsageError(f"{name} was given twice, as a keyword and in {table}; give it once.")
-    settings[table] = {**before, name: value}
 
 
 def _keywords() -> inspect.Signature:

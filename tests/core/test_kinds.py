@@ -1,0 +1,60 @@
+"""What settings take, in words: the bound that a value is beyond, names that can be typed, code where it is legal."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from odedm import Experiment, Learner, Native, Reservoir, UsageError, blobs, load, train
+from odedm.core.configuration import LARGEST, Whole
+
+
+def test_a_number_beyond_counting_is_told_the_largest():
+    with pytest.raises(UsageError, match=rf"^seed must be a whole number, 0 or more, up to {LARGEST}; {2**70} was"):
+        Experiment(seed=2**70)
+    for other in (-1, 0.5, True, "x", -(2**70)):
+        with pytest.raises(UsageError, match="^seed must be a whole number, 0 or more; "):
+            Experiment(seed=other)
+    with pytest.raises(UsageError, match="^side must be a whole number, 1 or more, up to 9; "):
+        Whole(1, 9).read("side", 2**70)
+    assert Experiment(seed=np.int64(LARGEST)).seed == LARGEST
+
+
+def test_objects_without_a_name_are_in_no_list():
+    """They have a number, which nobody types; their setting has it all the same."""
+    net = nn.Sequential(nn.Linear(4, 4))
+    assert Experiment(net=net).net.endswith("Sequential@1")
+    for wrong in ("sequential", "mpl"):
+        with pytest.raises(UsageError, match="Unknown net") as caught:
+            Experiment(net=wrong)
+        assert "@" not in str(caught.value)
+    assert "did you mean 'mlp'" in str(caught.value)
+    with pytest.raises(UsageError, match="net must be") as caught:
+        Experiment(net=5)
+    assert "@" not in str(caught.value)
+
+
+def test_where_code_may_be_given_the_sentence_says_which():
+    with pytest.raises(UsageError, match=r"^net must be a name, one of auto, mlp.*, or an nn\.Module, a class of one"):
+        Experiment(net=5)
+    with pytest.raises(UsageError, match=r"^method must be a name, .*, or a subclass of odedm\.Method; 5 was given"):
+        Learner(5)
+    with pytest.raises(UsageError, match=r", or a subclass of odedm\.Memory; 5 was given"):
+        Native(policy=5)
+    with pytest.raises(UsageError, match=r"^columns must be a name, one of seen, all; 5 was given\.$"):
+        Experiment(columns=5)
+
+
+def test_a_device_may_be_torchs_own_object(tmp_path):
+    cpu = torch.device("cpu")
+    assert Experiment(device=cpu).device == "cpu"
+    assert Experiment(device=torch.device("cuda:0")).device == "cuda"
+    with pytest.raises(UsageError, match="Unknown device 'cuda:1': did you mean 'cuda'"):
+        Experiment(device=torch.device("cuda:1"))
+    data = blobs()
+    learner = Learner("er", memory=20, device=cpu).partial_fit(data.image[:40], data.label[:40])
+    assert learner.device is cpu
+    again = Learner.load(learner.save(tmp_path / "learner"), device=cpu)
+    assert np.array_equal(again.predict(data.image), learner.predict(data.image))
+    outcome = train(data, method="er", memory=Reservoir(20), device=cpu)
+    assert len(load(outcome.save(tmp_path / "run"), device=cpu).predict(data.image[:5])) == 5
