@@ -27,6 +27,7 @@ from odedm.report.figures.timings import runtime_sentences
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
 from odedm.report.model import caveats, model
+from odedm.report.shared_settings import FIRST, unusual
 from odedm.report.summary import METRICS, TOLD, Table, left_out
 from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.unfinished import Unfinished, to_go_on
@@ -164,9 +165,11 @@ def _title(table: Table, *, pending: bool = False) -> str:
 
 
 def _facts(groups: Sequence[Group]) -> list[str]:
-    """The few numbers that say how large the experiment was."""
+    """How large the experiment was, and every setting that all runs share and that is not as usual."""
     if not groups:
         return []
+    told = unusual([group.settings for group in groups])
+    begin = [told.pop(FIRST)] if FIRST in told else []
     facts: list[str] = []
     for values, one, many in (
         ([group.tasks for group in groups], "task", "tasks"),
@@ -176,12 +179,12 @@ def _facts(groups: Sequence[Group]) -> list[str]:
         low, high = min(values), max(values)
         facts.append(f"{low} {one}" if high == 1 else f"{low if low == high else f'{low} to {high}'} {many}")
     facts[-1] += " per group" if len(groups) > 1 else ""
-    for key, form in (("memory.capacity", "λ = {}"), ("setting", "{} setting"), ("net", "{} network")):
+    for key, form in (("memory.capacity", "λ = {}"), ("net", "{} network")):
         own = {printable(group.settings[key]) for group in groups if key in group.settings}
         if len(own) == 1:
             facts.append(form.format(own.pop()))
     runs = sum(len(group.runs) for group in groups)
-    return [*facts, f"{runs} run{'s' if runs != 1 else ''} in all"]
+    return [*begin, *facts, *told.values(), f"{runs} run{'s' if runs != 1 else ''} in all"]
 
 
 def _listed(names: Sequence[str]) -> str:
