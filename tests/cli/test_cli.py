@@ -230,6 +230,18 @@ def test_an_average_that_tasks_are_too_short_for_is_said(tmp_path):
         assert len(json.loads(done.stdout)) == 1
 
 
+def test_an_average_that_comes_to_nothing_is_said(tmp_path):
+    words = ["run", *TINY, "--memory", "reservoir", "--lanes", 1, "--out", tmp_path, "--json", "--weight-average"]
+    for asked, batch, said in (
+        ("auto", 100_000, True),
+        ("50", 100_000, True),
+        ("0", 100_000, False),
+        ("auto", 2, False),
+    ):
+        done = call(*words, asked, "--batch", batch)
+        assert ("The weights are not averaged: half a task" in plain(done.stderr)) == said
+
+
 @pytest.mark.parametrize("below", ["file", "file/below"])
 def test_a_folder_that_cannot_be_written_is_refused_before_training(below, tmp_path):
     (tmp_path / "file").write_text("in the way")

@@ -70,3 +70,15 @@ def test_what_differs_is_left_to_the_labels(fabricate: Fabricate) -> None:
 def test_constants_of_code_that_is_not_here_are_all_said(fabricate: Fabricate) -> None:
     (group,) = groups_of(fabricate("somebodys", "reservoir", over={"options": {"lr": 0.5, "zeta": 3}}))
     assert {"lr=0.5", "zeta=3"} <= set(in_common([group.settings]))
+
+
+def test_an_average_of_the_weights_that_comes_to_nothing_is_named_nowhere(fabricate: Fabricate) -> None:
+    folders = [
+        fabricate("derpp", "reservoir", over={"updates": 3, "weight_average": 0.0}),
+        fabricate("derpp", "reservoir", over={"updates": 1, "weight_average": None}),
+    ]
+    groups = groups_of(*folders)
+    assert {group.label for group in groups} == {"DER++ · reservoir", "DER++ · reservoir · 3 updates"}
+    assert not any("averaged" in words for words in in_common([group.settings for group in groups[:1]]))
+    (other,) = groups_of(fabricate("derpp", "reservoir", over={"weight_average": 0.95}))
+    assert "weights averaged by 0.95" in in_common([other.settings])

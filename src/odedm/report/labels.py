@@ -48,14 +48,14 @@ BARE = frozenset(
 )
 OF_HOST = ("memory.short_policy", "memory.replay", "memory.gamma_rule")
 """Settings of ODEDM that go by the method: they differ between methods without anybody's choice."""
-UNSAID = {
-    "updates": 1,
-    "views": "crop",
-    "weight_average": None,
-    "memory.gamma_rule": "fixed",
-    "memory.choose_again": False,
+UNSAID: dict[str, tuple[object, ...]] = {
+    "updates": (1,),
+    "views": ("crop",),
+    "weight_average": (None, 0.0),
+    "memory.gamma_rule": ("fixed",),
+    "memory.choose_again": (False,),
 }
-"""What goes without saying: a run has an ingredient, or it is not named."""
+"""What goes without saying: a run has an ingredient, or it is not named; an average of 0.0 is none."""
 
 
 def belongs_to_memory(key: str) -> bool:
@@ -147,7 +147,7 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
 
 def _speaks(key: str, own: Settings) -> bool:
     """Whether a group has something to say about a setting; "no DAC" is a choice, other things are just not there."""
-    if key in UNSAID and own.get(key) == UNSAID[key]:
+    if key in UNSAID and own.get(key) in UNSAID[key]:
         return False
     return key in own and own[key] != {} and (own[key] is not None or key == "memory.dac")
 
@@ -193,7 +193,7 @@ def setting_phrase(key: str, value: object) -> str:
     elif key == "updates":
         text = f"{value} updates"
     elif key == "weight_average":
-        text = "the last weights" if value is None else f"weights averaged by {canonical(value)}"
+        text = f"weights averaged by {canonical(value)}" if value else "the last weights"
     elif key == "task_classes" and isinstance(value, list):
         text = f"tasks of {'+'.join(map(str, value))}"
     elif key == "class names":

@@ -110,7 +110,7 @@ def _is_usual(key: str, own: Settings) -> bool:
 def _of_plan(own: Settings) -> dict[str, Any]:
     """An experiment's defaults, as they are when filled in."""
     usual = {name: default_of(Experiment, name) for name in settings_of(Experiment)}
-    filled = {"draw": own.get("batch"), "precision": "fp32"}
+    filled = {"draw": own.get("batch"), "precision": "fp32", "weight_average": 0.0}  # which is the last weights
     if own.get("retrieval") == own["method"]:  # which is named for the rows that it replays
         filled["retrieval"] = own["method"]
     return usual | filled
