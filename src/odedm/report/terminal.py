@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -17,7 +18,7 @@ from rich.text import Text
 from odedm.core.text import printable
 from odedm.report.labels import memory_name
 from odedm.report.model import Cell, TableModel, caveats, model
-from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table, cost_told, left_out
+from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, TASK_IL, Metric, Table, cost_told, left_out
 from odedm.report.tables import LABEL, to_csv, to_latex, to_markdown
 from odedm.report.verdicts import verdicts
 from odedm.report.wording import between, measured, number
@@ -26,6 +27,10 @@ from odedm.results.result import Result
 
 NAME = (14, 30)
 """The least and the most columns of a terminal that names of groups take."""
+GAP = 2
+"""Columns between two of a table's."""
+LESSER = (ACC_MEAN, TASK_IL, FORGETTING)
+"""What a narrow terminal may do without, in this order: changes keep their intervals."""
 MOST_LINES, HEAD_LINES = 2, 3
 """Lines of a name beside its numbers, which take two; lines of a table's head with its rule."""
 MOST = 16
@@ -77,29 +82,40 @@ def as_text(table: Table) -> str:
 
 @dataclass(frozen=True)
 class ForTerminal:
-    """A table that puts errors and intervals beside the means, else under them, else errors alone: what fits first.
+    """A table that puts errors and intervals beside the means, else under them, and lets go of lesser columns to fit.
 
-    It is for a terminal of 80 columns or more, to be printed by rich; the paper's numbers stand below it.
+    It is for a terminal of 80 columns or more, to be printed by rich. What its signs mean stands below it, and the
+    paper's numbers below that.
     """
 
     model: TableModel
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         free = options.update(width=10_000)
-        wide, tightest = _summary(self.model, beside=True), _summary(self.model, beside=False, name=NAME[0])
-        if console.measure(wide, options=free).maximum <= options.max_width:
+
+        def room(table: RichTable) -> int:
+            return options.max_width - console.measure(table, options=free).maximum
+
+        dropped: tuple[Metric, ...] = ()
+        wide = _summary(self.model, beside=True)
+        if room(wide) >= 0:
             yield wide
         else:
-            fits = console.measure(tightest, options=free).maximum <= options.max_width
-            narrow = _summary(self.model, beside=False, intervals=fits)
-            room = options.max_width - console.measure(_without_names(narrow), options=free).maximum - 1
-            if max(map(len, _wrapped(self.model, console, min(room, NAME[1])))) > MOST_LINES:
+            tried = [LESSER[:n] for n in range(len(LESSER))]
+            dropped = next((each for each in tried if room(_without_names(self._narrow(each))) >= 0), LESSER)
+            narrow = self._narrow(dropped)
+            left = room(_without_names(narrow)) - GAP
+            if left < NAME[0] or max(map(len, _wrapped(self.model, console, min(left, NAME[1])))) > MOST_LINES:
                 yield from self._names_above(narrow, console, options)
             else:
                 yield narrow
+        yield from (Text(line, style="dim") for line in _signs(self.model, dropped))
         if self.model.printed:
             yield ""
             yield _beside_paper(self.model)
+
+    def _narrow(self, dropped: Sequence[Metric]) -> RichTable:
+        return _summary(self.model, beside=False, dropped=dropped)
 
     def _names_above(self, table: RichTable, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table with every name on a line of its own, where a column for names would break them into pieces."""
@@ -121,30 +137,47 @@ def _without_names(table: RichTable, width: int | None = None) -> RichTable:
 
 
 def _wrapped(model: TableModel, console: Console, width: int) -> list[list[Text]]:
-    return [list(Text(line.label).wrap(console, max(width, NAME[0]))) for line in model.lines]
+    return [list(Text(line.label).wrap(console, width)) for line in model.lines]
 
 
-def _new_table(*heads: str, name: int = NAME[1]) -> RichTable:
+def _new_table(*heads: str) -> RichTable:
     view = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    view.add_column(heads[0], overflow="fold", min_width=NAME[0], max_width=name)
+    view.add_column(heads[0], overflow="fold", min_width=NAME[0], max_width=NAME[1])
     for head in heads[1:]:
         view.add_column(head, justify="right", no_wrap=True)
     return view
 
 
-def _summary(model: TableModel, *, beside: bool, intervals: bool = True, name: int = NAME[1]) -> RichTable:
+def _summary(model: TableModel, *, beside: bool, dropped: Sequence[Metric] = ()) -> RichTable:
+    """The table less some metrics, their changes included; errors and intervals stand beside the means or below."""
     table = model.table
-    short = {ACC_MEAN.title: "mean\nACC", FORGETTING.title: "Forget-\nting"}
-    heads = [short.get(head, head) for head in map(table.title, NARROW)]
-    heads += [f"Change\n{table.title(metric)}" for metric in table.changes]
-    view = _new_table("Runs", "Seeds", *heads, name=name)
+    short = {ACC_MEAN.title: "mean\nACC", FORGETTING.title: "Forget"}
+    metrics, changes = ([each for each in own if each not in dropped] for own in (NARROW, table.changes))
+    heads = [short.get(head, head) for head in map(table.title, metrics)]
+    heads += [f"Change\n{table.title(metric)}" for metric in changes]
+    view = _new_table("Runs", "Seeds", *heads)
     for line in model.lines:
         style = "" if line.kind == "runs" else "italic"
         cells = [Text(line.label, style=style), Text(str(len(line.seeds)))]
-        cells += [_value(line.cells[metric.key], beside=beside) for metric in NARROW]
-        cells += [_change(line.cells[metric.key], beside=beside, intervals=intervals) for metric in table.changes]
+        cells += [_value(line.cells[metric.key], beside=beside) for metric in metrics]
+        cells += [_change(line.cells[metric.key], beside=beside) for metric in changes]
         view.add_row(*cells)
     return view
+
+
+def _signs(model: TableModel, dropped: Sequence[Metric]) -> list[str]:
+    """What ± and brackets are, as far as the table has them, and which columns it had no room for."""
+    cells = [cell for line in model.lines for cell in line.cells.values()]
+    said = ["± standard error over seeds"] if any(cell.value and cell.value.error for cell in cells) else []
+    if any(cell.change for cell in cells):
+        interval = ", with its 95 % interval" if any(cell.interval for cell in cells) else ""
+        said.append(f"change against {model.table.against}, paired by seed{interval}")
+    signs = "; ".join(said)
+    lines = [f"{signs[:1].upper()}{signs[1:]}."] if said else []
+    if dropped:
+        names = ", ".join(model.table.title(metric) for metric in dropped)
+        lines.append(f"No room for {names}: a wider terminal has it, and so do --csv and the page.")
+    return lines
 
 
 def _value(cell: Cell, *, beside: bool) -> Text:
@@ -158,15 +191,13 @@ def _value(cell: Cell, *, beside: bool) -> Text:
     return text.append(f" ±{error:>4}" if beside else f"\n±{error}", style="dim")
 
 
-def _change(cell: Cell, *, beside: bool, intervals: bool) -> Text:
+def _change(cell: Cell, *, beside: bool) -> Text:
     if cell.change is None:
         return Text()
-    change = cell.change.estimate
-    text = Text(number(change.mean, sign=True), style="bold" if cell.clear else "")
+    text = Text(number(cell.change.estimate.mean, sign=True), style="bold" if cell.clear else "")
     if cell.interval is None:
         return text
-    spread = between(cell.interval) if intervals else f"±{number(change.error or 0.0)}"
-    return text.append(f"{' ' if beside else chr(10)}{spread}", style="dim not bold")
+    return text.append(f"{' ' if beside else chr(10)}{between(cell.interval)}", style="dim not bold")
 
 
 def _beside_paper(model: TableModel) -> RichTable:
