@@ -106,11 +106,13 @@ FIVE = [12.0, 13.0, 11.0, 12.5, 14.0]
     [
         (
             FIVE,
-            "ODEDM changed DER++ by +12.5 points of ACC_5 [11.2, 13.8] over 5 seeds (better in 5 of 5, p = 0.062).",
+            "ODEDM changed DER++ by +12.5 points of ACC_5 [11.2, 13.8] over 5 seeds (better in 5 of 5, p = 0.062): "
+            "clear by the interval, but not by p.",
         ),
         (
             [-change for change in FIVE],
-            "ODEDM changed DER++ by −12.5 points of ACC_5 [−13.8, −11.2] over 5 seeds (better in 0 of 5, p = 0.062).",
+            "ODEDM changed DER++ by −12.5 points of ACC_5 [−13.8, −11.2] over 5 seeds (better in 0 of 5, p = 0.062): "
+            "clear by the interval, but not by p.",
         ),
         (
             [3.0, -2.0, 1.0, 0.5, -1.5],
@@ -158,7 +160,8 @@ def test_holm_is_over_the_comparisons_of_the_table_in_one_metric(fabricate: Fabr
     assert [row.corrected["acc_mean"] for row in table.compared] == [3 * 2 / 64] * 3
     assert table.tested == 3
     said = verdicts(table)
-    assert said[0].endswith("(better in 6 of 6, Holm's p = 0.094).")
+    assert said[0] == "Clear by the interval, but not after Holm's correction (3 changes):"
+    assert said[1].endswith("(better in 6 of 6, Holm's p = 0.094).")
     assert said[-1].startswith("With 6 seeds and 3 comparisons Holm's p cannot fall below 0.094, however large")
 
 
@@ -171,7 +174,7 @@ def test_a_change_that_only_many_comparisons_make_doubtful_is_said(fabricate: Fa
         for seed, change in enumerate(changes)
     ]
     said = verdicts(table_of(*folders))
-    place = said.index("Among 4 comparisons that may be chance (4 changes):")
+    place = said.index("Clear by the interval, but not after Holm's correction (4 changes):")
     assert said[place + 1].endswith("(better in 7 of 8, Holm's p = 0.062).")
 
 

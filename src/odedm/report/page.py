@@ -31,7 +31,7 @@ from odedm.report.shared_settings import FIRST, unusual
 from odedm.report.summary import METRICS, TOLD, Table, left_out
 from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.unfinished import Unfinished, to_go_on
-from odedm.report.verdicts import Verdict, doubts, gaps, in_short, verdict
+from odedm.report.verdicts import SIGNS, Verdict, doubts, gaps, in_short, verdict
 from odedm.report.wording import between, number, probability
 from odedm.results.folder import FinishedRun
 from odedm.study.dac_timing_plan import Measured
@@ -95,6 +95,7 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
         pending=[str(each) for each in pending],
         to_go_on=to_go_on(pending),
         facts=_facts(groups),
+        signs=SIGNS,
         lead=lead,
         folded=folded,
         gaps=gaps(table) if groups else [],
@@ -127,7 +128,7 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
 
 
 Findings = list[tuple[str, str]]
-"""Sentences with their tone: up, down or open."""
+"""Sentences with their marks, names in `SIGNS`."""
 
 
 def _findings(table: Table) -> tuple[Findings, Findings, list[str]]:
@@ -142,10 +143,15 @@ def _findings(table: Table) -> tuple[Findings, Findings, list[str]]:
         return f"{found.change}." if shared and found.tone == "open" else str(found), found.tone
 
     said = [f"○ marks the others: {doubts.pop()}."] if shared else []
-    first, second = [told(each) for each in final], [told(each) for each in task_il]
-    if len(first) + len(second) <= SHOWN:
-        return [found for pair in zip_longest(first, second) for found in pair if found], [], said
-    return first[:SHOWN], [*first[SHOWN:], *second], said
+    if len(final) + len(task_il) <= SHOWN:
+        final, task_il = [found for pair in zip_longest(final, task_il) for found in pair if found], []
+    lead = [each for each in final if not _idle(each)][:SHOWN]
+    return [told(each) for each in lead], [told(each) for each in (*final, *task_il) if each not in lead], said
+
+
+def _idle(found: Verdict) -> bool:
+    """Whether a comparison says nothing at all: chance alone would do as much every time."""
+    return found.tone == "open" and found.p is not None and probability(found.p, "") == "1.00"
 
 
 def _title(table: Table, *, pending: bool = False) -> str:
