@@ -28,7 +28,7 @@ from odedm.report.groups import Group
 from odedm.report.labels import method_name
 from odedm.report.model import caveats, model
 from odedm.report.shared_settings import FIRST, unusual
-from odedm.report.summary import METRICS, TOLD, Table, left_out
+from odedm.report.summary import METRICS, NARROW, TOLD, Table, left_out
 from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.unfinished import Unfinished, to_go_on
 from odedm.report.verdicts import SIGNS, Verdict, doubts, gaps, in_short, verdict
@@ -105,6 +105,8 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
         groups=groups,
         model=model(table),
         metrics=METRICS,
+        main=NARROW,
+        further=[metric for metric in METRICS if metric not in NARROW],
         files={"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
         figures=report_figures(table, DRAWN, timed) if drawable else {"differences": [], "runtime": []},
         drawable=drawable,
