@@ -360,12 +360,21 @@ def test_a_terminal_that_knows_no_greek_is_served(runs):
     assert b"ODEDM" in done.stdout
 
 
+PARTS = ["Method", "Memory", "Stream", "Run", "Cost", "Provenance"]
+
+
 def test_show_one_run(runs):
     folder = next(runs.rglob("seed-0"))
     done = call("show", folder)
     assert done.exit_code == 0
     assert "Class-IL accuracy" in done.stdout
     assert "long-term rows" in done.stdout
+    heads = [line for line in done.stdout.splitlines() if line in PARTS]
+    assert heads == PARTS
+    method = done.stdout.split("\nMethod\n")[1].split("\nMemory\n")[0].splitlines()
+    assert method == sorted(method)
+    assert any(line.split() == ["options.lr", "0.03"] for line in method)
+    assert "{" not in done.stdout
     shown = json.loads(call("show", folder, "--json").stdout)
     assert shown == Result.load(folder / "result.json").to_dict()
     assert call("show", runs).exit_code == 2

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -15,6 +16,8 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from odedm.core.configuration import settings_of
+from odedm.core.plain_data import flatten
 from odedm.core.text import printable
 from odedm.report.labels import memory_name
 from odedm.report.model import Cell, TableModel, caveats, model
@@ -24,6 +27,7 @@ from odedm.report.verdicts import verdicts
 from odedm.report.wording import between, measured, number
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
+from odedm.training.experiment import Experiment
 
 NAME = (14, 30)
 """The least and the most columns of a terminal that names of groups take."""
@@ -213,7 +217,7 @@ def _beside_paper(model: TableModel) -> RichTable:
 
 
 def print_run(result: Result, out: Console) -> None:
-    """Configuration, accuracy matrices, the memory's contents and provenance of one run, for a terminal."""
+    """What one run measured, the memory's contents, then what it was and where it was made, for a terminal."""
     plan = result.experiment
     memory = memory_name({"memory.name": plan["memory"]["name"], "memory.policy": plan["memory"].get("policy")})
     method, data = printable(plan["method"]), printable(plan["data"])
@@ -237,11 +241,35 @@ def print_run(result: Result, out: Console) -> None:
     for name, short, long in zip(result.classes, last.get("short", []), last.get("long", []), strict=False):
         table.add_row(Text(printable(name)), str(short), str(long))
     out.print(table)
-    cost = {"sample_gradients": result.sample_gradients}
-    parts = {"Experiment": plan, "Seconds": result.seconds, "Cost": cost, "Provenance": result.provenance}
-    for title, part in parts.items():
+    for title, lines in _described(result).items():
         out.print(title, style="bold")
-        out.print_json(data=part)
+        wide = max(map(len, lines), default=0)
+        for name, value in sorted(lines.items()):
+            out.print(f"  {name:<{wide}}  {value}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _described(result: Result) -> dict[str, dict[str, str]]:
+    """What a run was, by what people look for first: settings by name, but for those that are not there."""
+    plan = {key: value for key, value in result.experiment.items() if key != "memory"}
+    panel = {name: own.panel for name, own in settings_of(Experiment).items()}
+    parts: dict[str, dict[str, Any]] = {"Method": {}, "Memory": flatten(result.experiment["memory"])}
+    parts |= {"Stream": {}, "Run": {}}
+    for name, value in flatten(plan).items():
+        parts[panel.get(name.partition(".")[0], "Run")][name] = value
+    cost = {f"seconds, {phase}": f"{value:.2f}" for phase, value in result.seconds.items()}
+    if result.sample_gradients is not None:
+        cost["gradients for each row of the stream"] = f"{result.sample_gradients:.2f}"
+    parts |= {"Cost": cost, "Provenance": flatten(result.provenance)}
+    return {
+        title: {printable(key): _plain(value) for key, value in own.items() if value not in (None, {}) or key == "dac"}
+        for title, own in parts.items()
+    }
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "none"
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200)
 
 
 def show_row(run: FinishedRun, row: int, out: Console, *, as_json: bool = False, folder: Path | None = None) -> None:
