@@ -231,6 +231,18 @@ def test_an_average_that_tasks_are_too_short_for_is_said(tmp_path):
         assert len(json.loads(done.stdout)) == 1
 
 
+def test_an_average_that_comes_to_nothing_is_said(tmp_path):
+    words = ["run", *TINY, "--memory", "reservoir", "--lanes", 1, "--out", tmp_path, "--json", "--weight-average"]
+    for asked, batch, said in (
+        ("auto", 100_000, True),
+        ("50", 100_000, True),
+        ("0", 100_000, False),
+        ("auto", 2, False),
+    ):
+        done = call(*words, asked, "--batch", batch)
+        assert ("The weights are not averaged: half a task" in plain(done.stderr)) == said
+
+
 @pytest.mark.parametrize("below", ["file", "file/below"])
 def test_a_folder_that_cannot_be_written_is_refused_before_training(below, tmp_path):
     (tmp_path / "file").write_text("in the way")
@@ -349,12 +361,21 @@ def test_a_terminal_that_knows_no_greek_is_served(runs):
     assert b"ODEDM" in done.stdout
 
 
+PARTS = ["Method", "Memory", "Stream", "Run", "Cost", "Provenance"]
+
+
 def test_show_one_run(runs):
     folder = next(runs.rglob("seed-0"))
     done = call("show", folder)
     assert done.exit_code == 0
     assert "Class-IL accuracy" in done.stdout
     assert "long-term rows" in done.stdout
+    heads = [line for line in done.stdout.splitlines() if line in PARTS]
+    assert heads == PARTS
+    method = done.stdout.split("\nMethod\n")[1].split("\nMemory\n")[0].splitlines()
+    assert method == sorted(method)
+    assert any(line.split() == ["options.lr", "0.03"] for line in method)
+    assert "{" not in done.stdout
     shown = json.loads(call("show", folder, "--json").stdout)
     assert shown == Result.load(folder / "result.json").to_dict()
     assert call("show", runs).exit_code == 2

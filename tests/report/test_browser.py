@@ -29,9 +29,9 @@ def report(fabricate: Fabricate, tmp_path: Path) -> Path:
     return save_page(*gather(folders), tmp_path / "page.html")
 
 
-def shown(page: Path, tmp_path: Path) -> str:
+def shown(page: Path, tmp_path: Path, *more: str) -> str:
     """The document as the browser has it after the scripts ran."""
-    command = [str(CHROMIUM), *QUIET.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
+    command = [str(CHROMIUM), *QUIET.split(), *more, f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
@@ -128,3 +128,25 @@ def test_text_in_pictures_can_be_read_on_a_phone(report: Path, tmp_path: Path, w
     assert many > 20
     assert smallest >= 10, "a picture scrolls sideways before its text becomes smaller"
     assert beyond <= 0, "and the page does not"
+
+
+WIDTHS = """
+const box = document.querySelector("#h-summary ~ .card.scroll");
+document.title = `${innerWidth} ${box.scrollWidth - box.clientWidth}`;
+"""
+
+
+def test_the_main_table_fits_a_window_of_1200_pixels(fabricate: Fabricate, tmp_path: Path) -> None:
+    rates = [{"options": {"lr": lr, "beta": 1.5}, "setting": "imbalanced"} for lr in (0.03, 0.1)]
+    folders = [
+        fabricate("refresh", memory, seed=seed, acc=40.0 + (10 + seed) * (memory == "odedm"), over=over)
+        for memory in ("reservoir", "odedm")
+        for seed in range(3)
+        for over in rates
+    ]
+    text = save_page(*gather(folders), tmp_path / "page.html").read_text(encoding="utf-8")
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    page = tmp_path / "wide.html"
+    page.write_text(text.replace("</body>", f"<script>{WIDTHS}</script></body>"), encoding="utf-8")
+    (said,) = re.findall("<title>(.*?)</title>", shown(page, tmp_path, "--window-size=1200,900"))
+    assert said == "1200 0", "the changes are its last columns, and must be seen"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -485,3 +487,13 @@ def test_a_long_title_is_whole_in_a_file(fabricate: Fabricate, tmp_path: Path) -
     assert "no mixup" in text
     assert "cosine" in text
     assert "…" not in text
+
+
+def test_the_error_over_tasks_is_not_called_forgetting(fabricate: Fabricate) -> None:
+    text = page.render(table_of(fabricate("er", "reservoir"), fabricate("er", "odedm")))
+    figure = text.split('id="f-curves"')[1].split("</figure>")[0]
+    assert "error on tasks so far, %" in figure
+    assert "Error on the tasks so far" in figure
+    drawn, caption = figure.split("<figcaption>")
+    assert "orgetting" not in re.sub(r'href="[^"]*"', "", drawn)
+    assert "the paper's forgetting rate" in html.unescape(caption)

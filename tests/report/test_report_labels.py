@@ -121,7 +121,7 @@ def test_anything_is_compared_with_anything_by_seed(fabricate: Fabricate, tmp_pa
         "DER++ · reservoir · β=1.5": 4.0,
     }
     assert any(
-        said.startswith(
+        said.strip().startswith(
             "DER++ (reservoir, β=1.5) against DER++ (reservoir, β=0.5): +4.0 points of ACC_5 [4.0, 4.0] over 6 seeds"
         )
         for said in verdicts(table)

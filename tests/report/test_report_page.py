@@ -22,7 +22,7 @@ from odedm.report.figures import style
 from odedm.report.figures.all_figures import report_figures
 from odedm.report.figures.curves import BASELINE_STROKE, BOUND_STROKES, families, forgetting_curves, named_strokes
 from odedm.report.figures.matrices import accuracy_matrices
-from odedm.report.figures.memory_contents import final_census
+from odedm.report.figures.memory_contents import final_census, memory_by_class
 from odedm.report.figures.readme import readme_figure
 from odedm.report.figures.stored_images import long_term_pictures
 from odedm.report.load import gather
@@ -210,7 +210,9 @@ def test_many_groups_are_all_in_the_table_but_not_all_drawn(
     text = written(tmp_path, *folders)
     assert "the first 2 of 3 groups are drawn" in text
     assert text.count('aria-label="Accuracy matrix of') == 2
-    assert text.count('<th scope="row" data-value="DER++ · reservoir"') == 3  # summary, single runs, provenance
+    assert (
+        text.count('<th scope="row" data-value="DER++ · reservoir"') == 4
+    )  # summary, further numbers, single runs, provenance
 
 
 def test_long_streams_become_pictures_not_paths(fabricate: Fabricate) -> None:
@@ -403,3 +405,18 @@ def test_a_page_is_written_over_a_page_and_nothing_else(fabricate: Fabricate, tm
 def test_a_folder_is_not_a_file_to_write(fabricate: Fabricate, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder"):
         page.save_page(*gather([fabricate()]), tmp_path)
+
+
+def test_lesser_numbers_have_a_table_of_their_own(fabricate: Fabricate) -> None:
+    text = page.render(table_of(fabricate("er", "reservoir"), fabricate("er", "odedm")))
+    tables = [part.split("</table>")[0] for part in text.split("<table data-sortable>")[1:]]
+    for name in ("BWT", "Seconds", "Gradients/row"):
+        assert name not in tables[0]
+        assert name in tables[1]
+    assert "Change in" in tables[0]
+
+
+def test_the_key_of_a_memory_has_only_what_the_memory_holds(fabricate: Fabricate) -> None:
+    panels = memory_by_class(groups_of(fabricate("er", "reservoir"), fabricate("er", "odedm")))
+    assert [">long-term<" in panel.svg for panel in panels] == [False, True]
+    assert all(">short-term<" in panel.svg for panel in panels)

@@ -24,11 +24,32 @@ def test_the_page_begins_with_the_whole_in_two_sentences(fabricate: Fabricate):
     best, compared = in_short(table)
     assert best.startswith("The best final accuracy is 48.2 %, by DER · ODEDM")
     assert re.search(r", sd 1\.7 over 5 seeds\.$", best)
-    assert (
-        compared == "2 comparisons with the same runs without ODEDM: 1 better, 1 worse; −2.8 to +6.2 points of ACC_5."
+    assert compared == (
+        "2 comparisons with the same runs without ODEDM: 1 better and 1 worse by the interval but not after Holm's "
+        "correction; −2.8 to +6.2 points of ACC_5."
     )
     page = render(table)
     assert page.index('class="short"') < page.index('class="verdicts"') < page.index("<table")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "sign", "said"), [(5, "△", ": 1 better by the interval but not by p;"), (7, "▲", ": 1 better;")]
+)
+def test_a_mark_is_full_only_where_the_interval_and_p_agree(fabricate: Fabricate, seeds: int, sign: str, said: str):
+    table = table_of(*pairs(fabricate, seeds, 6.0))
+    found = [line for line in render(table).split("<li") if "ODEDM changed DER by +6" in line]
+    assert len(found) == 1
+    assert f">{sign}</span>" in found[0]
+    assert ("clear by the interval, but not by p" in found[0]) == (sign == "△")
+    assert said in in_short(table)[1]
+
+
+def test_comparisons_that_say_nothing_are_folded(fabricate: Fabricate):
+    folders = [fabricate("er", memory, seed=seed) for memory in ("reservoir", "odedm") for seed in range(5)]
+    page = render(table_of(*folders, *pairs(fabricate, 5, 6.0)))
+    top, fold = page.split("more comparison")[0], page.split("more comparison")[1].split("</details>")[0]
+    assert "p = 1.00" not in top
+    assert fold.count("p = 1.00") == 3  # both numbers of ER, and Task-IL of DER, which has not changed
 
 
 def test_few_seeds_are_open_and_it_says_why(fabricate: Fabricate):

@@ -21,6 +21,7 @@ from odedm import UsageError
 from odedm.checkpoint.manifest import working_folder
 from odedm.cli.app import app
 from odedm.core.plain_data import text_fingerprint
+from odedm.core.seal import FILE as SEAL
 from odedm.data.cache import load_manifest
 from odedm.execute.planning import unfinished_runs
 from odedm.results.result import Result
@@ -63,7 +64,7 @@ def put(plain: Any, place: tuple[Any, ...], value: Any) -> Any:
 def test_an_edited_result_ends_in_a_sentence(runs, tmp_path, command):
     whole = json.loads((runs / "seed-0" / "result.json").read_text())
     for name in ("seed-0", "seed-1"):
-        shutil.copytree(runs / name, tmp_path / "runs" / name)
+        shutil.copytree(runs / name, tmp_path / "runs" / name, ignore=shutil.ignore_patterns(SEAL))  # so it is read
     words = {"diff": [tmp_path / "runs" / "seed-0", tmp_path / "runs" / "seed-1"]}
     words["report"] = [tmp_path / "runs", "--csv", "--out", tmp_path / "report.html"]
     rng, ways = random.Random(command), list(places(whole))

@@ -280,7 +280,7 @@ def test_what_else_could_explain_a_difference_is_said(outcomes):
         (clean(base, precision="bf16"), "and bf16, which may change"),
         (clean(base, device="another chip"), "device:"),
         (clean(base, torch="1.0"), "other code (torch)"),
-        (clean(base, commit="def+"), "code with changes that no commit has"),
+        (clean(base, commit="def+"), "one was made by code with uncommitted changes"),
         (clean(outcomes["herded"].result), "several things were changed at once (memory, method)"),
     ):
         found = compare(base, other)
@@ -301,6 +301,18 @@ def test_numbers_have_as_many_digits_as_tell_them_apart(outcomes):
     first, second = found[-1][2].rpartition(": ")[2].split(" and ")
     assert first != second
     assert len(second) < 14, "no digits that tell nothing"
+
+
+def test_figures_have_two_digits_unless_it_takes_more_to_see_a_difference(outcomes):
+    base = outcomes["reservoir"].result
+    for last, shown in ((188 / 3, "62.67 (+25.67)"), (37.00004, "37.00004 (+0.00004)")):
+        found = compare(replace(base, acc_last=37.0), replace(base, acc_last=last)).outcome
+        assert {name: second for name, _, second in found}["ACC after the last task, %"] == shown
+
+
+def test_two_runs_of_changed_code_are_both_said_to_be(outcomes):
+    base = clean(outcomes["reservoir"].result, commit="abc+")
+    assert compare(base, base).verdict().endswith("But both were made by code with uncommitted changes.")
 
 
 def test_the_command_shows_what_differs(run):

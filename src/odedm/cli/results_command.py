@@ -111,6 +111,7 @@ def tell_report(
     The page is written, if one is given. LaTeX may have a caption and a label of its own.
     """
     from odedm.report.figures.timings import runtime_sentences
+    from odedm.report.load import told_faults
     from odedm.report.page import save_page
     from odedm.report.terminal import print_table
     from odedm.report.unfinished import to_go_on
@@ -119,6 +120,8 @@ def tell_report(
         print_table(table, out, form, most=most, caption=caption, label=label)
     for sentence in runtime_sentences(timed) if form == "rich" else ():
         tell(sentence)
+    for sentence in told_faults(table.faults, sum(len(group.runs) for group in table.groups)):
+        say(sentence)
     if pending:
         say(f"Not finished yet: {len(pending)} run{'s' if len(pending) > 1 else ''}, not in the table.")
         for each in pending[:MOST_PENDING]:

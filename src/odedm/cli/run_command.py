@@ -96,8 +96,11 @@ def run(
 
 
 def _say_shorter_average(plan: Experiment, planned: PlannedJobs) -> None:
-    """Tell whoever asked for an average over so many batches that tasks are too short for it."""
+    """Tell whoever asked for an average of the weights that tasks are too short for one, or for one so long."""
     asked, left = plan.weight_average, planned.jobs[0].experiment.weight_average
+    if asked and left == 0:
+        say("The weights are not averaged: half a task is no longer than a batch. The last weights predict.")
+        return
     if isinstance(asked, float) and isinstance(left, float) and left < few_digits(left_after_a_batch(asked)):
         say(f"The average of the weights goes over {1 / (1 - left):.3g} batches, half a task, in place of {asked:g}.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from collections.abc import Iterable
 from functools import partial
@@ -41,14 +42,31 @@ def seal(folder: Path) -> None:
 def read_seal(folder: Path) -> Listing | None:
     """What a folder's files held; None where that was never written."""
     path = folder / FILE
-    if not path.exists() and not path.is_symlink():
-        return None
+    return _listed(path) if path.exists() or path.is_symlink() else None
+
+
+def _listed(path: Path) -> Listing:
     plain = read_json(path, MOST_LISTING, "far more than a list of checksums")
     ours = isinstance(plain, dict) and plain.get("schema") == SCHEMA
     demand(ours, f"{FILE} is no list of checksums of the format '{SCHEMA}'")
     files: Listing = plain.get("files")
     demand(sound(files), f"{FILE} does not list files by name, size and checksum")
     return files
+
+
+def check_one(folder: Path, name: str) -> None:
+    """Refuse one file of a folder that is not as the checksums there say; a folder that was never sealed may pass.
+
+    Links are followed: stores of large files, such as git-annex, leave one in a file's place.
+    """
+    path = folder / FILE
+    if not path.exists() and not path.is_symlink():
+        return
+    entry = _listed(Path(os.path.realpath(path))).get(name)
+    demand(entry is not None, f"the checksums leave out {name}")
+    real = Path(os.path.realpath(folder / name))
+    same = entry is not None and check_file(real) == entry["bytes"] and fingerprint(real) == entry["blake2b"]
+    demand(same, f"{name} has changed since it was written: its checksum is another")
 
 
 def sound(files: object) -> bool:

@@ -21,8 +21,6 @@ ORDER = (*FIRST, *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
 """How settings follow each other in a name; the others come behind, by their names."""
 ALWAYS_NAMED = ("method", "memory.name", "memory.policy")
 """What every name starts with."""
-COMMON = ("data", "setting", "tasks", "memory.capacity", "memory.rho", "net", "options.lr", "batch")
-"""What a caption says where all groups have it in common, in this order."""
 LEADERS = {
     "tasks": ("data", *SHAPE),
     "class names": ("data", "tasks"),
@@ -50,14 +48,14 @@ BARE = frozenset(
 )
 OF_HOST = ("memory.short_policy", "memory.replay", "memory.gamma_rule")
 """Settings of ODEDM that go by the method: they differ between methods without anybody's choice."""
-UNSAID = {
-    "updates": 1,
-    "views": "crop",
-    "weight_average": None,
-    "memory.gamma_rule": "fixed",
-    "memory.choose_again": False,
+UNSAID: dict[str, tuple[object, ...]] = {
+    "updates": (1,),
+    "views": ("crop",),
+    "weight_average": (None, 0.0),
+    "memory.gamma_rule": ("fixed",),
+    "memory.choose_again": (False,),
 }
-"""What goes without saying: a run has an ingredient, or it is not named."""
+"""What goes without saying: a run has an ingredient, or it is not named; an average of 0.0 is none."""
 
 
 def belongs_to_memory(key: str) -> bool:
@@ -132,7 +130,7 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
 
     @cache
     def varies(key: str, scope: tuple[str, ...]) -> bool:
-        rows = [own for own in groups if _scope(key, own) == scope]
+        rows = [own for own in groups if scope_of(key, own) == scope]
         values = {canonical(own.get(key)) for own in rows}
         led = {canonical([own.get(each) for each in LEADERS.get(key, ())]) for own in rows}
         both = {canonical([own.get(each) for each in (*LEADERS.get(key, ()), key)]) for own in rows}
@@ -142,36 +140,19 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
         return key == "epochs" and own[key] != 1  # never taken for online learning
 
     return [
-        [key for key in (*ORDER, *rest) if _speaks(key, own) and (told(key, own) or varies(key, _scope(key, own)))]
+        [key for key in (*ORDER, *rest) if _speaks(key, own) and (told(key, own) or varies(key, scope_of(key, own)))]
         for own in groups
     ]
 
 
-def in_common(groups: Sequence[Settings]) -> list[str]:
-    """What all groups share of that which a reader of their numbers asks for first, in words; ρ by those that have it.
-
-    >>> plain = {"data": "blobs", "memory.name": "reservoir", "memory.capacity": 100, "options.lr": 0.1, "batch": 10}
-    >>> in_common([plain, plain | {"memory.name": "odedm", "memory.rho": 0.25, "batch": 32}])
-    ['blobs', 'λ=100', 'ρ=0.25 (ODEDM)', 'lr=0.1']
-    """
-    said = []
-    for key in COMMON:
-        own = [each.get(key) for each in groups if key != "memory.rho" or each["memory.name"] == "odedm"]
-        if not own or own[0] in (None, "standard") or len({canonical(value) for value in own}) > 1:
-            continue
-        phrase = f"{own[0]} tasks" if key == "tasks" else setting_phrase(key, groups[0].get(title_key(key)) or own[0])
-        said.append(f"{phrase} (ODEDM)" if key == "memory.rho" else phrase)
-    return said
-
-
 def _speaks(key: str, own: Settings) -> bool:
     """Whether a group has something to say about a setting; "no DAC" is a choice, other things are just not there."""
-    if key in UNSAID and own.get(key) == UNSAID[key]:
+    if key in UNSAID and own.get(key) in UNSAID[key]:
         return False
     return key in own and own[key] != {} and (own[key] is not None or key == "memory.dac")
 
 
-def _scope(key: str, own: Settings) -> tuple[str, ...]:
+def scope_of(key: str, own: Settings) -> tuple[str, ...]:
     """What two groups must share for a setting to mean the same in both."""
     if key.startswith("options."):
         return (str(own["method"]),)
@@ -212,7 +193,7 @@ def setting_phrase(key: str, value: object) -> str:
     elif key == "updates":
         text = f"{value} updates"
     elif key == "weight_average":
-        text = "the last weights" if value is None else f"weights averaged by {canonical(value)}"
+        text = f"weights averaged by {canonical(value)}" if value else "the last weights"
     elif key == "task_classes" and isinstance(value, list):
         text = f"tasks of {'+'.join(map(str, value))}"
     elif key == "class names":

@@ -12,10 +12,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import Unsound, UsageError
+from odedm.core.seal import check_one
+from odedm.core.text import LONGEST, printable
 from odedm.report.summary import Table, summarise
 from odedm.report.unfinished import find_unfinished, is_under_way
-from odedm.results.folder import FinishedRun, NoRuns, find
+from odedm.results.folder import FILE, FinishedRun, NoRuns, find
 from odedm.results.packed import is_packed
 from odedm.results.result import Result, numbers
 from odedm.study.dac_timing_plan import FILE as TIMINGS
@@ -31,6 +33,9 @@ from odedm.training.experiment import content_key
 ABOVE = 3
 """How far above a run its study's folder lies at most: STUDY/runs/<slug>/seed-N."""
 
+MOST_FAULTS = 3
+"""Damaged runs that a warning names."""
+
 log = logging.getLogger(__name__)
 
 
@@ -43,31 +48,73 @@ def gather(paths: Sequence[Path], baseline: str | None = None) -> tuple[Table, l
     timed = find_timings([path for path in paths if not is_packed(path)])
     there = [path for path in paths if not is_under_way(path)]
     try:
-        runs = load(there) if there else []
+        runs, faults = load_sound(there) if there else ([], [])
     except NoRuns:
         if not (timed or find_unfinished(paths)) or not all(path.exists() for path in there):
             raise
-        runs = []
+        runs, faults = [], []
     if not runs:
         return Table(()), timed
-    return summarise(runs, baseline), timed
+    return replace(summarise(runs, baseline), faults=tuple(faults)), timed
 
 
 def load(paths: Sequence[Path]) -> list[FinishedRun]:
-    """Every finished run at or below the folders and in the packed files.
+    """Every sound run at or below the folders and in the packed files.
 
     The same folder given twice counts once, and so does a run that is packed, too. Runs of a study come with what their
-    configuration scored on held-out training rows, where its trials are there.
+    configuration scored on held-out training rows, where its trials are there. A run that is damaged is left out with a
+    warning; where no other is left it is an error.
     """
+    runs, faults = load_sound(paths)
+    for line in told_faults(faults, len(runs)):
+        log.warning("%s", printable(line, LONGEST))
+    return runs
+
+
+def load_sound(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
+    """What `load` gives, and a sentence for each run that is damaged and left out."""
     packed = [path for path in paths if is_packed(path)]
     folders = [path for path in paths if not is_packed(path)]
     places = {folder.resolve(): folder for folder in find(folders)} if folders else {}
-    runs = with_scores(map(FinishedRun.load, places.values()))
-    if not packed:
-        return runs
-    own = by_content([*runs, *read_all(packed).values()])
-    here = {key_of_result(run.result) for run in runs}
-    return [*runs, *(run for key, run in own.items() if key not in here)]
+    found, faults = _sound(list(places.values()))
+    runs = with_scores(found)
+    if packed:
+        own = by_content([*runs, *read_all(packed).values()])
+        here = {key_of_result(run.result) for run in runs}
+        runs += [run for key, run in own.items() if key not in here]
+    if faults and not runs:
+        raise UsageError(faults[0])
+    return runs, faults
+
+
+def _sound(folders: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
+    """The runs whose result can be read and is as it was written, and what is wrong with each of the others."""
+    found, faults = [], []
+    for folder in folders:
+        try:
+            run = FinishedRun.load(folder)
+            check_one(folder, FILE)
+        except Unsound as fault:
+            faults.append(f"The result '{folder / FILE}' cannot be used: {fault}. Run it again with --overwrite.")
+        except UsageError as error:
+            faults.append(str(error))
+        else:
+            found.append(run)
+    return found, faults
+
+
+def told_faults(faults: Sequence[str], runs: int) -> list[str]:
+    """The first damaged runs beside so many sound ones, how many they are, and what to do; nothing for none.
+
+    >>> told_faults(["The result 'a' cannot be used."], 19)[1][:42]
+    '1 of 20 runs is damaged and left out: make'
+    """
+    if not faults:
+        return []
+    many = f"{len(faults)} of {runs + len(faults)} runs {'is' if len(faults) == 1 else 'are'} damaged and left out"
+    again = f"make {'it' if len(faults) == 1 else 'them'} again by the same command with --overwrite"
+    named = [f"Left out: {fault}" for fault in faults[:MOST_FAULTS]]
+    return [*named, f"{many}: {again}. `odedm verify FOLDER` lists all that is wrong."]
 
 
 def with_scores(runs: Iterable[FinishedRun], study: Path | None = None) -> list[FinishedRun]:

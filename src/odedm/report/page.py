@@ -27,10 +27,11 @@ from odedm.report.figures.timings import runtime_sentences
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
 from odedm.report.model import caveats, model
-from odedm.report.summary import METRICS, TOLD, Table, left_out
+from odedm.report.shared_settings import FIRST, unusual
+from odedm.report.summary import METRICS, NARROW, TOLD, Table, left_out
 from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.unfinished import Unfinished, to_go_on
-from odedm.report.verdicts import Verdict, doubts, gaps, in_short, verdict
+from odedm.report.verdicts import SIGNS, Verdict, doubts, gaps, in_short, verdict
 from odedm.report.wording import between, number, probability
 from odedm.results.folder import FinishedRun
 from odedm.study.dac_timing_plan import Measured
@@ -94,6 +95,7 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
         pending=[str(each) for each in pending],
         to_go_on=to_go_on(pending),
         facts=_facts(groups),
+        signs=SIGNS,
         lead=lead,
         folded=folded,
         gaps=gaps(table) if groups else [],
@@ -103,6 +105,8 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
         groups=groups,
         model=model(table),
         metrics=METRICS,
+        main=NARROW,
+        further=[metric for metric in METRICS if metric not in NARROW],
         files={"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
         figures=report_figures(table, DRAWN, timed) if drawable else {"differences": [], "runtime": []},
         drawable=drawable,
@@ -126,7 +130,7 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
 
 
 Findings = list[tuple[str, str]]
-"""Sentences with their tone: up, down or open."""
+"""Sentences with their marks, names in `SIGNS`."""
 
 
 def _findings(table: Table) -> tuple[Findings, Findings, list[str]]:
@@ -141,10 +145,15 @@ def _findings(table: Table) -> tuple[Findings, Findings, list[str]]:
         return f"{found.change}." if shared and found.tone == "open" else str(found), found.tone
 
     said = [f"○ marks the others: {doubts.pop()}."] if shared else []
-    first, second = [told(each) for each in final], [told(each) for each in task_il]
-    if len(first) + len(second) <= SHOWN:
-        return [found for pair in zip_longest(first, second) for found in pair if found], [], said
-    return first[:SHOWN], [*first[SHOWN:], *second], said
+    if len(final) + len(task_il) <= SHOWN:
+        final, task_il = [found for pair in zip_longest(final, task_il) for found in pair if found], []
+    lead = [each for each in final if not _idle(each)][:SHOWN]
+    return [told(each) for each in lead], [told(each) for each in (*final, *task_il) if each not in lead], said
+
+
+def _idle(found: Verdict) -> bool:
+    """Whether a comparison says nothing at all: chance alone would do as much every time."""
+    return found.tone == "open" and found.p is not None and probability(found.p, "") == "1.00"
 
 
 def _title(table: Table, *, pending: bool = False) -> str:
@@ -164,9 +173,11 @@ def _title(table: Table, *, pending: bool = False) -> str:
 
 
 def _facts(groups: Sequence[Group]) -> list[str]:
-    """The few numbers that say how large the experiment was."""
+    """How large the experiment was, and every setting that all runs share and that is not as usual."""
     if not groups:
         return []
+    told = unusual([group.settings for group in groups])
+    begin = [told.pop(FIRST)] if FIRST in told else []
     facts: list[str] = []
     for values, one, many in (
         ([group.tasks for group in groups], "task", "tasks"),
@@ -176,12 +187,12 @@ def _facts(groups: Sequence[Group]) -> list[str]:
         low, high = min(values), max(values)
         facts.append(f"{low} {one}" if high == 1 else f"{low if low == high else f'{low} to {high}'} {many}")
     facts[-1] += " per group" if len(groups) > 1 else ""
-    for key, form in (("memory.capacity", "λ = {}"), ("setting", "{} setting"), ("net", "{} network")):
+    for key, form in (("memory.capacity", "λ = {}"), ("net", "{} network")):
         own = {printable(group.settings[key]) for group in groups if key in group.settings}
         if len(own) == 1:
             facts.append(form.format(own.pop()))
     runs = sum(len(group.runs) for group in groups)
-    return [*facts, f"{runs} run{'s' if runs != 1 else ''} in all"]
+    return [*begin, *facts, *told.values(), f"{runs} run{'s' if runs != 1 else ''} in all"]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -69,10 +69,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One row per group, and the group that all others are compared with, where one was named."""
+    """One row per group, and the group that all others are compared with, where one was named.
+
+    `faults` has a sentence for each run that is damaged and in no row.
+    """
 
     rows: tuple[Row, ...]
     baseline: Group | None = None
+    faults: tuple[str, ...] = ()
 
     @property
     def groups(self) -> list[Group]:

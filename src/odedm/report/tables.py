@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from odedm.core.showing import html_table
 from odedm.core.text import printable
 from odedm.report.groups import Group
-from odedm.report.labels import in_common
 from odedm.report.model import Cell, Line, TableModel, model
+from odedm.report.shared_settings import in_common
 from odedm.report.statistics import FEWEST
 from odedm.report.summary import COMPARED, METRICS, NARROW, Metric, Table
 from odedm.report.wording import between, csv_text, measured, number, probability

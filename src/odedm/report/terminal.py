@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -14,18 +16,25 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from odedm.core.configuration import settings_of
+from odedm.core.plain_data import flatten
 from odedm.core.text import printable
 from odedm.report.labels import memory_name
 from odedm.report.model import Cell, TableModel, caveats, model
-from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, Table, cost_told, left_out
+from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, TASK_IL, Metric, Table, cost_told, left_out
 from odedm.report.tables import LABEL, to_csv, to_latex, to_markdown
 from odedm.report.verdicts import verdicts
 from odedm.report.wording import between, measured, number
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
+from odedm.training.experiment import Experiment
 
 NAME = (14, 30)
 """The least and the most columns of a terminal that names of groups take."""
+GAP = 2
+"""Columns between two of a table's."""
+LESSER = (ACC_MEAN, TASK_IL, FORGETTING)
+"""What a narrow terminal may do without, in this order: changes keep their intervals."""
 MOST_LINES, HEAD_LINES = 2, 3
 """Lines of a name beside its numbers, which take two; lines of a table's head with its rule."""
 MOST = 16
@@ -77,29 +86,40 @@ def as_text(table: Table) -> str:
 
 @dataclass(frozen=True)
 class ForTerminal:
-    """A table that puts errors and intervals beside the means, else under them, else errors alone: what fits first.
+    """A table that puts errors and intervals beside the means, else under them, and lets go of lesser columns to fit.
 
-    It is for a terminal of 80 columns or more, to be printed by rich; the paper's numbers stand below it.
+    It is for a terminal of 80 columns or more, to be printed by rich. What its signs mean stands below it, and the
+    paper's numbers below that.
     """
 
     model: TableModel
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         free = options.update(width=10_000)
-        wide, tightest = _summary(self.model, beside=True), _summary(self.model, beside=False, name=NAME[0])
-        if console.measure(wide, options=free).maximum <= options.max_width:
+
+        def room(table: RichTable) -> int:
+            return options.max_width - console.measure(table, options=free).maximum
+
+        dropped: tuple[Metric, ...] = ()
+        wide = _summary(self.model, beside=True)
+        if room(wide) >= 0:
             yield wide
         else:
-            fits = console.measure(tightest, options=free).maximum <= options.max_width
-            narrow = _summary(self.model, beside=False, intervals=fits)
-            room = options.max_width - console.measure(_without_names(narrow), options=free).maximum - 1
-            if max(map(len, _wrapped(self.model, console, min(room, NAME[1])))) > MOST_LINES:
+            tried = [LESSER[:n] for n in range(len(LESSER))]
+            dropped = next((each for each in tried if room(_without_names(self._narrow(each))) >= 0), LESSER)
+            narrow = self._narrow(dropped)
+            left = room(_without_names(narrow)) - GAP
+            if left < NAME[0] or max(map(len, _wrapped(self.model, console, min(left, NAME[1])))) > MOST_LINES:
                 yield from self._names_above(narrow, console, options)
             else:
                 yield narrow
+        yield from (Text(line, style="dim") for line in _signs(self.model, dropped))
         if self.model.printed:
             yield ""
             yield _beside_paper(self.model)
+
+    def _narrow(self, dropped: Sequence[Metric]) -> RichTable:
+        return _summary(self.model, beside=False, dropped=dropped)
 
     def _names_above(self, table: RichTable, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table with every name on a line of its own, where a column for names would break them into pieces."""
@@ -121,30 +141,47 @@ def _without_names(table: RichTable, width: int | None = None) -> RichTable:
 
 
 def _wrapped(model: TableModel, console: Console, width: int) -> list[list[Text]]:
-    return [list(Text(line.label).wrap(console, max(width, NAME[0]))) for line in model.lines]
+    return [list(Text(line.label).wrap(console, width)) for line in model.lines]
 
 
-def _new_table(*heads: str, name: int = NAME[1]) -> RichTable:
+def _new_table(*heads: str) -> RichTable:
     view = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    view.add_column(heads[0], overflow="fold", min_width=NAME[0], max_width=name)
+    view.add_column(heads[0], overflow="fold", min_width=NAME[0], max_width=NAME[1])
     for head in heads[1:]:
         view.add_column(head, justify="right", no_wrap=True)
     return view
 
 
-def _summary(model: TableModel, *, beside: bool, intervals: bool = True, name: int = NAME[1]) -> RichTable:
+def _summary(model: TableModel, *, beside: bool, dropped: Sequence[Metric] = ()) -> RichTable:
+    """The table less some metrics, their changes included; errors and intervals stand beside the means or below."""
     table = model.table
-    short = {ACC_MEAN.title: "mean\nACC", FORGETTING.title: "Forget-\nting"}
-    heads = [short.get(head, head) for head in map(table.title, NARROW)]
-    heads += [f"Change\n{table.title(metric)}" for metric in table.changes]
-    view = _new_table("Runs", "Seeds", *heads, name=name)
+    short = {ACC_MEAN.title: "mean\nACC", FORGETTING.title: "Forget"}
+    metrics, changes = ([each for each in own if each not in dropped] for own in (NARROW, table.changes))
+    heads = [short.get(head, head) for head in map(table.title, metrics)]
+    heads += [f"Change\n{table.title(metric)}" for metric in changes]
+    view = _new_table("Runs", "Seeds", *heads)
     for line in model.lines:
         style = "" if line.kind == "runs" else "italic"
         cells = [Text(line.label, style=style), Text(str(len(line.seeds)))]
-        cells += [_value(line.cells[metric.key], beside=beside) for metric in NARROW]
-        cells += [_change(line.cells[metric.key], beside=beside, intervals=intervals) for metric in table.changes]
+        cells += [_value(line.cells[metric.key], beside=beside) for metric in metrics]
+        cells += [_change(line.cells[metric.key], beside=beside) for metric in changes]
         view.add_row(*cells)
     return view
+
+
+def _signs(model: TableModel, dropped: Sequence[Metric]) -> list[str]:
+    """What ± and brackets are, as far as the table has them, and which columns it had no room for."""
+    cells = [cell for line in model.lines for cell in line.cells.values()]
+    said = ["± standard error over seeds"] if any(cell.value and cell.value.error for cell in cells) else []
+    if any(cell.change for cell in cells):
+        interval = ", with its 95 % interval" if any(cell.interval for cell in cells) else ""
+        said.append(f"change against {model.table.against}, paired by seed{interval}")
+    signs = "; ".join(said)
+    lines = [f"{signs[:1].upper()}{signs[1:]}."] if said else []
+    if dropped:
+        names = ", ".join(model.table.title(metric) for metric in dropped)
+        lines.append(f"No room for {names}: a wider terminal has it, and so do --csv and the page.")
+    return lines
 
 
 def _value(cell: Cell, *, beside: bool) -> Text:
@@ -158,15 +195,13 @@ def _value(cell: Cell, *, beside: bool) -> Text:
     return text.append(f" ±{error:>4}" if beside else f"\n±{error}", style="dim")
 
 
-def _change(cell: Cell, *, beside: bool, intervals: bool) -> Text:
+def _change(cell: Cell, *, beside: bool) -> Text:
     if cell.change is None:
         return Text()
-    change = cell.change.estimate
-    text = Text(number(change.mean, sign=True), style="bold" if cell.clear else "")
+    text = Text(number(cell.change.estimate.mean, sign=True), style="bold" if cell.clear else "")
     if cell.interval is None:
         return text
-    spread = between(cell.interval) if intervals else f"±{number(change.error or 0.0)}"
-    return text.append(f"{' ' if beside else chr(10)}{spread}", style="dim not bold")
+    return text.append(f"{' ' if beside else chr(10)}{between(cell.interval)}", style="dim not bold")
 
 
 def _beside_paper(model: TableModel) -> RichTable:
@@ -182,7 +217,7 @@ def _beside_paper(model: TableModel) -> RichTable:
 
 
 def print_run(result: Result, out: Console) -> None:
-    """Configuration, accuracy matrices, the memory's contents and provenance of one run, for a terminal."""
+    """What one run measured, the memory's contents, then what it was and where it was made, for a terminal."""
     plan = result.experiment
     memory = memory_name({"memory.name": plan["memory"]["name"], "memory.policy": plan["memory"].get("policy")})
     method, data = printable(plan["method"]), printable(plan["data"])
@@ -206,11 +241,35 @@ def print_run(result: Result, out: Console) -> None:
     for name, short, long in zip(result.classes, last.get("short", []), last.get("long", []), strict=False):
         table.add_row(Text(printable(name)), str(short), str(long))
     out.print(table)
-    cost = {"sample_gradients": result.sample_gradients}
-    parts = {"Experiment": plan, "Seconds": result.seconds, "Cost": cost, "Provenance": result.provenance}
-    for title, part in parts.items():
+    for title, lines in _described(result).items():
         out.print(title, style="bold")
-        out.print_json(data=part)
+        wide = max(map(len, lines), default=0)
+        for name, value in sorted(lines.items()):
+            out.print(f"  {name:<{wide}}  {value}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _described(result: Result) -> dict[str, dict[str, str]]:
+    """What a run was, by what people look for first: settings by name, but for those that are not there."""
+    plan = {key: value for key, value in result.experiment.items() if key != "memory"}
+    panel = {name: own.panel for name, own in settings_of(Experiment).items()}
+    parts: dict[str, dict[str, Any]] = {"Method": {}, "Memory": flatten(result.experiment["memory"])}
+    parts |= {"Stream": {}, "Run": {}}
+    for name, value in flatten(plan).items():
+        parts[panel.get(name.partition(".")[0], "Run")][name] = value
+    cost = {f"seconds, {phase}": f"{value:.2f}" for phase, value in result.seconds.items()}
+    if result.sample_gradients is not None:
+        cost["gradients for each row of the stream"] = f"{result.sample_gradients:.2f}"
+    parts |= {"Cost": cost, "Provenance": flatten(result.provenance)}
+    return {
+        title: {printable(key): _plain(value) for key, value in own.items() if value not in (None, {}) or key == "dac"}
+        for title, own in parts.items()
+    }
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "none"
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200)
 
 
 def show_row(run: FinishedRun, row: int, out: Console, *, as_json: bool = False, folder: Path | None = None) -> None:

@@ -15,7 +15,7 @@ from odedm.report.summary import ACC_LAST, TOLD, Metric, Row, Table, other_probl
 from odedm.report.wording import between, number, probability
 
 ALARM = 0.05
-"""The corrected p above which a change among many comparisons may well be chance."""
+"""The corrected p above which a change may well be chance, whatever its interval."""
 MOST_NAMED = 4
 """Settings that a sentence lists."""
 MOST_PAIRED = 200
@@ -24,14 +24,21 @@ CONSTANT = "options."
 """How the names of a method's constants begin."""
 
 
+SIGNS = {"up": "▲", "down": "▼", "weak-up": "△", "weak-down": "▽", "open": "○"}
+"""The marks: full where the interval and p agree that there is a change, hollow where the interval alone says so."""
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """What changed, and why that may be nothing; an empty `doubt` means that the seeds can tell it from chance."""
+    """What changed, and why that may be nothing; an empty `doubt` means that the seeds can tell it from chance.
+
+    `tone` is what to mark it with, a key of `SIGNS`; `p` is Holm's, None with one seed.
+    """
 
     change: str
     doubt: str
     tone: str
-    """What to mark it with: up, down or open."""
+    p: float | None = None
 
     def __str__(self) -> str:
         return f"{self.change}: {self.doubt}." if self.doubt else f"{self.change}."
@@ -61,18 +68,31 @@ def in_short(table: Table) -> list[str]:
         value = best.values[ACC_LAST.key]
         spread = "" if value.sd is None else f", sd {number(value.sd)} over {value.n} seeds"
         said.append(f"The best final accuracy is {number(value.mean)} %, by {best.group.label}{spread}.")
-    pairs = [row.differences[ACC_LAST.key] for row in table.compared if ACC_LAST.key in row.differences]
+    rows = [row for row in table.compared if ACC_LAST.key in row.differences]
+    pairs = [row.differences[ACC_LAST.key] for row in rows]
     if pairs:
         means = sorted(pair.estimate.mean for pair in pairs)
-        counts = {"better": 0, "worse": 0, "open": 0}
-        for pair in pairs:
-            counts["open" if not pair.clear else "better" if pair.estimate.mean > 0 else "worse"] += 1
-        found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        found = _counted([tone_of(row, ACC_LAST) for row in rows], _by_p(table))
         changes = " to ".join(dict.fromkeys(number(mean, sign=True) for mean in (means[0], means[-1])))
         many = f"{len(pairs)} comparisons" if len(pairs) > 1 else "One comparison"
         few = f" (fewer than {FEWEST} seeds)" if all(pair.estimate.n < FEWEST for pair in pairs) else ""
         said.append(f"{many} with {table.against}: {found}{few}; {changes} points of {table.title(ACC_LAST)}.")
     return said
+
+
+def _counted(tones: Sequence[str], by_p: str) -> str:
+    """How many comparisons are better, worse and open, those that only the interval is for by themselves.
+
+    >>> _counted(["up", "weak-up", "weak-down", "open", "open"], "by p")
+    '1 better, 1 better and 1 worse by the interval but not by p, 2 open'
+    """
+
+    def those(words: dict[str, str]) -> list[str]:
+        return [f"{tones.count(tone)} {word}" for tone, word in words.items() if tone in tones]
+
+    weak = " and ".join(those({"weak-up": "better", "weak-down": "worse"}))
+    alone = [f"{weak} by the interval but not {by_p}"] if weak else []
+    return ", ".join([*those({"up": "better", "down": "worse"}), *alone, *those({"open": "open"})])
 
 
 def verdict(table: Table, row: Row, metric: Metric) -> Verdict:
@@ -86,17 +106,30 @@ def verdict(table: Table, row: Row, metric: Metric) -> Verdict:
         change = f"{_subject(group.label)} against {_subject(table.baseline.label)}: {mean} {what}"
     if pair.interval is None:
         return Verdict(f"{change} on one seed", "one seed cannot tell a change from chance", "open")
-    corrected = row.corrected[metric.key]
-    chance = probability(corrected, "Holm's p" if table.tested > 1 else "p")
+    p = row.corrected[metric.key]
+    chance = probability(p, "Holm's p" if table.tested > 1 else "p")
     change = f"{change} {between(pair.interval)} over {n} seeds (better in {pair.better} of {n}, {chance})"
+    tone = tone_of(row, metric)
     if n < FEWEST:
-        return Verdict(change, "too few seeds to tell a change from chance", "open")
+        doubt = "too few seeds to tell a change from chance"
+    elif tone == "open":
+        doubt = "not distinguishable from zero at this number of seeds"
+    else:
+        doubt = f"clear by the interval, but not {_by_p(table)}" if tone.startswith("weak") else ""
+    return Verdict(change, doubt, tone, p)
+
+
+def tone_of(row: Row, metric: Metric) -> str:
+    """How a change is marked: open, or by its sign; weakly where the interval leaves zero out and p is above 0.05."""
+    pair = row.differences[metric.key]
     if not pair.clear:
-        return Verdict(change, "not distinguishable from zero at this number of seeds", "open")
-    tone = "up" if pair.estimate.mean > 0 else "down"
-    if corrected > ALARM and smallest_p(n) < (pair.p or 0.0) <= ALARM:
-        return Verdict(change, f"among {table.tested} comparisons that may be chance", tone)
-    return Verdict(change, "", tone)
+        return "open"
+    sign = "up" if pair.estimate.mean > 0 else "down"
+    return f"weak-{sign}" if row.corrected[metric.key] > ALARM else sign
+
+
+def _by_p(table: Table) -> str:
+    return "after Holm's correction" if table.tested > 1 else "by p"
 
 
 def gaps(table: Table) -> list[str]:

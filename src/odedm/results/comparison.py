@@ -27,6 +27,11 @@ IDLE = ("seed", "threads", "device", "capture", "class_order")
 MOST_DIGITS = 17
 """By so many any two numbers can be told apart."""
 
+DIGITS = 2
+"""Of a figure behind the point, unless it takes more to tell two apart."""
+LONGEST_WRITTEN = 1e6
+"""From here on numbers, which nobody measured, are written short."""
+
 Row = tuple[str, str, str]
 
 
@@ -119,14 +124,15 @@ def _outcome(one: Result, other: Result) -> list[Row]:
     for name, title in FIGURES.items():
         a, b = getattr(one, name), getattr(other, name)
         if a != b:
-            first, second = _told_apart(_figure, a, b)
-            rows.append((title, first, second if None in (a, b) else f"{second} ({b - a:+.6g})"))
+            first, second = _told_apart(_figure, a, b, digits=DIGITS)
+            shown = len(second.partition(".")[2])
+            rows.append((title, first, second if None in (a, b) else f"{second} ({b - a:+.{shown}f})"))
     for title, left, right in (("Class-IL", one.class_il, other.class_il), ("Task-IL", one.task_il, other.task_il)):
         if left != right and left is not None and right is not None:
             rows.append((f"{title} matrix", *_matrices(left, right)))
     if one.anytime and other.anytime and one.anytime != other.anytime:  # where only one looked there is no difference
         means = [math.fsum(value for _, value in each.anytime or []) / len(each.anytime or []) for each in (one, other)]
-        rows.append(("mean accuracy at any time, %", *_told_apart(_figure, *means)))
+        rows.append(("mean accuracy at any time, %", *_told_apart(_figure, *means, digits=DIGITS)))
     for part in ("short", "long"):
         ends = [sum(each.census[-1].get(part, [])) if each.census else 0 for each in (one, other)]
         if [entry.get(part) for entry in one.census] != [entry.get(part) for entry in other.census]:
@@ -135,19 +141,21 @@ def _outcome(one: Result, other: Result) -> list[Row]:
 
 
 def _figure(value: float | None, digits: int) -> str:
-    """A number to read, without what summing left behind; a dash where it is not defined.
+    """A number to read, with so many digits behind the point; a dash where it is not defined.
 
-    >>> _figure(28.333333333, 6), _figure(-8.9e-16, 6), _figure(None, 6)
-    ('28.3333', '0', '—')
+    >>> _figure(28.333333333, 2), _figure(-8.9e-16, 2), _figure(None, 2), _figure(1e99, 2)
+    ('28.33', '0.00', '—', '1e+99')
     """
-    return "—" if value is None else f"{round(value, digits + 3) + 0.0:.{digits}g}"
+    if value is None:
+        return "—"
+    return f"{round(value, digits) + 0.0:.{digits}f}" if abs(value) < LONGEST_WRITTEN else f"{value:.{digits + 4}g}"
 
 
 def _matrices(left: Matrix, right: Matrix) -> tuple[str, str]:
     """How far two matrices are apart.
 
     >>> _matrices([[90.0], [50.0, 80.0]], [[90.0], [55.0, 80.0]])
-    ('2 tasks', '1 of 3 cells differ, most after task 2 on task 1: 50 and 55')
+    ('2 tasks', '1 of 3 cells differ, most after task 2 on task 1: 50.00 and 55.00')
     """
     if len(left) != len(right):
         return f"{len(left)} tasks", f"{len(right)} tasks"
@@ -158,7 +166,7 @@ def _matrices(left: Matrix, right: Matrix) -> tuple[str, str]:
     ]
     apart = [cell for cell in cells if cell[0]]
     _, i, j, a, b = max(apart)
-    there = " and ".join(_told_apart(_figure, a, b, digits=4))
+    there = " and ".join(_told_apart(_figure, a, b, digits=DIGITS))
     return f"{len(left)} tasks", f"{len(apart)} of {len(cells)} cells differ, most after task {i} on task {j}: {there}"
 
 
@@ -203,6 +211,7 @@ def _cautions(one: Result, other: Result, configuration: list[Row]) -> list[str]
     code = [name for name in ("odedm", "torch", "commit") if one.provenance.get(name) != other.provenance.get(name)]
     if code:
         found.append(f"other code ({', '.join(code)})")
-    if any(str(each.provenance.get("commit")).endswith("+") for each in (one, other)):
-        found.append("code with changes that no commit has")
+    changed_code = [str(each.provenance.get("commit")).endswith("+") for each in (one, other)]
+    if any(changed_code):
+        found.append(f"{'both were' if all(changed_code) else 'one was'} made by code with uncommitted changes")
     return found

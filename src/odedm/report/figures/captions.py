@@ -36,8 +36,9 @@ def captions(
             "test set."
         ),
         "forgetting": (
-            "The forgetting rate after task i is 100 % minus the mean accuracy over tasks 1 to i. "
-            "Lower is better. Lines are means over seeds"
+            "100 % minus the mean accuracy over tasks 1 to i, after task i: the paper's forgetting rate, which counts "
+            "also what was never learned. The column Forgetting is another number, the fall from the best past "
+            "accuracy. Lower is better. Lines are means over seeds"
         )
         + (", bands are one standard error to each side." if several_seeds else "; with one seed there is no band."),
         "anytime": (

@@ -39,14 +39,14 @@ class Curve(NamedTuple):
 
 
 def forgetting_curves(groups: Sequence[Group], most: int | None = None) -> list[Panel]:
-    """FR_i over tasks, mean and standard error; of the first so many families."""
+    """100 − ACC_i over tasks, the paper's FR_i, mean and standard error; of the first so many families."""
     top = ceiling(groups)
     panels = []
     for title, members in families(groups)[:most]:
         curves = forgetting(members, title)
         columns = 2 if max(len(curve.name) for curve in curves) <= 16 else 1
         ends = ", ".join(f"{curve.name} {number(curve.points[-1].mean)} %" for curve in curves)
-        alt = f"{titled('Forgetting rate over tasks', title)}. After the last task: {ends}."
+        alt = f"{titled('Error on the tasks so far', title)}. After the last task: {ends}."
         paint = partial(draw_forgetting, curves=curves, top=top, columns=columns)
         panels.append(curve_panel(title, alt, paint, curves, ("task", "forgetting_rate"), columns=columns))
     return panels
@@ -159,12 +159,12 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
 
 
 def draw_forgetting(axes: Axes, *, curves: Sequence[Curve], top: float, columns: int) -> None:
-    """Forgetting rates over tasks, up to `top`."""
+    """The error on the tasks so far, which the paper calls the forgetting rate, over tasks and up to `top`."""
     draw_curves(axes, curves)
     longest = max(len(curve.x) for curve in curves)
     axes.set(xlim=(0.7, longest + 0.3), xticks=task_ticks(longest, 12), xlabel="tasks learned")
     ticks = range(0, min(int(top), 100) + 1, 20 if top > 40 else 10 if top > 20 else 5)
-    finish(axes, grid="y", keys=columns, ylim=(0.0, top), yticks=ticks, ylabel="forgetting rate, %")
+    finish(axes, grid="y", keys=columns, ylim=(0.0, top), yticks=ticks, ylabel="error on tasks so far, %")
 
 
 def _draw_anytime(axes: Axes, *, curves: Sequence[Curve]) -> None:

@@ -82,8 +82,10 @@ def _class_panel(title: str, group: Group, short: Array, long: Array, widest: fl
         height = 0.72 if step >= 8 else 1.0
         for _, first, last in spans[1::2]:
             axes.axhspan(first, last, color=style.BAND, linewidth=0, zorder=0)
-        axes.barh(places, long, height=height, color=style.LONG, label="long-term")
-        axes.barh(places, short, left=long, height=height, color=style.SHORT, label="short-term")
+        if long.any():  # the key has what is there
+            axes.barh(places, long, height=height, color=style.LONG, label="long-term")
+        if short.any() or not long.any():
+            axes.barh(places, short, left=long, height=height, color=style.SHORT, label="short-term")
         draw_class_axis(axes, names, places.tolist(), spans, step)
         if not spans and step < CROWDED:
             axes.set_ylabel(f"{len(names)} classes")

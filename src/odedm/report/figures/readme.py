@@ -52,7 +52,7 @@ def _add_curves(figure: Figure, groups: Sequence[Group], room: float) -> None:
     above = 46 + 14 * (len(curves) if columns == 1 else 1)
     axes = figure.add_axes((46 / WIDTH, 40 / HEIGHT, (room - 58) / WIDTH, (HEIGHT - 40 - above) / HEIGHT))
     draw_forgetting(axes, curves=curves, top=ceiling(groups), columns=columns)
-    _add_heading(figure, 14, "Forgetting rate over tasks")
+    _add_heading(figure, 14, "Error on the tasks so far")
 
 
 def _add_heading(figure: Figure, x: float, text: str) -> None:
