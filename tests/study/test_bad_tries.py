@@ -74,7 +74,7 @@ def test_no_rates_are_not_the_usual_ones(tmp_path: Path) -> None:
 
 def test_a_plan_is_json_where_json_was_asked_for(file: Path) -> None:
     plan = json.loads(odedm("tune", file, "--dry-run", "--json", "--out", file.parent / "out"))
-    assert plan == {"hosts": ["er on blobs, λ=30"], "trials": 2, "left": 2, "failed": 0, "missing": {}}
+    assert plan == {"hosts": ["er on blobs, λ=30"], "trials": 2, "left": 2, "failed": 0, "not_tried": {}, "missing": {}}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from odedm import ODEDM, Experiment
 from odedm.cli.app import app
-from odedm.cli.tune_command import _differing, _one_host
+from odedm.cli.tune_command import _one_host
+from odedm.cli.tuned_choices import differing
 from odedm.results.folder import find
 from odedm.results.result import Result
 from odedm.study.study import parse, read, read_to_run
@@ -175,10 +176,58 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     most = tmp_path / "most.jsonl"
     most.write_text("".join(trials.splitlines(keepends=True)[:3]))  # one side has tried twice, the other once
     cut = (*words[:-1], tmp_path / "cut", "--have", most, "--budget", "0.001s")
-    assert "no choice yet: 1 trials are left" in " ".join(odedm("tune", *cut, code=2).split())
+    assert "no choice yet: 1 trial is left" in " ".join(odedm("tune", *cut, code=2).split())
     assert not list(tmp_path.glob("cut/tuned.*"))
     assert "given twice" in odedm("tune", *words, "--set", "lr=1", code=2)
     assert "separated by commas" in odedm("tune", *words, "--rho", "0.25,,", code=2)
+
+
+def test_tuning_says_which_combinations_were_not_drawn(tmp_path: Path) -> None:
+    words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--dry-run", "--out", tmp_path / "out")
+    said = " ".join(odedm(*words, "--lr", "0.03,0.1", "--rho", "0.25,0.5").split())
+    assert "2 tries without ODEDM and 2 with it, 3 seeds each" in said
+    assert "With ODEDM 2 of 4 combinations drawn; not tried: " in said
+    assert sum(each in said for each in ("ρ=0.25, lr=0.03", "ρ=0.5, lr=0.1")) in (0, 2), "the other two, or these"
+    single = " ".join(odedm(*words, "--lr", "0.1", "--rho", "0.25,0.5").split())
+    assert "1 try without ODEDM and 1 with it" in single
+    assert "With ODEDM 1 of 2 combinations drawn; not tried: ρ=" in single
+    assert "drawn" not in odedm(*words, "--lr", "0.03,0.1")
+    many = odedm(*words, "--lr", "0.03,0.1", "--rho", ",".join(f"0.{each}" for each in range(21, 40)))
+    assert "With ODEDM 2 of 38 combinations drawn" in many
+    assert "; and 30 more." in many
+    both = ("--lr", "0.03,0.1", "--rho", "0.25,0.5", "--tries", 1)
+    plan = json.loads(odedm(*words, *both, "--json"))
+    assert {side: len(own) for side, own in plan["not_tried"]["er on blobs, λ=20"].items()} == {"without": 1, "with": 3}
+
+
+def test_of_many_hosts_the_first_says_what_was_not_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "both.toml"
+    file.write_text(MANY.replace("k = 1", "k = [1, 2]"), encoding="utf-8")
+    said = " ".join(odedm("tune", file, "--dry-run", "--out", tmp_path / "out").split())
+    assert "Of 2 hosts some are drawn. er on blobs, λ=20: With ODEDM 2 of 4 combinations drawn; not tried: k=" in said
+
+
+def test_a_choice_among_other_tries_takes_no_others_place(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--limit", 8, "--seeds", 1)
+    words = (*words, "--device", "cpu", "--lanes", 1)
+    folder = Path("runs/tune-blobs-er-20")
+    first = odedm(*words, "--lr", "0.0001")
+    assert "stays" not in first
+    kept = {name: (folder / name).read_text() for name in ("tuned.toml", "tuned.json")}
+    said = " ".join(odedm(*words, "--lr", "0.0001,0.1").split())
+    assert "2 trials to do of 4" in said, "what was tried before counts"
+    assert f"'{folder}/tuned.toml' is the choice among other tries, and stays" in said
+    assert {name: (folder / name).read_text() for name in kept} == kept
+    (other,) = folder.glob("tuned-*.toml")
+    assert f"odedm study {other}" in said
+    assert read(other).name == other.stem, "so its runs have a folder of their own"
+    assert other.with_suffix(".json").is_file()
+    for again in ("0.0001", "0.0001,0.1"):
+        odedm(*words, "--lr", again)
+    odedm(*words, "--lr", "0.0001", "--first-tasks", 3)
+    assert len(list(folder.glob("tuned*.toml"))) == 3, "the same tries have the same files, those on other tasks others"
+    assert {name: (folder / name).read_text() for name in kept} == kept
 
 
 @pytest.mark.parametrize(("given", "limit"), [({"limit": 6}, 6), ({}, None)])
@@ -206,8 +255,8 @@ lr = [0.01, 0.03]
 
 def test_a_choice_is_shown_by_what_differs_of_the_memory_too() -> None:
     tried = [Tried(Experiment(ODEDM(20, k=k), "er", options={"lr": 0.1}), (50.0,)) for k in (3, 1)]
-    assert _differing(tried) == "k=3"
-    assert _differing(tried[:1]) == "lr=0.1"
+    assert differing(tried) == "k=3"
+    assert differing(tried[:1]) == "lr=0.1"
 
 
 def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_path: Path) -> None:
