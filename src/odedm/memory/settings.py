@@ -139,7 +139,8 @@ class ODEDM:
 
     Args:
         capacity: rows in all (λ).
-        rho: long-term share of them in the end (ρ), 0.25 unless k is given.
+        rho: long-term share of them in the end (ρ), 0.25 unless k is given; rounded to whole rows of each class, halves
+            up: half of 20 rows is 1.67 for each of six classes, so they have 2 each, 12 in all.
         k: prototypes of each class; where both are given k counts and rho is its label. k=0 or rho=0 pins nothing.
         replay: how a method meets the long-term rows, a name in `odedm list replays`; "auto" is what suits the method
             (docs/consolidation.md), and the auxiliary term where gamma or gamma_rule is given.
@@ -167,6 +168,8 @@ class ODEDM:
 
     >>> ODEDM(200, k=6).resolve(StreamShape(tasks=5, classes_per_task=2), native="reservoir").short_policy
     'reservoir'
+    >>> ODEDM(20, rho=0.5).resolve(StreamShape(tasks=4, classes_per_task=2), native="reservoir").k
+    2
     """
 
     capacity: int = described(**ROWS)
