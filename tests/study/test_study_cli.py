@@ -97,7 +97,8 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
 def test_failures_are_listed_retried_on_demand_and_end_with_a_code(toml: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     text = TOML.replace("[select]", "[options.er]\nlr = [0.1, 1e30]\n[select]").replace("seeds = 2", "seeds = 1")
-    toml.write_text(text.replace('["plain", "odedm"]', '"plain"'), encoding="utf-8")
+    text = text.replace('["plain", "odedm"]', '"plain"').replace('rho = [0.25, 0.5]\ndac = "paper"\n', "")
+    toml.write_text(text, encoding="utf-8")
     said = odedm("study", toml, "--out", out, "--device", "cpu", code=1)
     assert "diverged" in said
     assert "1 of 2 runs failed" in said
@@ -295,6 +296,66 @@ def test_constants_of_a_method_that_a_study_has_not_are_refused(command: str, tm
     assert len(read_to_run(file).experiments()) == 6, "a table above the grids is for those that have its method"
     file.write_text("capacity = 20\n[options.derpp]\nlr = 0.1\n", encoding="utf-8")
     assert len(read_to_run(file).experiments()) == 5, "of the method that a study has without a word"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            "memory = 'reservoir'\nrho = 0.5",
+            "'rho' is of the memory odedm, which none of its runs has; they have reservoir. Leave it out, or",
+        ),
+        ("memory = ['plain', 'odedm']\npolicy = 'herded'", "'policy' is of the memory native, which none of its runs"),
+        ("memory = 'none'\ncapacity = 20", "'capacity' is of the memory reservoir, which none of its runs has"),
+        (
+            "[[grid]]\nmemory = 'plain'\nk = 2\n[[grid]]\nmemory = 'odedm'",
+            "'k' is of the memory odedm, which none of its runs has; they have plain.",
+        ),
+        (
+            "[policy_options.purity]\nalpha = 0.3",
+            "[policy_options.purity] is of a policy that the study has not; it has none. Leave the table out, or name "
+            "the policy among those of 'policy' or 'short_policy'.",
+        ),
+        ("[retrieval_options.mir]\ncandidates = 9", "is of a retrieval that the study has not; it has uniform."),
+        ("data = 'nope'", "Unknown data set 'nope'"),
+        ("data = 'blosb'", "did you mean 'blobs'?"),
+    ],
+)
+def test_what_no_run_of_a_study_has_is_refused(lines: str, said: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(f"method = 'er'\n{lines}\n", encoding="utf-8")
+    assert said in " ".join(odedm("study", "mine.toml", "--dry-run", code=2).split())
+    read(Path("mine.toml"))  # a study's folder may hold such a file from before
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "memory = ['reservoir', 'odedm']\nrho = 0.5",
+        "rho = 0.5",
+        "rho = 0.5\n[[grid]]\nmemory = 'reservoir'\n[[grid]]\nmemory = 'odedm'",
+        "memory = 'native'\npolicy = 'purity'\n[policy_options.purity]\nalpha = 0.3",
+        "short_policy = 'purity'\n[policy_options.purity]\nalpha = 0.3",
+        "data = 'there/is/none.npz'",
+    ],
+)
+def test_what_some_run_of_a_study_has_is_fine(lines: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = "" if "data" in lines else "data = 'blobs'\n"
+    Path("mine.toml").write_text(f"{data}method = 'er'\nseeds = 1\n{lines}\n", encoding="utf-8")
+    assert "Runs: " in odedm("study", "mine.toml", "--dry-run")
+
+
+def test_a_choice_of_rho_that_nobody_can_make_is_refused(toml: Path, tmp_path: Path) -> None:
+    words = ("--select-on", 2, "--dry-run", "--out", tmp_path / "out")
+    assert "Trials:        2 to choose ρ by" in odedm("study", toml, *words)
+    toml.write_text(TOML.replace("[0.25, 0.5]", "0.25"), encoding="utf-8")
+    said = " ".join(odedm("study", toml, *words, code=2).split())
+    assert (
+        "--select-on chooses among several ρ, and no runs of the study 'small' differ in ρ alone. Leave it out" in said
+    )
+    assert "Runs: " in odedm("study", toml, *words[2:])
+    assert "Runs: " in odedm("study", toml, "--select-on", 0, *words[2:])
 
 
 @pytest.mark.parametrize(
