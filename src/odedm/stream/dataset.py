@@ -21,6 +21,7 @@ from odedm.core.showing import counted
 from odedm.core.text import distinct, printable
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import check_split
+from odedm.stream.given_images import array_of, stored_rows
 
 
 @dataclass(frozen=True)
@@ -199,42 +200,12 @@ def rows_in_form(shape: tuple[int, ...], dtype: torch.dtype, x: Any) -> Tensor:
 
 
 def as_images(x: Any, what: str) -> Tensor:
-    """Rows as they are stored: images [n, c, h, w], uint8 or float32, or vectors [n, d]."""
-    array = _array(x, what)
-    if array.dtype.kind not in "buif":
-        raise UsageError(f"{what} must hold numbers; it holds {array.dtype}. Convert it to uint8 or float32.")
-    if array.ndim not in (2, 3, 4) or array.size == 0:
-        raise UsageError(
-            f"{what} must be [n, d], [n, h, w], [n, c, h, w] or [n, h, w, c] with none of them 0; "
-            f"its shape is {array.shape}."
-        )
-    if array.ndim == 2 or array.dtype != np.uint8:
-        exact = array
-        with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
-            array = array.astype(np.float32)
-        bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
-        if bad.any():
-            raise UsageError(
-                f"{what} has NaN or infinite values in {int(bad.sum())} of {len(array)} rows, first in row "
-                f"{int(bad.argmax())}; remove or replace them."
-            )
-        if array.ndim == 2 and exact.dtype.itemsize > 4:
-            _check_rounding(exact, array, what)
-    if array.ndim == 3:
-        array = array[:, None]
-    elif array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
-        array = array.transpose(0, 3, 1, 2)
-    return torch.from_numpy(np.array(array, order="C"))
-
-
-def _array(x: Any, what: str) -> np.ndarray[Any, Any]:
-    if isinstance(x, Tensor):
-        x = x.detach().cpu()
-        x = x.float() if x.dtype == torch.bfloat16 else x
-    try:
-        return np.asarray(x)
-    except Exception as error:  # lists of lists, and objects of anyone's
-        raise UsageError(f"{what} is not an array: {' '.join(str(error).split())[:200]}.") from None
+    """Rows as they are stored; columns of vectors that would lose what they say are refused."""
+    array = array_of(x, what)
+    rows = stored_rows(array, what)
+    if array.ndim == 2 and array.dtype.itemsize > 4:
+        _check_rounding(array, rows.numpy(), what)
+    return rows
 
 
 def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], what: str) -> None:
@@ -250,7 +221,7 @@ def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], 
 
 def as_labels(y: Any, what: str) -> np.ndarray[Any, Any]:
     """Labels [n]: whole numbers or words."""
-    label = _array(y, what)
+    label = array_of(y, what)
     if label.ndim != 1 or not label.size:
         raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
     kinds = {type(each) for each in label.flat} if label.dtype.kind == "O" else set()  # as pandas keeps strings
