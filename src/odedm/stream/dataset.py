@@ -240,20 +240,34 @@ def as_labels(y: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows to train on and rows to test on, both in the order of the arrays."""
+    """Rows to train on and rows to test on, of each class."""
+    keep, held = hold_out_of_each(number, share, seed)
+    tested = number[held].bincount(minlength=len(names))
+    if not bool(tested.all()):
+        name = names[int(tested.argmin())]
+        raise UsageError(f"Class '{name}' has a single row, so none can be held out for testing; give test=(x, y).")
+    return keep, held
+
+
+def hold_out_of_each(group: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """The places of rows to learn from and of a share of each group [n] to test on, in the order of the rows.
+
+    A group of one row has none to spare.
+
+    >>> keep, held = hold_out_of_each(torch.tensor([0, 1, 0, 1, 2]), 0.5, seed=0)
+    >>> sorted([*keep.tolist(), *held.tolist()]), len(held)
+    ([0, 1, 2, 3, 4], 2)
+    """
     if not 0 < share < 1:
         raise UsageError(f"test_share must lie between 0 and 1; {share} was given. Or give test=(x, y).")
     rng = generator(seed, "hold out")
     kept: list[int] = []
     held: list[int] = []
-    by_class = number.argsort(stable=True).split(number.bincount(minlength=len(names)).tolist())
-    for rows, name in zip(by_class, names, strict=True):
+    for rows in group.argsort(stable=True).split(group.unique(return_counts=True)[1].tolist()):
         own, tested = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), share)
-        if not tested:
-            raise UsageError(f"Class '{name}' has a single row, so none can be held out for testing; give test=(x, y).")
         kept += own
         held += tested
-    return torch.tensor(sorted(kept)), torch.tensor(sorted(held))
+    return torch.tensor(sorted(kept)), torch.tensor(sorted(held), dtype=torch.int64)
 
 
 def rows_to_test(pair: Any, image: Tensor, those: str) -> tuple[Tensor, np.ndarray[Any, Any]]:
