@@ -10,6 +10,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import Field, Rows, count, take
+from odedm.memory.keyed import KeyedMemory
 from odedm.memory.reservoir import ReservoirMemory
 
 
@@ -120,6 +121,13 @@ class BoundedRows:
         """Give the room of these classes back."""
         for label in classes:
             self.compartments.pop(label, None)
+
+
+def fit(host: KeyedMemory, capacity: int, collected: Collected | None) -> None:
+    """Give a host all of the capacity that collected rows leave."""
+    room = capacity - (collected.reserved() if collected else 0)
+    if host.capacity != room:
+        host.resize(room)
 
 
 def among(label: Tensor, classes: Sequence[int]) -> Tensor:

@@ -12,11 +12,20 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import POLICIES
 from odedm.core.rows import Part, Rows, Task, count
 from odedm.core.timer import Timer
-from odedm.memory.collected import AllRows, BoundedRows, Collected, among, joined
+from odedm.memory.collected import AllRows, BoundedRows, Collected, among, fit, joined
 from odedm.memory.given_rows import TASK, RowFormat
 from odedm.memory.keyed import BorderMemory, KeyedMemory
-from odedm.memory.live_parts import Generators, LoopProbe, check_pins, class_list, pins, policy_name, prototypes_each
-from odedm.memory.settings import ODEDM, MemorySettings, Reservoir, consolidator
+from odedm.memory.live_parts import (
+    Generators,
+    LoopProbe,
+    check_pins,
+    choosing,
+    class_list,
+    pins,
+    policy_name,
+    prototypes_each,
+)
+from odedm.memory.settings import ODEDM, MemorySettings, Reservoir
 from odedm.memory.site import build_policy
 
 
@@ -86,7 +95,7 @@ class LiveHost:
             self.host.end_task(Task(task, task + 2, tuple(seen), rows), probe, rng=self.rngs["memory borders"])
         if self.collected:
             self.collected.forget(seen)
-            self._fit()
+            fit(self.host, self.settings.capacity, self.collected)
 
     def pin(self, classes: list[int], probe: LoopProbe) -> None:
         """Choose prototypes of these classes and pin them in the place of old ones; others give way to the quota."""
@@ -101,24 +110,15 @@ class LiveHost:
             most = each * self.settings.rows_per_prototype
             wanted = sum(min(most, int((pool["label"] == label).sum())) for label in classes)
             check_pins(self.settings.capacity, wanted, len(others), room)
-        chosen = self._chosen(replace(self.settings, k=each), pool, classes, probe)
+        rng = self.rngs["consolidation"]
+        with choosing(self.settings, each, rng) as choose:
+            chosen = choose(pool, classes, replace(probe, annotation=None), rng=rng, timer=Timer())
+            chosen |= probe.annotate(chosen)
         self.collected.forget(classes)
         columns = self.host.store.columns
         self.unpin(among(columns["label"], classes) | (columns["prototype"] >= each))
-        self._fit()
+        fit(self.host, self.settings.capacity, self.collected)
         self.host.pin(chosen)
-
-    def _chosen(self, settings: ODEDM, pool: Rows, classes: list[int], probe: LoopProbe) -> Rows:
-        """The prototypes with all columns; where the network cannot be asked, nothing was drawn."""
-        choose, rng = consolidator(settings), self.rngs["consolidation"]
-        assert choose is not None, "a quota is 1 or more"
-        before = rng.get_state()
-        try:
-            chosen = choose(pool, classes, replace(probe, annotation=None), rng=rng, timer=Timer())
-            return chosen | probe.annotate(chosen)
-        except BaseException:
-            rng.set_state(before)
-            raise
 
     def unpin(self, gone: Tensor) -> int:
         """Forget the pinned rows among the marked slots; how many there were."""
@@ -141,10 +141,4 @@ class LiveHost:
             )
         self.unpin(self.host.store.columns["prototype"] >= each)
         self.settings = settings
-        self._fit()
-
-    def _fit(self) -> None:
-        """Give the host all that candidates leave."""
-        room = self.settings.capacity - (self.collected.reserved() if self.collected else 0)
-        if self.host.capacity != room:
-            self.host.resize(room)
+        fit(self.host, self.settings.capacity, self.collected)

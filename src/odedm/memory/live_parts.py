@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from odedm.consolidate.consolidator import Consolidator
 from odedm.core.errors import UsageError, shown
 from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
@@ -79,6 +80,19 @@ def filled(found: MemorySettings, policy: str) -> MemorySettings:
                 "of the memory. Lower candidates or rho, or raise the capacity."
             )
     return found
+
+
+@contextmanager
+def choosing(settings: ODEDM, each: int, rng: torch.Generator) -> Iterator[Consolidator]:
+    """How so many prototypes of each class are chosen; where that fails, nothing was drawn."""
+    choose = consolidator(replace(settings, k=each))
+    assert choose is not None, "a quota is 1 or more"
+    before = rng.get_state()
+    try:
+        yield choose
+    except BaseException:
+        rng.set_state(before)
+        raise
 
 
 def policy_name(settings: MemorySettings) -> str:
