@@ -252,7 +252,7 @@ class EndlessMemory:
                     store.columns[name] = torch.cat([old, column[:, old.shape[1] :].to(old.dtype)], 1)
         self.fields = (*self.fields[: len(RAW)], *own)
         if self.candidates:
-            self.candidates._fields = self._pool_fields()
+            self.candidates.fields = self._pool_fields()
 
     def candidate_rows(self) -> Rows:
         """The rows that classes have for themselves until they are consolidated, of which none is a prototype yet."""

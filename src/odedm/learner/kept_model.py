@@ -24,7 +24,7 @@ from odedm.core.rng import generator
 from odedm.core.rows import Rows
 from odedm.core.tensor_archive import read_archive
 from odedm.learner.given_batch import LabelNames, RowForm
-from odedm.learner.learner_state import MOST_CLASSES, _form, _labels
+from odedm.learner.learner_state import MOST_CLASSES, stored_form, stored_labels
 from odedm.learner.online_parts import fixed
 from odedm.methods.base import Method, configure
 from odedm.nets.build import build, planned
@@ -97,8 +97,8 @@ def _built(
 ) -> KeptModel:
     result = Result.from_dict(head["result"], "the model's result")
     plan, classes = result.experiment, len(result.classes)
-    form = _form([head["shape"], head["dtype"], None])
-    labels = _labels([_kind(head["labels"]), head["labels"]])
+    form = stored_form([head["shape"], head["dtype"], None])
+    labels = stored_labels([_kind(head["labels"]), head["labels"]])
     demand(len(labels.names) == classes <= MOST_CLASSES, "it has not one label for each class")
     net, kind, net_options, options = _parts(result, form, given, tensors)
     precision = OneOf("precision", PRECISIONS).read("precision", plan["precision"])

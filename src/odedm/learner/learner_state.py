@@ -156,7 +156,7 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
     """Put a state into a learner that was made with the same parameters and has learned nothing."""
     head, tensors = state["head"], dict(state["tensors"])
     try:
-        form, labels = _form(head["form"]), _labels(head["labels"])
+        form, labels = stored_form(head["form"]), stored_labels(head["labels"])
         outputs, rows = _number(head["outputs"], "number of outputs"), _number(head["rows"], "number of rows")
         amount = len(labels.names)
         demand(1 <= amount <= outputs <= MOST_CLASSES, "it has more labels than outputs")
@@ -198,7 +198,8 @@ def _counts(value: Any, amount: int, most: int, name: str) -> Tensor:
     return counts
 
 
-def _form(plain: Any) -> RowForm:
+def stored_form(plain: Any) -> RowForm:
+    """What the first rows were, as a file says it."""
     demand(isinstance(plain, list) and len(plain) == 3, "its rows are not described")
     shape, dtype, names = plain
     demand(isinstance(shape, list) and len(shape) in (1, 3), "its rows have no shape")
@@ -211,7 +212,8 @@ def _form(plain: Any) -> RowForm:
     return RowForm(tuple(shape), TYPES[dtype], names and tuple(names))
 
 
-def _labels(plain: Any) -> LabelNames:
+def stored_labels(plain: Any) -> LabelNames:
+    """The labels so far, as a file says them."""
     demand(isinstance(plain, list) and len(plain) == 2 and plain[0] in KINDS.values(), "its labels are of no kind")
     kind = next(each for each, word in KINDS.items() if word == plain[0])
     demand(isinstance(plain[1], list) and all(type(each) is kind for each in plain[1]), "its labels are of mixed types")
@@ -262,8 +264,8 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
     for name, value in parts.plan.options.items():
         demand(getattr(method, name) == value and type(getattr(method, name)) is type(value), f"its {name} is another")
     demand(own["method"] is method and method.net.classes == parts.classes, "it has another method")
-    sound = isinstance(parts.replay._generators, dict) and all(
-        isinstance(name, str) and isinstance(each, torch.Generator) for name, each in parts.replay._generators.items()
+    sound = isinstance(parts.replay.generators, dict) and all(
+        isinstance(name, str) and isinstance(each, torch.Generator) for name, each in parts.replay.generators.items()
     )
     demand(sound, "its random generators are malformed")
 

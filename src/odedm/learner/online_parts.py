@@ -232,7 +232,7 @@ class OnlineParts:
     def drawn_from(self) -> dict[str, Any]:
         """All that a saved learner must hold beside the memory's rows."""
         names = ("method", "views", "starts", "scale", "transform")
-        return {name: getattr(self, name) for name in names} | {"draws": self.replay._generators}
+        return {name: getattr(self, name) for name in names} | {"draws": self.replay.generators}
 
 
 def fixed(given: Transform | None, form: RowForm) -> Transform:

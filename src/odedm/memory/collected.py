@@ -87,7 +87,7 @@ class BoundedRows:
     def __init__(
         self, per_class: int, fields: Sequence[Field], device: torch.device | str = "cpu", *, rng: torch.Generator
     ) -> None:
-        self.per_class, self.rng, self._fields, self._device = per_class, rng, fields, device
+        self.per_class, self.rng, self.fields, self._device = per_class, rng, fields, device
         self.compartments: dict[int, ReservoirMemory] = {}
 
     def reserved(self, joining: Sequence[int] = (), leaving: Sequence[int] = ()) -> int:
@@ -101,7 +101,7 @@ class BoundedRows:
     def open(self, label: int) -> ReservoirMemory:
         """The compartment of a class, a new one where there is none."""
         if label not in self.compartments:
-            self.compartments[label] = ReservoirMemory(self.per_class, self._fields, self._device)
+            self.compartments[label] = ReservoirMemory(self.per_class, self.fields, self._device)
         return self.compartments[label]
 
     def see(self, rows: Rows) -> None:
@@ -113,9 +113,9 @@ class BoundedRows:
     def rows(self) -> Rows:
         """Every candidate, class by class."""
         parts = [each.rows() for each in self.compartments.values()] or [
-            ReservoirMemory(0, self._fields, self._device).rows()
+            ReservoirMemory(0, self.fields, self._device).rows()
         ]
-        return {field.name: torch.cat([part[field.name] for part in parts]) for field in self._fields}
+        return {field.name: torch.cat([part[field.name] for part in parts]) for field in self.fields}
 
     def forget(self, classes: Sequence[int]) -> None:
         """Give the room of these classes back."""
