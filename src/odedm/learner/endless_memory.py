@@ -18,7 +18,7 @@ from odedm.core.registry import POLICIES
 from odedm.core.rows import Field, Part, Probe, Rows, distinct, take
 from odedm.core.store import Store
 from odedm.core.timer import Timer
-from odedm.memory.collected import BoundedRows, among, fit
+from odedm.memory.collected import ClassReservoirs, among, fit
 from odedm.memory.keyed import BorderMemory, KeyedMemory
 from odedm.memory.live_parts import Generators, choosing, filled, long_term_rows, pins, prototypes_each
 from odedm.memory.settings import ODEDM, MemorySettings, Native, Reservoir
@@ -113,14 +113,14 @@ class EndlessMemory:
         self.host: KeyedMemory = build_policy(
             policy, settings.capacity, self.fields, device, classes=None, options=options
         )
-        self.candidates: BoundedRows | None = None
+        self.candidates: ClassReservoirs | None = None
         self.rngs: Generators = {}
 
     def begin(self, rngs: Generators) -> None:
         """Draw from these generators."""
         self.rngs, own = rngs, self.settings
         if isinstance(own, ODEDM) and pins(own) and isinstance(own.candidates, int):
-            self.candidates = BoundedRows(own.candidates, self._pool_fields(), self.device, rng=rngs["candidates"])
+            self.candidates = ClassReservoirs(own.candidates, self._pool_fields(), self.device, rng=rngs["candidates"])
 
     def _pool_fields(self) -> tuple[Field, ...]:
         """The columns that candidates need: the method's own are taken anew unless they are to be the stream's."""

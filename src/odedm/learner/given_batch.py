@@ -18,10 +18,10 @@ KINDS: dict[type, str] = {str: "text", bool: "true or false", int: "whole number
 
 
 @dataclass(frozen=True)
-class RowForm:
+class LearnerRowForm:
     """What the first rows were, which all later ones must be: their shape, how they are stored, names of features.
 
-    >>> form, rows = RowForm.of([[1, 2], [3, 4]])
+    >>> form, rows = LearnerRowForm.of([[1, 2], [3, 4]])
     >>> form.shape, rows.dtype
     ((2,), torch.float32)
     """
@@ -31,7 +31,7 @@ class RowForm:
     names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, x: Any) -> tuple[RowForm, Tensor]:
+    def of(cls, x: Any) -> tuple[LearnerRowForm, Tensor]:
         """The form of these rows, and the rows."""
         rows, names = _rows(x)
         return cls(tuple(rows.shape[1:]), rows.dtype, names), rows

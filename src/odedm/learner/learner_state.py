@@ -20,7 +20,7 @@ from odedm.core.files import write_bytes
 from odedm.core.tensor_archive import archive_bytes, read_archive
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent
-from odedm.learner.given_batch import KINDS, LabelNames, RowForm
+from odedm.learner.given_batch import KINDS, LabelNames, LearnerRowForm
 from odedm.learner.online_parts import OnlineParts, Plan
 from odedm.memory.live_parts import PURPOSES
 from odedm.memory.live_state import restore_parts, stored
@@ -198,7 +198,7 @@ def _counts(value: Any, amount: int, most: int, name: str) -> Tensor:
     return counts
 
 
-def stored_form(plain: Any) -> RowForm:
+def stored_form(plain: Any) -> LearnerRowForm:
     """What the first rows were, as a file says it."""
     demand(isinstance(plain, list) and len(plain) == 3, "its rows are not described")
     shape, dtype, names = plain
@@ -209,7 +209,7 @@ def stored_form(plain: Any) -> RowForm:
         isinstance(names, list) and len(names) == math.prod(shape) and all(isinstance(each, str) for each in names)
     )
     demand(named, "its features have no names")
-    return RowForm(tuple(shape), TYPES[dtype], names and tuple(names))
+    return LearnerRowForm(tuple(shape), TYPES[dtype], names and tuple(names))
 
 
 def stored_labels(plain: Any) -> LabelNames:

@@ -16,7 +16,7 @@ from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDIC
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
 from odedm.learner.endless_memory import Consolidation, EndlessMemory, settle_memory
-from odedm.learner.given_batch import RowForm
+from odedm.learner.given_batch import LearnerRowForm
 from odedm.learner.growth import grow
 from odedm.learner.net_choice import make_net
 from odedm.learner.running_scale import RunningScale
@@ -162,7 +162,7 @@ def _ingredients(given: Mapping[str, Any]) -> Ingredients:
 class OnlineParts:
     """Network, method, memory, replay, and the generators that they draw from."""
 
-    def __init__(self, plan: Plan, form: RowForm, classes: int) -> None:
+    def __init__(self, plan: Plan, form: LearnerRowForm, classes: int) -> None:
         self.plan, device = plan, plan.device
         check_pictures(plan.ingredients, form.shape, form.dtype)
         rng = partial(generator, plan.seed, device=device)
@@ -235,7 +235,7 @@ class OnlineParts:
         return {name: getattr(self, name) for name in names} | {"draws": self.replay.generators}
 
 
-def fixed(given: Transform | None, form: RowForm) -> Transform:
+def fixed(given: Transform | None, form: LearnerRowForm) -> Transform:
     """Constants that were given; else rows as they are, bytes of images from 0 to 1."""
     if given is None:
         return Transform(torch.zeros(()), torch.tensor(1 / 255 if form.dtype == torch.uint8 else 1.0))

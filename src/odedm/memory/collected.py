@@ -75,10 +75,12 @@ class AllRows:
         self._parts = [take(rows, (~among(rows["label"], classes)).nonzero().flatten())]
 
 
-class BoundedRows:
+class ClassReservoirs:
     """A reservoir of `per_class` rows for each class since it was consolidated, inside the capacity.
 
-    >>> seen = BoundedRows(2, [Field("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
+    Classes join and leave one by one. Those of a run's task, all at once, are `dual.Candidates`.
+
+    >>> seen = ClassReservoirs(2, [Field("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
     >>> seen.see({"label": torch.tensor([4, 4, 4, 5])})
     >>> seen.rows()["label"].tolist(), seen.reserved(), seen.reserved([5, 6])
     ([4, 4, 5], 4, 6)

@@ -12,8 +12,8 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import POLICIES
 from odedm.core.rows import Part, Rows, Task, count
 from odedm.core.timer import Timer
-from odedm.memory.collected import AllRows, BoundedRows, Collected, among, fit, joined
-from odedm.memory.given_rows import TASK, RowFormat
+from odedm.memory.collected import AllRows, ClassReservoirs, Collected, among, fit, joined
+from odedm.memory.given_rows import TASK, MemoryRowFormat
 from odedm.memory.keyed import BorderMemory, KeyedMemory
 from odedm.memory.live_parts import (
     Generators,
@@ -34,7 +34,7 @@ class LiveHost:
     """A host that has its format by now. The candidates, where bounded, and the host share the capacity."""
 
     settings: MemorySettings
-    form: RowFormat
+    form: MemoryRowFormat
     host: KeyedMemory
     collected: Collected | None
     rngs: Generators
@@ -43,7 +43,7 @@ class LiveHost:
     def build(
         cls,
         settings: MemorySettings,
-        form: RowFormat,
+        form: MemoryRowFormat,
         device: torch.device,
         rngs: Generators,
         capacity: int | None = None,
@@ -57,7 +57,7 @@ class LiveHost:
         host: KeyedMemory = build_policy(policy, room, fields, device, classes=None, options=options)
         collected: Collected | None = AllRows(fields, device) if border or pins(settings) else None
         if isinstance(settings, ODEDM) and pins(settings) and isinstance(settings.candidates, int):
-            collected = BoundedRows(settings.candidates, fields, device, rng=rngs["candidates"])
+            collected = ClassReservoirs(settings.candidates, fields, device, rng=rngs["candidates"])
         return cls(settings, form, host, collected, rngs)
 
     @property
@@ -69,13 +69,13 @@ class LiveHost:
         """See rows of a task; refused before anything is written where candidates of new classes have no room."""
         if self.border:
             rows = {**rows, "task": torch.full_like(rows["label"], task)}
-        if isinstance(self.collected, BoundedRows):
+        if isinstance(self.collected, ClassReservoirs):
             self._make_room(self.collected, class_list(rows["label"].unique()))
         self.host.add(rows, LoopProbe(self.form, None, None), rng=self.rngs["memory"])
         if self.collected:
             self.collected.see(rows)
 
-    def _make_room(self, collected: BoundedRows, joining: list[int]) -> None:
+    def _make_room(self, collected: ClassReservoirs, joining: list[int]) -> None:
         reserved, pinned = collected.reserved(joining), self.host.size(Part.LONG)
         if reserved + pinned > self.settings.capacity:
             raise UsageError(

@@ -18,7 +18,7 @@ from odedm.core.errors import UsageError, shown
 from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, count
-from odedm.memory.given_rows import OWN, RowFormat, tensor_of
+from odedm.memory.given_rows import OWN, MemoryRowFormat, tensor_of
 from odedm.memory.keyed import BorderMemory
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
 from odedm.memory.site import check_policy_options
@@ -149,7 +149,7 @@ def generators(seed: int, device: torch.device) -> Generators:
 class LoopProbe:
     """What a memory may ask of a loop: features, and new values of columns, by the functions that were given."""
 
-    form: RowFormat
+    form: MemoryRowFormat
     embedding: Embed | None
     annotation: Annotate | None
 
