@@ -32,7 +32,7 @@ from odedm.nets.build import configure as configure_net
 from odedm.results.folder import MODEL_FILE, find_one
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
-from odedm.training.composition import by_nearest_mean
+from odedm.training.ingredients import by_nearest_mean
 from odedm.training.method_state import give_state, load_weights
 from odedm.training.model_file import MEMORY, METHOD, MODEL_SCHEMA, VIEWS, WEIGHTS
 from odedm.training.numerics import arranged, own_numerics

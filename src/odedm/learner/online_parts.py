@@ -26,7 +26,7 @@ from odedm.methods.base import Method, configure
 from odedm.methods.rotation_task import TURNED
 from odedm.stream.augment import Transform
 from odedm.training.average_length import Length, left_after_a_batch
-from odedm.training.composition import (
+from odedm.training.ingredients import (
     Ingredients,
     by_nearest_mean,
     check_ingredients,
@@ -36,8 +36,8 @@ from odedm.training.composition import (
     read_by_host,
     reading_of,
 )
-from odedm.training.ingredients import check_optimiser, optimiser_of
 from odedm.training.numerics import arranged
+from odedm.training.outside_parts import check_optimiser, optimiser_of
 from odedm.training.preparation import check_choice, known_retrieval, resolve_device, resolve_precision
 from odedm.training.probe import LearnerProbe
 from odedm.training.replay import MemoryReplay

@@ -247,7 +247,7 @@ def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
     """A value as the run has it: how long-term rows are met may be left to the method."""
     if name not in READING or not isinstance(plan.memory, ODEDM):
         return flat.get(name)
-    from odedm.training.composition import read_by_host  # needs torch
+    from odedm.training.ingredients import read_by_host  # needs torch
 
     return memory_to_plain(read_by_host(plan.memory, METHODS[plan.method].load()))[name]
 
