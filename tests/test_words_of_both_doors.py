@@ -31,7 +31,7 @@ OF_COMMANDS = {
     "core/plugin_modules.py",  # --plugin
     "results/packed.py",  # odedm results
     "data/importer.py",  # odedm data import, which alone has names to overwrite
-    "training/composition.py",  # checkpoints, which only commands store
+    "training/ingredients.py",  # checkpoints, which only commands store
 }
 BESIDE = re.compile(r"\([^()]*\)|`[^`]*`|on the command line [^.]*")
 """Where an option may stand."""

@@ -31,7 +31,7 @@ from odedm.results.result import Result
 from odedm.study.equal_tuning import equal_tuning
 from odedm.study.study import Study
 from odedm.study.tuning import SIDES
-from odedm.training.composition import read_by_host, reading_of
+from odedm.training.ingredients import read_by_host, reading_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"

@@ -29,8 +29,8 @@ from odedm.report.wording import between, measured, number
 from odedm.results.packed import read_packed
 from odedm.results.result import Result
 from odedm.study.study import parse
-from odedm.training.composition import read_by_host
 from odedm.training.experiment import Experiment
+from odedm.training.ingredients import read_by_host
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "explanation" / "no-harm.md"

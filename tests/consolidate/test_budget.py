@@ -97,6 +97,17 @@ def test_budget_fits_exactly():
         check_budget(26, 200, **CIFAR10)
 
 
+def test_what_does_not_fit_says_which_capacity_would():
+    with pytest.raises(
+        UsageError, match=r"^1 prototype per class needs 8 .* 1 row per prototype.*or raise the capacity to 8\.$"
+    ):
+        check_budget(1, 5, **CIFAR10)
+    check_budget(1, 8, **CIFAR10)
+    with pytest.raises(UsageError, match=r"Raise the capacity to 18, or give rho=0, which pins none\.$"):
+        check_budget(1, 12, reserved=10, by_rho=True, **CIFAR10)
+    check_budget(1, 18, reserved=10, by_rho=True, **CIFAR10)
+
+
 def test_budget_counts_reserved_rows_and_rows_per_prototype():
     check_budget(10, 200, rows_per_prototype=2, reserved=40, **CIFAR10)
     with pytest.raises(UsageError, match=r"40 are reserved.*largest k that fits is 10"):

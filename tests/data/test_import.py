@@ -252,7 +252,7 @@ HOSTILE = {
     "picture: PostScript": (with_picture(b"%!PS-Adobe-3.0 EPSF-3.0\n"), "is not a picture of a known kind"),
     "npz: objects": (arrays(x=np.array([{}, []], object), y=Y[:2]), "Python objects, which are never loaded"),
     "npz: no y": (arrays(x=X), "it needs x and y"),
-    "npz: NaN": (arrays(x=np.full((10, 3), np.nan), y=Y), "NaN or infinite"),
+    "npz: NaN": (arrays(x=np.full((10, 3), np.nan), y=Y), "NaN or an infinity"),
     "npz: negative label": (arrays(x=X, y=Y - 1), "the label -1 in row 0"),
     "npz: label beyond the names": (arrays(x=X, y=Y * 5, class_names=["a", "b"]), "the label 5 in row 1"),
     "npz: lengths differ": (arrays(x=X, y=Y[:7]), "10 rows but y has 7"),

@@ -197,10 +197,16 @@ def test_budgets_that_do_not_fit_are_sentences():
         UsageError, match="5 prototypes of each of 4 classes need 20 pinned rows, but the memory has 12"
     ):
         ODEDM(12, k=5).resolve(uneven, "reservoir")
+    with pytest.raises(UsageError, match="The largest k that fits is 3; or raise the capacity to 20"):
+        ODEDM(12, k=5).resolve(uneven, "reservoir")
     with pytest.raises(
         UsageError, match="rounds to 0. One for each class needs a rho of at least 0.3, or a capacity of at"
     ):
         ODEDM(10, rho=0.1).resolve(uneven, "reservoir")
+    with pytest.raises(
+        UsageError, match=r"1 prototype of each of 4 classes needs 4 .* Raise the capacity to 13, or give"
+    ):
+        ODEDM(9, rho=0.6, candidates=3).resolve(uneven, "reservoir")
     with pytest.raises(UsageError, match="4 candidates for each of 3 classes need 12 rows"):
         ODEDM(10, k=1, candidates=4).resolve(uneven, "reservoir")
     with pytest.raises(UsageError, match="2 candidates per class cannot give 10 prototypes"):

@@ -6,6 +6,7 @@ import torch
 from odedm import ODEDM, Experiment, Native, UsageError, blobs, train
 from odedm.consolidate.distance import L2, MMD, CentroidMMD, Sinkhorn
 from odedm.memory.settings import consolidator
+from odedm.memory.site import StreamShape
 from odedm.training.preparation import prepare
 
 
@@ -80,3 +81,13 @@ def test_without_weight_the_auxiliary_term_is_off():
     means = [name for name in seen if "running_mean" in name]
     assert means
     assert any(not torch.equal(seen[name], unseen[name]) for name in means)
+
+
+def test_a_share_that_cannot_be_had_says_what_to_do_about_what_was_given():
+    shape = StreamShape(tasks=5, classes_per_task=2)
+    with pytest.raises(UsageError, match=r"Raise the capacity to 8, or give rho=0, which pins none\.$"):
+        ODEDM(5, rho=0.9).resolve(shape, "reservoir")
+    assert ODEDM(8, rho=0.9).resolve(shape, "reservoir").k == 1
+    assert ODEDM(5, rho=0).resolve(shape, "reservoir").k == 0
+    with pytest.raises(UsageError, match=r"The largest k that fits is 0; or raise the capacity to 16\.$"):
+        ODEDM(5, k=2).resolve(shape, "reservoir")

@@ -466,7 +466,7 @@ def test_every_figure_is_on_the_page(fabricate: Fabricate) -> None:
     for name in report_figures(table, timed=[measured()]):
         assert f'id="f-{"curves" if name == "forgetting" else name}"' in text, name
     assert text.count("<figcaption") == text.count("<figure")
-    assert "DER++ · ODEDM · λ=20 · k=3 · l2, seed 0: the row kept for the first prototype" in text
+    assert "DER++ · ODEDM · λ=20 · ρ=0.25 · l2, seed 0: the row kept for the first prototype" in text
     assert "on a processor, 1 CPU thread; 8 synthetic features a row" in text
 
 

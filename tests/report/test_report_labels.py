@@ -67,6 +67,27 @@ def test_what_comes_with_a_method_a_memory_or_the_data_is_no_difference(fabricat
     ]
 
 
+def test_a_size_is_named_as_it_was_given(fabricate: Fabricate) -> None:
+    quarter, half, given = {"rho": 0.25, "k": 2}, {"rho": 0.5, "k": 5}, {"rho": None, "k": 5}
+    assert labels(*(fabricate(root="a", knobs=own) for own in (quarter, half))) == [
+        "DER++ · ODEDM · ρ=0.25",
+        "DER++ · ODEDM · ρ=0.5",
+    ]
+    assert sorted(labels(*(fabricate(root="b", knobs=own) for own in (quarter, given)))) == [
+        "DER++ · ODEDM · k=5",
+        "DER++ · ODEDM · ρ=0.25",
+    ], "k where k was given"
+    sizes = [fabricate(root="c", capacity=size, knobs={"rho": 0.25, "k": k}) for size, k in ((20, 2), (40, 5))]
+    assert labels(*sizes) == ["DER++ · ODEDM · λ=20", "DER++ · ODEDM · λ=40"], "k follows from λ and ρ, which are said"
+    sizes = [fabricate(root="s", capacity=size, knobs={"rho": None, "k": k}) for size, k in ((20, 2), (40, 5))]
+    assert labels(*sizes) == ["DER++ · ODEDM · λ=20 · k=2", "DER++ · ODEDM · λ=40 · k=5"]
+    assert labels(*(fabricate(root="d", knobs=own) for own in (quarter, quarter | {"k": 3}))) == [
+        "DER++ · ODEDM · k=2",
+        "DER++ · ODEDM · k=3",
+    ], "runs of one ρ and λ differ in it"
+    assert labels(fabricate(root="e", knobs=quarter)) == ["DER++ · ODEDM"]
+
+
 def test_no_two_labels_are_alike_however_long_the_values(fabricate: Fabricate) -> None:
     found = labels(*(fabricate(over={"net_options": {"way": "x" * 60 + end}}) for end in "ab"))
     assert len(set(found)) == 2

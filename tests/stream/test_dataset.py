@@ -80,11 +80,11 @@ def nan_in_row_3():
 
 Y = np.arange(10) % 2
 BAD = {
-    "NaN": (lambda: from_arrays(nan_in_row_3(), Y, tasks=2), "NaN or infinite values in 1 of 10 rows, first in row 3"),
-    "too large for float32": (lambda: from_arrays(np.full((10, 2), 1e300), Y, tasks=2), "NaN or infinite"),
+    "NaN": (lambda: from_arrays(nan_in_row_3(), Y, tasks=2), "NaN or an infinity in 1 of 10 rows, first in row 3"),
+    "too large for float32": (lambda: from_arrays(np.full((10, 2), 1e300), Y, tasks=2), "NaN or an infinity"),
     "lengths": (lambda: from_arrays(np.zeros((10, 2)), Y[:5], tasks=2), "10 rows but y has 5"),
-    "one dimension": (lambda: from_arrays(np.zeros(10), Y, tasks=2), r"its shape is \(10,\)"),
-    "no rows": (lambda: from_arrays(np.zeros((0, 2)), Y[:0], tasks=2), "with none of them 0"),
+    "one dimension": (lambda: from_arrays(np.zeros(10), Y, tasks=2), r"its shape is \[10\]"),
+    "no rows": (lambda: from_arrays(np.zeros((0, 2)), Y[:0], tasks=2), "x has 0 rows"),
     "words as x": (lambda: from_arrays(np.full((10, 2), "a"), Y, tasks=2), "must hold numbers"),
     "fractions as labels": (lambda: from_arrays(np.zeros((10, 2)), Y + 0.5, tasks=2), "fractions, NaN or"),
     "NaN as labels": (lambda: from_arrays(np.zeros((10, 2)), Y * np.nan, tasks=2), "fractions, NaN or"),

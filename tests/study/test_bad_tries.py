@@ -74,7 +74,7 @@ def test_no_rates_are_not_the_usual_ones(tmp_path: Path) -> None:
 
 def test_a_plan_is_json_where_json_was_asked_for(file: Path) -> None:
     plan = json.loads(odedm("tune", file, "--dry-run", "--json", "--out", file.parent / "out"))
-    assert plan == {"hosts": ["er on blobs, λ=30"], "trials": 2, "left": 2, "failed": 0, "missing": {}}
+    assert plan == {"hosts": ["er on blobs, λ=30"], "trials": 2, "left": 2, "failed": 0, "not_tried": {}, "missing": {}}
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,15 @@ def test_a_failed_score_asks_for_retry_and_one_left_for_lack_of_time_does_not_fa
     assert "The budget is spent: " in odedm(*words[:-1], file.parent / "other", "--budget", "1s")
 
 
-def test_a_held_out_study_needs_runs_but_no_data_to_be_told_of(file: Path) -> None:
+def test_a_held_out_study_needs_runs_but_no_data_to_be_told_of(file: Path, monkeypatch) -> None:
+    monkeypatch.setenv("ODEDM_DATA", str(file.parent / "none"))
     words = ("study", file, "--held-out", 0.25, "--out", file.parent / "out")
     file.write_text("[runtime]\nrows = [50]\nk = [2]\n", encoding="utf-8")
     assert "nothing to score" in odedm(*words, code=2)
-    file.write_text(TRIES.replace('"blobs"', '["blobs", "nowhere"]').partition("[select]")[0], encoding="utf-8")
+    file.write_text(TRIES.replace('"blobs"', '["blobs", "cifar10"]').partition("[select]")[0], encoding="utf-8")
     said = odedm(*words, "--dry-run")
     assert "4 trials, 4 to do" in said
-    assert "'nowhere' is not here" in said
+    assert "'cifar10' is not here" in said
     odedm(*words, code=2)
     assert not (file.parent / "out").exists()
 

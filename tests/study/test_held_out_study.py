@@ -18,8 +18,8 @@ from odedm.methods.hyperparameters import configure
 from odedm.report.held_out_table import held_out_csv, held_out_rows
 from odedm.study.held_out_trials import Scored, held_out_trials, scored
 from odedm.study.study import parse
-from odedm.training.composition import Ingredients, check_ingredients
 from odedm.training.experiment import content_key
+from odedm.training.ingredients import Ingredients, check_ingredients
 
 ROOT = Path(__file__).parents[2]
 WORDS = {"method": "er", "data": "blobs", "batch": 32, "device": "cpu"}

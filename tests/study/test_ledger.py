@@ -195,6 +195,10 @@ def test_data_that_is_not_here_is_noted_or_refused(tmp_path, monkeypatch) -> Non
     planned = plan_jobs([plan, SMALL], below(tmp_path), lenient=True)
     assert list(planned.missing) == ["cifar10"]
     assert len(planned.jobs) == 2
+    planned = plan_jobs([replace(SMALL, data="rows/mine.npz")], below(tmp_path), lenient=True)
+    assert "There is no file or folder 'rows/mine.npz'" in planned.missing["rows/mine.npz"]
+    with pytest.raises(UsageError, match="Unknown data set 'cifar11': did you mean 'cifar1"):
+        plan_jobs([replace(SMALL, data="cifar11")], below(tmp_path), lenient=True)
 
 
 def test_planning_for_other_machines_asks_this_one_for_no_gpu(tmp_path) -> None:

@@ -60,7 +60,7 @@ def another(value: Any) -> Any:
 
 def change_defaults(kind: Any, patch: pytest.MonkeyPatch, keep: tuple[str, ...] = ()) -> None:
     """Give a data class, or a function, other defaults."""
-    maker = kind.__init__ if isinstance(kind, type) else kind
+    maker = inspect.unwrap(kind.__init__ if isinstance(kind, type) else kind)
     known = inspect.signature(maker).parameters
     for where in ("__defaults__", "__kwdefaults__"):
         own = getattr(maker, where)

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from odedm import ODEDM, Experiment
 from odedm.cli.app import app
-from odedm.cli.tune_command import _differing, _one_host
+from odedm.cli.tune_command import _one_host
+from odedm.cli.tuned_choices import differing
 from odedm.results.folder import find
 from odedm.results.result import Result
 from odedm.study.study import parse, read, read_to_run
@@ -96,7 +97,8 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
 def test_failures_are_listed_retried_on_demand_and_end_with_a_code(toml: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     text = TOML.replace("[select]", "[options.er]\nlr = [0.1, 1e30]\n[select]").replace("seeds = 2", "seeds = 1")
-    toml.write_text(text.replace('["plain", "odedm"]', '"plain"'), encoding="utf-8")
+    text = text.replace('["plain", "odedm"]', '"plain"').replace('rho = [0.25, 0.5]\ndac = "paper"\n', "")
+    toml.write_text(text, encoding="utf-8")
     said = odedm("study", toml, "--out", out, "--device", "cpu", code=1)
     assert "diverged" in said
     assert "1 of 2 runs failed" in said
@@ -175,10 +177,58 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     most = tmp_path / "most.jsonl"
     most.write_text("".join(trials.splitlines(keepends=True)[:3]))  # one side has tried twice, the other once
     cut = (*words[:-1], tmp_path / "cut", "--have", most, "--budget", "0.001s")
-    assert "no choice yet: 1 trials are left" in " ".join(odedm("tune", *cut, code=2).split())
+    assert "no choice yet: 1 trial is left" in " ".join(odedm("tune", *cut, code=2).split())
     assert not list(tmp_path.glob("cut/tuned.*"))
     assert "given twice" in odedm("tune", *words, "--set", "lr=1", code=2)
     assert "separated by commas" in odedm("tune", *words, "--rho", "0.25,,", code=2)
+
+
+def test_tuning_says_which_combinations_were_not_drawn(tmp_path: Path) -> None:
+    words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--dry-run", "--out", tmp_path / "out")
+    said = " ".join(odedm(*words, "--lr", "0.03,0.1", "--rho", "0.25,0.5").split())
+    assert "2 tries without ODEDM and 2 with it, 3 seeds each" in said
+    assert "With ODEDM 2 of 4 combinations drawn; not tried: " in said
+    assert sum(each in said for each in ("ρ=0.25, lr=0.03", "ρ=0.5, lr=0.1")) in (0, 2), "the other two, or these"
+    single = " ".join(odedm(*words, "--lr", "0.1", "--rho", "0.25,0.5").split())
+    assert "1 try without ODEDM and 1 with it" in single
+    assert "With ODEDM 1 of 2 combinations drawn; not tried: ρ=" in single
+    assert "drawn" not in odedm(*words, "--lr", "0.03,0.1")
+    many = odedm(*words, "--lr", "0.03,0.1", "--rho", ",".join(f"0.{each}" for each in range(21, 40)))
+    assert "With ODEDM 2 of 38 combinations drawn" in many
+    assert "; and 30 more." in many
+    both = ("--lr", "0.03,0.1", "--rho", "0.25,0.5", "--tries", 1)
+    plan = json.loads(odedm(*words, *both, "--json"))
+    assert {side: len(own) for side, own in plan["not_tried"]["er on blobs, λ=20"].items()} == {"without": 1, "with": 3}
+
+
+def test_of_many_hosts_the_first_says_what_was_not_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "both.toml"
+    file.write_text(MANY.replace("k = 1", "k = [1, 2]"), encoding="utf-8")
+    said = " ".join(odedm("tune", file, "--dry-run", "--out", tmp_path / "out").split())
+    assert "Of 2 hosts some are drawn. er on blobs, λ=20: With ODEDM 2 of 4 combinations drawn; not tried: k=" in said
+
+
+def test_a_choice_among_other_tries_takes_no_others_place(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--limit", 8, "--seeds", 1)
+    words = (*words, "--device", "cpu", "--lanes", 1)
+    folder = Path("runs/tune-blobs-er-20")
+    first = odedm(*words, "--lr", "0.0001")
+    assert "stays" not in first
+    kept = {name: (folder / name).read_text() for name in ("tuned.toml", "tuned.json")}
+    said = " ".join(odedm(*words, "--lr", "0.0001,0.1").split())
+    assert "2 trials to do of 4" in said, "what was tried before counts"
+    assert f"'{folder}/tuned.toml' is the choice among other tries, and stays" in said
+    assert {name: (folder / name).read_text() for name in kept} == kept
+    (other,) = folder.glob("tuned-*.toml")
+    assert f"odedm study {other}" in said
+    assert read(other).name == other.stem, "so its runs have a folder of their own"
+    assert other.with_suffix(".json").is_file()
+    for again in ("0.0001", "0.0001,0.1"):
+        odedm(*words, "--lr", again)
+    odedm(*words, "--lr", "0.0001", "--first-tasks", 3)
+    assert len(list(folder.glob("tuned*.toml"))) == 3, "the same tries have the same files, those on other tasks others"
+    assert {name: (folder / name).read_text() for name in kept} == kept
 
 
 @pytest.mark.parametrize(("given", "limit"), [({"limit": 6}, 6), ({}, None)])
@@ -206,8 +256,8 @@ lr = [0.01, 0.03]
 
 def test_a_choice_is_shown_by_what_differs_of_the_memory_too() -> None:
     tried = [Tried(Experiment(ODEDM(20, k=k), "er", options={"lr": 0.1}), (50.0,)) for k in (3, 1)]
-    assert _differing(tried) == "k=3"
-    assert _differing(tried[:1]) == "lr=0.1"
+    assert differing(tried) == "k=3"
+    assert differing(tried[:1]) == "lr=0.1"
 
 
 def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_path: Path) -> None:
@@ -246,6 +296,66 @@ def test_constants_of_a_method_that_a_study_has_not_are_refused(command: str, tm
     assert len(read_to_run(file).experiments()) == 6, "a table above the grids is for those that have its method"
     file.write_text("capacity = 20\n[options.derpp]\nlr = 0.1\n", encoding="utf-8")
     assert len(read_to_run(file).experiments()) == 5, "of the method that a study has without a word"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            "memory = 'reservoir'\nrho = 0.5",
+            "'rho' is of the memory odedm, which none of its runs has; they have reservoir. Leave it out, or",
+        ),
+        ("memory = ['plain', 'odedm']\npolicy = 'herded'", "'policy' is of the memory native, which none of its runs"),
+        ("memory = 'none'\ncapacity = 20", "'capacity' is of the memory reservoir, which none of its runs has"),
+        (
+            "[[grid]]\nmemory = 'plain'\nk = 2\n[[grid]]\nmemory = 'odedm'",
+            "'k' is of the memory odedm, which none of its runs has; they have plain.",
+        ),
+        (
+            "[policy_options.purity]\nalpha = 0.3",
+            "[policy_options.purity] is of a policy that the study has not; it has none. Leave the table out, or name "
+            "the policy among those of 'policy' or 'short_policy'.",
+        ),
+        ("[retrieval_options.mir]\ncandidates = 9", "is of a retrieval that the study has not; it has uniform."),
+        ("data = 'nope'", "Unknown data set 'nope'"),
+        ("data = 'blosb'", "did you mean 'blobs'?"),
+    ],
+)
+def test_what_no_run_of_a_study_has_is_refused(lines: str, said: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(f"method = 'er'\n{lines}\n", encoding="utf-8")
+    assert said in " ".join(odedm("study", "mine.toml", "--dry-run", code=2).split())
+    read(Path("mine.toml"))  # a study's folder may hold such a file from before
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "memory = ['reservoir', 'odedm']\nrho = 0.5",
+        "rho = 0.5",
+        "rho = 0.5\n[[grid]]\nmemory = 'reservoir'\n[[grid]]\nmemory = 'odedm'",
+        "memory = 'native'\npolicy = 'purity'\n[policy_options.purity]\nalpha = 0.3",
+        "short_policy = 'purity'\n[policy_options.purity]\nalpha = 0.3",
+        "data = 'there/is/none.npz'",
+    ],
+)
+def test_what_some_run_of_a_study_has_is_fine(lines: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = "" if "data" in lines else "data = 'blobs'\n"
+    Path("mine.toml").write_text(f"{data}method = 'er'\nseeds = 1\n{lines}\n", encoding="utf-8")
+    assert "Runs: " in odedm("study", "mine.toml", "--dry-run")
+
+
+def test_a_choice_of_rho_that_nobody_can_make_is_refused(toml: Path, tmp_path: Path) -> None:
+    words = ("--select-on", 2, "--dry-run", "--out", tmp_path / "out")
+    assert "Trials:        2 to choose ρ by" in odedm("study", toml, *words)
+    toml.write_text(TOML.replace("[0.25, 0.5]", "0.25"), encoding="utf-8")
+    said = " ".join(odedm("study", toml, *words, code=2).split())
+    assert (
+        "--select-on chooses among several ρ, and no runs of the study 'small' differ in ρ alone. Leave it out" in said
+    )
+    assert "Runs: " in odedm("study", toml, *words[2:])
+    assert "Runs: " in odedm("study", toml, "--select-on", 0, *words[2:])
 
 
 @pytest.mark.parametrize(

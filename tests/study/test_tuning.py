@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -14,6 +16,7 @@ from odedm.execute.attempt import attempt
 from odedm.execute.engine import Placement
 from odedm.execute.planning import below, plan_jobs
 from odedm.stream.synthetic import blobs
+from odedm.study.balanced_draw import balanced_draw
 from odedm.study.contests import Contests, candidates_of, contests
 from odedm.study.equal_tuning import DATA, equal_tuning
 from odedm.study.grid import Grid
@@ -119,6 +122,37 @@ def test_both_sides_try_as_often_and_take_turns(contest) -> None:
     assert [len(own) for own in candidates_of(STUDY, tries=2)["er on blobs, λ=20"].values()] == [2, 2]
     with pytest.raises(UsageError, match="one side has only 3"):
         candidates_of(STUDY, tries=4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 8, 11])
+def test_every_value_is_tried_where_the_number_of_tries_allows_it(number: int, seed: int) -> None:
+    lists = {"lr": (1, 2, 3), "rho": (0.25, 0.5), "k": ("a", "b")}
+    every = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+    drawn = balanced_draw(every, number, seed)
+    assert drawn == sorted(set(drawn)) == balanced_draw(every, number, seed)
+    assert len(drawn) == number
+    for name, values in lists.items():
+        came = Counter(every[place][name] for place in drawn)
+        assert len(came) == min(number, len(values))
+        assert max(came.values()) - min(came.values()) <= 2, "and about as often as the others"
+
+
+def test_another_seed_draws_others_and_where_there_are_no_more_all_are_taken_in_their_order() -> None:
+    every = [{"lr": lr, "rho": rho} for lr in range(5) for rho in range(5)]
+    assert len({tuple(balanced_draw(every, 5, seed)) for seed in range(10)}) > 5
+    assert balanced_draw(every, 25, 0) == list(range(25))
+
+
+def test_a_side_with_more_combinations_draws_each_of_its_values(rivals) -> None:
+    (sides,) = candidates_of(replace(STUDY, grids=(PLAIN, WITH))).values()
+    plans = [plan for grid in sides["with"] for plan in grid.experiments()]
+    assert {plan.memory.rho for plan in plans} == {0.25, 0.5}
+    assert {plan.options["lr"] for plan in plans} == {0.01, 0.1, 0.5}
+    (left,) = rivals.not_tried.values()
+    assert list(left) == ["with"]
+    tried = {f"ρ={plan.memory.rho}, lr={plan.options['lr']}" for plan in plans}
+    assert len(tried | {*left["with"]}) == 6
 
 
 def test_a_best_rate_that_is_the_last_of_those_tried_is_said_to_be(contest) -> None:

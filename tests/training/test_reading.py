@@ -21,8 +21,8 @@ from odedm.recipes.demo import demo
 from odedm.report.labels import group_names
 from odedm.study.study import parse
 from odedm.testing.contracts import same_weights
-from odedm.training.composition import read_by_host, reading_of
 from odedm.training.experiment import content_key
+from odedm.training.ingredients import read_by_host, reading_of
 from odedm.training.preparation import prepare
 from odedm.training.replay import MemoryReplay
 

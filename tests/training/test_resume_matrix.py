@@ -128,7 +128,7 @@ SPOILERS = {
     "momentum": lambda roots: roots["method"].optimiser.state.clear(),
     "a generator": lambda roots: roots["keys"].manual_seed(5),
     "keys": lambda roots: roots["memory"].store.key.mul_(0.5),
-    "replay's generators": lambda roots: roots["replay"]._generators.clear(),
+    "replay's generators": lambda roots: roots["replay"].generators.clear(),
     "the place": lambda roots: setattr(roots["progress"], "batch", 0),
     "the count of rows": lambda roots: roots["memory"].arrived.zero_(),
 }

@@ -25,6 +25,7 @@ from odedm.study.ledger import TRIALS, Ledger
 from odedm.study.paper_studies import READY, ready
 from odedm.study.session import Session, deadline
 from odedm.study.study import read_to_run
+from odedm.study.trials import families
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
@@ -87,7 +88,8 @@ def study(
     default = plan.name if data is None else f"{plan.name}-{Path(data).name}"
     session = session_from(given, out_folder or Path("runs") / default, reuse=checked_reuse(reuse))
     session = dataclasses.replace(session, have=read_all(have or []))
-    conduct = Conduct(dry_run, None if budget is None else parse_time(budget), retry, (events, tensorboard))
+    seconds = None if budget is None else parse_time(budget)
+    conduct = Conduct(dry_run, seconds, retry, (events, tensorboard), choose=bool(select_on))
     if held_out is not None:
         from odedm.cli.held_out_study import score_held_out
 
@@ -108,12 +110,16 @@ def checked_reuse(reuse: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Conduct:
-    """How a study is carried out: only told of, within how many seconds, failures anew, and followed by whom."""
+    """How a study is carried out: only told of, within how many seconds, failures anew, and followed by whom.
+
+    `choose`: a choice among several ρ was asked for, so there must be one to make.
+    """
 
     dry_run: bool
     seconds: float | None
     retry: bool
     follow: tuple[Path | None, Path | None]
+    choose: bool = False
 
 
 def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[[StudyStatus, Path], None]) -> None:
@@ -124,6 +130,11 @@ def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[
     if not conduct.dry_run:
         get_ready(len(plan.experiments()), session.placement)
     planned = session.plan(plan, lenient=conduct.dry_run)
+    if conduct.choose and not families(planned.jobs):
+        raise UsageError(
+            f"--select-on chooses among several ρ, and no runs of the study '{plan.name}' differ in ρ alone. Leave it "
+            "out, or give several, e.g. rho = [0.25, 0.5]."
+        )
     if conduct.dry_run:
         _say_plan(session.status(plan, planned), session)
         return

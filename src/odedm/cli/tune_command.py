@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.board import Board
-from odedm.cli.console import SOME_FAILED, err, out, say, tell, tell_json
+from odedm.cli.console import SOME_FAILED, err, say, tell, tell_json
 from odedm.cli.generated_options import Given, experiment_from, opt, pairs, with_settings
 from odedm.cli.study_command import PLACE, session_from
+from odedm.cli.tuned_choices import conclude, conclude_one
 from odedm.core.errors import UsageError
-from odedm.core.files import no_empty_folders, writable_folder, write_text
-from odedm.core.plain_data import flatten
+from odedm.core.files import no_empty_folders, writable_folder
 from odedm.core.showing import counted
 from odedm.execute.engine import Placement, get_ready
 from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
+from odedm.study.choice_files import CHOICES, STEM
 from odedm.study.equal_tuning import NAME, equal_tuning
 from odedm.study.grid import PLAIN, Grid
 from odedm.study.ledger import FAILURES, TOML, TRIALS, failures_in, scores_in
 from odedm.study.session import deadline
 from odedm.study.study import Study, read, read_to_run
-from odedm.study.tuning import Tried, rates_at_an_end
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
@@ -41,8 +38,8 @@ if TYPE_CHECKING:
 guarded = console.guarded("Trials that are over are kept, and the same command goes on from here.")
 
 RATES = "0.01,0.03,0.1,0.3"
-CHOICES, ONE = "tuned.toml", "tuned"
-"""The file of the choices, and what they are called where one host was tuned."""
+MOST_NAMED = 6
+"""Combinations that were not drawn; there can be hundreds."""
 SHARED = ("data", "method", "setting", "limit", "batch", "net")
 """Settings that both sides of a contest have in common."""
 OF_MEMORY = ("capacity", "replay")
@@ -121,7 +118,7 @@ def tune(
         get_ready(number, session.placement)
     rivals, planned = contests(study, select, session, tries, lenient=dry_run)
     ledger, (known, lost) = session.ledger, _of_others(have or [])
-    name = ONE if what is None else rivals.tuned_name
+    name = STEM if what is None else rivals.tuned_name
     _check_free(ledger.folder, name)
 
     def outcomes() -> tuple[dict[str, float], dict[str, str]]:
@@ -132,7 +129,7 @@ def tune(
         jobs, before = _to_do(rivals, scores, failed, retry=retry)
         if as_json:
             plan = {"hosts": list(rivals.hosts), "trials": rivals.trials, "left": len(jobs), "failed": len(before)}
-            tell_json({**plan, "missing": planned.missing})
+            tell_json({**plan, "not_tried": rivals.not_tried, "missing": planned.missing})
             return
         _say_plan(rivals, len(jobs), len(before), tell)
         for data, why in planned.missing.items():
@@ -149,7 +146,7 @@ def tune(
                 summary = session.run(jobs, planned, [board], until=until)
             scores, failed = outcomes()
     if summary.left:
-        say(f"The budget is spent: {len(summary.left)} trials left. The same command goes on.")
+        say(f"The budget is spent: {counted(len(summary.left), 'trial')} left. The same command goes on.")
     sentences = [failed[job.key] for job in rivals.to_do(scores) if job.key in failed]
     if sentences:
         hint = "" if retry else " Try them again with --retry."
@@ -157,9 +154,9 @@ def tune(
             f"{len(sentences)} of {rivals.trials} trials failed; {FAILURES} says which.{hint} The first: {sentences[0]}"
         )
     if what is None:
-        _conclude_one(rivals, scores, failed, ledger.folder, as_json=as_json)
+        conclude_one(rivals, scores, failed, ledger.folder, as_json=as_json)
     else:
-        _conclude(rivals, scores, failed, ledger.folder, as_json=as_json)
+        conclude(rivals, scores, failed, ledger.folder, as_json=as_json)
     if sentences:
         raise typer.Exit(SOME_FAILED)
 
@@ -248,13 +245,30 @@ def _check_free(folder: Path, name: str) -> None:
 def _say_plan(rivals: Contests, left: int, failed: int, speak: Callable[[str], None]) -> None:
     """What is tried of whom, and how much of it is to do."""
     numbers, select, names = {each.tries for each in rivals.hosts.values()}, rivals.select, list(rivals.hosts)
-    tries = f"up to {max(numbers)}" if len(numbers) > 1 else str(*numbers)
+    most = max(numbers)
+    up_to = "up to " if len(numbers) > 1 else ""
     whom = names[0] if len(names) == 1 else f"{len(names)} hosts"
+    seeds, first = counted(len(select.seeds), "seed"), counted(select.tasks, "task")
     speak(
-        f"{whom}: {tries} tries without ODEDM and {tries} with it, {counted(len(select.seeds), 'seed')} each, on "
-        f"the first {counted(select.tasks, 'task')}; {left} trials to do of {rivals.trials}"
+        f"{whom}: {up_to}{counted(most, 'try')} without ODEDM and {up_to}{most} with it, {seeds} each, on the first "
+        f"{first}; {counted(left, 'trial')} to do of {rivals.trials}"
         + (f"; {failed} failed before." if failed else ".")
     )
+    if rivals.not_tried:
+        speak(_drawn(rivals))
+
+
+def _drawn(rivals: Contests) -> str:
+    """That not all combinations are tried, and which are not; of several hosts those of the first."""
+    host, sides = next(iter(rivals.not_tried.items()))
+    words = []
+    for side, left in sides.items():
+        drawn, further = rivals.hosts[host].tries, len(left) - MOST_NAMED
+        named = "; ".join(left[:MOST_NAMED]) + (f"; and {further} more" if further > 0 else "")
+        number = f"{drawn} of {drawn + len(left)} combinations"
+        words.append(f"{side.capitalize()} ODEDM {number} drawn; not tried: {named}.")
+    hosts = len(rivals.not_tried)
+    return f"Of {hosts} hosts some are drawn. {host}: {' '.join(words)}" if hosts > 1 else " ".join(words)
 
 
 def _choices(rates: str, given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -278,73 +292,3 @@ def _values(flag: str, text: str) -> tuple[Any, ...]:
                 raise UsageError(f"{flag} takes values separated by commas; '{text}' was given.") from None
             found.append(word.strip())
     return tuple(found)
-
-
-def _conclude_one(
-    rivals: Contests, scores: Mapping[str, float], failed: Mapping[str, str], folder: Path, *, as_json: bool
-) -> None:
-    """The best of each side of one host first, here and in the folder; no choice before both have had all tries."""
-    undecided = rivals.undecided(scores, failed)
-    if undecided:
-        left = sum(undecided.values())
-        if left:
-            raise UsageError(f"There is no choice yet: {left} trials are left. The same command goes on from here.")
-        raise UsageError(
-            "There is no choice: every try of one of the sides failed; the lines above say why. Give other values, or "
-            "try again with --retry."
-        )
-    ((host, tried),) = rivals.tried(scores, failed).items()
-    sides = {side: [each.to_dict() for each in own] for side, own in tried.items()}
-    _write(sides, replace(rivals.as_study({host: tried}), name=ONE), folder)
-    if as_json:
-        tell_json(sides)
-        return
-    for side, own_side in tried.items():
-        table = Table(f"{side} ODEDM", "held-out ACC", "seeds", title_justify="left")
-        for each in own_side:
-            table.add_row(Text(each.words), _score(each), str(len(each.scores)))
-        out.print(table)
-    for sentence in rates_at_an_end(tried):
-        say(sentence)
-    say(f"The choices as a study: odedm study {folder / CHOICES}")
-
-
-def _conclude(
-    rivals: Contests, scores: Mapping[str, float], failed: Mapping[str, str], folder: Path, *, as_json: bool
-) -> None:
-    """The choice of every host, here and in the folder, and which are missing."""
-    tried, plain = rivals.tried(scores, failed), rivals.to_dict(scores, failed)
-    for host, left in plain["undecided"].items():
-        say(f"No choice yet: {host}, " + (f"{left} trials left." if left else "every try of one side failed."))
-    if not tried:
-        on = "The same command goes on from here" if any(plain["undecided"].values()) else "Try again with --retry"
-        raise UsageError(f"No host is decided yet. {on}.")
-    _write(plain, rivals.as_study(tried), folder)
-    if as_json:
-        tell_json(plain)
-        return
-    table = Table("host", "without ODEDM", "held-out ACC", "with ODEDM", "held-out ACC", title_justify="left")
-    for host, sides in tried.items():
-        cells = [words for own in sides.values() for words in (_differing(own), _score(own[0]))]
-        table.add_row(*map(Text, [host, *cells]))
-    out.print(table)
-    say(f"The choices as a study: odedm study {folder / CHOICES}")
-
-
-def _differing(own: Sequence[Tried]) -> str:
-    """What was chosen, of all that differs among the tries, of the memory's settings too; all where there is one."""
-    best, *others = (flatten(each.experiment.describe()) for each in own)
-    differing = {name: value for name, value in best.items() if any(each.get(name) != value for each in others)}
-    words = (f"{name.rpartition('.')[2]}={value}" for name, value in differing.items())
-    return ", ".join(words) or own[0].words
-
-
-def _score(tried: Tried) -> str:
-    spread = f" (sd {statistics.stdev(tried.scores):.1f})" if len(tried.scores) > 1 else ""
-    return f"{tried.mean:.1f} %{spread}"
-
-
-def _write(plain: Mapping[str, Any], chosen: Study, folder: Path) -> None:
-    writable_folder(folder)  # where all trials are of other machines it holds nothing yet
-    write_text(folder / "tuned.json", json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
-    write_text(folder / CHOICES, chosen.to_toml())

@@ -7,6 +7,7 @@ import math
 from odedm.core.checked_calls import checked
 from odedm.core.configuration import LARGEST, Number, Whole
 from odedm.core.errors import UsageError
+from odedm.core.showing import counted
 
 
 @checked(rho=Number(), capacity=Whole(), tasks=Whole(), classes=Whole(), rows_per_prototype=Whole())
@@ -42,24 +43,34 @@ def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int,
         least_capacity = math.ceil(min(0.5 * slots / rho, LARGEST) - 1e-9)
         larger = f"rho of at least {least_rho:g}, or a " if least_rho <= 1 else ""
         raise UsageError(
-            f"rho={rho:g} of {capacity} rows, shared by {tasks - 1} consolidated tasks of {classes} classes with "
-            f"{rows_per_prototype} row(s) per prototype, rounds to 0 prototypes per class. "
-            f"One prototype per class needs a {larger}capacity of at least {least_capacity} rows."
+            f"rho={rho:g} of {capacity} rows, shared by {counted(tasks - 1, 'consolidated task')} of "
+            f"{counted(classes, 'class')} with {counted(rows_per_prototype, 'row')} per prototype, "
+            f"rounds to 0 prototypes per class. One prototype per class needs a {larger}capacity of at least "
+            f"{least_capacity} rows."
         )
     return k
 
 
 def check_budget(
-    k: int, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1, reserved: int = 0
+    k: int,
+    capacity: int,
+    *,
+    tasks: int,
+    classes: int,
+    rows_per_prototype: int = 1,
+    reserved: int = 0,
+    by_rho: bool = False,
 ) -> None:
     """Refuse `k` prototypes per class that cannot all be pinned in `capacity` rows, `reserved` of which are taken.
+
+    `by_rho` says that k was worked out from a share, which is as small as it can be: then a smaller k is no remedy.
 
     >>> check_budget(6, 200, tasks=5, classes=2)
     >>> check_budget(26, 200, tasks=5, classes=2)
     Traceback (most recent call last):
     ...
-    odedm.UsageError: 26 prototypes per class need 208 pinned rows (4 consolidated tasks of 2 classes, 1 row(s) \
-per prototype), but the memory holds 200. The largest k that fits is 25.
+    odedm.UsageError: 26 prototypes per class need 208 pinned rows (4 consolidated tasks of 2 classes, 1 row \
+per prototype), but the memory holds 200. The largest k that fits is 25; or raise the capacity to 208.
     """
     if k < 0 or reserved < 0:
         raise UsageError(f"k and reserved must be 0 or more; k={k}, reserved={reserved} were given.")
@@ -70,10 +81,24 @@ per prototype), but the memory holds 200. The largest k that fits is 25.
     if k * slots > free:
         taken = f" of which {reserved} are reserved" if reserved else ""
         raise UsageError(
-            f"{k} prototypes per class need {k * slots} pinned rows ({tasks - 1} consolidated tasks of {classes} "
-            f"classes, {rows_per_prototype} row(s) per prototype), but the memory holds {capacity}{taken}. "
-            f"The largest k that fits is {free // slots}."
+            f"{counted(k, 'prototype')} per class {'needs' if k == 1 else 'need'} {k * slots} pinned rows "
+            f"({counted(tasks - 1, 'consolidated task')} of {counted(classes, 'class')}, "
+            f"{counted(rows_per_prototype, 'row')} per prototype), but the memory holds {capacity}{taken}. "
+            f"{remedy(k * slots + reserved, None if by_rho else free // slots)}"
         )
+
+
+def remedy(capacity: int, k: int | None) -> str:
+    """What to do where prototypes do not fit: the capacity that they need, or the largest k; None where rho was given.
+
+    >>> remedy(8, None)
+    'Raise the capacity to 8, or give rho=0, which pins none.'
+    >>> remedy(208, 25)
+    'The largest k that fits is 25; or raise the capacity to 208.'
+    """
+    if k is None:
+        return f"Raise the capacity to {capacity}, or give rho=0, which pins none."
+    return f"The largest k that fits is {k}; or raise the capacity to {capacity}."
 
 
 def _slots(tasks: int, classes: int, rows_per_prototype: int) -> int:

@@ -32,8 +32,14 @@ def counted(number: int, thing: str) -> str:
 
     >>> counted(1, "task"), counted(2, "class"), counted(0, "row")
     ('1 task', '2 classes', '0 rows')
+    >>> counted(1, "try"), counted(3, "try")
+    ('1 try', '3 tries')
     """
-    return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("s") else "s")
+    if number == 1:
+        return f"{number} {thing}"
+    if thing.endswith("ry"):
+        return f"{number} {thing[:-1]}ies"
+    return f"{number} {thing}" + ("es" if thing.endswith("s") else "s")
 
 
 def html_table(head: Sequence[str], lines: Iterable[Sequence[str]], caption: str = "") -> str:

@@ -161,6 +161,19 @@ def verify(name: str) -> Manifest:
     return manifest
 
 
+def can_be_had(name: str) -> bool:
+    """Whether a data set that is not here may be so elsewhere: a published one, a path, a cache that is not sound.
+
+    >>> can_be_had("cifar10"), can_be_had("rows/mine.npz"), can_be_had("cifar11")
+    (True, True, False)
+    """
+    return name in DATASETS or name in PUBLISHED or is_cached(name) or _meant_path(name)
+
+
+def _meant_path(name: str) -> bool:
+    return "/" in name or "." in name
+
+
 def find(name: str) -> Manifest:
     """The manifest of an imported data set; where there is none, a sentence on how to get it."""
     if is_cached(name):
@@ -173,7 +186,6 @@ def find(name: str) -> Manifest:
     if name in DATASETS:
         raise UsageError(f"The data set '{name}' is built in: nothing was imported that could be looked at.")
     error = unknown("data set", name, dict.fromkeys([*DATASETS, *PUBLISHED, *cached()]))
-    meant_path = "/" in name or "." in name
-    missing = meant_path and not os.path.exists(os.path.expanduser(name))
+    missing = _meant_path(name) and not os.path.exists(os.path.expanduser(name))
     gone = f" There is no file or folder '{name}'." if missing else ""
     raise UsageError(f"{error}{gone} A folder of pictures or an archive can be given by its path.")

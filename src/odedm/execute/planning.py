@@ -59,8 +59,10 @@ def plan_jobs(
 ) -> PlannedJobs:
     """Each experiment resolved, with its content hash and its folder; those that turn out to be the same once.
 
-    With `lenient` a data set that is not here is noted, and its experiments stay as they are.
+    With `lenient` a data set that is not here is noted, and its experiments stay as they are; a name that is none is
+    refused all the same.
     """
+    from odedm.data.cache import can_be_had
     from odedm.data.opening import open_data
 
     placement, options = placement or Placement(), options or RunOptions()
@@ -71,7 +73,7 @@ def plan_jobs(
         try:
             data[name] = open_data(name)
         except UsageError as error:
-            if not lenient:
+            if not lenient or not can_be_had(name):
                 raise
             missing[name] = str(error)
     for plan in plans:

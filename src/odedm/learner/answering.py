@@ -17,7 +17,7 @@ from odedm.core.errors import UsageError, shown
 from odedm.core.rows import Part
 from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.estimator import Estimator, NotYetFit
-from odedm.learner.given_batch import LabelNames, RowForm, read_labels
+from odedm.learner.given_batch import LabelNames, LearnerRowForm, read_labels
 from odedm.learner.online_parts import OnlineParts
 from odedm.training.evaluation import in_chunks
 from odedm.training.numerics import own_numerics
@@ -34,7 +34,7 @@ class Answering(Estimator):
     def _begin(self) -> None:
         self._events: deque[LearnerEvent] = deque(maxlen=KEPT_EVENTS)
         self._parts: OnlineParts | None = None
-        self._form: RowForm | None = None
+        self._form: LearnerRowForm | None = None
         self._labels = LabelNames()
         self._rows, self._broken, self._warned = 0, "", False
         self._seen_at = torch.zeros(0, dtype=torch.int64)

@@ -7,7 +7,7 @@ mid-stream by an error; a class for which there is no room is left out, and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,10 +18,10 @@ from odedm.core.registry import POLICIES
 from odedm.core.rows import Field, Part, Probe, Rows, distinct, take
 from odedm.core.store import Store
 from odedm.core.timer import Timer
-from odedm.memory.collected import BoundedRows, among
+from odedm.memory.collected import ClassReservoirs, among, fit
 from odedm.memory.keyed import BorderMemory, KeyedMemory
-from odedm.memory.live_parts import Generators, filled, long_term_rows, pins, prototypes_each
-from odedm.memory.settings import ODEDM, MemorySettings, Native, Reservoir, consolidator
+from odedm.memory.live_parts import Generators, choosing, filled, long_term_rows, pins, prototypes_each
+from odedm.memory.settings import ODEDM, MemorySettings, Native, Reservoir
 from odedm.memory.site import build_policy
 
 RAW = ("image", "label", "index")
@@ -113,14 +113,14 @@ class EndlessMemory:
         self.host: KeyedMemory = build_policy(
             policy, settings.capacity, self.fields, device, classes=None, options=options
         )
-        self.candidates: BoundedRows | None = None
+        self.candidates: ClassReservoirs | None = None
         self.rngs: Generators = {}
 
     def begin(self, rngs: Generators) -> None:
         """Draw from these generators."""
         self.rngs, own = rngs, self.settings
         if isinstance(own, ODEDM) and pins(own) and isinstance(own.candidates, int):
-            self.candidates = BoundedRows(own.candidates, self._pool_fields(), self.device, rng=rngs["candidates"])
+            self.candidates = ClassReservoirs(own.candidates, self._pool_fields(), self.device, rng=rngs["candidates"])
 
     def _pool_fields(self) -> tuple[Field, ...]:
         """The columns that candidates need: the method's own are taken anew unless they are to be the stream's."""
@@ -158,7 +158,7 @@ class EndlessMemory:
                 crowded.append(each)
             else:
                 self.candidates.open(each)
-        self._fit()
+        fit(self.host, self.settings.capacity, self.candidates)
         return crowded
 
     def pinned(self) -> dict[int, int]:
@@ -192,7 +192,7 @@ class EndlessMemory:
             self._pin(own, pool, outcome.pinned, amount, probe)
         if self.candidates:
             self.candidates.forget(classes)
-        self._fit()
+        fit(self.host, self.settings.capacity, self.candidates)
         return outcome
 
     def _pool(self, classes: Sequence[int]) -> Rows:
@@ -219,14 +219,9 @@ class EndlessMemory:
                 closing.append(rest.pop(0))
         room = own.capacity - (self.candidates.reserved(leaving=closing) if self.candidates else 0)
         each = prototypes_each(own, amount, room)
-        choose, rng = consolidator(replace(own, k=each)), self.rngs["consolidation"]
-        assert choose is not None, "a quota is 1 or more"
-        before = rng.get_state()
-        try:
+        rng = self.rngs["consolidation"]
+        with choosing(own, each, rng) as choose:
             chosen = choose(pool, classes, probe, rng=rng, timer=Timer())
-        except BaseException:
-            rng.set_state(before)
-            raise
         if self.candidates:
             self.candidates.forget(closing)
         store = self.host.store
@@ -234,7 +229,7 @@ class EndlessMemory:
         old = pinned & (among(label, classes) | (store.columns["prototype"] >= each))
         taken = (store.key >= 0) & ~pinned & torch.isin(store.columns["index"], chosen["index"])
         self.host.forget(old | taken)
-        self._fit()
+        fit(self.host, self.settings.capacity, self.candidates)
         self.host.pin(chosen)
 
     def release(self, classes: Sequence[int]) -> int:
@@ -242,12 +237,6 @@ class EndlessMemory:
         before = self.host.size(Part.LONG)
         self.host.unpin(among(self.host.store.columns["label"], classes))
         return before - self.host.size(Part.LONG)
-
-    def _fit(self) -> None:
-        """Give the host all that candidates leave."""
-        room = self.settings.capacity - self.reserved
-        if self.host.capacity != room:
-            self.host.resize(room)
 
     def grow(self, own: Sequence[Field], annotate: Callable[[Rows], Rows]) -> None:
         """The method's columns have become longer: what stored rows lack is what the network says of them now."""
@@ -263,7 +252,7 @@ class EndlessMemory:
                     store.columns[name] = torch.cat([old, column[:, old.shape[1] :].to(old.dtype)], 1)
         self.fields = (*self.fields[: len(RAW)], *own)
         if self.candidates:
-            self.candidates._fields = self._pool_fields()
+            self.candidates.fields = self._pool_fields()
 
     def candidate_rows(self) -> Rows:
         """The rows that classes have for themselves until they are consolidated, of which none is a prototype yet."""

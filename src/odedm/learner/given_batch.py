@@ -11,16 +11,18 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError, shown
+from odedm.core.given_arrays import Array, array_of
+from odedm.stream.given_images import stored_rows
 
 KINDS: dict[type, str] = {str: "text", bool: "true or false", int: "whole numbers", float: "numbers"}
 """What labels can be; all of a stream are of one kind."""
 
 
 @dataclass(frozen=True)
-class RowForm:
+class LearnerRowForm:
     """What the first rows were, which all later ones must be: their shape, how they are stored, names of features.
 
-    >>> form, rows = RowForm.of([[1, 2], [3, 4]])
+    >>> form, rows = LearnerRowForm.of([[1, 2], [3, 4]])
     >>> form.shape, rows.dtype
     ((2,), torch.float32)
     """
@@ -30,7 +32,7 @@ class RowForm:
     names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, x: Any) -> tuple[RowForm, Tensor]:
+    def of(cls, x: Any) -> tuple[LearnerRowForm, Tensor]:
         """The form of these rows, and the rows."""
         rows, names = _rows(x)
         return cls(tuple(rows.shape[1:]), rows.dtype, names), rows
@@ -54,54 +56,30 @@ class RowForm:
 
 
 def _rows(x: Any) -> tuple[Tensor, tuple[str, ...] | None]:
-    """Rows as they are stored: vectors [n, d], float32, or images [n, c, h, w], uint8 or float32."""
+    """Rows as they are stored, and the names of their columns where they are a frame's."""
     array, names = _array(x)
-    if array.dtype.kind not in "buif":
-        raise UsageError(f"x must hold numbers; it holds {array.dtype}. Turn categories and text into numbers first.")
-    if array.ndim not in (2, 3, 4) or 0 in array.shape[1:]:
-        one = " One row alone is x[None]." if array.ndim == 1 and array.size else ""
-        raise UsageError(
-            f"x must be vectors [n, d] or images [n, h, w], [n, c, h, w] or [n, h, w, c]; its shape is "
-            f"{list(array.shape)}.{one}"
-        )
-    if not len(array):
-        raise UsageError("x has 0 rows; give 1 or more.")
-    if array.ndim == 2 or array.dtype != np.uint8:
-        with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
-            array = array.astype(np.float32)
-        bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
-        if bad.any():
-            raise UsageError(
-                f"x has a NaN or an infinity in {int(bad.sum())} of {len(array)} rows, first in row "
-                f"{int(bad.argmax())}. Remove or repair such rows; nothing was done."
-            )
-    if array.ndim == 3:
-        array = array[:, None]
-    elif array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
-        array = array.transpose(0, 3, 1, 2)
-    return torch.from_numpy(np.array(array, order="C")), names
+    if array.ndim == 1 and array.size and array.dtype.kind in "buif":
+        raise UsageError(f"x must be vectors or images; its shape is {list(array.shape)}. One row alone is x[None].")
+    return stored_rows(array, "x", "; nothing was done"), names
 
 
-def _array(x: Any) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | None]:
+def _array(x: Any) -> tuple[Array, tuple[str, ...] | None]:
     """Anything array-like, and the names of its columns where it is a frame."""
-    if isinstance(x, Tensor):
-        plain = x.detach().cpu()
-        return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy(), None
-    if hasattr(x, "columns") and hasattr(x, "to_numpy"):
+    if not isinstance(x, Tensor) and hasattr(x, "columns") and hasattr(x, "to_numpy"):
         labels = list(x.columns)
         names = tuple(labels) if all(isinstance(each, str) for each in labels) else None
         array = np.asarray(x.to_numpy())
         return (array if array.dtype.kind in "buif" else _by_column(x, labels)), names
     if hasattr(x, "toarray"):
         raise UsageError("x is a sparse matrix; sparse rows are not supported. Give x.toarray().")
+    array = array_of(x, "x")
     try:
-        array = np.asarray(x)
         return (array.astype(np.float64) if array.dtype == object else array), None
-    except Exception as error:  # lists of lists, and objects of anyone's
+    except Exception as error:  # objects of anyone's
         raise UsageError(f"x is not an array: {shown(str(error), 200)}.") from None
 
 
-def _by_column(frame: Any, labels: list[Any]) -> np.ndarray[Any, Any]:
+def _by_column(frame: Any, labels: list[Any]) -> Array:
     """A frame of columns of several types as numbers; one that is none is named."""
     columns = []
     for place, label in enumerate(labels):

@@ -21,8 +21,8 @@ from odedm.memory.live_parts import pins
 from odedm.memory.live_state import restore_store
 from odedm.memory.settings import ODEDM
 from odedm.stream.augment import Transform
-from odedm.training.composition import Ingredients
 from odedm.training.experiment import Experiment
+from odedm.training.ingredients import Ingredients
 from odedm.training.method_state import load_weights, own_state, weights_of_net
 
 

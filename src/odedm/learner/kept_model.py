@@ -23,8 +23,8 @@ from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows
 from odedm.core.tensor_archive import read_archive
-from odedm.learner.given_batch import LabelNames, RowForm
-from odedm.learner.learner_state import MOST_CLASSES, _form, _labels
+from odedm.learner.given_batch import LabelNames, LearnerRowForm
+from odedm.learner.learner_state import MOST_CLASSES, stored_form, stored_labels
 from odedm.learner.online_parts import fixed
 from odedm.methods.base import Method
 from odedm.methods.hyperparameters import configure
@@ -33,7 +33,7 @@ from odedm.nets.build import configure as configure_net
 from odedm.results.folder import MODEL_FILE, find_one
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
-from odedm.training.composition import by_nearest_mean
+from odedm.training.ingredients import by_nearest_mean
 from odedm.training.method_state import give_state, load_weights
 from odedm.training.model_file import MEMORY, METHOD, MODEL_SCHEMA, VIEWS, WEIGHTS
 from odedm.training.numerics import arranged, own_numerics
@@ -50,7 +50,7 @@ class KeptModel:
     """A file's content, checked and built."""
 
     result: Result
-    form: RowForm
+    form: LearnerRowForm
     labels: LabelNames
     probe: LearnerProbe
     rows: Rows
@@ -98,8 +98,8 @@ def _built(
 ) -> KeptModel:
     result = Result.from_dict(head["result"], "the model's result")
     plan, classes = result.experiment, len(result.classes)
-    form = _form([head["shape"], head["dtype"], None])
-    labels = _labels([_kind(head["labels"]), head["labels"]])
+    form = stored_form([head["shape"], head["dtype"], None])
+    labels = stored_labels([_kind(head["labels"]), head["labels"]])
     demand(len(labels.names) == classes <= MOST_CLASSES, "it has not one label for each class")
     net, kind, net_options, options = _parts(result, form, given, tensors)
     precision = OneOf("precision", PRECISIONS).read("precision", plan["precision"])
@@ -143,7 +143,7 @@ def _of(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _parts(
-    result: Result, form: RowForm, given: tuple[Any, Any], tensors: Mapping[str, Tensor]
+    result: Result, form: LearnerRowForm, given: tuple[Any, Any], tensors: Mapping[str, Tensor]
 ) -> tuple[str, type[Method], dict[str, Any], dict[str, Any]]:
     """The network's name and the method's class with the options of both."""
     plan = result.experiment
@@ -180,7 +180,7 @@ def _name(what: str, result: Result, given: Any, table: Mapping[str, Any]) -> st
     return named(what, given, table)
 
 
-def _transform(views: Any, tensors: Mapping[str, Tensor], form: RowForm) -> Transform:
+def _transform(views: Any, tensors: Mapping[str, Tensor], form: LearnerRowForm) -> Transform:
     shift, scale = (tensors.get(f"{VIEWS}{name}") for name in ("shift", "scale"))
     fine = isinstance(views, list) and len(views) == 2 and type(views[0]) is int and 0 <= views[0] <= 1000
     demand(fine and type(views[1]) is bool, "its crop and flip settings are malformed")
@@ -195,7 +195,7 @@ def _transform(views: Any, tensors: Mapping[str, Tensor], form: RowForm) -> Tran
     return fixed(Transform(shift, scale, views[0], views[1]), form)
 
 
-def _try(probe: LearnerProbe, form: RowForm, classes: int, device: torch.device) -> None:
+def _try(probe: LearnerProbe, form: LearnerRowForm, classes: int, device: torch.device) -> None:
     """Predict a row of zeros: a state that does not fit shows itself here, not in the middle of someone's work."""
     try:
         scores = probe.predict(torch.zeros(1, *form.shape, dtype=form.dtype, device=device))
@@ -206,7 +206,7 @@ def _try(probe: LearnerProbe, form: RowForm, classes: int, device: torch.device)
         raise Unsound(f"it does not predict ({shown(str(error), 160)})") from error
 
 
-def _rows(rows: Rows, form: RowForm, classes: int) -> Rows:
+def _rows(rows: Rows, form: LearnerRowForm, classes: int) -> Rows:
     demand(all(name in rows for name in COLUMNS), "its memory lacks a column")
     amount = len(rows["label"]) if rows["label"].dim() == 1 else -1
     demand(all(each.dim() and len(each) == amount for each in rows.values()), "its memory's columns differ in length")

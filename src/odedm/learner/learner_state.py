@@ -20,7 +20,7 @@ from odedm.core.files import write_given
 from odedm.core.tensor_archive import archive_bytes, read_archive
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent
-from odedm.learner.given_batch import KINDS, LabelNames, RowForm
+from odedm.learner.given_batch import KINDS, LabelNames, LearnerRowForm
 from odedm.learner.online_parts import OnlineParts, Plan
 from odedm.memory.live_parts import PURPOSES
 from odedm.memory.live_state import restore_parts, stored
@@ -159,7 +159,7 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
     """Put a state into a learner that was made with the same parameters and has learned nothing."""
     head, tensors = state["head"], dict(state["tensors"])
     try:
-        form, labels = _form(head["form"]), _labels(head["labels"])
+        form, labels = stored_form(head["form"]), stored_labels(head["labels"])
         outputs, rows = _number(head["outputs"], "number of outputs"), _number(head["rows"], "number of rows")
         amount = len(labels.names)
         demand(1 <= amount <= outputs <= MOST_CLASSES, "it has more labels than outputs")
@@ -201,7 +201,8 @@ def _counts(value: Any, amount: int, most: int, name: str) -> Tensor:
     return counts
 
 
-def _form(plain: Any) -> RowForm:
+def stored_form(plain: Any) -> LearnerRowForm:
+    """What the first rows were, as a file says it."""
     demand(isinstance(plain, list) and len(plain) == 3, "its rows are not described")
     shape, dtype, names = plain
     demand(isinstance(shape, list) and len(shape) in (1, 3), "its rows have no shape")
@@ -211,10 +212,11 @@ def _form(plain: Any) -> RowForm:
         isinstance(names, list) and len(names) == math.prod(shape) and all(isinstance(each, str) for each in names)
     )
     demand(named, "its features have no names")
-    return RowForm(tuple(shape), TYPES[dtype], names and tuple(names))
+    return LearnerRowForm(tuple(shape), TYPES[dtype], names and tuple(names))
 
 
-def _labels(plain: Any) -> LabelNames:
+def stored_labels(plain: Any) -> LabelNames:
+    """The labels so far, as a file says them."""
     demand(isinstance(plain, list) and len(plain) == 2 and plain[0] in KINDS.values(), "its labels are of no kind")
     kind = next(each for each, word in KINDS.items() if word == plain[0])
     demand(isinstance(plain[1], list) and all(type(each) is kind for each in plain[1]), "its labels are of mixed types")
@@ -265,8 +267,8 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
     for name, value in parts.plan.options.items():
         demand(getattr(method, name) == value and type(getattr(method, name)) is type(value), f"its {name} is another")
     demand(own["method"] is method and method.net.classes == parts.classes, "it has another method")
-    sound = isinstance(parts.replay._generators, dict) and all(
-        isinstance(name, str) and isinstance(each, torch.Generator) for name, each in parts.replay._generators.items()
+    sound = isinstance(parts.replay.generators, dict) and all(
+        isinstance(name, str) and isinstance(each, torch.Generator) for name, each in parts.replay.generators.items()
     )
     demand(sound, "its random generators are malformed")
 

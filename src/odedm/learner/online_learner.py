@@ -18,7 +18,7 @@ from odedm.core.files import as_path
 from odedm.learner import learner_state
 from odedm.learner.answering import Answering
 from odedm.learner.endless_memory import LearnerEvent
-from odedm.learner.given_batch import RowForm, read_labels
+from odedm.learner.given_batch import LearnerRowForm, read_labels
 from odedm.learner.growth import check_growth
 from odedm.learner.online_parts import OnlineParts, Plan
 from odedm.memory.live_parts import pins
@@ -129,7 +129,7 @@ class Learner(Answering):
         """
         self._sound()
         self._check_pace()
-        form, rows = RowForm.of(x) if self._form is None else (self._form, self._form.read(x))
+        form, rows = LearnerRowForm.of(x) if self._form is None else (self._form, self._form.read(x))
         kind, values = read_labels(y, len(rows))
         self._labels.new(kind, values)
         announced: list[Any] = []
@@ -163,7 +163,7 @@ class Learner(Answering):
         self._begin()
         return self.partial_fit(x, y)
 
-    def _join(self, form: RowForm, kind: str, values: list[Any]) -> None:
+    def _join(self, form: LearnerRowForm, kind: str, values: list[Any]) -> None:
         """Outputs for labels that are new; the first rows build everything."""
         amount = len(self._labels.names) + len(self._labels.new(kind, values))
         parts = self._parts or OnlineParts(Plan.of(self.get_params()), form, amount)

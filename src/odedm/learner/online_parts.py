@@ -17,7 +17,7 @@ from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDIC
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
 from odedm.learner.endless_memory import Consolidation, EndlessMemory, settle_memory
-from odedm.learner.given_batch import RowForm
+from odedm.learner.given_batch import LearnerRowForm
 from odedm.learner.growth import grow
 from odedm.learner.net_choice import make_net
 from odedm.learner.running_scale import RunningScale
@@ -28,7 +28,7 @@ from odedm.methods.hyperparameters import configure
 from odedm.methods.rotation_task import TURNED
 from odedm.stream.augment import Transform
 from odedm.training.average_length import Length, left_after_a_batch
-from odedm.training.composition import (
+from odedm.training.ingredients import (
     Ingredients,
     by_nearest_mean,
     check_ingredients,
@@ -38,8 +38,8 @@ from odedm.training.composition import (
     read_by_host,
     reading_of,
 )
-from odedm.training.ingredients import check_optimiser, optimiser_of
 from odedm.training.numerics import arranged
+from odedm.training.outside_parts import check_optimiser, optimiser_of
 from odedm.training.preparation import check_choice, known_retrieval, resolve_device, resolve_precision
 from odedm.training.probe import LearnerProbe
 from odedm.training.replay import MemoryReplay
@@ -165,7 +165,7 @@ def _ingredients(given: Mapping[str, Any]) -> Ingredients:
 class OnlineParts:
     """Network, method, memory, replay, and the generators that they draw from."""
 
-    def __init__(self, plan: Plan, form: RowForm, classes: int) -> None:
+    def __init__(self, plan: Plan, form: LearnerRowForm, classes: int) -> None:
         self.plan, device = plan, plan.device
         check_pictures(plan.ingredients, form.shape, form.dtype)
         rng = partial(generator, plan.seed, device=device)
@@ -235,10 +235,10 @@ class OnlineParts:
     def drawn_from(self) -> dict[str, Any]:
         """All that a saved learner must hold beside the memory's rows."""
         names = ("method", "views", "starts", "scale", "transform")
-        return {name: getattr(self, name) for name in names} | {"draws": self.replay._generators}
+        return {name: getattr(self, name) for name in names} | {"draws": self.replay.generators}
 
 
-def fixed(given: Transform | None, form: RowForm) -> Transform:
+def fixed(given: Transform | None, form: LearnerRowForm) -> Transform:
     """Constants that were given; else rows as they are, bytes of images from 0 to 1."""
     if given is None:
         return Transform(torch.zeros(()), torch.tensor(1 / 255 if form.dtype == torch.uint8 else 1.0))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import Field, Rows, count, take
+from odedm.memory.keyed import KeyedMemory
 from odedm.memory.reservoir import ReservoirMemory
 
 
@@ -74,10 +75,12 @@ class AllRows:
         self._parts = [take(rows, (~among(rows["label"], classes)).nonzero().flatten())]
 
 
-class BoundedRows:
+class ClassReservoirs:
     """A reservoir of `per_class` rows for each class since it was consolidated, inside the capacity.
 
-    >>> seen = BoundedRows(2, [Field("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
+    Classes join and leave one by one. Those of a run's task, all at once, are `dual.Candidates`.
+
+    >>> seen = ClassReservoirs(2, [Field("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
     >>> seen.see({"label": torch.tensor([4, 4, 4, 5])})
     >>> seen.rows()["label"].tolist(), seen.reserved(), seen.reserved([5, 6])
     ([4, 4, 5], 4, 6)
@@ -86,7 +89,7 @@ class BoundedRows:
     def __init__(
         self, per_class: int, fields: Sequence[Field], device: torch.device | str = "cpu", *, rng: torch.Generator
     ) -> None:
-        self.per_class, self.rng, self._fields, self._device = per_class, rng, fields, device
+        self.per_class, self.rng, self.fields, self._device = per_class, rng, fields, device
         self.compartments: dict[int, ReservoirMemory] = {}
 
     def reserved(self, joining: Sequence[int] = (), leaving: Sequence[int] = ()) -> int:
@@ -100,7 +103,7 @@ class BoundedRows:
     def open(self, label: int) -> ReservoirMemory:
         """The compartment of a class, a new one where there is none."""
         if label not in self.compartments:
-            self.compartments[label] = ReservoirMemory(self.per_class, self._fields, self._device)
+            self.compartments[label] = ReservoirMemory(self.per_class, self.fields, self._device)
         return self.compartments[label]
 
     def see(self, rows: Rows) -> None:
@@ -112,14 +115,21 @@ class BoundedRows:
     def rows(self) -> Rows:
         """Every candidate, class by class."""
         parts = [each.rows() for each in self.compartments.values()] or [
-            ReservoirMemory(0, self._fields, self._device).rows()
+            ReservoirMemory(0, self.fields, self._device).rows()
         ]
-        return {field.name: torch.cat([part[field.name] for part in parts]) for field in self._fields}
+        return {field.name: torch.cat([part[field.name] for part in parts]) for field in self.fields}
 
     def forget(self, classes: Sequence[int]) -> None:
         """Give the room of these classes back."""
         for label in classes:
             self.compartments.pop(label, None)
+
+
+def fit(host: KeyedMemory, capacity: int, collected: Collected | None) -> None:
+    """Give a host all of the capacity that collected rows leave."""
+    room = capacity - (collected.reserved() if collected else 0)
+    if host.capacity != room:
+        host.resize(room)
 
 
 def among(label: Tensor, classes: Sequence[int]) -> Tensor:

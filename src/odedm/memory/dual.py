@@ -146,6 +146,9 @@ class TaskDualMemory:
 class Candidates:
     """A reservoir of fixed size for each class of the running task: the strictly online choice of prototypes.
 
+    They begin and end with a run's tasks. Where there are none, see `collected.ClassReservoirs`. Checkpoints name this
+    class, so it keeps its name.
+
     >>> seen = Candidates(2, 2, [Field("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
     >>> seen.begin((4, 5))
     >>> seen.see({"label": torch.tensor([4, 4, 4, 5])})

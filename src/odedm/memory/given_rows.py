@@ -66,10 +66,10 @@ def labels_of(value: Any) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RowFormat:
+class MemoryRowFormat:
     """The columns that the first rows had, which all later ones must have, and whether they were numpy's.
 
-    >>> form, rows = RowFormat.of(np.zeros((2, 3), np.float32), [0, 1], {"logits": np.zeros((2, 4), np.float32)})
+    >>> form, rows = MemoryRowFormat.of(np.zeros((2, 3), np.float32), [0, 1], {"logits": np.zeros((2, 4), np.float32)})
     >>> [field.name for field in form.fields], form.give(rows)["logits"].shape
     (['image', 'label', 'own.logits'], (2, 4))
     """
@@ -78,7 +78,7 @@ class RowFormat:
     numpy: bool
 
     @classmethod
-    def of(cls, images: Any, labels: Any, columns: Mapping[str, Any]) -> tuple[RowFormat, Rows]:
+    def of(cls, images: Any, labels: Any, columns: Mapping[str, Any]) -> tuple[MemoryRowFormat, Rows]:
         """The format of these rows, and the rows."""
         for name in columns:
             if name in TAKEN:

@@ -15,7 +15,7 @@ from odedm.core.errors import UsageError, shown, unknown
 from odedm.core.rows import Part
 from odedm.memory import live_state
 from odedm.memory.collected import among
-from odedm.memory.given_rows import RowFormat
+from odedm.memory.given_rows import MemoryRowFormat
 from odedm.memory.live_host import LiveHost
 from odedm.memory.live_parts import OF_METHODS, Annotate, Embed, LoopProbe, class_list, generators, settle
 from odedm.memory.settings import ODEDM, MemorySettings
@@ -119,7 +119,7 @@ class DualMemory:
         ['images', 'labels', 'logits', 'prototype']
         """
         if self._live is None:
-            form, rows = RowFormat.of(images, labels, columns)
+            form, rows = MemoryRowFormat.of(images, labels, columns)
             live = LiveHost.build(self.settings, form, self.device, self._rngs)
         else:
             live, rows = self._live, self._live.form.read(images, labels, columns)

@@ -12,11 +12,20 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import POLICIES
 from odedm.core.rows import Part, Rows, Task, count
 from odedm.core.timer import Timer
-from odedm.memory.collected import AllRows, BoundedRows, Collected, among, joined
-from odedm.memory.given_rows import TASK, RowFormat
+from odedm.memory.collected import AllRows, ClassReservoirs, Collected, among, fit, joined
+from odedm.memory.given_rows import TASK, MemoryRowFormat
 from odedm.memory.keyed import BorderMemory, KeyedMemory
-from odedm.memory.live_parts import Generators, LoopProbe, check_pins, class_list, pins, policy_name, prototypes_each
-from odedm.memory.settings import ODEDM, MemorySettings, Reservoir, consolidator
+from odedm.memory.live_parts import (
+    Generators,
+    LoopProbe,
+    check_pins,
+    choosing,
+    class_list,
+    pins,
+    policy_name,
+    prototypes_each,
+)
+from odedm.memory.settings import ODEDM, MemorySettings, Reservoir
 from odedm.memory.site import build_policy
 
 
@@ -25,7 +34,7 @@ class LiveHost:
     """A host that has its format by now. The candidates, where bounded, and the host share the capacity."""
 
     settings: MemorySettings
-    form: RowFormat
+    form: MemoryRowFormat
     host: KeyedMemory
     collected: Collected | None
     rngs: Generators
@@ -34,7 +43,7 @@ class LiveHost:
     def build(
         cls,
         settings: MemorySettings,
-        form: RowFormat,
+        form: MemoryRowFormat,
         device: torch.device,
         rngs: Generators,
         capacity: int | None = None,
@@ -48,7 +57,7 @@ class LiveHost:
         host: KeyedMemory = build_policy(policy, room, fields, device, classes=None, options=options)
         collected: Collected | None = AllRows(fields, device) if border or pins(settings) else None
         if isinstance(settings, ODEDM) and pins(settings) and isinstance(settings.candidates, int):
-            collected = BoundedRows(settings.candidates, fields, device, rng=rngs["candidates"])
+            collected = ClassReservoirs(settings.candidates, fields, device, rng=rngs["candidates"])
         return cls(settings, form, host, collected, rngs)
 
     @property
@@ -60,13 +69,13 @@ class LiveHost:
         """See rows of a task; refused before anything is written where candidates of new classes have no room."""
         if self.border:
             rows = {**rows, "task": torch.full_like(rows["label"], task)}
-        if isinstance(self.collected, BoundedRows):
+        if isinstance(self.collected, ClassReservoirs):
             self._make_room(self.collected, class_list(rows["label"].unique()))
         self.host.add(rows, LoopProbe(self.form, None, None), rng=self.rngs["memory"])
         if self.collected:
             self.collected.see(rows)
 
-    def _make_room(self, collected: BoundedRows, joining: list[int]) -> None:
+    def _make_room(self, collected: ClassReservoirs, joining: list[int]) -> None:
         reserved, pinned = collected.reserved(joining), self.host.size(Part.LONG)
         if reserved + pinned > self.settings.capacity:
             raise UsageError(
@@ -86,7 +95,7 @@ class LiveHost:
             self.host.end_task(Task(task, task + 2, tuple(seen), rows), probe, rng=self.rngs["memory borders"])
         if self.collected:
             self.collected.forget(seen)
-            self._fit()
+            fit(self.host, self.settings.capacity, self.collected)
 
     def pin(self, classes: list[int], probe: LoopProbe) -> None:
         """Choose prototypes of these classes and pin them in the place of old ones; others give way to the quota."""
@@ -101,24 +110,15 @@ class LiveHost:
             most = each * self.settings.rows_per_prototype
             wanted = sum(min(most, int((pool["label"] == label).sum())) for label in classes)
             check_pins(self.settings.capacity, wanted, len(others), room)
-        chosen = self._chosen(replace(self.settings, k=each), pool, classes, probe)
+        rng = self.rngs["consolidation"]
+        with choosing(self.settings, each, rng) as choose:
+            chosen = choose(pool, classes, replace(probe, annotation=None), rng=rng, timer=Timer())
+            chosen |= probe.annotate(chosen)
         self.collected.forget(classes)
         columns = self.host.store.columns
         self.unpin(among(columns["label"], classes) | (columns["prototype"] >= each))
-        self._fit()
+        fit(self.host, self.settings.capacity, self.collected)
         self.host.pin(chosen)
-
-    def _chosen(self, settings: ODEDM, pool: Rows, classes: list[int], probe: LoopProbe) -> Rows:
-        """The prototypes with all columns; where the network cannot be asked, nothing was drawn."""
-        choose, rng = consolidator(settings), self.rngs["consolidation"]
-        assert choose is not None, "a quota is 1 or more"
-        before = rng.get_state()
-        try:
-            chosen = choose(pool, classes, replace(probe, annotation=None), rng=rng, timer=Timer())
-            return chosen | probe.annotate(chosen)
-        except BaseException:
-            rng.set_state(before)
-            raise
 
     def unpin(self, gone: Tensor) -> int:
         """Forget the pinned rows among the marked slots; how many there were."""
@@ -141,10 +141,4 @@ class LiveHost:
             )
         self.unpin(self.host.store.columns["prototype"] >= each)
         self.settings = settings
-        self._fit()
-
-    def _fit(self) -> None:
-        """Give the host all that candidates leave."""
-        room = self.settings.capacity - (self.collected.reserved() if self.collected else 0)
-        if self.host.capacity != room:
-            self.host.resize(room)
+        fit(self.host, self.settings.capacity, self.collected)

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from odedm.consolidate.consolidator import Consolidator
 from odedm.core.errors import UsageError, shown
 from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, count
-from odedm.memory.given_rows import OWN, RowFormat, tensor_of
+from odedm.memory.given_rows import OWN, MemoryRowFormat, tensor_of
 from odedm.memory.keyed import BorderMemory
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
 from odedm.memory.site import check_policy_options
@@ -81,6 +82,19 @@ def filled(found: MemorySettings, policy: str) -> MemorySettings:
     return found
 
 
+@contextmanager
+def choosing(settings: ODEDM, each: int, rng: torch.Generator) -> Iterator[Consolidator]:
+    """How so many prototypes of each class are chosen; where that fails, nothing was drawn."""
+    choose = consolidator(replace(settings, k=each))
+    assert choose is not None, "a quota is 1 or more"
+    before = rng.get_state()
+    try:
+        yield choose
+    except BaseException:
+        rng.set_state(before)
+        raise
+
+
 def policy_name(settings: MemorySettings) -> str:
     """How short-term rows are chosen; a loop of one's own has no method, hence no other native policy."""
     if isinstance(settings, ODEDM):
@@ -135,7 +149,7 @@ def generators(seed: int, device: torch.device) -> Generators:
 class LoopProbe:
     """What a memory may ask of a loop: features, and new values of columns, by the functions that were given."""
 
-    form: RowFormat
+    form: MemoryRowFormat
     embedding: Embed | None
     annotation: Annotate | None
 

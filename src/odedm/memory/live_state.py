@@ -23,8 +23,8 @@ from odedm.core.rows import Field
 from odedm.core.seal import check_file
 from odedm.core.store import Store
 from odedm.core.tensor_archive import check_there, refuse_others
-from odedm.memory.collected import AllRows, BoundedRows, Collected
-from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, RowFormat, public
+from odedm.memory.collected import AllRows, ClassReservoirs, Collected
+from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
 from odedm.memory.keyed import KeyedMemory
 from odedm.memory.live_host import LiveHost
 from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
@@ -58,7 +58,7 @@ def capture(memory: DualMemory) -> dict[str, Any]:
         tensors |= stored("host", host.store)
         if isinstance(collected, AllRows):
             tensors |= {f"collected.{name}": column for name, column in collected.rows().items()}
-        elif isinstance(collected, BoundedRows):
+        elif isinstance(collected, ClassReservoirs):
             own = collected.compartments
             state["candidates"] = [[label, int(each.arrived)] for label, each in own.items()]
             for place, each in enumerate(own.values()):
@@ -132,7 +132,7 @@ def _generators(seed: int, seen: int, device: torch.device, state: Mapping[str, 
     return rngs
 
 
-def _format(plain: Any) -> RowFormat:
+def _format(plain: Any) -> MemoryRowFormat:
     """The columns of rows, as anyone may have written them."""
     demand(isinstance(plain, Mapping) and isinstance(plain.get("numpy"), bool), "its columns are not described")
     listed = plain.get("fields")
@@ -150,13 +150,13 @@ def _format(plain: Any) -> RowFormat:
     )
     own = [name for name in names[2:] if name.startswith(OWN) and public(name) not in TAKEN]
     demand(own == names[2:] and len(set(own)) == len(own), "its columns have names that they cannot have")
-    return RowFormat(tuple(fields), plain["numpy"])
+    return MemoryRowFormat(tuple(fields), plain["numpy"])
 
 
 def restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int, state: Mapping[str, Any]) -> None:
     """The rows of a state as anyone may have written it, put into empty parts; `Unsound` where they do not fit."""
     tensors = dict(state["tensors"])
-    if isinstance(collected, BoundedRows):
+    if isinstance(collected, ClassReservoirs):
         listed = state["candidates"]
         pairs = isinstance(listed, list) and all(isinstance(each, list) and len(each) == 2 for each in listed)
         demand(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from odedm.consolidate.budget import check_budget, prototypes_per_class
+from odedm.consolidate.budget import check_budget, prototypes_per_class, remedy
 from odedm.core.errors import UsageError
+from odedm.core.showing import counted
 
 if TYPE_CHECKING:
     from odedm.memory.settings import ODEDM
@@ -26,7 +27,8 @@ def prototypes(memory: ODEDM, shape: StreamShape) -> int | None:
         k = min(k, (memory.capacity - reserved) // ((tasks - 1) * classes * per)) or k
     _check_candidates(memory, shape, k)
     if k and tasks > 1:
-        check_budget(k, memory.capacity, tasks=tasks, classes=classes, rows_per_prototype=per, reserved=reserved)
+        stream = {"tasks": tasks, "classes": classes, "rows_per_prototype": per, "reserved": reserved}
+        check_budget(k, memory.capacity, **stream, by_rho=memory.k is None)
     return k
 
 
@@ -61,9 +63,11 @@ def class_quotas(memory: ODEDM, shape: StreamShape) -> tuple[int, ...]:
     while memory.k is None and sum(quota) * per > room and max(quota) > 1:
         quota[len(quota) - 1 - quota[::-1].index(max(quota))] -= 1  # rounding up must not make a legal share too large
     if sum(quota) * per > room:
+        k, rows = max(quota), sum(quota) * per
+        largest = None if memory.k is None else max(0, room) // (len(wanted) * per)
         raise UsageError(
-            f"{max(quota)} prototypes of each of {len(wanted)} classes need {sum(quota) * per} pinned rows, but the "
-            f"memory has {room} for them. Lower k or rho, or raise the capacity."
+            f"{counted(k, 'prototype')} of each of {counted(len(wanted), 'class')} {'needs' if k == 1 else 'need'} "
+            f"{rows} pinned rows, but the memory has {room} for them. {remedy(memory.capacity - room + rows, largest)}"
         )
     return tuple(quota)
 

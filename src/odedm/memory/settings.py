@@ -143,7 +143,7 @@ class ODEDM:
 
     Args:
         capacity: rows in all (λ).
-        rho: long-term share of them in the end (ρ), 0.25 unless k is given.
+        rho: long-term share of them in the end (ρ), 0.25 unless k is given; rounded to whole rows a class, halves up.
         k: prototypes of each class; where both are given k counts and rho is its label. k=0 or rho=0 pins nothing.
         replay: how a method meets the long-term rows, a name in `odedm list replays`; "auto" is what suits the method
             (docs/consolidation.md), and the auxiliary term where gamma or gamma_rule is given.
@@ -169,8 +169,8 @@ class ODEDM:
         choose_again: at each later task's end choose the prototypes of past classes anew, by the features they have
             then, among their rows in the memory; a prototype that is not chosen again becomes a short-term row.
 
-    >>> ODEDM(200, k=6).resolve(StreamShape(tasks=5, classes_per_task=2), native="reservoir").short_policy
-    'reservoir'
+    >>> ODEDM(20, rho=0.5).resolve(StreamShape(tasks=4, classes_per_task=2), native="reservoir").k
+    2
     """
 
     capacity: int = described(**ROWS)

@@ -16,7 +16,7 @@ Settings = dict[str, Any]
 
 SHAPE = ("task_classes", "recurring", "domain")
 FIRST = ("data", "setting", "epochs", "memory.capacity", "tasks", *SHAPE, "limit", "blur", "noise")
-OF_MEMORY = ("replay", "k", "rho", "dac", "distance", "space", "candidates", "rows_per_prototype", "mixup", "gamma")
+OF_MEMORY = ("replay", "rho", "k", "dac", "distance", "space", "candidates", "rows_per_prototype", "mixup", "gamma")
 ORDER = (*FIRST, *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
 """How settings follow each other in a name; the others come behind, by their names."""
 ALWAYS_NAMED = ("method", "memory.name", "memory.policy")
@@ -28,13 +28,15 @@ LEADERS = {
     "draw": ("batch",),
     "retrieval": ("method",),
     "precision": ("method", "device"),
-    "memory.rho": ("data", "tasks", "memory.capacity", "memory.k"),
+    "memory.k": ("data", "tasks", *SHAPE, "memory.capacity", "memory.candidates", "memory.rows_per_prototype"),
     **{
         f"memory.{name}": ("memory.distance",)
         for name in ("dac", "epsilon", "pair_epsilon", "ground", "bandwidth", "screen")
     },
 }
-"""Settings that follow others unless somebody says otherwise: not named where the others, which are, decide them."""
+"""Settings that follow others unless somebody says otherwise: not named where the others, which are, decide them.
+
+k does so where ρ was given, among runs that share it; where k itself was given it follows nothing."""
 SYMBOLS = {
     "memory.capacity": "λ",
     "memory.rho": "ρ",
@@ -124,6 +126,12 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
     [['options.alpha'], ['options.alpha']]
     >>> telling([small | {"epochs": 50}]), telling([small | {"epochs": 1}])
     ([['epochs']], [[]])
+
+    A size that was given as ρ is named by it, and by k where runs of one ρ, λ and stream differ in it.
+
+    >>> dual = small | {"memory.name": "odedm", "memory.rho": 0.25, "memory.k": 3}
+    >>> telling([dual, dual | {"memory.rho": 0.5, "memory.k": 6}, dual | {"memory.rho": None, "memory.k": 6}])
+    [['memory.rho'], ['memory.rho'], ['memory.k']]
     """
     titles = {title_key(key) for own in groups for key in own}
     rest = sorted({key for own in groups for key in own} - {*ORDER, *ALWAYS_NAMED} - titles)
@@ -131,12 +139,17 @@ def telling(groups: Sequence[Settings]) -> list[list[str]]:
     @cache
     def varies(key: str, scope: tuple[str, ...]) -> bool:
         rows = [own for own in groups if scope_of(key, own) == scope]
+        leaders = () if key == "memory.k" and rows[0].get("memory.rho") is None else LEADERS.get(key, ())
         values = {canonical(own.get(key)) for own in rows}
-        led = {canonical([own.get(each) for each in LEADERS.get(key, ())]) for own in rows}
-        both = {canonical([own.get(each) for each in (*LEADERS.get(key, ()), key)]) for own in rows}
-        return len(values) > 1 and (key not in LEADERS or len(both) > len(led))
+        led = {canonical([own.get(each) for each in leaders]) for own in rows}
+        both = {canonical([own.get(each) for each in (*leaders, key)]) for own in rows}
+        return len(values) > 1 and (not leaders or len(both) > len(led))
+
+    shares = any(own.get("memory.rho") is not None for own in groups)
 
     def told(key: str, own: Settings) -> bool:
+        if key == "memory.k":  # given itself, beside others that are named by ρ
+            return shares and own.get("memory.rho") is None
         return key == "epochs" and own[key] != 1  # never taken for online learning
 
     return [
@@ -162,6 +175,8 @@ def scope_of(key: str, own: Settings) -> tuple[str, ...]:
         return (str(own.get("retrieval")),)
     if key in OF_HOST or key.startswith("memory.policy_options"):  # the method's own, unless given
         return str(own["memory.name"]), str(own["method"])
+    if key == "memory.k":  # of one ρ, or given itself
+        return str(own["memory.name"]), str(own.get("memory.rho"))
     return (str(own["memory.name"]),) if belongs_to_memory(key) else ()
 
 

@@ -141,7 +141,7 @@ def _known(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 @cache
 def _of_method(name: str) -> dict[str, Any]:
     def find() -> dict[str, Any]:
-        from odedm.methods.base import hyperparameters
+        from odedm.methods.hyperparameters import hyperparameters
 
         return hyperparameters(METHODS[name].load())
 
@@ -168,7 +168,7 @@ def _of_odedm(method: str, distance: str) -> dict[str, Any]:
     """What ODEDM has with this method and by this distance where nothing else is given."""
 
     def find() -> dict[str, Any]:
-        from odedm.training.composition import read_by_host
+        from odedm.training.ingredients import read_by_host
 
         host = METHODS[method].load()
         own = read_by_host(ODEDM(distance=distance), host)

@@ -23,6 +23,7 @@ from odedm.core.showing import counted
 from odedm.core.text import distinct, printable
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import check_split
+from odedm.stream.given_images import stored_rows
 
 
 @dataclass(frozen=True)
@@ -201,32 +202,12 @@ def rows_in_form(shape: tuple[int, ...], dtype: torch.dtype, x: Any) -> Tensor:
 
 
 def as_images(x: Any, what: str) -> Tensor:
-    """Rows as they are stored: images [n, c, h, w], uint8 or float32, or vectors [n, d]."""
+    """Rows as they are stored; columns of vectors that would lose what they say are refused."""
     array = array_of(x, what)
-    if array.dtype.kind not in "buif":
-        raise UsageError(f"{what} must hold numbers; it holds {array.dtype}. Convert it to uint8 or float32.")
-    if array.ndim not in (2, 3, 4) or array.size == 0:
-        raise UsageError(
-            f"{what} must be [n, d], [n, h, w], [n, c, h, w] or [n, h, w, c] with none of them 0; "
-            f"its shape is {array.shape}."
-        )
-    if array.ndim == 2 or array.dtype != np.uint8:
-        exact = array
-        with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
-            array = array.astype(np.float32)
-        bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
-        if bad.any():
-            raise UsageError(
-                f"{what} has NaN or infinite values in {int(bad.sum())} of {len(array)} rows, first in row "
-                f"{int(bad.argmax())}; remove or replace them."
-            )
-        if array.ndim == 2 and exact.dtype.itemsize > 4:
-            _check_rounding(exact, array, what)
-    if array.ndim == 3:
-        array = array[:, None]
-    elif array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
-        array = array.transpose(0, 3, 1, 2)
-    return torch.from_numpy(np.array(array, order="C"))
+    rows = stored_rows(array, what)
+    if array.ndim == 2 and array.dtype.itemsize > 4:
+        _check_rounding(array, rows.numpy(), what)
+    return rows
 
 
 def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], what: str) -> None:
@@ -261,20 +242,34 @@ def as_labels(y: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows to train on and rows to test on, both in the order of the arrays."""
+    """Rows to train on and rows to test on, of each class."""
+    keep, held = hold_out_of_each(number, share, seed)
+    tested = number[held].bincount(minlength=len(names))
+    if not bool(tested.all()):
+        name = names[int(tested.argmin())]
+        raise UsageError(f"Class '{name}' has a single row, so none can be held out for testing; give test=(x, y).")
+    return keep, held
+
+
+def hold_out_of_each(group: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """The places of rows to learn from and of a share of each group [n] to test on, in the order of the rows.
+
+    A group of one row has none to spare.
+
+    >>> keep, held = hold_out_of_each(torch.tensor([0, 1, 0, 1, 2]), 0.5, seed=0)
+    >>> sorted([*keep.tolist(), *held.tolist()]), len(held)
+    ([0, 1, 2, 3, 4], 2)
+    """
     if not 0 < share < 1:
         raise UsageError(f"test_share must lie between 0 and 1; {share} was given. Or give test=(x, y).")
     rng = generator(seed, "hold out")
     kept: list[int] = []
     held: list[int] = []
-    by_class = number.argsort(stable=True).split(number.bincount(minlength=len(names)).tolist())
-    for rows, name in zip(by_class, names, strict=True):
+    for rows in group.argsort(stable=True).split(group.unique(return_counts=True)[1].tolist()):
         own, tested = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), share)
-        if not tested:
-            raise UsageError(f"Class '{name}' has a single row, so none can be held out for testing; give test=(x, y).")
         kept += own
         held += tested
-    return torch.tensor(sorted(kept)), torch.tensor(sorted(held))
+    return torch.tensor(sorted(kept)), torch.tensor(sorted(held), dtype=torch.int64)
 
 
 def rows_to_test(pair: Any, image: Tensor, those: str) -> tuple[Tensor, np.ndarray[Any, Any]]:

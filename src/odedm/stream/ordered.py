@@ -12,9 +12,7 @@ from torch import Tensor
 from odedm.core.checked_calls import checked
 from odedm.core.configuration import Flag, Number, Text, Whole, refused
 from odedm.core.errors import UsageError, shown
-from odedm.core.held_out_rows import hold_out
-from odedm.core.rng import generator
-from odedm.stream.dataset import Dataset, as_images, as_labels, rows_to_test, standardise
+from odedm.stream.dataset import Dataset, as_images, as_labels, hold_out_of_each, rows_to_test, standardise
 
 Array = np.ndarray[Any, Any]
 Batch = tuple[Tensor, Array, int]
@@ -182,16 +180,8 @@ def _check_classes(names: Array, classes: Sequence[Any] | None) -> None:
 
 
 def _hold_out(number: Tensor, task: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows to learn from and rows to test on, of each class in each task, in their order."""
-    if not 0 < share < 1:
-        raise UsageError(f"test_share must lie between 0 and 1; {share} was given. Or give test=(x, y).")
-    rng, kept, held = generator(seed, "hold out"), [], []
-    group = task * (int(number.max()) + 1) + number
-    for rows in group.argsort(stable=True).split(group.unique(return_counts=True)[1].tolist()):
-        own, tested = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), share)
-        kept += own
-        held += tested
-    keep, out = torch.tensor(sorted(kept)), torch.tensor(sorted(held), dtype=torch.int64)
+    """Rows to learn from and rows to test on, of each class in each task."""
+    keep, out = hold_out_of_each(task * (int(number.max()) + 1) + number, share, seed)
     alone = [each for each in range(int(task.max()) + 1) if not bool((task[out] == each).any())]
     if alone:
         raise UsageError(

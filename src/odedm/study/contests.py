@@ -6,15 +6,17 @@ them together.
 
 from __future__ import annotations
 
-import random
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.execute.job import Job
 from odedm.execute.planning import PlannedJobs
 from odedm.memory.settings import ODEDM
+from odedm.study.balanced_draw import balanced_draw
 from odedm.study.grid import Grid, matches, nobody_has
 from odedm.study.held_out_trials import check_first_tasks
 from odedm.study.identity import Code
@@ -27,23 +29,30 @@ from odedm.training.hold_out import Selection
 
 TUNED = "-tuned"
 """What the name of a study of choices ends with."""
-Candidates = Mapping[str, Mapping[str, Sequence[Grid]]]
+SYMBOLS = {"rho": "ρ"}
+Tries = dict[str, dict[str, list[Grid]]]
 """By host and side, what is tried, each try a grid with one value of everything."""
 
 
-def candidates_of(study: Study, tries: int | None = None, seed: int = 0) -> dict[str, dict[str, list[Grid]]]:
-    """The tries of every host of a study, equally many without and with ODEDM, drawn by the seed where one has more.
+def candidates_of(study: Study, tries: int | None = None, seed: int = 0) -> Tries:
+    """The tries of every host of a study, equally many without and with ODEDM.
 
-    A host is all that runs have in common but for the method's options, the memory and the seed: data, method, λ and
-    every other setting.
+    Where a side has more, they are drawn by the seed, so that each value comes if the number allows it. A host is all
+    that runs have in common but for the method's options, the memory and the seed: data, method, λ and every other
+    setting.
 
     >>> rates = {"er": {"lr": (0.03, 0.1)}}
     >>> grid = Grid({"method": ("er",), "memory": ("plain", "odedm"), "capacity": (50,)}, rates)
     >>> {host: [len(own) for own in sides.values()] for host, sides in candidates_of(Study("mine", (grid,))).items()}
     {'er on fashion-mini, λ=50': [2, 2]}
     """
+    return {host: _equal(host, sides, tries, seed) for host, sides in _combinations(study).items()}
+
+
+def _combinations(study: Study) -> Tries:
+    """All that could be tried."""
     names: dict[str, str] = {}
-    found: dict[str, dict[str, list[Grid]]] = {}
+    found: Tries = {}
     for grid in (one for every in study.grids for one in every.singles()):
         (plan,) = grid.experiments()
         if not matches(plan, study.only):
@@ -52,7 +61,7 @@ def candidates_of(study: Study, tries: int | None = None, seed: int = 0) -> dict
         found.setdefault(host, {side: [] for side in SIDES})[_side(plan)].append(grid)
     if not found:
         raise nobody_has(study.name, study.only, (plan for grid in study.grids for plan in grid.experiments()))
-    return {host: _equal(host, sides, tries, seed) for host, sides in found.items()}
+    return found
 
 
 def _common(plan: Experiment) -> str:
@@ -79,8 +88,35 @@ def _equal(host: str, sides: Mapping[str, list[Grid]], tries: int | None, seed: 
     if tries is not None and tries > number:
         raise UsageError(f"{host}: {tries} tries were asked for, but one side has only {number}; give more.")
     number = number if tries is None else tries
-    draw = {side: random.Random(seed).sample(range(len(own)), number) for side, own in sides.items()}
-    return {side: [own[place] for place in sorted(draw[side])] for side, own in sides.items()}
+    return {
+        side: [own[place] for place in balanced_draw([_values(grid) for grid in own], number, seed)]
+        for side, own in sides.items()
+    }
+
+
+def _values(grid: Grid) -> dict[str, str]:
+    """What a grid has one value of, by its whole name, in words."""
+    return {name: str(value) for name, (value,) in grid.lists().items()}
+
+
+def _not_tried(every: Tries, drawn: Tries) -> dict[str, dict[str, list[str]]]:
+    """By host and side the combinations that were not drawn, in words; sides of which all were are left out."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for host, sides in every.items():
+        for side, own in sides.items():
+            taken = {id(grid) for grid in drawn[host][side]}
+            left = [grid for grid in own if id(grid) not in taken]
+            if left:
+                found.setdefault(host, {})[side] = _words(left, own)
+    return found
+
+
+def _words(some: Sequence[Grid], every: Sequence[Grid]) -> list[str]:
+    """Some grids by the values in which all of them differ."""
+    values = {item for grid in every for item in _values(grid).items()}
+    often = Counter(name for name, _ in values)
+    found = ({name: own for name, own in _values(grid).items() if often[name] > 1} for grid in some)
+    return [", ".join(f"{SYMBOLS.get(name, name.rpartition('.')[2])}={own[name]}" for name in own) for own in found]
 
 
 @dataclass(frozen=True)
@@ -91,11 +127,19 @@ class Contests:
     select: Selection
     hosts: Mapping[str, Contest]
     grids: Mapping[str, Grid]
+    not_tried: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    """By host and side the combinations that were not drawn, in words."""
 
     @property
     def tuned_name(self) -> str:
         """What the study of choices is called; a long name is cut, so that it is a legal one still."""
         return f"{self.study.name[: MOST_NAME - len(TUNED)]}{TUNED}"
+
+    @property
+    def key(self) -> str:
+        """A short hash of the trials, which tells a choice among these from one among others."""
+        keys = sorted(trial.key for trial in self.to_do({}))
+        return hashlib.blake2b(" ".join(keys).encode(), digest_size=4).hexdigest()
 
     @property
     def trials(self) -> int:
@@ -151,7 +195,8 @@ def contests(
     study: Study, select: Selection, session: Session, tries: int | None = None, *, lenient: bool = False
 ) -> tuple[Contests, PlannedJobs]:
     """The contests of a study, and the jobs that their trials are the trials of; `lenient` as of `plan_jobs`."""
-    sides = candidates_of(study, tries)
+    every = _combinations(study)
+    sides = {host: _equal(host, own, tries, seed=0) for host, own in every.items()}
     flat = [(host, side, grid) for host, own in sides.items() for side, grids in own.items() for grid in grids]
     planned = session.jobs([plan for _, _, grid in flat for plan in grid.experiments()], lenient=lenient)
     if len(planned.jobs) < len(flat):
@@ -163,4 +208,4 @@ def contests(
         jobs[host][side].append(job)
         grids[configuration(job)] = grid
     hosts = {host: Contest({side: trials_of(each, select) for side, each in own.items()}) for host, own in jobs.items()}
-    return Contests(study, select, hosts, grids), planned
+    return Contests(study, select, hosts, grids, _not_tried(every, sides)), planned

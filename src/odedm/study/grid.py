@@ -101,7 +101,7 @@ class Grid:
             known("retrieval", retrieval, RETRIEVALS)
         for policy in self.policy_options:
             known("memory policy", policy, POLICIES)
-        for name, values in self._lists().items():
+        for name, values in self.lists().items():
             check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 
     def experiments(self) -> list[Experiment]:
@@ -132,15 +132,26 @@ class Grid:
         for method in self.axes.get("method", (default_of(Experiment, "method"),)):
             options = {method: self.options[method]} if method in self.options else {}
             whole = replace(self, axes={**self.axes, "method": (method,)}, options=options)
-            for chosen in _product(whole._lists()):
+            for chosen in _product(whole.lists()):
                 one = whole._narrowed(chosen)
                 (plan,) = one.experiments()
                 found.setdefault(plan.slug(), one)
         return [found[plan.slug()] for plan in plans]
 
+    def lists(self) -> dict[str, Values]:
+        """Every list by its whole name.
+
+        >>> Grid({"method": ("er",)}, {"er": {"lr": (0.03, 0.1)}}).lists()
+        {'method': ('er',), 'options.er.lr': (0.03, 0.1)}
+        """
+        tables = {f"options.{method}": own for method, own in self.options.items()} | {"net_options": self.net_options}
+        for table in ("retrieval_options", "policy_options"):
+            tables |= {f"{table}.{name}": own for name, own in getattr(self, table).items()}
+        return {**self.axes, **{f"{table}.{name}": own[name] for table, own in tables.items() for name in own}}
+
     def _check_size(self) -> None:
         """Refuse lists that multiply to more than anyone could list; methods' own do not multiply each other."""
-        shared = [len(values) for name, values in self._lists().items() if not name.startswith("options.")]
+        shared = [len(values) for name, values in self.lists().items() if not name.startswith("options.")]
         own = [math.prod(map(len, lists.values())) for lists in self.options.values()]
         if math.prod(shared) * max(own, default=1) > MOST:
             raise UsageError(f"The lists multiply to more than {MOST} combinations; cut them.")
@@ -158,13 +169,6 @@ class Grid:
             {name: own(f"retrieval_options.{name}", lists) for name, lists in self.retrieval_options.items()},
             {name: own(f"policy_options.{name}", lists) for name, lists in self.policy_options.items()},
         )
-
-    def _lists(self) -> dict[str, Values]:
-        """Every list by its whole name."""
-        tables = {f"options.{method}": own for method, own in self.options.items()} | {"net_options": self.net_options}
-        for table in ("retrieval_options", "policy_options"):
-            tables |= {f"{table}.{name}": own for name, own in getattr(self, table).items()}
-        return {**self.axes, **{f"{table}.{name}": own[name] for table, own in tables.items() for name in own}}
 
     def _own(self, kind: Any) -> dict[str, Values]:
         """The axes that are settings of a kind."""
@@ -243,7 +247,7 @@ def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
     """A value as the run has it: how long-term rows are met may be left to the method."""
     if name not in READING or not isinstance(plan.memory, ODEDM):
         return flat.get(name)
-    from odedm.training.composition import read_by_host  # needs torch
+    from odedm.training.ingredients import read_by_host  # needs torch
 
     return memory_to_plain(read_by_host(plan.memory, METHODS[plan.method].load()))[name]
 

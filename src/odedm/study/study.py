@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from odedm.core.configuration import Text, Whole, default_of, refused
+from odedm.core.configuration import Text, Whole, refused
 from odedm.core.errors import UsageError, choose, shown
 from odedm.study.dac_timing_plan import Runtime
 from odedm.study.grid import MOST_RUNS, TABLES, Grid, axes, from_table, many, matches, nobody_has
+from odedm.study.idle_keys import idle
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection, check_values
 from odedm.training.observation import Observation
@@ -132,20 +133,13 @@ def read(path: Path) -> Study:
 
 
 def read_to_run(path: Path) -> Study:
-    """A study from a file whose runs are asked for: constants of a method that it has not are refused as a slip.
+    """A study from a file whose runs are asked for: keys and tables that no run has are refused as a slip.
 
     A study's folder may hold a file from the time when they were passed over, so `read` takes them.
     """
     study = read(path)
-    methods = {
-        name: None for grid in study.grids for name in grid.axes.get("method", (default_of(Experiment, "method"),))
-    }
-    idle = next((name for grid in study.grids for name in grid.options if name not in methods), None)
-    if idle is not None:
-        raise UsageError(
-            f"In {path}: [options.{_key(idle)}] is of a method that the study has not; it has {', '.join(methods)}. "
-            "Leave the table out, or name the method among those of 'method'."
-        )
+    if said := idle(study.grids):
+        raise UsageError(f"In {path}: {said}")
     return study
 
 

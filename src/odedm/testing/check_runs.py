@@ -24,7 +24,7 @@ from odedm.testing.contracts import (
     same_rows,
     same_weights,
 )
-from odedm.training.composition import read_by_host
+from odedm.training.ingredients import read_by_host
 from odedm.training.loop import Run
 
 CAPACITIES = (0, 1, 3, 500)

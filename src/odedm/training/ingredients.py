@@ -1,156 +1,263 @@
-"""Parts of a run that are chosen by name or come from outside: optimiser, training views, callbacks."""
+"""Ingredients that compose with every method and memory: updates a batch, stream loss, prediction, average, views.
+
+A method that has an ingredient of the kind already refuses another, with the reason; see docs/how-to/ingredients.md.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.outside import OutsideEntry
-from odedm.core.registry import OPTIMIZERS, POLICIES, TRANSFORMS
+from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS, STRONG_VIEWS
+from odedm.core.rows import Rows
+from odedm.memory.choice_settings import OF_TERM
+from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.methods.base import Method
-from odedm.nets.base import Net
-from odedm.stream.augment import Transform
+from odedm.methods.class_shift import SHIFTS
+from odedm.methods.rotation_task import TURNED, RotationTask
+from odedm.methods.weight_average import begin_average, follow, unlike_its_net
+from odedm.stream.augment import policy_fits
+from odedm.stream.class_schedule import Labels
+from odedm.stream.corruption import first_rows, keep
+from odedm.stream.dataset import Dataset
+from odedm.training.average_length import few_digits, left_after_a_batch
+from odedm.training.checked_step import checked_step
 from odedm.training.experiment import Experiment
+from odedm.training.replay import MemoryReplay
 
-MOMENTS = ("after_step", "after_task", "after_run")
-"""When callbacks are called: the first two with the run, the last with its outcome."""
-
-
-def optimiser_of(name: str) -> Callable[..., torch.optim.Optimizer] | None:
-    """What makes a run's optimisers; None for the method's own, plain SGD."""
-    if name == "sgd":
-        return None
-    return adamw if name == "adamw" else partial(_made, name, OPTIMIZERS[name].load())
-
-
-def check_optimiser(name: str, method: type[Method]) -> None:
-    """Refuse another optimiser for a method that is defined with its own."""
-    if name != "sgd" and method.fresh_optimiser is not Method.fresh_optimiser:
-        raise UsageError(f"{method.__name__} has an optimizer of its own; leave out '{name}'.")
-
-
-def adamw(parameters: Iterable[nn.Parameter], *, lr: float, momentum: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW by a method's rate and weight decay; it has a momentum of its own."""
-    del momentum
-    every = list(parameters)
-    return torch.optim.AdamW(every, lr=lr, weight_decay=weight_decay, fused=True, capturable=every[0].is_cuda)
-
-
-def _made(
-    name: str, make: Callable[..., Any], parameters: Iterable[nn.Parameter], **rates: float
-) -> torch.optim.Optimizer:
-    """An optimiser by code from outside, told those of the rates that it takes."""
-    known = inspect.signature(make).parameters.values()
-    every = any(each.kind is each.VAR_KEYWORD for each in known)
-    own = {key: rate for key, rate in rates.items() if every or key in {each.name for each in known}}
-    try:
-        made = make(parameters, **own)
-    except TypeError as error:  # anything that can be called may have been given
-        said = " ".join(str(error).split())[:200]
-        raise UsageError(
-            f"The optimizer '{name}' must take parameters and {', '.join(rates)}; it said: {said}."
-        ) from error
-    if not isinstance(made, torch.optim.Optimizer):
-        raise UsageError(f"The optimizer '{name}' must give a torch.optim.Optimizer; it gave {shown(made)}.")
-    return made
+SomeMemory = TypeVar("SomeMemory", bound=AnyMemory)
 
 
 @dataclass(frozen=True)
-class OwnViews(Transform):
-    """Training views by a function from outside: of raw images [n, ...], and of a generator if it takes two."""
+class Ingredients:
+    """What a run or a learner is asked to have beside its method and memory."""
 
-    name: str = ""
-    view: Callable[..., Any] = lambda image: image
+    updates: int = 1
+    stream_loss: str | None = None
+    predict: str | None = None
+    weight_average: float | None = None
+    views: str = "crop"
 
-    def to(self, device: torch.device) -> OwnViews:
-        """The same with its constants on the device."""
-        return replace(self, shift=self.shift.to(device), scale=self.scale.to(device))
-
-    def _view(self, image: Tensor, rng: torch.Generator) -> Tensor:
-        view = self.view(image, rng) if _takes_two(self.view) else self.view(image)
-        if not isinstance(view, Tensor) or view.shape != image.shape:
-            got = list(view.shape) if isinstance(view, Tensor) else f"a {type(view).__name__}"
-            raise UsageError(f"The transform '{self.name}' must give a tensor {list(image.shape)}; it gave {got}.")
-        return view
+    @classmethod
+    def of(cls, plan: Experiment) -> Ingredients:
+        """Those of an experiment."""
+        return cls(**{each.name: getattr(plan, each.name) for each in fields(cls)})
 
 
-def views_of(name: str, own: Transform) -> Transform:
-    """The transform of a data set with the training views of this name."""
-    if name == "data":
-        return own
-    if name == "none":
-        return replace(own, pad=0, flip=False)
-    return OwnViews(own.shift, own.scale, own.pad, own.flip, name, TRANSFORMS[name].load())
+def check_composition(plan: Experiment, method: type[Method], data: Dataset) -> None:
+    """Refuse ingredients that the method, the memory or the rows cannot have."""
+    asked, title = Ingredients.of(plan), METHODS[plan.method].title or plan.method
+    check_ingredients(asked, method, title, plan.memory, plan.options)
+    check_pictures(asked, data.shape, data.image.dtype)
 
 
-def _takes_two(function: Callable[..., Any]) -> bool:
-    """Whether a function needs two arguments, or has a second one for a generator."""
-    try:
-        known = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return False
-    if isinstance(function, nn.Module):
-        known = list(inspect.signature(function.forward).parameters.values())
-    plain = [each for each in known if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    needed = [each for each in plain if each.default is each.empty]
-    return len(needed) == 2 or (len(plain) > 1 and plain[1].name in ("rng", "generator"))
+def check_ingredients(
+    asked: Ingredients, method: type[Method], title: str, memory: AnyMemory, options: Mapping[str, Any]
+) -> None:
+    """Refuse ingredients that the method, which is called `title`, or the memory cannot have."""
+    _check_stream_loss(asked, method, title)
+    _check_prediction(asked, method, title, memory)
+    _check_average(asked, method, title, options)
+    _check_views(asked, method, title, memory)
+    _check_weight(method, title, memory)
 
 
-def can_be_recorded(plan: Experiment, method: type[Method], net: Net) -> bool:
-    """Whether a run's steps are recorded on its GPU: what comes from outside says so itself, or is not."""
-    strange = any(
-        isinstance(table.get(name), OutsideEntry)
-        for table, name in ((OPTIMIZERS, plan.optimizer), (TRANSFORMS, plan.transform))
-    )
-    policy = POLICIES.get(str(getattr(plan.memory, "policy", None) or getattr(plan.memory, "short_policy", None)))
-    able = all(part.capturable for part in (method, net)) and getattr(policy and policy.load(), "capturable", True)
-    return plan.capture and plan.device == "cuda" and able and not strange
+def own_average(plan: Experiment, labels: Labels, data: Dataset) -> float | None:
+    """How much of an average of the weights is left after a batch.
 
-
-class Callbacks:
-    """What is told of a run as it goes: objects with `after_step(run)`, `after_task(run)` or `after_run(outcome)`.
-
-    A plain function is called after each task, with the run. They run in the run's own process and thread, and may
-    look at everything; a callback that changes something changes the run.
-
-    >>> Callbacks([3])
-    Traceback (most recent call last):
-    odedm.UsageError: A callback must be a function of the run, or an object with after_step, after_task or after_run; \
-3 was given.
+    "auto" stands for half a task's in the mean, and an average over some batches is no longer: over a whole task it no
+    longer knows the newest classes (docs/how-to/ingredients.md).
     """
+    asked = plan.weight_average
+    if asked is None or (not isinstance(asked, str) and asked <= 1):
+        return asked
+    label = data.label[first_rows(data.label, plan.limit)]
+    rows = int(keep(label, plan.setting, plan.factor or 1.0, data.classes).sum())
+    half = max(0.0, 1 - 2 * plan.batch * len(labels) / (rows * plan.epochs))
+    return few_digits(half if isinstance(asked, str) else min(half, left_after_a_batch(asked)))
 
-    def __init__(self, given: Sequence[Any] = ()) -> None:
-        if not isinstance(given, list | tuple):
-            raise UsageError(f"callbacks must be a list; {shown(given)} was given.")
-        self._told: dict[str, list[Callable[[Any], object]]] = {moment: [] for moment in MOMENTS}
-        for each in given:
-            own = [moment for moment in MOMENTS if callable(getattr(each, moment, None))]
-            if isinstance(each, type) or not (own or callable(each)):
-                legal = "a function of the run, or an object with after_step, after_task or after_run"
-                raise UsageError(f"A callback must be {legal}; {shown(each)} was given.")
-            for moment in own:
-                self._told[moment].append(getattr(each, moment))
-            if not own:
-                self._told["after_task"].append(each)
 
-    def after_step(self, run: object) -> None:
-        """A batch is learned."""
-        for each in self._told["after_step"]:
-            each(run)
+def own_stream_loss(plan: Experiment, method: type[Method]) -> str | None:
+    """The stream loss; None for the method's own, also where that is named: one run has one description."""
+    return None if plan.stream_loss == "plain" and not method.no_stream_loss else plan.stream_loss
 
-    def after_task(self, run: object) -> None:
-        """A task is over and tested."""
-        for each in self._told["after_task"]:
-            each(run)
 
-    def after_run(self, outcome: object) -> None:
-        """A run is over."""
-        for each in self._told["after_run"]:
-            each(outcome)
+def own_prediction(plan: Experiment, method: type[Method]) -> str | None:
+    """By what is predicted; None for the method's own, also where that is named."""
+    return None if plan.predict == method.predicts else plan.predict
+
+
+def by_nearest_mean(predict: object, method: type[Method]) -> bool:
+    """Whether class means of the memory's rows predict, and not the method itself (iCaRL has means of its own)."""
+    return (predict or method.predicts) == "nearest-mean" and method.predict is Method.predict
+
+
+def read_by_host(memory: SomeMemory, method: type[Method]) -> SomeMemory:
+    """The memory with the reading that it has with this method: what `auto` stands for, and the weight of the term.
+
+    A weight that was given is a wish for the auxiliary term. With `union` there is none: one run has one description.
+
+    >>> from odedm.methods.gem import GEM
+    >>> read_by_host(ODEDM(200), GEM).replay, read_by_host(ODEDM(200, gamma=0.5), GEM).replay
+    ('union', 'auxiliary')
+    """
+    if not isinstance(memory, ODEDM):
+        return memory
+    reading, rule = memory.replay, memory.gamma_rule
+    if reading == "auto" and (memory.gamma is not None or rule is not None):
+        reading = "auxiliary"
+    elif reading == "auto":
+        reading, rule = _own_reading(method)
+    if reading == "union":
+        return replace(memory, replay=reading, gamma=None, gamma_rule=None)
+    gamma = 1.0 if memory.gamma is None else memory.gamma
+    return replace(memory, replay=reading, gamma=gamma, gamma_rule=rule or "fixed")
+
+
+def reading_of(memory: AnyMemory) -> dict[str, Any]:
+    """How draws read a memory whose reading is known, as keywords of `MemoryReplay`.
+
+    >>> from odedm.methods.agem import AGEM
+    >>> reading_of(read_by_host(ODEDM(200, gamma=0.5), AGEM))
+    {'reading': 'auxiliary', 'gamma': 0.5, 'gamma_rule': 'fixed'}
+    """
+    if memory.replay == "union" and isinstance(memory, ODEDM):
+        return {"reading": memory.replay, **OF_TERM}
+    rule = memory.gamma_rule if isinstance(memory, ODEDM) else "fixed"
+    return {"reading": memory.replay, "gamma": memory.gamma, "gamma_rule": rule}
+
+
+def _own_reading(method: type[Method]) -> tuple[str, str]:
+    """What a method says of itself, which may come from outside, so that it may be anything."""
+    for what, name, table in (("reading", method.reading, REPLAYS), ("reading_rule", method.reading_rule, GAMMA_RULES)):
+        if not isinstance(name, str) or name not in table:
+            raise UsageError(
+                f"{method.__name__}.{what} must be one of {', '.join(table)}; {shown(name)} was found. Mend the class, "
+                "or give the replay 'auxiliary' or 'union' (--replay auxiliary)."
+            )
+    return method.reading, method.reading_rule
+
+
+def compose(asked: Ingredients, method: Method) -> None:
+    """Give a newly built method the parts that are asked for."""
+    if asked.stream_loss in SHIFTS:
+        method.class_shift = SHIFTS[asked.stream_loss](method.net.classes, method.last_loss.device)
+    if asked.views in TURNED:
+        method.rotation_task = RotationTask(method.net, by_class=TURNED[asked.views])
+        method.optimiser = method.fresh_optimiser()
+    if asked.weight_average is not None:
+        begin_average(method, asked.weight_average)
+
+
+def check_restored(method: Method, checkpoint: Path, *, averages: bool) -> None:
+    """Refuse a checkpoint whose average of the weights is not one of the network's: no later step could go on with it.
+
+    `averages` is whether the run keeps one at all: without it the last weights would predict, and nobody would see it.
+
+    What a method keeps of its own may have any size, so the state itself is put back without a look at that.
+    """
+    why = unlike_its_net(method)
+    if averages != (method.averaged is not None and method.averaging is not None):
+        why = "it is missing" if averages else "the run keeps none"
+    if why:
+        raise UsageError(
+            f"The checkpoint '{checkpoint}' is whole, but its average of the weights is not of this network: {why}. "
+            "Put a good copy there, or start anew with --fresh."
+        )
+
+
+def make_updates(
+    method: Method, replay: MemoryReplay, batch: Rows, view: Callable[[Tensor], Tensor], times: int
+) -> Rows:
+    """Update `times` times on a batch, each time on a fresh view and fresh draws.
+
+    Returns:
+        The method's fields of the batch's rows by the first update, before which the network had not seen them.
+    """
+    if method.class_shift is not None:
+        method.class_shift.see(batch["label"])
+    made = []
+    for _ in range(times):
+        seen = {**batch, "input": view(batch["image"])}
+        replay.begin_step(seen)
+        made.append(checked_step(method, seen, replay))
+        replay.end_step()
+    if method.averaged is not None and method.averaging is not None:
+        follow(method.averaged, method.net, method.averaging)
+    return made[0]
+
+
+def _check_stream_loss(asked: Ingredients, method: type[Method], title: str) -> None:
+    if asked.stream_loss is not None and method.no_stream_loss:
+        raise UsageError(
+            f"{title} takes no stream loss '{asked.stream_loss}', because {method.no_stream_loss}. "
+            "Leave the stream loss out, or take a method with a plain one, e.g. er or derpp."
+        )
+
+
+def _check_average(asked: Ingredients, method: type[Method], title: str, options: Mapping[str, Any]) -> None:
+    why = "" if asked.weight_average is None else method.why_no_average(options)
+    if why:
+        raise UsageError(
+            f"{title} cannot predict by an average of its weights, because {why}. Leave the weight average out."
+        )
+
+
+def _check_weight(method: type[Method], title: str, memory: AnyMemory) -> None:
+    """Refuse a weight where there is no term; one of 1 may stand beside a reading that is named, as in the paper's."""
+    if not method.no_term or not isinstance(memory, ODEDM):
+        return
+    for name, idle in OF_TERM.items():
+        given = getattr(memory, name)
+        if given is not None and (memory.replay == "auto" or given != idle):
+            raise UsageError(
+                f"{title} has no auxiliary term to weigh, because {method.no_term}; --{name.replace('_', '-')} {given} "
+                "was given. Leave it out."
+            )
+
+
+def _check_prediction(asked: Ingredients, method: type[Method], title: str, memory: AnyMemory) -> None:
+    if asked.predict is None:
+        return
+    own = method.predict is not Method.predict
+    if method.predicts != asked.predict and (own or method.predicts != "head"):
+        how = "in a way of its own" if method.predicts == "head" else f"by {method.predicts}"
+        raise UsageError(
+            f"{title} predicts {how}, which is part of it; '{asked.predict}' contradicts that. Leave it out."
+        )
+    if asked.predict == "nearest-mean" and (memory.name == "none" or memory.capacity == 0):
+        raise UsageError(
+            "The prediction 'nearest-mean' needs stored rows, and there is no memory. Give one, e.g. a reservoir, or "
+            "predict by the head."
+        )
+
+
+def _check_views(asked: Ingredients, method: type[Method], title: str, memory: AnyMemory) -> None:
+    name, why = asked.views, method.no_views
+    if name == "crop":
+        return
+    if name in STRONG_VIEWS and (memory.name == "none" or method.mixes_memory):
+        why = "it makes no replay draws" if method.mixes_memory else "there is no memory to replay from"
+    elif name in TURNED and method.exacting:
+        why = "its update is no plain gradient step, to which a term could be added"
+    elif name in TURNED and method.fresh_optimiser is not Method.fresh_optimiser:
+        why = "its own optimizer would not train the turns' head"
+    if why:
+        raise UsageError(f"{title} takes no views '{name}', because {why}. Leave the views out.")
+
+
+def check_pictures(asked: Ingredients, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Refuse views that rows of this shape and type cannot have."""
+    name, rows = asked.views, f"of shape {tuple(shape)} and type {str(dtype).removeprefix('torch.')}"
+    if name in STRONG_VIEWS and not policy_fits(torch.empty(0, *shape, dtype=dtype)):
+        raise UsageError(
+            f"The views '{name}' are for grey or colour images of 8 bits; these rows are {rows}. Leave the views out."
+        )
+    if name in TURNED and (len(shape) != 3 or shape[1] != shape[2]):
+        raise UsageError(f"The views '{name}' are for square images; these rows are {rows}. Leave the views out.")

@@ -36,16 +36,16 @@ from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
-from odedm.training.composition import Ingredients, by_nearest_mean, check_restored, compose, make_updates, reading_of
 from odedm.training.cuda_graph import CudaRecorder, Stepper
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.evaluation import evaluate
 from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
-from odedm.training.ingredients import Callbacks, can_be_recorded, optimiser_of, views_of
+from odedm.training.ingredients import Ingredients, by_nearest_mean, check_restored, compose, make_updates, reading_of
 from odedm.training.model_file import SUFFIX, model_bytes, save_model
 from odedm.training.numerics import arranged, own_numerics, settle
 from odedm.training.observation import Observation
+from odedm.training.outside_parts import Callbacks, can_be_recorded, optimiser_of, views_of
 from odedm.training.preparation import Prepared, prepare, stream_settings
 from odedm.training.probe import LearnerProbe
 from odedm.training.progress import Progress

@@ -20,9 +20,9 @@ from odedm.nets.build import pick
 from odedm.stream.class_schedule import Labels
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import STREAM_SETTINGS, check_stream
-from odedm.training.composition import check_composition, own_average, own_prediction, own_stream_loss, read_by_host
 from odedm.training.experiment import Experiment
-from odedm.training.ingredients import check_optimiser
+from odedm.training.ingredients import check_composition, own_average, own_prediction, own_stream_loss, read_by_host
+from odedm.training.outside_parts import check_optimiser
 from odedm.training.retrieval import build_retrieval, read_retrieval_options
 
 LONG_TAIL_FACTOR = 10.0

@@ -135,6 +135,11 @@ class MemoryReplay:
         """Inputs of a fresh view under the strong augmentation."""
         return self.transform.strengthen(image, self.generator("strong views"))
 
+    @property
+    def generators(self) -> dict[str, torch.Generator]:
+        """Those made so far, by their purpose."""
+        return self._generators
+
     def generator(self, purpose: str) -> torch.Generator:
         """This replay's own generator for a purpose, made on first use."""
         if purpose not in self._generators:

@@ -77,10 +77,12 @@ def _final(group: Group) -> Estimate:
 
 
 def _variant(group: Group) -> str:
-    """The memory, with its share in place of the k that follows from it where both are known."""
+    """The memory, without the k that follows from a share, which is per cent here."""
     rho, k = group.settings.get("memory.rho"), group.settings.get("memory.k")
-    share = f"ρ={100 * rho:g} %" if isinstance(rho, int | float) else f"k={k}"
-    return printable(" · ".join(share if part == f"k={k}" else part for part in group.member.split(" · ")), 108)
+    parts = group.member.split(" · ")
+    if isinstance(rho, int | float):
+        parts = [f"ρ={100 * rho:g} %" if part.startswith("ρ=") else part for part in parts if part != f"k={k}"]
+    return printable(" · ".join(parts), 108)
 
 
 def _draw_differences(axes: Axes, *, pairs: dict[str, Paired], axis: str) -> None:

@@ -1,0 +1,45 @@
+"""Rows as users give them, checked, and turned into what is stored: images [n, c, h, w] or vectors [n, d]."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from odedm.core.errors import UsageError
+from odedm.core.given_arrays import Array
+
+
+def stored_rows(array: Array, what: str, unharmed: str = "") -> Tensor:
+    """Rows as they are stored: images [n, c, h, w], uint8 or float32, or vectors [n, d], float32.
+
+    `unharmed` is what a sentence on bad rows ends with, where it is good to know that nothing has happened.
+
+    >>> stored_rows(np.zeros((2, 5, 4, 3)), "x").shape
+    torch.Size([2, 3, 5, 4])
+    """
+    if array.dtype.kind not in "buif":
+        raise UsageError(
+            f"{what} must hold numbers; it holds {array.dtype}. Turn categories and text into numbers first."
+        )
+    if array.ndim not in (2, 3, 4) or 0 in array.shape[1:]:
+        raise UsageError(
+            f"{what} must be vectors [n, d] or images [n, h, w], [n, c, h, w] or [n, h, w, c], with none of them 0; "
+            f"its shape is {list(array.shape)}."
+        )
+    if not len(array):
+        raise UsageError(f"{what} has 0 rows; give 1 or more.")
+    if array.ndim == 2 or array.dtype != np.uint8:
+        with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
+            array = array.astype(np.float32)
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
+        if bad.any():
+            raise UsageError(
+                f"{what} has a NaN or an infinity in {int(bad.sum())} of {len(array)} rows, first in row "
+                f"{int(bad.argmax())}. Remove or repair such rows{unharmed}."
+            )
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
+        array = array.transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.array(array, order="C"))
