@@ -96,3 +96,19 @@ def test_a_sealed_result_that_a_store_of_large_files_left_links_for_is_read(runs
         shutil.move(runs[0] / name, tmp_path / f"stored-{name}")
         (runs[0] / name).symlink_to(tmp_path / f"stored-{name}")
     assert len(load([runs[0].parent])) == 6
+
+
+def test_runs_by_several_versions_of_ones_own_code_are_named(fabricate: Fabricate, tmp_path: Path) -> None:
+    def made(code: str | None, **more: object) -> None:
+        origin = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": code}}
+        fabricate("er", "reservoir", provenance={"odedm": "0.1.0", "outside": origin}, **more)
+
+    for seed, code in enumerate(("aa", "aa", "bb")):
+        made(code, seed=seed)
+    made("aa", seed=0, capacity=30)
+    made("aa", seed=1, capacity=30)
+    page = tmp_path / "page.html"
+    said = " ".join(odedm("report", tmp_path / "runs", "--out", page).split())
+    assert said.count("versions of your code") == 1
+    assert "λ=20: its 3 runs were made by 2 versions of your code, so their mean is that of none" in said
+    assert "its 3 runs were made by 2 versions" in page.read_text()

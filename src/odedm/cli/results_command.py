@@ -122,6 +122,8 @@ def tell_report(
         tell(sentence)
     for sentence in told_faults(table.faults, sum(len(group.runs) for group in table.groups)):
         say(sentence)
+    for sentence in table.mixed:
+        say(sentence)
     if pending:
         say(f"Not finished yet: {len(pending)} run{'s' if len(pending) > 1 else ''}, not in the table.")
         for each in pending[:MOST_PENDING]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from odedm.core.errors import UsageError
 from odedm.report.groups import BASELINES, Group, group
 from odedm.report.statistics import Estimate, Paired, estimate, holm, paired
+from odedm.report.wording import canonical
 from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
 from odedm.results.headline import TITLES
@@ -82,6 +83,19 @@ class Table:
     def groups(self) -> list[Group]:
         """The groups, in the order of the rows."""
         return [row.group for row in self.rows]
+
+    @property
+    def mixed(self) -> list[str]:
+        """A sentence for each group whose runs were made by several versions of code from outside."""
+        found = []
+        for each in self.groups:
+            versions = len({canonical(run.result.code_marks()) for run in each.runs})
+            if versions > 1:
+                found.append(
+                    f"{each.label}: its {len(each.runs)} runs were made by {versions} versions of your code, so their "
+                    "mean is that of none. Train them again with --overwrite, or by the study's command."
+                )
+        return found
 
     @property
     def compared(self) -> list[Row]:
