@@ -107,12 +107,12 @@ FIVE = [12.0, 13.0, 11.0, 12.5, 14.0]
         (
             FIVE,
             "ODEDM changed DER++ by +12.5 points of ACC_5 [11.2, 13.8] over 5 seeds (better in 5 of 5, p = 0.062): "
-            "clear by the interval, but not by p.",
+            "clear by the interval; p cannot be lower with 5 seeds.",
         ),
         (
             [-change for change in FIVE],
             "ODEDM changed DER++ by −12.5 points of ACC_5 [−13.8, −11.2] over 5 seeds (better in 0 of 5, p = 0.062): "
-            "clear by the interval, but not by p.",
+            "clear by the interval; p cannot be lower with 5 seeds.",
         ),
         (
             [3.0, -2.0, 1.0, 0.5, -1.5],
@@ -160,7 +160,7 @@ def test_holm_is_over_the_comparisons_of_the_table_in_one_metric(fabricate: Fabr
     assert [row.corrected["acc_mean"] for row in table.compared] == [3 * 2 / 64] * 3
     assert table.tested == 3
     said = verdicts(table)
-    assert said[0] == "Clear by the interval, but not after Holm's correction (3 changes):"
+    assert said[0] == "Clear by the interval; Holm's p cannot be lower with 6 seeds (3 changes):"
     assert said[1].endswith("(better in 6 of 6, Holm's p = 0.094).")
     assert said[-1].startswith("With 6 seeds and 3 comparisons Holm's p cannot fall below 0.094, however large")
 

@@ -40,7 +40,7 @@ def test_a_mark_is_full_only_where_the_interval_and_p_agree(fabricate: Fabricate
     found = [line for line in render(table).split("<li") if "ODEDM changed DER by +6" in line]
     assert len(found) == 1
     assert f">{sign}</span>" in found[0]
-    assert ("clear by the interval, but not by p" in found[0]) == (sign == "△")
+    assert ("clear by the interval; p cannot be lower with 5 seeds" in found[0]) == (sign == "△")
     assert said in in_short(table)[1]
 
 

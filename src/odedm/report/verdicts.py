@@ -115,8 +115,16 @@ def verdict(table: Table, row: Row, metric: Metric) -> Verdict:
     elif tone == "open":
         doubt = "not distinguishable from zero at this number of seeds"
     else:
-        doubt = f"clear by the interval, but not {_by_p(table)}" if tone.startswith("weak") else ""
+        doubt = _why_weak(table, n, p) if tone.startswith("weak") else ""
     return Verdict(change, doubt, tone, p)
+
+
+def _why_weak(table: Table, n: int, p: float) -> str:
+    """Why a change that its interval makes clear is not so by p: so few seeds cannot say more, or they do not agree."""
+    if p <= table.tested * smallest_p(n) * (1 + 1e-9):
+        name = "Holm's p" if table.tested > 1 else "p"
+        return f"clear by the interval; {name} cannot be lower with {n} seeds"
+    return f"clear by the interval, but not {_by_p(table)}"
 
 
 def tone_of(row: Row, metric: Metric) -> str:
