@@ -10,6 +10,7 @@ from odedm.methods.er import ER
 
 CODE = """
 import math
+from dataclasses import dataclass
 from . import helper
 import odedm
 
@@ -24,6 +25,17 @@ def unused(x):
 
 class Other:
     size = 3
+
+def keep(thing):
+    return thing
+
+@keep
+def extra(x):
+    return x + 7
+
+@dataclass
+class Further:
+    size: int = 5
 
 class Mine:
     "Documented."
@@ -67,6 +79,7 @@ def mark(tmp_path, monkeypatch):
         ("x / SCALE", "x / SCALE / 1"),
         ("SCALE = 2.0", "SCALE = 3.0"),
         ("import math", "import cmath as math"),
+        ("x + 7", "x + 8"),
     ],
 )
 def test_what_computes_counts(mark, old, new):
@@ -82,6 +95,7 @@ def test_what_computes_counts(mark, old, new):
         ("Halves.", "Takes a half."),
         ("    return x\n", "    return x + 1\n"),
         ("size = 3", "size = 4"),
+        ("size: int = 5", "size: int = 6"),
         ("\n\nclass", "\n\n\n\nclass"),
         ('"mine", Mine', '"ours", Mine'),
         ("unused(3)", "unused(4)"),
@@ -96,6 +110,36 @@ def test_modules_of_the_same_package_count(mark):
     first = mark(CODE)
     assert first != mark(CODE, "FACTOR = 2\n")
     assert first == mark(CODE)
+    assert first == mark(CODE, "# of all\nFACTOR = 1  # one\n"), "comments do not count there either"
+
+
+def test_a_module_that_is_imported_anew_has_the_mark_of_what_it_is_now(mark, tmp_path):
+    first = mark(CODE)
+    module = sys.modules["odedm_marked.mine"]
+    (tmp_path / "odedm_marked" / "mine.py").write_text(CODE.replace("x / SCALE", "x * SCALE"))
+    assert source_mark(importlib.reload(module).Mine) != first
+
+
+def test_an_object_has_the_mark_of_the_module_that_made_it(mark):
+    made = (
+        CODE + "from torch import nn\nfrom functools import partial\nnet = nn.Linear(3, 4)\nhalf = partial(used, 3)\n"
+    )
+
+    def both(code):
+        mark(code)
+        module = sys.modules["odedm_marked.mine"]
+        return [source_mark(thing, "odedm_marked.mine") for thing in (module.net, module.half)]
+
+    first = both(made)
+    assert None not in first
+    assert both(made.replace("Linear(3, 4)", "Linear(3, 5)"))[0] != first[0]
+    assert both(made.replace("x / SCALE", "x * SCALE"))[1] != first[1]
+    assert source_mark(sys.modules["odedm_marked.mine"].net) is None, "torch's own, of nobody's module"
+
+
+def test_an_expression_too_deep_to_be_written_out_is_no_error(mark):
+    deep = CODE + f"TOTAL = {' + '.join(['1'] * 400)}\n"
+    assert mark(deep) is not None
 
 
 def test_a_file_that_is_edited_later_leaves_the_mark_of_what_was_imported(mark, tmp_path):
@@ -109,10 +153,3 @@ def test_what_has_a_version_of_its_own_or_no_file_has_no_mark():
     assert source_mark(ER) is None
     assert source_mark(len) is None
     assert source_mark(3) is None
-
-
-def test_a_file_that_is_no_python_any_more_has_no_mark(mark, tmp_path):
-    mark(CODE)
-    other = sys.modules["odedm_marked.mine"].Other
-    (tmp_path / "odedm_marked" / "mine.py").write_text("def (")
-    assert source_mark(other) is None

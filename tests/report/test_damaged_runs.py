@@ -105,8 +105,8 @@ def test_runs_by_several_versions_of_ones_own_code_are_named(fabricate: Fabricat
 
     for seed, code in enumerate(("aa", "aa", "bb")):
         made(code, seed=seed)
-    made("aa", seed=0, capacity=30)
-    made("aa", seed=1, capacity=30)
+    for seed, code in enumerate(("aa", "aa", None)):  # of the last nothing is known
+        made(code, seed=seed, capacity=30)
     page = tmp_path / "page.html"
     said = " ".join(odedm("report", tmp_path / "runs", "--out", page).split())
     assert said.count("versions of your code") == 1

@@ -59,6 +59,31 @@ class SoundAndMore(Sound):
     kept: ClassVar[int] = 3
 
 
+class Helper:
+    seen: int = 0
+
+
+class Stateful(Helper, Plain):
+    """State that is set later, by a mixin among others, and a number that is looked up."""
+
+    teacher: object
+
+    @property
+    def momentum(self):
+        return 0.0
+
+    @momentum.setter
+    def momentum(self, value):
+        pass
+
+
+class OwnStart(Plain):
+    """Takes what a method is always given, and no more."""
+
+    def __init__(self, *, net, draw, rng, lr=0.03, momentum=0.0, weight_decay=0.0):
+        super().__init__(net=net, draw=draw, rng=rng, lr=lr, momentum=momentum, weight_decay=weight_decay)
+
+
 class Silent(Plain):
     def step(self, batch, replay):
         super().step(batch, replay)
@@ -101,6 +126,8 @@ def test_a_slip_in_a_method_is_a_sentence(method, said):
 
 def test_declarations_that_count_are_let_alone():
     assert train(Sound).result.experiment["options"]["lr"] == 0.001
+    assert train(Stateful).result.experiment["options"]["lr"] == 0.03
+    assert train(OwnStart).result.experiment["options"]["lr"] == 0.03
     assert train(SoundAndMore).result.experiment["options"]["lr"] == 0.001
     with pytest.raises(UsageError, match="Untyped sets lr"):
         odedm.Learner(Untyped).partial_fit(torch.zeros(2, 3), [0, 1])

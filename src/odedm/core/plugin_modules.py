@@ -17,7 +17,7 @@ from typing import Any
 
 from odedm.core.errors import UsageError, why
 from odedm.core.outside import SHELVES, OutsideEntry, adapted, loading, plugins
-from odedm.core.source_mark import source_mark
+from odedm.core.source_mark import remember, source_mark
 
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 FITTING = ("methods", "policies")
@@ -43,6 +43,7 @@ def load_plugins(words: Iterable[str]) -> None:
         before = {(shelf, each) for shelf, each, _ in entries()}
         with _loading(name, word):
             module = _from_file(name, path) if is_file else import_module(name)
+            remember(name)  # before its file is edited again
         if name not in plugins:
             plugins.append(name)
         added = {(shelf, each) for shelf, each, _ in entries()} - before
@@ -183,10 +184,15 @@ def origins(parts: Mapping[str, tuple[str, OutsideEntry]]) -> dict[str, dict[str
             "title": entry.title,
             "from": entry.target or entry.plugin or None,
             "again": entry.portable,
-            "code": None if entry.shelf == "data" else source_mark(entry.original()),
+            "code": None if entry.shelf == "data" else source_mark(entry.original(), _home(entry)),
         }
         for setting, (_, entry) in parts.items()
     }
+
+
+def _home(entry: OutsideEntry) -> str:
+    """The module that made what an entry stands for, where that is known."""
+    return entry.target.partition(":")[0] or entry.plugin
 
 
 def code_marks(origin: object) -> dict[str, str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from odedm.core.plain_data import text_fingerprint
 
@@ -19,74 +19,127 @@ MOST_BYTES = 4 << 20
 VERSIONED = ("odedm", "torch")
 """Packages whose versions a result names."""
 
+QUIET = ("dataclass", "final", "runtime_checkable", "total_ordering")
+"""Decorators that keep nothing of what they are given."""
+
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
+_remembered: dict[str, tuple[object, bytes | None]] = {}
+"""Of modules by name the source that they had when it was first asked for, and the import that this was of."""
 
-def source_mark(thing: Any) -> str | None:
-    """A fingerprint of what computes in a class or function, or in an object's class; None where no file has its code.
+
+def source_mark(thing: Any, home: str = "") -> str | None:
+    """A fingerprint of what computes in a class or function; None where no file has its code.
 
     Counted are its own code, that of the functions and classes of its module that it uses, directly or not, all other
-    statements of the module, and the modules of the same package that these import. Comments, docstrings, layout and
-    calls of `register` do not count.
+    statements of the module, decorated functions among them, and the modules of the same package that these import.
+    Comments, docstrings, layout and calls of `register` do not count. Of an object it is that of its class, and of all
+    of the module `home` that made it.
     """
-    kind = thing if hasattr(thing, "__qualname__") else type(thing)
-    module = sys.modules.get(str(getattr(kind, "__module__", "")))
-    if module is None or module.__name__.partition(".")[0] in VERSIONED:
-        return None
-    return _mark(module, str(kind.__qualname__).partition(".")[0])
+    while isinstance(thing, partial):
+        thing = thing.func
+    made = hasattr(thing, "__qualname__")
+    kind = thing if made else type(thing)
+    marks = [_mark(str(getattr(kind, "__module__", "")), str(kind.__qualname__).partition(".")[0])]
+    if home and (not made or marks == [None]):
+        marks.append(_mark(home, ""))
+    known = [mark for mark in marks if mark is not None]
+    return known[0] if len(known) == 1 else text_fingerprint(known, 12) if known else None
 
 
-@cache  # what was imported stays as it is in this process, whatever becomes of its file
-def _mark(home: ModuleType, name: str) -> str | None:
-    module = home.__name__
-    file = _file(module)
-    tree = None if file is None else _tree(file)
-    if file is None or tree is None:
-        return None
-    used = _used(tree, name)
-    texts = [ast.unparse(node) for node in used]
-    if not is_installed(file):
-        texts += [f"{file.name}\n{file.read_bytes()!r}" for file in sorted(_imported(used, module))]
-    return text_fingerprint(texts, 12)
+def remember(module: str) -> bytes | None:
+    """The source of a module as it was when it was imported, if this is called soon after; None where no file has it.
 
-
-def _file(module: str) -> Path | None:
-    """The Python file of a module that is imported."""
-    found = getattr(sys.modules.get(module), "__file__", None)
-    path = Path(found) if isinstance(found, str) and found.endswith(".py") else None
-    return path if path is not None and path.is_file() and path.stat().st_size <= MOST_BYTES else None
-
-
-def _tree(file: Path) -> ast.Module | None:
-    try:
-        return ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):  # edited since, and not whole
-        return None
+    What was imported stays as it is in this process, whatever becomes of its file; unless it is imported anew.
+    """
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    if module not in _remembered or _remembered[module][0] is not spec:
+        file = _file(sys.modules.get(module))
+        _remembered[module] = (spec, None if file is None else file.read_bytes())
+    return _remembered[module][1]
 
 
 def is_installed(file: Path) -> bool:
     """Whether a file is one of Python's own or of an installed package, which nobody edits."""
-    places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return any(file.resolve().is_relative_to(Path(place).resolve()) for place in places)
+    return any(file.resolve().is_relative_to(place) for place in _places("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def _places(*names: str) -> list[Path]:
+    return [Path(sysconfig.get_path(name)).resolve() for name in names]
+
+
+def _is_pythons(file: Path) -> bool:
+    """Whether a file is of Python's own library."""
+    return is_installed(file) and not any(file.resolve().is_relative_to(each) for each in _places("purelib", "platlib"))
+
+
+def _mark(module: str, name: str) -> str | None:
+    """That of a name's code in a module, or of all of it where it has no such name."""
+    file = _file(sys.modules.get(module))
+    if file is None or module.partition(".")[0] in VERSIONED or _is_pythons(file):
+        return None
+    source = remember(module)
+    tree = _tree(source)
+    if source is None or tree is None:
+        return None
+    used = _used(tree, name)
+    texts = [_text(used, source)]
+    if not is_installed(file):
+        texts += [_text(_used(tree, ""), source) for _, tree, source in sorted(_imported(used, module), key=_name)]
+    return text_fingerprint(texts, 12)
+
+
+def _name(found: tuple[str, ast.Module, bytes]) -> str:
+    return found[0]
+
+
+def _text(nodes: Sequence[ast.stmt], source: bytes) -> str:
+    """Statements without layout and comments; all of a source that has expressions too deep for that."""
+    try:
+        return "\n".join(ast.unparse(node) for node in nodes)
+    except RecursionError:
+        return repr(source)
+
+
+def _file(module: ModuleType | None) -> Path | None:
+    """The Python file of a module that is imported."""
+    found = getattr(module, "__file__", None)
+    path = Path(found) if isinstance(found, str) and found.endswith(".py") else None
+    return path if path is not None and path.is_file() and path.stat().st_size <= MOST_BYTES else None
+
+
+def _tree(source: bytes | None) -> ast.Module | None:
+    try:
+        return None if source is None else ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # edited since, and not whole
+        return None
 
 
 def _used(tree: ast.Module, name: str) -> list[ast.stmt]:
     """The statements of a module that a name's code depends on, in their order; all where the name is not defined."""
     found = {node.name: node for node in tree.body if isinstance(node, Definition)}
     others = [node for node in tree.body if not isinstance(node, Definition) and not _says_nothing(node)]
-    wanted, reached = [name, *_names(others)], set[str]()
+    wanted = [name, *_names(others), *(node.name for node in tree.body if _acts(node))]
+    reached = set[str]() if name in found else set(found)
     while wanted:
         own = wanted.pop()
         if own in found and own not in reached:
             reached.add(own)
             wanted += _names([found[own]])
-    if name not in found:
-        reached = set(found)
     return [
         _without_docstrings(node) if isinstance(node, Definition) else node
         for node in tree.body
-        if node in others or (isinstance(node, Definition) and node.name in reached)
+        if node in others or (isinstance(node, Definition) and (node.name in reached or _acts(node)))
     ]
+
+
+def _acts(node: ast.stmt) -> TypeGuard[Definition]:
+    """Whether a definition does something as it is made: by a decorator that may keep it, unlike `dataclass`."""
+    if not isinstance(node, Definition):
+        return False
+    kinds = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
+    names = [each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in kinds]
+    return any(name not in QUIET for name in names)
 
 
 def _names(nodes: Iterable[ast.stmt]) -> list[str]:
@@ -115,19 +168,20 @@ def _is_text(line: ast.stmt) -> bool:
     return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
 
 
-def _imported(nodes: Iterable[ast.stmt], module: str) -> set[Path]:
-    """The files of the same package that statements of a module import, with what these import in turn."""
-    found: set[Path] = set()
-    top = module.partition(".")[0]
+def _imported(nodes: Iterable[ast.stmt], module: str) -> Iterator[tuple[str, ast.Module, bytes]]:
+    """The modules of the same package that statements of a module import, with what these import in turn."""
+    top, seen = module.partition(".")[0], {module}
     waiting = list(_modules(nodes, module))
     while waiting:
         name = waiting.pop()
-        file = _file(name) if name.partition(".")[0] == top else None
-        if file is not None and file not in found:
-            found.add(file)
-            tree = _tree(file)
-            waiting += _modules([] if tree is None else tree.body, name)
-    return found
+        if name in seen or name.partition(".")[0] != top:
+            continue
+        seen.add(name)
+        source = remember(name)
+        tree = _tree(source)
+        if source is not None and tree is not None:
+            yield name, tree, source
+            waiting += _modules(tree.body, name)
 
 
 def _modules(nodes: Iterable[ast.stmt], module: str) -> Iterator[str]:

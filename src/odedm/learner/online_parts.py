@@ -39,7 +39,7 @@ from odedm.training.ingredients import (
     reading_of,
 )
 from odedm.training.numerics import arranged
-from odedm.training.outside_parts import check_optimiser, optimiser_of
+from odedm.training.outside_parts import check_optimiser, own_optimiser
 from odedm.training.preparation import check_choice, known_retrieval, resolve_device, resolve_precision
 from odedm.training.probe import LearnerProbe
 from odedm.training.replay import MemoryReplay
@@ -171,8 +171,8 @@ class OnlineParts:
         rng = partial(generator, plan.seed, device=device)
         net = make_net(plan.net, form.shape, classes, seed=plan.seed, options=plan.net_options)
         net = arranged(net.to(device), plan.precision, exacting=plan.method.exacting)
-        make = optimiser_of(plan.optimizer)
-        self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, make_optimiser=make, **plan.options)
+        how = own_optimiser(plan.optimizer)
+        self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, **how, **plan.options)
         compose(plan.ingredients, self.method)
         self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
         self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any, ClassVar, get_origin
 
 from odedm.core.errors import UsageError, shown, unknown
@@ -61,15 +62,17 @@ def check_declared(method: type[Method]) -> None:
     for each in method.__mro__:
         if each is Method:
             break
-        names = [name for name, kind in vars(each).get("__annotations__", {}).items() if not _of_class(kind)]
+        own = vars(each).get("__annotations__", {}) if issubclass(each, Method) else {}
+        names = [name for name, kind in own.items() if name in vars(each) and not _of_class(kind)]
         if names and "__dataclass_fields__" not in vars(each):
             raise UsageError(
                 f"{each.__name__} declares {', '.join(names[:5])}, but is no data class, so that would not count: "
                 "write @dataclass(kw_only=True, eq=False) above the class."
             )
     for own in dataclasses.fields(method):
-        value = getattr(method, own.name, own.default)
-        if own.init and own.default is not dataclasses.MISSING and value is not own.default:
+        value = inspect.getattr_static(method, own.name, own.default)
+        described = hasattr(type(value), "__get__")  # a property, say, that stands for the number
+        if own.init and own.default is not dataclasses.MISSING and value is not own.default and not described:
             raise UsageError(
                 f"{method.__name__} sets {own.name} = {shown(value)} without a type, so that would not count: write "
                 f"{own.name}: {type(own.default).__name__} = {shown(value)}."

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from odedm.core.errors import UsageError
 from odedm.report.groups import BASELINES, Group, group
 from odedm.report.statistics import Estimate, Paired, estimate, holm, paired
-from odedm.report.wording import canonical
 from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
 from odedm.results.headline import TITLES
@@ -89,7 +88,10 @@ class Table:
         """A sentence for each group whose runs were made by several versions of code from outside."""
         found = []
         for each in self.groups:
-            versions = len({canonical(run.result.code_marks()) for run in each.runs})
+            marks = [run.result.code_marks() for run in each.runs]
+            settings = {setting for own in marks for setting in own}
+            # where nothing is known of a run's code, it is taken for the same
+            versions = max((len({own[key] for own in marks if key in own}) for key in settings), default=1)
             if versions > 1:
                 found.append(
                     f"{each.label}: its {len(each.runs)} runs were made by {versions} versions of your code, so their "

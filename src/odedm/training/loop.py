@@ -45,7 +45,7 @@ from odedm.training.ingredients import Ingredients, by_nearest_mean, check_resto
 from odedm.training.model_file import SUFFIX, model_bytes, save_model
 from odedm.training.numerics import arranged, own_numerics, settle
 from odedm.training.observation import Observation
-from odedm.training.outside_parts import Callbacks, can_be_recorded, optimiser_of, views_of
+from odedm.training.outside_parts import Callbacks, can_be_recorded, own_optimiser, views_of
 from odedm.training.preparation import Prepared, prepare, stream_settings
 from odedm.training.probe import LearnerProbe
 from odedm.training.progress import Progress
@@ -147,8 +147,8 @@ class Run:
         kind = METHODS[plan.method].load()
         network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
         network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
-        make = optimiser_of(plan.optimizer)
-        self.method: Method = kind(net=network, draw=draw, rng=self.rng, make_optimiser=make, **plan.options)
+        how = own_optimiser(plan.optimizer)
+        self.method: Method = kind(net=network, draw=draw, rng=self.rng, **how, **plan.options)
         compose(Ingredients.of(plan), self.method)
         self.memory = plan.memory.build(self._site())
         stored = self.memory.rows if by_nearest_mean(plan.predict, kind) else None

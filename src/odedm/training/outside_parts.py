@@ -23,11 +23,11 @@ MOMENTS = ("after_step", "after_task", "after_run")
 """When callbacks are called: the first two with the run, the last with its outcome."""
 
 
-def optimiser_of(name: str) -> Callable[..., torch.optim.Optimizer] | None:
-    """What makes a run's optimisers; None for the method's own, plain SGD."""
+def own_optimiser(name: str) -> dict[str, Any]:
+    """What makes a run's optimisers, as a method's keyword; none for its own, plain SGD."""
     if name == "sgd":
-        return None
-    return adamw if name == "adamw" else partial(_made, name, OPTIMIZERS[name].load())
+        return {}
+    return {"make_optimiser": adamw if name == "adamw" else partial(_made, name, OPTIMIZERS[name].load())}
 
 
 def check_optimiser(name: str, method: type[Method]) -> None:
