@@ -255,6 +255,16 @@ def test_copies_go_on_on_their_own(through):
     assert through(small()).partial_fit(X, Y).rows_seen_ == 40
 
 
+def test_a_learner_pickled_before_a_parameter_was_there_goes_on_with_what_it_had():
+    learner = small().partial_fit(X, Y)
+    stored = learner.__getstate__()
+    older = {name: value for name, value in stored["parameters"].items() if name not in ("lr", "views")}
+    other = Learner.__new__(Learner)
+    other.__setstate__({**stored, "parameters": older})
+    assert (other.lr, other.views) == (None, "crop")
+    assert same(state(learner.partial_fit(X, Y)), state(other.partial_fit(X, Y)))
+
+
 def test_a_learner_that_diverged_says_so_from_then_on():
     learner = small(options={"lr": 1e30})
     with pytest.raises(UsageError, match=r"training diverged.*last file.*lower learning rate"):

@@ -52,7 +52,9 @@ def test_a_damaged_run_is_left_out_and_the_others_are_shown(runs: list[Path], tm
     said = odedm("report", runs[0].parent, "--csv", "--out", tmp_path / "report.html")
     assert "Left out: " in said
     assert str(runs[2] / FILE) in said
-    assert "1 of 6 runs is damaged and left out: make it again by the same command with --overwrite." in said
+    assert (
+        "1 of 6 runs is damaged and left out. Make it again: by the study's own command, or by its `odedm run`" in said
+    )
     assert ",0 1 3 4 5,5," in said  # the seeds of the only row
     page = (tmp_path / "report.html").read_text()
     assert "<strong>Left out: 1 damaged run</strong>" in page
@@ -73,13 +75,13 @@ def test_of_many_damaged_runs_a_few_are_named_and_all_counted(
         improved(folder)
     assert len(load([runs[0].parent])) == 1
     assert sum(line.startswith("Left out: ") for line in caplog.messages) == MOST_FAULTS
-    assert "5 of 6 runs are damaged and left out: make them" in caplog.messages[-1]
+    assert "5 of 6 runs are damaged and left out. Make them again: by" in caplog.messages[-1]
 
 
 def test_where_no_run_is_sound_it_is_an_error(runs: list[Path]) -> None:
     for folder in runs:
         improved(folder)
-    with pytest.raises(UsageError, match=r"has changed since it was written.*Run it again with --overwrite"):
+    with pytest.raises(UsageError, match=r"has changed since it was written.*Make it again: .* with --overwrite"):
         load([runs[0].parent])
     assert "Error: The result" in odedm("report", runs[0].parent, "--csv", code=2)
 
@@ -112,3 +114,19 @@ def test_runs_by_several_versions_of_ones_own_code_are_named(fabricate: Fabricat
     assert said.count("versions of your code") == 1
     assert "λ=20: its 3 runs were made by 2 versions of your code, so their mean is that of none" in said
     assert "its 3 runs were made by 2 versions" in page.read_text()
+
+
+def test_a_study_makes_the_runs_again_that_its_report_leaves_out(tmp_path: Path) -> None:
+    plan, out = tmp_path / "small.toml", tmp_path / "out"
+    plan.write_text('name = "small"\ndata = "blobs"\nmethod = "er"\nmemory = "plain"\ncapacity = 20\nseeds = 2\n')
+    words = ("study", plan, "--out", out, "--device", "cpu")
+    odedm(*words)
+    folder = next(path.parent for path in sorted(out.rglob(FILE)))
+    before = json.loads((folder / FILE).read_text())["acc_last"]
+    improved(folder)
+    said = " ".join(odedm(*words, "--dry-run").split())
+    assert "Done: 1 To do: 1 Damaged: 1 (of those to do; made again)" in said
+    said = " ".join(odedm(*words).split())
+    assert "2 runs, 1 done, 1 damaged, which is made again. Folder" in said
+    assert json.loads((folder / FILE).read_text())["acc_last"] == before
+    assert len(load([out])) == 2

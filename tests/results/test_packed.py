@@ -18,6 +18,7 @@ from odedm.results import packed
 from odedm.results.folder import FinishedRun
 from odedm.results.packed import read_packed, to_line, write_packed
 from odedm.results.result import Result, figures
+from odedm.study.gathering import read_all
 
 OLD = Path(__file__).parent / "first_format"
 ROOT = Path(__file__).parents[2]
@@ -94,6 +95,36 @@ def test_two_results_of_one_run_that_differ_are_refused_with_both_named(ledger, 
     assert not (tmp_path / "both.jsonl.gz").exists()
     said = odedm("report", ledger, other, "--out", tmp_path / "page.html", code=2)
     assert "are the same run" in said
+
+
+def marked(code):
+    def change(own):
+        own["provenance"]["outside"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": code}}
+
+    return change
+
+
+def test_a_run_that_says_which_code_made_it_takes_the_place_of_one_that_does_not(ledger, tmp_path):
+    new, both = tmp_path / "new.jsonl.gz", tmp_path / "both.jsonl.gz"
+    rewrite(new, [changed(lines_of(ledger)[0], marked("12ab"))])
+    for files in ([ledger, new], [new, ledger]):
+        both.unlink(missing_ok=True)
+        said = odedm("results", "merge", *files, "--out", both)
+        assert "5 runs" in said
+        assert "1 that were there twice count once" in said
+        assert [run.result.code_marks() for run in read_packed(both)].count({"method": "12ab"}) == 1
+    odedm("report", both, "--out", tmp_path / "page.html")
+
+
+def test_one_run_by_two_versions_of_ones_code_is_not_merged(ledger, tmp_path):
+    one, two, both = (tmp_path / f"{name}.jsonl.gz" for name in ("one", "two", "both"))
+    for path, code in ((one, "12ab"), (two, "34cd")):
+        rewrite(path, [changed(lines_of(ledger)[0], marked(code))])
+    said = odedm("results", "merge", one, two, "--out", both, code=2)
+    assert f"'{one}:1' and '{two}:1' are the same run by two versions of the code of its method (12ab and 34cd)" in said
+    assert "leave one of the two out" in said
+    assert not both.exists()
+    assert len(read_all([one, two])) == 2, "a study takes the one that its code would make"
 
 
 @pytest.mark.parametrize(

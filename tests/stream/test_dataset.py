@@ -4,6 +4,8 @@ import torch
 
 from odedm import UsageError, blobs, from_arrays, shapes
 from odedm.data.builtin import digits, fashion_mini
+from odedm.learner.given_batch import LearnerRowForm
+from odedm.stream.dataset import rows_in_form
 
 
 def test_fashion_mini_is_what_it_says():
@@ -168,3 +170,18 @@ def test_rows_may_come_in_many_kinds(make):
 def test_checksum_tells_data_apart():
     assert blobs().checksum == blobs().checksum != blobs(seed=1).checksum
     assert shapes().checksum != blobs().checksum
+
+
+def test_files_of_before_hold_vectors_of_bytes_and_take_the_same_rows():
+    x = np.random.default_rng(0).integers(0, 256, (6, 4)).astype(np.uint8)
+    forms = [lambda rows: rows_in_form((4,), torch.uint8, rows), LearnerRowForm((4,), torch.uint8).read]
+    for read in forms:
+        for given in (x, x.astype(np.int64), x.astype(np.float32), torch.from_numpy(x)):
+            rows = read(given)
+            assert rows.dtype == torch.uint8
+            assert rows.numpy().tolist() == x.tolist()
+        for other in (x / 255, x - 256.0, x + 1000.0):
+            with pytest.raises(UsageError, match=r"uint8 (vectors )?from 0 to 255"):
+                read(other)
+    with pytest.raises(UsageError, match="uint8 images from 0 to 255"):
+        rows_in_form((1, 4, 4), torch.uint8, np.ones((6, 4, 4)))

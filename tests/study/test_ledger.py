@@ -10,6 +10,7 @@ from jobs import SMALL, result_of, write_run
 
 import odedm
 from odedm.core.errors import UsageError
+from odedm.core.seal import seal
 from odedm.execute.attempt import attempt
 from odedm.execute.engine import Placement
 from odedm.execute.job import RunOptions
@@ -80,6 +81,7 @@ def test_the_code_counts_as_far_as_was_asked_for(jobs, reuse, version, commit, d
     status = Ledger(folder.parents[2]).status(jobs[:1], reuse=reuse, code=Code(version, commit))
     assert len(status.done) == done
     assert [(job.folder, job.options.overwrite) for job in status.todo] == [(folder, True)] * (1 - done)
+    assert (status.outdated, status.damaged) == (1 - done, 0)
 
 
 def test_changes_on_top_of_a_commit_never_count(jobs) -> None:
@@ -92,6 +94,16 @@ def test_a_run_on_other_data_is_replaced(jobs) -> None:
     write_run(replace(jobs[0], checksum="of other data"))
     status = Ledger(jobs[0].folder.parents[2]).status(jobs[:1], reuse="any", code=HERE)
     assert [job.options.overwrite for job in status.todo] == [True]
+    assert (status.outdated, status.damaged) == (0, 0)
+
+
+def test_a_run_by_another_version_of_ones_own_code_is_made_by_other_code(jobs) -> None:
+    folder = write_run(jobs[0])
+    plain = json.loads((folder / "result.json").read_text())
+    plain["provenance"]["outside"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": "12ab"}}
+    (folder / "result.json").write_text(json.dumps(plain))
+    status = Ledger(folder.parents[2]).status(jobs[:1], reuse="version", code=HERE)
+    assert (len(status.todo), status.outdated, status.damaged) == (1, 1, 0)
 
 
 def test_a_result_that_cannot_be_read_is_no_result(jobs) -> None:
@@ -100,6 +112,20 @@ def test_a_result_that_cannot_be_read_is_no_result(jobs) -> None:
     status = Ledger(folder.parents[2]).status(jobs, reuse="any", code=HERE)
     assert not status.done
     assert status.todo[0].options.overwrite
+    assert (status.outdated, status.damaged) == (0, 1)
+
+
+def test_a_result_that_was_changed_after_it_was_written_is_made_again(jobs) -> None:
+    folders = [write_run(job) for job in jobs[:3]]
+    for folder in folders[:2]:
+        seal(folder)
+    for folder in folders[1:]:  # nothing says of the last one that it was not so
+        plain = json.loads((folder / "result.json").read_text())
+        (folder / "result.json").write_text(json.dumps(plain | {"seconds": {"train": 5.0}}))
+    status = Ledger(folders[0].parents[2]).status(jobs, reuse="version", code=HERE)
+    assert list(status.done) == [jobs[0].key, jobs[2].key]
+    assert [(job.key, job.options.overwrite) for job in status.todo] == [(jobs[1].key, True), (jobs[3].key, False)]
+    assert (status.outdated, status.damaged) == (0, 1)
 
 
 def test_what_a_killed_process_left_is_not_a_run(jobs) -> None:

@@ -150,11 +150,13 @@ def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[
         status.tidy()
         jobs = status.jobs(retry=conduct.retry)
         trials = sum(job.is_trial for job in jobs)
-        timings, old = 0 if status.timed is None else len(status.timed.missing()), status.runs.outdated
+        timings = 0 if status.timed is None else len(status.timed.missing())
+        old, torn = status.runs.outdated, status.runs.damaged
         say(
             f"Study '{plan.name}': {status.runs.total} runs, {_done(status, session)} done"
             + (f", {len(status.failed)} failed before" if status.failed else "")
             + (f", {old} made by other code, which are done again (--reuse any counts them)" if old else "")
+            + (f", {torn} damaged, which {'is' if torn == 1 else 'are'} made again" if torn else "")
             + (f", {trials} trials to choose ρ by" if trials else "")
             + (f", {timings} timings of DAC" if timings else "")
             + f". Folder: {ledger.folder}"
@@ -209,6 +211,8 @@ def _say_plan(status: StudyStatus, session: Session) -> None:
     tell(f"To do:         {len(runs.todo)}")
     if runs.outdated:
         tell(f"Made by other code: {runs.outdated} (of those to do; --reuse any counts them as done)")
+    if runs.damaged:
+        tell(f"Damaged:       {runs.damaged} (of those to do; made again)")
     if status.failed:
         tell(f"Failed before: {len(status.failed)} (of those to do; run again with --retry)")
     if status.trials:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError, shown
 from odedm.core.given_arrays import Array, array_of
-from odedm.stream.given_images import stored_rows
+from odedm.stream.given_images import in_stored_type, stored_rows
 
 KINDS: dict[type, str] = {str: "text", bool: "true or false", int: "whole numbers", float: "numbers"}
 """What labels can be; all of a stream are of one kind."""
@@ -47,10 +47,12 @@ class LearnerRowForm:
                 f"The first rows had the shape {list(self.shape)}; these have {list(rows.shape[1:])}. A learner takes "
                 "rows of one shape."
             )
+        rows = in_stored_type(rows, self.dtype)
         if rows.dtype != self.dtype:
             kinds = {torch.uint8: "uint8 from 0 to 255", torch.float32: "floats"}
+            what = "images" if len(self.shape) == 3 else "rows"
             raise UsageError(
-                f"The first images were {kinds[self.dtype]}; these are {kinds[rows.dtype]}. Convert them first."
+                f"The first {what} were {kinds[self.dtype]}; these are {kinds[rows.dtype]}. Convert them first."
             )
         return rows
 

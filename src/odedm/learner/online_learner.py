@@ -313,7 +313,7 @@ class Learner(Answering):
         return {"parameters": self.get_params(), "state": state}
 
     def __setstate__(self, stored: dict[str, Any]) -> None:
-        self.__dict__.update(stored["parameters"])
+        self.__dict__.update(learner_state.SINCE | stored["parameters"])
         self._begin()
         if stored["state"] is not None:
             learner_state.restore(self, stored["state"])

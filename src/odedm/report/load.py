@@ -36,6 +36,9 @@ ABOVE = 3
 MOST_FAULTS = 3
 """Damaged runs that a warning names."""
 
+AGAIN = "by the study's own command, or by its `odedm run` with --overwrite"
+"""How a damaged run is replaced: a study sees by itself that it is."""
+
 log = logging.getLogger(__name__)
 
 
@@ -95,7 +98,7 @@ def _sound(folders: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
             run = FinishedRun.load(folder)
             check_one(folder, FILE)
         except Unsound as fault:
-            faults.append(f"The result '{folder / FILE}' cannot be used: {fault}. Run it again with --overwrite.")
+            faults.append(f"The result '{folder / FILE}' cannot be used: {fault}. Make it again: {AGAIN}.")
         except UsageError as error:
             faults.append(str(error))
         else:
@@ -107,14 +110,14 @@ def told_faults(faults: Sequence[str], runs: int) -> list[str]:
     """The first damaged runs beside so many sound ones, how many they are, and what to do; nothing for none.
 
     >>> told_faults(["The result 'a' cannot be used."], 19)[1][:42]
-    '1 of 20 runs is damaged and left out: make'
+    '1 of 20 runs is damaged and left out. Make'
     """
     if not faults:
         return []
     many = f"{len(faults)} of {runs + len(faults)} runs {'is' if len(faults) == 1 else 'are'} damaged and left out"
-    again = f"make {'it' if len(faults) == 1 else 'them'} again by the same command with --overwrite"
+    again = f"Make {'it' if len(faults) == 1 else 'them'} again: {AGAIN}"
     named = [f"Left out: {fault}" for fault in faults[:MOST_FAULTS]]
-    return [*named, f"{many}: {again}. `odedm verify FOLDER` lists all that is wrong."]
+    return [*named, f"{many}. {again}. `odedm verify FOLDER` lists all that is wrong."]
 
 
 def with_scores(runs: Iterable[FinishedRun], study: Path | None = None) -> list[FinishedRun]:

@@ -23,7 +23,7 @@ from odedm.core.showing import counted
 from odedm.core.text import distinct, printable
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import check_split
-from odedm.stream.given_images import stored_rows
+from odedm.stream.given_images import in_stored_type, stored_rows
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,10 @@ def rows_in_form(shape: tuple[int, ...], dtype: torch.dtype, x: Any) -> Tensor:
     rows = as_images(x, "x")
     if tuple(rows.shape[1:]) != shape:
         raise UsageError(f"Rows of this data set have the shape {shape}; the rows of x have {tuple(rows.shape[1:])}.")
+    rows = in_stored_type(rows, dtype)
     if dtype == torch.uint8 and rows.dtype != torch.uint8:
-        raise UsageError("This data set holds uint8 images from 0 to 255; x holds other numbers. Convert it to uint8.")
+        what = "images" if len(shape) == 3 else "vectors"
+        raise UsageError(f"This data set holds uint8 {what} from 0 to 255; x holds other numbers. Convert it to uint8.")
     return rows.to(dtype)
 
 

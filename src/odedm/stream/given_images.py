@@ -43,3 +43,17 @@ def stored_rows(array: Array, what: str, unharmed: str = "") -> Tensor:
     elif array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
         array = array.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.array(array, order="C"))
+
+
+def in_stored_type(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows of `stored_rows` as ones of a file of before hold them: there vectors of whole numbers may be uint8.
+
+    What does not fit that type is given back as it is.
+
+    >>> [in_stored_type(torch.tensor([[0.0, last]]), torch.uint8).dtype for last in (255.0, 0.5)]
+    [torch.uint8, torch.float32]
+    """
+    if dtype != torch.uint8 or rows.dim() != 2:
+        return rows
+    whole = bool(((rows >= 0) & (rows <= 255) & (rows == rows.floor())).all())
+    return rows.to(torch.uint8) if whole else rows

@@ -13,14 +13,19 @@ from odedm.results.result import Result
 from odedm.study.identity import key_of_result
 
 
-def by_content(runs: Iterable[FinishedRun]) -> dict[str, FinishedRun]:
-    """The runs by content hash; of the same run twice one is kept, the same one whatever the order."""
+def by_content(runs: Iterable[FinishedRun], *, by_code: bool = True) -> dict[str, FinishedRun]:
+    """The runs by content hash; of the same run twice one is kept, the same one whatever the order.
+
+    Without `by_code` runs by several versions of code from outside are the same, as in a report: one that does not say
+    which version made it gives way to one that does, and two that say different ones are refused.
+    """
     found: dict[str, FinishedRun] = {}
     for run in runs:
-        key = key_of_result(run.result)
+        key = key_of_result(run.result, by_code=by_code)
         other = found.setdefault(key, run)
         if other is run:
             continue
+        _check_code(other, run)
         if not agree(other.result, run.result):
             raise UsageError(
                 f"'{other.folder}' and '{run.folder}' are the same run (content hash {key}) with different results: "
@@ -45,10 +50,22 @@ def agree(one: Result, other: Result) -> bool:
     ) and (None in both or both[0] == both[1])
 
 
-def _preference(run: FinishedRun) -> tuple[bool, str, str]:
-    """The one that measured more, then the first that was finished."""
+def _check_code(one: FinishedRun, other: FinishedRun) -> None:
+    """Refuse two results of one run that say that different code from outside made them."""
+    own, its = one.result.code_marks(), other.result.code_marks()
+    for setting in own:
+        if own[setting] != its.get(setting, own[setting]):
+            raise UsageError(
+                f"'{one.folder}' and '{other.folder}' are the same run by two versions of the code of its {setting} "
+                f"({own[setting][:12]} and {its[setting][:12]}), and a report of one file can show only one: leave "
+                "one of the two out, or pack the runs of each version into a file of their own."
+            )
+
+
+def _preference(run: FinishedRun) -> tuple[int, bool, str, str]:
+    """The one that says more of the code that made it, then that measured more, then the first that was finished."""
     result = run.result
-    return result.anytime is None, str(result.provenance.get("finished")), to_line(result)
+    return -len(result.code_marks()), result.anytime is None, str(result.provenance.get("finished")), to_line(result)
 
 
 def _origin(result: Result) -> str:

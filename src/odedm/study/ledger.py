@@ -16,6 +16,7 @@ from odedm.checkpoint.lock import hold
 from odedm.core.errors import UsageError
 from odedm.core.files import append_line, read_regular, sweep_staging, writable_folder, write_text
 from odedm.core.plain_data import too_deep
+from odedm.core.seal import check_one
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer
 from odedm.results.folder import FILE, FinishedRun
@@ -38,11 +39,10 @@ class LedgerStatus:
     todo: list[Job]
     failed: dict[str, str]
     """By content hash, the sentence of each run that failed and is not finished since; these are in `todo` too."""
-
-    @property
-    def outdated(self) -> int:
-        """How many of those to do are finished, by other code than there is now."""
-        return sum(job.options.overwrite for job in self.todo)
+    outdated: int = 0
+    """How many of those to do are finished, by other code than there is now."""
+    damaged: int = 0
+    """How many of those to do have a result that cannot be read, or is not as it was written."""
 
     @property
     def total(self) -> int:
@@ -91,20 +91,29 @@ class Ledger(Observer):
         return hold(self.folder / LOCK)
 
     def runs_done(self) -> dict[str, FinishedRun]:
-        """Every finished run in the folder by its content hash; a result that cannot be read is none."""
+        """Every finished run in the folder by its content hash; a result that is damaged is none."""
+        return self._results()[0]
+
+    def _results(self) -> tuple[dict[str, FinishedRun], set[Path]]:
+        """The finished runs, and the folders whose result cannot be read or is not as it was written."""
         found: dict[str, FinishedRun] = {}
+        damaged: set[Path] = set()
         for path in sorted(self.runs.glob(f"*/*/{FILE}")):
             if not path.parent.name.startswith(".") and not path.parents[1].is_symlink():  # whose runs are no study's
-                with suppress(UsageError, AttributeError, TypeError):
+                try:
                     run = FinishedRun.load(path.parent)
+                    check_one(path.parent, FILE)
                     found.setdefault(key_of_result(run.result), run)
-        return found
+                except (UsageError, AttributeError, TypeError):
+                    damaged.add(path.parent)
+        return found, damaged
 
     def status(
         self, jobs: Sequence[Job], *, reuse: str, code: Code, have: Mapping[str, FinishedRun] | None = None
     ) -> LedgerStatus:
         """Which of the runs are done, here or packed elsewhere (`have`); one made by other code is to be replaced."""
-        there = self.runs_done()
+        there, damaged = self._results()
+        made = {key_of_result(run.result, by_code=False) for run in there.values()}
         packed = {key: run for key, run in (have or {}).items() if made_by(run.result.provenance, reuse, code)}
         if reuse == "any":  # whatever code from outside made them
             there, packed = (
@@ -112,6 +121,7 @@ class Ledger(Observer):
             )
         done: dict[str, FinishedRun] = {}
         todo: dict[str, Job] = {}
+        outdated, torn = 0, 0
         for job in jobs:
             # where nothing is known of the code from outside that made a run, it counts
             keys = [job.key, content_key(job.experiment.describe(), job.checksum)]
@@ -125,8 +135,10 @@ class Ledger(Observer):
                 folder = job.folder if found is None else found.folder
                 options = replace(job.options, overwrite=(folder / FILE).is_file())
                 todo[job.key] = replace(job, folder=folder, options=options)
+                outdated += keys[1] in made
+                torn += keys[1] not in made and folder in damaged
         failed = {key: said for key, said in self.failures().items() if key in todo}
-        return LedgerStatus(done, list(todo.values()), failed)
+        return LedgerStatus(done, list(todo.values()), failed, outdated, torn)
 
     def failures(self) -> dict[str, str]:
         """The last sentence of every run that ever failed, by content hash."""
