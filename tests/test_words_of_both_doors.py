@@ -31,10 +31,9 @@ OF_COMMANDS = {
     "core/plugin_modules.py",  # --plugin
     "results/packed.py",  # odedm results
     "data/importer.py",  # odedm data import, which alone has names to overwrite
-    "training/ingredients.py",  # checkpoints, which only commands store
 }
-BESIDE = re.compile(r"\([^()]*\)|`[^`]*`|on the command line [^.]*")
-"""Where an option may stand."""
+BESIDE = re.compile(r"\([^()]*\)|`[^`]*`|on the command line [^.]*|start anew with --fresh")
+"""Where an option may stand; only commands store checkpoints, in place of which one starts anew."""
 
 
 def sentences(path):
@@ -68,6 +67,10 @@ def test_the_look_at_sentences_finds_one():
     [
         ({"net": "cnn"}, r"vectors of shape \(16,\)\. Use the net 'mlp' \(--net mlp\)"),
         ({"method": "icarl", "memory": "none"}, r"e\.g\. 'reservoir' \(--memory reservoir\), .* 'er' \(--method er\)"),
+        (
+            {"method": "gdumb", "memory": odedm.ODEDM(20, gamma=0.5)},
+            r"the memory's 'gamma' is 0\.5 \(--gamma 0\.5\)\. ",
+        ),
         ({"method": "finetune", "memory": 20}, r"'odedm' was given; say 'none' \(--memory none\)"),
     ],
 )
@@ -89,5 +92,8 @@ def test_only_settings_become_options():
     names = ["task_classes", "batch", "net_options"]
     assert as_options("net_options and batch of 'task_classes'", names) == "--net-option and batch of 'task_classes'"
     assert as_options("in runs/task_classes/x, my_task_classes", names) == "in runs/task_classes/x, my_task_classes"
+    assert as_options("'./d task_classes e' holds task_classes", names) == "'./d task_classes e' holds --task-classes"
+    assert as_options('"it\'s task_classes" or task_classes', names) == '"it\'s task_classes" or --task-classes'
+    assert as_options("the net's and runs' task_classes", names) == "the net's and runs' --task-classes"
     assert as_options("class_order", names) == "class_order"
     assert as_options("class_order", []) == "class_order"

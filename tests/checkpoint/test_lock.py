@@ -17,11 +17,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from odedm.checkpoint import lock
-from odedm.checkpoint.lock import Owner, alive, check_nobody_at, hold, is_taken, started
+from odedm.checkpoint.lock import Owner, alive, check_nobody_at, hold, started
 from odedm.cli import run_command
 from odedm.cli.app import app
 from odedm.cli.board import Board
-from odedm.core.errors import UsageError
+from odedm.core.errors import Taken, UsageError
 from odedm.execute.scheduler import Summary
 
 HOLDER = """
@@ -80,9 +80,8 @@ def test_a_command_that_is_given_twice_says_so_in_one_line(start, tmp_path, monk
     """Before anything is started; another folder's lock, or a dead owner's, keeps nobody away."""
     first, _ = start()
     check_nobody_at([tmp_path / "other"])
-    with pytest.raises(UsageError, match=f"in use by process {first.pid} on ") as caught:
+    with pytest.raises(Taken, match=f"in use by process {first.pid} on ") as caught:
         check_nobody_at([tmp_path / "other", tmp_path / "work"])
-    assert is_taken(str(caught.value))
     monkeypatch.setattr(run_command, "working_folder", lambda _: tmp_path / "work")
     done = CliRunner().invoke(app, ["run", "--data", "blobs", "--seeds", "2", "--out", str(tmp_path / "runs")])
     assert done.exit_code == 2
@@ -100,15 +99,17 @@ def test_runs_that_another_process_took_meanwhile_are_one_sentence(tmp_path):
     said = "'work' is in use by process 5 on 'here' since then. Wait for it, end it, or give another --out."
     screen = Console(file=io.StringIO(), width=200)
     with Board(screen, 3) as board:
-        board.failed(jobs[0], said)
+        board.taken(jobs[0], said)
         assert screen.file.getvalue() == ""
-        board.failed(jobs[1], "another reason")
-    assert "another reason" in screen.file.getvalue()
-    taken = run_command._failures(jobs, Summary(failed={job.key: said for job in jobs}))
+        board.failed(jobs[1], "the camera is in use by pid 7")
+        assert board.failures == 2
+    assert "the camera" in screen.file.getvalue()
+    every = {job.key: said for job in jobs}
+    taken = run_command._failures(jobs, Summary(failed=every, taken=set(every)))
     assert taken == f"Another process is at 3 of these 3 runs. The first: {said}"
-    some = run_command._failures(jobs, Summary(failed={jobs[0].key: said}))
+    some = run_command._failures(jobs, Summary(failed={jobs[0].key: said}, taken={jobs[0].key}))
     assert some.startswith("Another process is at 1 of these 3 runs, the others are kept. ")
-    mixed = run_command._failures(jobs, Summary(failed={jobs[0].key: said, jobs[1].key: "another reason"}))
+    mixed = run_command._failures(jobs, Summary(failed={jobs[0].key: said, jobs[1].key: "no"}, taken={jobs[0].key}))
     assert mixed.startswith("2 of 3 runs failed, the others are kept: ")
 
 

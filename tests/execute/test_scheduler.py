@@ -11,9 +11,9 @@ from jobs import DUAL, SMALL, Notes, Puppet, write_run
 from rich.console import Console
 
 from odedm.cli.board import Board
-from odedm.core.errors import DiskFull, UsageError
+from odedm.core.errors import DiskFull, Taken, UsageError
 from odedm.execute.eta import TimeEstimate, in_words, parse_time
-from odedm.execute.job import Failed, Lost, Stored
+from odedm.execute.job import Failed, Lost, Stored, event_from_text, event_to_text
 from odedm.execute.observers import Observer
 from odedm.execute.planning import below, plan_jobs
 from odedm.execute.scheduler import Scheduler, in_order
@@ -133,6 +133,16 @@ def test_a_full_disk_stops_everything_and_nobody_is_to_blame(jobs):
     assert notes.keys("finished") == [jobs[0].key]
     assert notes.keys("failed") == []
     assert len(engine.started) == 2
+
+
+@pytest.mark.parametrize(("error", "taken"), [(Taken("'x' is in use."), True), (RuntimeError("is in use by"), False)])
+def test_only_a_lock_says_that_another_process_is_at_a_run(jobs, error, taken):
+    """Words of anyone's code may be the same; what is told crosses a pipe."""
+    engine, notes = Puppet(), Notes()
+    engine.failing = {jobs[1].key: event_from_text(event_to_text(Failed.by(jobs[1], error)))}
+    summary = run(engine, jobs, notes)
+    assert list(summary.failed) == notes.keys("taken" if taken else "failed") == [jobs[1].key]
+    assert summary.taken == ({jobs[1].key} if taken else set())
 
 
 def test_a_worker_that_dies_after_its_result_was_written_has_done_its_job(jobs):

@@ -62,6 +62,17 @@ def test_a_constant_of_a_method_or_a_memory_names_it(fabricate: Fabricate) -> No
     assert not any("β" in words or "rows" in words for words in said)
 
 
+def test_what_goes_by_the_method_names_the_methods_where_they_differ(fabricate: Fabricate) -> None:
+    """No memory has two readings at once."""
+    readings = {"er": "both", "derpp": "both", "gdumb": "auxiliary", "gem": "auxiliary"}
+    runs = [fabricate(method, "odedm", knobs={"replay": reading}) for method, reading in readings.items()]
+    runs = [group.settings for group in groups_of(*runs)]
+    said = [words for words in in_common(runs) if "replay" in words]
+    assert said == ["both replay (ODEDM with ER, DER++); auxiliary replay (ODEDM with GEM, GDumb)"]
+    alike = in_common([own for own in runs if own["memory.replay"] == "both"])
+    assert "both replay (ODEDM)" in alike
+
+
 def test_what_differs_is_left_to_the_labels(fabricate: Fabricate) -> None:
     folders = [fabricate("er", "reservoir", over={"noise": noise}) for noise in (0.2, 0.4)]
     assert not any("noise" in words for words in in_common([group.settings for group in groups_of(*folders)]))

@@ -165,6 +165,7 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     words = ("--data", "blobs", "--method", "er", "--capacity", 20, "--lr", "0.01,0.1", "--rho", "0.25,0.5")
     words = (*words, "--seeds", 1, "--device", "cpu", "--out", out)
     plain = json.loads(CliRunner().invoke(app, ["tune", *map(str, words), "--json"]).stdout)
+    assert plain.pop("choices") == str(out / "tuned.toml")
     assert [len(own) for own in plain.values()] == [2, 2]
     assert plain["without"][0]["mean"] >= plain["without"][1]["mean"]
     trials = (out / "trials.jsonl").read_text()
@@ -231,6 +232,25 @@ def test_a_choice_among_other_tries_takes_no_others_place(tmp_path: Path, monkey
     assert {name: (folder / name).read_text() for name in kept} == kept
 
 
+def test_choices_without_a_head_are_replaced_by_those_among_the_same_tries_alone(tmp_path: Path) -> None:
+    """As folders have them from before choices named their tries."""
+    words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--limit", 8, "--seeds", 1)
+    words = (*words, "--device", "cpu", "--lanes", 1, "--out", tmp_path)
+    odedm(*words, "--lr", "0.1")
+    usual = tmp_path / "tuned.toml"
+    head, _, text = usual.read_text().partition("\n")
+    usual.write_text(text)
+    other = json.loads(CliRunner().invoke(app, [*map(str, words), "--lr", "0.0001,0.1", "--json"]).stdout)["choices"]
+    assert (usual.read_text(), Path(other).is_file()) == (text, True)
+    assert other != str(usual)
+    assert "stays" not in odedm(*words, "--lr", "0.1")
+    assert usual.read_text() == f"{head}\n{text}"
+    assert len(list(tmp_path.glob("tuned*.toml"))) == 2
+    usual.write_text(text)
+    usual.with_suffix(".json").write_text("{}")
+    assert "stays" in odedm(*words, "--lr", "0.1"), "where nobody can tell"
+
+
 @pytest.mark.parametrize(("given", "limit"), [({"limit": 6}, 6), ({}, None)])
 def test_tuning_takes_the_first_rows_of_each_class_and_its_choice_can_have_them(given, limit) -> None:
     tries = _one_host({"data": "blobs", "method": "er", **given}, "0.1", [], None)
@@ -281,6 +301,11 @@ def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_pat
     elsewhere = (*words[:-1], tmp_path / "other", "--have", out / "trials.jsonl")
     assert "0 trials to do of 8" in " ".join(odedm(*elsewhere).split())
     assert (tmp_path / "other" / "tuned.toml").read_text() == (out / "tuned.toml").read_text()
+    text = (out / "tuned.toml").read_text()
+    (out / "tuned.toml").write_text(text.partition("\n")[2])  # as before choices had a head
+    assert "stays" in odedm(*words, "--only", "method=er")
+    assert "stays" not in odedm(*words)
+    assert (out / "tuned.toml").read_text() == text
     assert "8 trials left" in odedm(*words[:-1], tmp_path / "late", "--budget", "0.001s", code=2)
 
 

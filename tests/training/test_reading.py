@@ -184,7 +184,7 @@ def test_so_it_is_in_a_study(given):
     ],
 )
 def test_gdumb_refuses_a_weight_that_would_do_nothing(given, said):
-    with pytest.raises(UsageError, match=f"GDumb has no auxiliary term to weigh, because .*; {said} was given"):
+    with pytest.raises(UsageError, match=f"GDumb has no auxiliary term to weigh, because .* \\({said}\\)\\. Leave"):
         prepared(ODEDM(20, k=1, **given), "gdumb")
     assert prepared(ODEDM.paper(20, k=1), "gdumb").memory.gamma == 1.0
 

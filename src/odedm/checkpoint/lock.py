@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import Taken, UsageError
 from odedm.core.files import read_regular, writable_folder
 
 fcntl: Any = None
@@ -27,8 +27,6 @@ with suppress(ImportError):  # not on Windows: there the owner's name alone deci
 
 FILE = "lock"
 MOST = 4096
-TAKEN = "is in use by"
-"""What every sentence on a run has in it at which another process is."""
 TRIES = 100
 """How often a lock is tried for whose owner is just taking it away."""
 
@@ -146,11 +144,6 @@ def check_nobody_at(works: Iterable[Path]) -> None:
             raise _taken(work / FILE, owner, held=True)
 
 
-def is_taken(reason: str) -> bool:
-    """Whether a run failed because another process is at it, by the sentence that a worker told."""
-    return TAKEN in reason
-
-
 def _holder(work: Path) -> Owner | None:
     """The living process of this machine that a working folder's lock names, where it is another than this."""
     try:
@@ -237,14 +230,14 @@ def _same_file(handle: int, path: Path) -> bool:
     return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
 
 
-def _taken(path: Path, owner: Owner | None, *, held: bool = False) -> UsageError:
+def _taken(path: Path, owner: Owner | None, *, held: bool = False) -> Taken:
     if owner is not None and not held and owner.lives() is None:
-        return UsageError(
-            f"'{path.parent}' {TAKEN} {owner}, and from here it cannot be seen whether that is still running. "
+        return Taken(
+            f"'{path.parent}' is in use by {owner}, and from here it cannot be seen whether that is still running. "
             f"If it is not, remove '{path}' and run the same command again."
         )
     who = str(owner) if owner else "another process"
-    return UsageError(f"'{path.parent}' {TAKEN} {who}. Wait for it, end it, or give another --out.")
+    return Taken(f"'{path.parent}' is in use by {who}. Wait for it, end it, or give another --out.")
 
 
 def alive(pid: int) -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, TaskID, TimeElapsedColumn
 
-from odedm.checkpoint.lock import is_taken
 from odedm.cli.console import bars, err, say
 from odedm.core.text import printable
 from odedm.execute.eta import in_words
@@ -129,11 +128,15 @@ class Board(Observer):
         self.said(f"{job.title}: {reason}. It goes on from its last checkpoint.")
 
     def failed(self, job: Job, reason: str) -> None:
-        """Say what failed, and count it; the command says it of a single job, or where another process is at it."""
+        """Say what failed, and count it; the command says it of a single job."""
+        self.taken(job, reason)
+        if self.total > 1:
+            self.said(f"Failed: {job.title}: {reason}")
+
+    def taken(self, job: Job, reason: str) -> None:  # noqa: ARG002 - the command says it of all at once
+        """Count what another process is at."""
         self.failures += 1
         self._over(job)
-        if self.total > 1 and not is_taken(reason):
-            self.said(f"Failed: {job.title}: {reason}")
 
     def said(self, line: str) -> None:
         """Print a line."""

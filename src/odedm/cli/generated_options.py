@@ -39,6 +39,8 @@ METAVARS: dict[type, str] = {Whole: "N", Number: "X", OneOf: "NAME", Flag: " "}
 """What stands for a value in help."""
 PANELS = ("What", "Stream", "Method", "Memory", "ODEDM", "Choices", "Protocol", "Run", "How", "Observe", "Where")
 """The headings of help, in their order."""
+QUOTED = r"(?<!\w)'.*?'(?!\w)|(?<!\w)\".*?\"(?!\w)"
+"""What stands between quotes in a sentence; an apostrophe within a word or behind one opens none."""
 
 Given = dict[str, Any]
 """What was given on the command line, by the names of settings."""
@@ -157,12 +159,14 @@ def with_settings(*sources: Any) -> Callable[[Callable[..., None]], Callable[...
 def as_options(sentence: str, names: Iterable[str]) -> str:
     """A sentence of the library with settings as the command line spells them; plain words stay, as they are both.
 
+    So does what stands between quotes: it is a name or a path of the user's.
+
     >>> as_options("task_classes must add up to 10, and batch to 3.", ["task_classes", "batch"])
     '--task-classes must add up to 10, and batch to 3.'
     """
     spelled = {name: SPELLING.get(name, "--" + name.replace("_", "-")) for name in names if "_" in name}
-    pattern = rf"(?<![\w.'/-])({'|'.join(spelled)})(?![\w'/])" if spelled else r"(?!)"
-    return re.sub(pattern, lambda found: spelled[found[1]], sentence)
+    pattern = rf"{QUOTED}|(?<![\w.'/-])({'|'.join(spelled)})(?![\w'/])" if spelled else r"(?!)"
+    return re.sub(pattern, lambda found: spelled[found[1]] if found[1] else found[0], sentence)
 
 
 def _place(parameter: inspect.Parameter) -> int:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from odedm.checkpoint.lock import check_nobody_at, is_taken
+from odedm.checkpoint.lock import check_nobody_at
 from odedm.checkpoint.manifest import working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.cli import console
@@ -228,7 +228,7 @@ def _failures(jobs: Sequence[Job], summary: Summary) -> str:
         return first
     folders = [f"'{job.folder}'" for job in jobs if job.key in summary.failed]
     names = ", ".join(folders[:5]) + (" and others" if len(folders) > 5 else "")
-    if all(map(is_taken, summary.failed.values())):
+    if summary.taken == set(summary.failed):
         rest = ", the others are kept" if len(folders) < len(jobs) else ""
         return f"Another process is at {len(folders)} of these {len(jobs)} runs{rest}. The first: {first}"
     if len(folders) == len(jobs):

@@ -41,7 +41,7 @@ def conclude_one(
     chosen = replace(rivals.as_study({host: tried}), name=STEM)
     path = write_choices(folder, chosen, sides, rivals.key)
     if as_json:
-        tell_json(sides)
+        tell_json({**sides, "choices": str(path)})
         return
     for side, own_side in tried.items():
         table = Table(f"{side} ODEDM", "held-out ACC", "seeds", title_justify="left")
@@ -66,7 +66,7 @@ def conclude(
         raise UsageError(f"No host is decided yet. {on}.")
     path = write_choices(folder, rivals.as_study(tried), plain, rivals.key)
     if as_json:
-        tell_json(plain)
+        tell_json({**plain, "choices": str(path)})
         return
     table = Table("host", "without ODEDM", "held-out ACC", "with ODEDM", "held-out ACC", title_justify="left")
     for host, sides in tried.items():

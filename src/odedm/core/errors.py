@@ -28,6 +28,10 @@ class DiskFull(UsageError):
     """There is no room left: whatever comes next would fail for the same reason, until someone makes some."""
 
 
+class Taken(UsageError):
+    """Another process is at it: nothing is wrong with what was asked for."""
+
+
 class Unsound(UsageError):
     """Something that was stored is not as it should be: half a sentence, to stand behind the thing's name."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.checkpoint.schedule import Schedule
-from odedm.core.errors import DiskFull, UsageError
+from odedm.core.errors import DiskFull, Taken, UsageError
 from odedm.core.processes import PACKAGE
 from odedm.core.source_mark import is_installed
 from odedm.training.experiment import Experiment
@@ -139,16 +139,20 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A job failed, and why; trying again would not help. `full`: for lack of room on the disk, as all others would."""
+    """A job failed, and why; trying again would not help.
+
+    `full`: for lack of room on the disk, as all others would; `taken`: because another process is at it.
+    """
 
     key: str
     error: str
     full: bool = False
+    taken: bool = False
 
     @classmethod
     def by(cls, job: Job, error: BaseException) -> Failed:
         """What an error that ended a job comes to."""
-        return cls(job.key, sentence(error), isinstance(error, DiskFull))
+        return cls(job.key, sentence(error), isinstance(error, DiskFull), isinstance(error, Taken))
 
 
 class Lost(NamedTuple):

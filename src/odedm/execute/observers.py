@@ -47,6 +47,10 @@ class Observer:
     def failed(self, job: Job, reason: str) -> None:
         """It failed for good."""
 
+    def taken(self, job: Job, reason: str) -> None:
+        """It failed because another process is at it."""
+        self.failed(job, reason)
+
     def said(self, line: str) -> None:
         """A line for the user."""
 

@@ -36,11 +36,15 @@ TRIES = 3
 
 @dataclass
 class Summary:
-    """What came of jobs: results by key, scores of trials, what failed and why, what was left for lack of time."""
+    """What came of jobs: results by key, scores of trials, what failed and why, what was left for lack of time.
+
+    `taken` are those of the failed at which another process is.
+    """
 
     results: dict[str, Result] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
     left: list[Job] = field(default_factory=list)
 
     @property
@@ -186,7 +190,7 @@ class Scheduler:
         if isinstance(event, Failed):
             if event.full:  # the rest would fail like this, and is not to blame: it goes on when there is room
                 raise DiskFull(event.error)
-            self._fail(job, event.error, summary)
+            self._fail(job, event.error, summary, taken=event.taken)
             return
         if event.score is not None:
             summary.scores[job.key] = event.score
@@ -202,10 +206,12 @@ class Scheduler:
         for each in self.observers:
             each.finished(job, result)
 
-    def _fail(self, job: Job, error: str, summary: Summary) -> None:
+    def _fail(self, job: Job, error: str, summary: Summary, *, taken: bool = False) -> None:
         summary.failed[job.key] = error
+        if taken:
+            summary.taken.add(job.key)
         for each in self.observers:
-            each.failed(job, error)
+            (each.taken if taken else each.failed)(job, error)
 
     def _result(self, job: Job) -> Result:
         if job.is_trial:

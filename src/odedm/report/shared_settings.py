@@ -91,11 +91,17 @@ def _phrase(key: str, own: Settings) -> str:
 
 
 def _owner(key: str, rows: Sequence[Settings], groups: Sequence[Settings]) -> str:
-    """Whose setting it is, where not all runs have it; a memory's is always its own."""
-    if not belongs_to_memory(key) and all(canonical(own.get(key)) == canonical(rows[0][key]) for own in groups):
-        return ""
-    names = [memory_name(own) if belongs_to_memory(key) else method_name(own) for own in rows]
-    return f" ({', '.join(dict.fromkeys(names))})"
+    """Whose setting it is, where not all runs have it; a memory's is always its own.
+
+    One that goes by the method is that of the memory with these methods, where with others the memory has another.
+    """
+    value, memories = canonical(rows[0][key]), dict.fromkeys(map(memory_name, rows))
+    methods = ", ".join(dict.fromkeys(map(method_name, rows)))
+    others = [own for own in groups if not belongs_to_memory(key) or memory_name(own) in memories]
+    shared = all(canonical(own.get(key)) == value for own in others)
+    if belongs_to_memory(key):
+        return f" ({', '.join(memories)}{'' if shared else f' with {methods}'})"
+    return "" if shared else f" ({methods})"
 
 
 def _is_usual(key: str, own: Settings) -> bool:

@@ -217,8 +217,8 @@ def _check_weight(method: type[Method], title: str, memory: AnyMemory) -> None:
         given = getattr(memory, name)
         if given is not None and (memory.replay == "auto" or given != idle):
             raise UsageError(
-                f"{title} has no auxiliary term to weigh, because {method.no_term}; --{name.replace('_', '-')} {given} "
-                "was given. Leave it out."
+                f"{title} has no auxiliary term to weigh, because {method.no_term}; the memory's '{name}' is {given} "
+                f"(--{name.replace('_', '-')} {given}). Leave it out."
             )
 
 
