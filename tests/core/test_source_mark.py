@@ -135,6 +135,8 @@ def test_an_object_has_the_mark_of_the_module_that_made_it(mark):
     assert both(made.replace("Linear(3, 4)", "Linear(3, 5)"))[0] != first[0]
     assert both(made.replace("x / SCALE", "x * SCALE"))[1] != first[1]
     assert source_mark(sys.modules["odedm_marked.mine"].net) is None, "torch's own, of nobody's module"
+    inline = CODE + "from torch import nn\nodedm.register('nets', 'wide', nn.Linear(3, 4))\n"
+    assert None is not mark(inline) != mark(inline.replace("(3, 4)", "(3, 5)")), "it is made where it is registered"
 
 
 def test_an_expression_too_deep_to_be_written_out_is_no_error(mark):

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
@@ -33,15 +34,15 @@ def source_mark(thing: Any, home: str = "") -> str | None:
 
     Counted are its own code, that of the functions and classes of its module that it uses, directly or not, all other
     statements of the module, decorated functions among them, and the modules of the same package that these import.
-    Comments, docstrings, layout and calls of `register` do not count. Of an object it is that of its class, and of all
-    of the module `home` that made it.
+    Comments, docstrings, layout and calls of `register` that only name something do not count. Of an object it is that
+    of its class, and of all of the module `home` that made it.
     """
+    is_object = not hasattr(thing, "__qualname__")
     while isinstance(thing, partial):
         thing = thing.func
-    made = hasattr(thing, "__qualname__")
-    kind = thing if made else type(thing)
+    kind = thing if hasattr(thing, "__qualname__") else type(thing)
     marks = [_mark(str(getattr(kind, "__module__", "")), str(kind.__qualname__).partition(".")[0])]
-    if home and (not made or marks == [None]):
+    if home and is_object:
         marks.append(_mark(home, ""))
     known = [mark for mark in marks if mark is not None]
     return known[0] if len(known) == 1 else text_fingerprint(known, 12) if known else None
@@ -85,12 +86,9 @@ def _mark(module: str, name: str) -> str | None:
     used = _used(tree, name)
     texts = [_text(used, source)]
     if not is_installed(file):
-        texts += [_text(_used(tree, ""), source) for _, tree, source in sorted(_imported(used, module), key=_name)]
+        others = sorted(_imported(used, module), key=itemgetter(0))
+        texts += [_text(_used(tree, ""), source) for _, tree, source in others]
     return text_fingerprint(texts, 12)
-
-
-def _name(found: tuple[str, ast.Module, bytes]) -> str:
-    return found[0]
 
 
 def _text(nodes: Sequence[ast.stmt], source: bytes) -> str:
@@ -147,14 +145,16 @@ def _names(nodes: Iterable[ast.stmt]) -> list[str]:
 
 
 def _says_nothing(node: ast.stmt) -> bool:
-    """Whether a statement is a docstring, gives code a name, or is for a script alone."""
+    """Whether a statement is a docstring, gives code that stands elsewhere a name, or is for a script alone."""
     if isinstance(node, ast.If):
         return "__name__" in _names([ast.Expr(node.test)])
     if not isinstance(node, ast.Expr):
         return False
-    call = node.value.func if isinstance(node.value, ast.Call) else None
-    called = call.attr if isinstance(call, ast.Attribute) else call.id if isinstance(call, ast.Name) else ""
-    return isinstance(node.value, ast.Constant) or called == "register"
+    if not isinstance(node.value, ast.Call):
+        return isinstance(node.value, ast.Constant)
+    call, given = node.value.func, [*node.value.args, *(each.value for each in node.value.keywords)]
+    called = call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "")
+    return called == "register" and all(isinstance(each, ast.Constant | ast.Name | ast.Attribute) for each in given)
 
 
 def _without_docstrings(node: Definition) -> Definition:
