@@ -14,7 +14,7 @@ from odedm.core.seal import read_json, sound
 
 T = TypeVar("T")
 
-SCHEMA = "odedm.checkpoint/3"
+SCHEMA = "odedm.checkpoint/4"
 FOLDER = "checkpoints"
 MANIFEST, TENSORS, TREE = "manifest.json", "state.safetensors", "state.json"
 NAME = re.compile(r"step-(\d{8,15})")

@@ -31,7 +31,7 @@ from odedm.stream.augment import Transform
 if TYPE_CHECKING:
     from odedm.learner.online_learner import Learner
 
-SCHEMA = "odedm.learner/1"
+SCHEMA = "odedm.learner/2"
 OBJECTS = ("method", "net", "trigger")
 """Parameters that may be code, which no file holds."""
 PLAIN = ("options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision")
@@ -287,7 +287,7 @@ def _unlike(said: str) -> str:
     found = re.match(r"net\.(\S+) is a (\S+) that", _place(said))
     if not found:
         return _place(said).rstrip(".")
-    kind = found[2].rpartition(".")[2]
+    kind = re.split(r"[./]", found[2])[-1]
     return f"the saved net has a {kind} as its part {found[1]}, and this one has not; give a net that is built the same"
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from odedm.core.configuration import Whole
 from odedm.core.errors import choose
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.stored_names import stored
 from odedm.memory.keyed import KeyedMemory
 
 SCORE = Field("score")
@@ -23,6 +24,7 @@ LEAST = 1e-8
 """The share of a row with the least score: whoever must go can be anyone."""
 
 
+@stored("memory/gss")
 @final
 class GradientDiverse(KeyedMemory):
     """A row's score is the largest cosine of its gradient to those of a few stored batches, when it arrives.

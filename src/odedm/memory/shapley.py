@@ -10,6 +10,7 @@ from torch import Tensor
 
 from odedm.core.configuration import Whole
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count, rank_within
+from odedm.core.stored_names import stored
 from odedm.memory.keyed import KeyedMemory
 
 LOOKED_AT = 90
@@ -66,6 +67,7 @@ def knn_shapley(
     return torch.zeros_like(part).scatter_(1, order, part.flip(1).cumsum(1).flip(1))
 
 
+@stored("memory/aser")
 @final
 class ShapleyValued(KeyedMemory):
     """Keeps all rows while there is room; then rows of a batch take the places of stored ones that are worth less.

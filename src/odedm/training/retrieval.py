@@ -18,6 +18,7 @@ from odedm.core.errors import UsageError
 from odedm.core.options import options_of, read_options
 from odedm.core.registry import RETRIEVALS
 from odedm.core.rows import Rows, take
+from odedm.core.stored_names import stored
 from odedm.memory.shapley import class_balanced
 from odedm.methods.base import Method
 from odedm.methods.meta_learning import NetFunction
@@ -72,6 +73,7 @@ class Retrieval(ABC):
         """
 
 
+@stored("retrieval/uniform")
 @dataclass(frozen=True)
 class Uniform(Retrieval):
     """Any rows, each equally likely."""
@@ -81,6 +83,7 @@ class Uniform(Retrieval):
         return stored.view(stored.draw(n))
 
 
+@stored("retrieval/balanced")
 @dataclass(frozen=True)
 class Balanced(Retrieval):
     """As many rows of each class as of any other, while it has so many; which of a class, chance decides."""
@@ -91,6 +94,7 @@ class Balanced(Retrieval):
         return stored.view(take(rows, class_balanced(rows["label"], n, stored.rng)))
 
 
+@stored("retrieval/mir")
 @explains_calls()
 @dataclass(frozen=True, kw_only=True)
 class MIR(Retrieval):

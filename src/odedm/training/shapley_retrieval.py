@@ -8,11 +8,13 @@ import torch
 
 from odedm.core.configuration import Whole
 from odedm.core.rows import Rows, take
+from odedm.core.stored_names import stored
 from odedm.memory.shapley import class_balanced, knn_shapley, looked_at
 from odedm.methods.base import Method
 from odedm.training.retrieval import Retrieval, StoredRows
 
 
+@stored("retrieval/aser")
 @dataclass(frozen=True, kw_only=True)
 class ShapleyRetrieval(Retrieval):
     """The rows with the largest mean Shapley value for other stored rows, minus that for the stream batch.
