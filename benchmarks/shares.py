@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import BATCH, CAPACITY
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays
-from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder
 from odedm.core.registry import METHODS, NETS
+from odedm.core.validators import Whole
 from odedm.execute.gpu_sharing import SharedGPU
 from odedm.methods.base import Load
 from odedm.results.provenance import commit

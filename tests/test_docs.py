@@ -15,8 +15,9 @@ import typer
 import odedm
 from odedm.cli.app import LISTS, app
 from odedm.cli.generated_options import spelling
-from odedm.core.configuration import OneOf, settings_of
+from odedm.core.configuration import settings_of
 from odedm.core.registry import DISTANCES, METHODS
+from odedm.core.validators import OneOf
 from odedm.execute.engine import Placement
 from odedm.memory.settings import KINDS
 from odedm.study.grid import axes

@@ -22,10 +22,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from odedm.core.configuration import Number
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.registry import METHODS, title
+from odedm.core.validators import Number
 from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import between, measured, number

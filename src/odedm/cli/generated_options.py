@@ -12,10 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, Whole, default_of, refused, settings_of
+from odedm.core.configuration import Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose
 from odedm.core.plugin_modules import load_plugins
 from odedm.core.registry import MEMORIES, POLICIES
+from odedm.core.validators import Flag, NamedValues, Number, OneOf, Whole, refused
 from odedm.memory.choice_settings import OF_TERM
 from odedm.memory.settings import KINDS, AnyMemory
 from odedm.training.experiment import Experiment

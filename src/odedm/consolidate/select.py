@@ -15,11 +15,10 @@ from odedm.consolidate.direct_choice import DIRECT_CHOICES, DirectChoice
 from odedm.consolidate.distance import DISTANCES, Distance
 from odedm.consolidate.kmeans import Clusters, kmeans
 from odedm.consolidate.nearest import Chosen, nearest_distinct
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import Kind, Pair, Whole, refused
 from odedm.core.errors import UsageError, choose
 from odedm.core.given_arrays import array_of
 from odedm.core.rng import generator
+from odedm.core.validators import Kind, Pair, Whole, refused, validate_params
 
 __all__ = ["Chosen", "nearest", "nearest_distinct", "select"]
 
@@ -96,7 +95,7 @@ def select(
     seed: int = ...,
     image_shape: tuple[int, ...] | None = ...,
 ) -> NDArray[np.int64]: ...
-@checked(k=Whole(1), rows_per_prototype=Whole(1), seed=Whole(), image_shape=Shape())
+@validate_params(k=Whole(1), rows_per_prototype=Whole(1), seed=Whole(), image_shape=Shape())
 def select(
     x: Any,
     *,

@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from odedm.core.configuration import Flag, Number, OneOf, Text, Whole, check_settings, described
+from odedm.core.configuration import check_settings, described
 from odedm.core.errors import UsageError
 from odedm.core.processes import cores
+from odedm.core.validators import Flag, Number, OneOf, Text, Whole
 from odedm.execute.job import Event, Job
 from odedm.execute.lane import Lane
 

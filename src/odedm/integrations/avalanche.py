@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from odedm.core.configuration import Number, Whole
 from odedm.core.errors import UsageError, shown
+from odedm.core.validators import Number, Whole
 from odedm.memory.live import DualMemory
 from odedm.stream.dataset import Dataset
 from odedm.stream.ordered import stream_of

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import OneOf
 from odedm.core.errors import UsageError, shown
 from odedm.core.rows import Part
+from odedm.core.validators import OneOf
 from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.estimator import Estimator, NotYetFit
 from odedm.learner.given_batch import LabelNames, LearnerRowForm, read_labels

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Device, OneOf, Whole
 from odedm.core.errors import Unsound, UsageError, demand, shown
 from odedm.core.outside import known, named
 from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows
 from odedm.core.tensor_archive import read_archive
+from odedm.core.validators import Device, OneOf, Whole
 from odedm.learner.given_batch import LabelNames, LearnerRowForm
 from odedm.learner.learner_state import MOST_CLASSES, stored_form, stored_labels
 from odedm.learner.online_parts import fixed

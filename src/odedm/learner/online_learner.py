@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError, shown
 from odedm.core.files import as_path
+from odedm.core.validators import Whole
 from odedm.learner import learner_state
 from odedm.learner.answering import Answering
 from odedm.learner.endless_memory import LearnerEvent

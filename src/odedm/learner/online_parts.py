@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Device, Number, OneOf, Whole
 from odedm.core.errors import UsageError, shown
 from odedm.core.options import with_keyword
 from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
+from odedm.core.validators import Device, Number, OneOf, Whole
 from odedm.learner.endless_memory import Consolidation, EndlessMemory, settle_memory
 from odedm.learner.given_batch import LearnerRowForm
 from odedm.learner.growth import grow

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError, shown
 from odedm.core.showing import html_table
+from odedm.core.validators import Whole
 
 SHOWN_LINES = 12
 """Windows that a table shows; more are joined."""
@@ -130,7 +129,6 @@ class Prequential:
         return axes
 
 
-@explains_calls("prequential(learner, [(x, y)])")
 def prequential(
     learner: Learns,
     stream: Iterable[tuple[Any, Any]],

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import OneOf, introduced, settings_of
+from odedm.core.configuration import introduced, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.registry import WITHOUT_CLUSTERS
+from odedm.core.validators import OneOf
 
 if TYPE_CHECKING:
     from odedm.memory.settings import ODEDM

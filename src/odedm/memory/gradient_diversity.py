@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.configuration import Whole
 from odedm.core.errors import choose
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.validators import Whole
 from odedm.memory.keyed import KeyedMemory
 
 SCORE = Field("score")

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Whole, settings_of
+from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError, shown, unknown
 from odedm.core.rows import Part
+from odedm.core.validators import Whole
 from odedm.memory import live_state
 from odedm.memory.collected import among
 from odedm.memory.given_rows import MemoryRowFormat
@@ -21,7 +21,6 @@ from odedm.memory.live_parts import OF_METHODS, Annotate, Embed, LoopProbe, clas
 from odedm.memory.settings import ODEDM, MemorySettings
 
 
-@explains_calls()
 class DualMemory:
     """The live memory for a loop of your own: a short-term sample of the stream, and prototypes that stay for good.
 

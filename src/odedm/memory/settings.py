@@ -10,20 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import (
-    Flag,
-    NamedValues,
-    Number,
-    OneOf,
-    Pair,
-    Whole,
-    WordOr,
-    check_settings,
-    described,
-    from_plain,
-    to_plain,
-)
+from odedm.core.configuration import check_settings, described, from_plain, to_plain
 from odedm.core.errors import UsageError
 from odedm.core.registry import (
     ANNOTATIONS,
@@ -36,6 +23,7 @@ from odedm.core.registry import (
     WITHOUT_CLUSTERS,
 )
 from odedm.core.showing import short_repr
+from odedm.core.validators import Flag, NamedValues, Number, OneOf, Pair, Whole, WordOr
 from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice, stored_weight, unstored_weight
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.paper_reading import paper_dac, paper_reading
@@ -61,7 +49,6 @@ POLICY_OPTIONS: Any = {
 }
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class Reservoir:
     """A plain reservoir: a uniform sample of the whole stream.
@@ -92,7 +79,6 @@ class Reservoir:
         return site.policy("reservoir", self.capacity)
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class Native:
     """The memory policy that the method was published with, which for most methods is the reservoir.
@@ -136,7 +122,6 @@ class Native:
         return site.policy(self.policy or "reservoir", self.capacity, self.policy_options)
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class ODEDM:
     """The dual memory: short-term rows by any policy, and long-term prototypes of finished tasks, in one budget.

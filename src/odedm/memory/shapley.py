@@ -8,8 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Whole
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count, rank_within
+from odedm.core.validators import Whole
 from odedm.memory.keyed import KeyedMemory
 
 LOOKED_AT = 90

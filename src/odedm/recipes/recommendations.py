@@ -11,12 +11,12 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Flag, Whole, default_of, refused, settings_of
+from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown
 from odedm.core.files import own_folder
 from odedm.core.outside import discover
 from odedm.core.registry import DATASETS
+from odedm.core.validators import Flag, Whole, refused
 from odedm.data import cache as imported
 from odedm.data.opening import open_data
 from odedm.data.published import PUBLISHED
@@ -81,7 +81,6 @@ def recipes() -> dict[str, Recipe]:
     return found
 
 
-@explains_calls()
 def recipe(
     name: str = "best",
     *,

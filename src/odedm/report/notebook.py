@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from odedm.core.configuration import Text
 from odedm.core.errors import UsageError, shown
 from odedm.core.plain_data import flatten
 from odedm.core.showing import counted
+from odedm.core.validators import Text
 from odedm.report.load import load
 from odedm.report.summary import METRICS, Table, summarise
 from odedm.report.tables import LABEL, to_csv, to_html, to_latex, to_markdown

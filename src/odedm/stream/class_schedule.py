@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from odedm.core.configuration import Kind, OneOf, Whole
 from odedm.core.errors import UsageError
 from odedm.core.registry import DOMAINS
+from odedm.core.validators import Kind, OneOf, Whole
 
 Labels = tuple[tuple[int, ...], ...]
 """The labels of each task's own classes."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import OneOf
 from odedm.core.errors import UsageError
 from odedm.core.registry import SETTINGS
 from odedm.core.rows import rank_within
+from odedm.core.validators import OneOf
 from odedm.stream.class_schedule import Labels
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import Flag, Number, Text, Whole, refused
 from odedm.core.errors import UsageError, shown
+from odedm.core.validators import Flag, Number, Text, Whole, refused, validate_params
 from odedm.stream.dataset import Dataset, as_images, as_labels, hold_out_of_each, rows_to_test, standardise
 
 Array = np.ndarray[Any, Any]
@@ -19,7 +18,7 @@ Batch = tuple[Tensor, Array, int]
 """Rows [n, ...], their labels [n] as they were given, and their task."""
 
 
-@checked(
+@validate_params(
     rows_per_task=Whole(1),
     rows=Whole(1),
     test_share=Number(),

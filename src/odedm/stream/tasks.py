@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import Flag, Number, OneOf, Whole, refused
 from odedm.core.errors import UsageError
 from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
 from odedm.core.showing import counted
+from odedm.core.validators import Flag, Number, OneOf, Whole, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule
 from odedm.stream.corruption import blurred, check_rows, check_shares, first_rows, homes, keep, mislabelled
@@ -87,7 +86,7 @@ class Stream:
         return classes_return(self.labels)
 
 
-@checked(
+@validate_params(
     tasks=Whole(),
     task_classes=Sizes(),
     recurring=Whole(1),

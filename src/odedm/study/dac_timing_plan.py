@@ -15,11 +15,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odedm.core.configuration import Kind, Pair, Text, Whole
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
 from odedm.core.seal import read_json
+from odedm.core.validators import Kind, Pair, Text, Whole
 from odedm.memory.choice_settings import ClusterDistance
 from odedm.study.grid import from_table
 from odedm.training.hold_out import check_values

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, cast
 
-from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, settings_of
+from odedm.core.configuration import Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, shown, unknown
 from odedm.core.outside import discover, known
 from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS
 from odedm.core.text import LONGEST, printable
+from odedm.core.validators import Kind, OneOf, Pair
 from odedm.memory.paper_reading import paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_to_plain
 from odedm.study.paper_numbers import plain

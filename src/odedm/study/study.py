@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from odedm.core.configuration import Text, Whole, refused
 from odedm.core.errors import UsageError, choose, shown
+from odedm.core.validators import Text, Whole, refused
 from odedm.study.dac_timing_plan import Runtime
 from odedm.study.grid import MOST_RUNS, TABLES, Grid, axes, from_table, many, matches, nobody_has
 from odedm.study.idle_keys import idle

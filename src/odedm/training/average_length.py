@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odedm.core.configuration import Kind, Number
+from odedm.core.validators import Kind, Number
 
 
 class Length(Kind):

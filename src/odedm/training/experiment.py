@@ -6,23 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import (
-    Device,
-    Flag,
-    NamedValues,
-    Number,
-    OneOf,
-    Text,
-    Whole,
-    WordOr,
-    check_settings,
-    described,
-    from_plain,
-    identity,
-    settings_of,
-    to_plain,
-)
+from odedm.core.configuration import check_settings, described, from_plain, identity, settings_of, to_plain
 from odedm.core.errors import UsageError
 from odedm.core.options import name_and_options
 from odedm.core.outside import OutsideEntry
@@ -45,6 +29,7 @@ from odedm.core.registry import (
     VIEWS,
 )
 from odedm.core.showing import short_repr
+from odedm.core.validators import Device, Flag, NamedValues, Number, OneOf, Text, Whole, WordOr
 from odedm.memory.given_memory import memory_of
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_plain, memory_to_plain
 from odedm.stream.class_schedule import Sizes
@@ -60,7 +45,6 @@ PACE: Any = {"panel": "Run", "pace": True, "axis": False}
 """Of settings that say how fast a run is, and not what it is."""
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows.

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import LARGEST, Kind, Number, Whole, is_scalar, refused
 from odedm.core.errors import UsageError
 from odedm.core.held_out_rows import hold_out
+from odedm.core.validators import LARGEST, Kind, Number, Whole, is_scalar, refused
 from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.memory.site import StreamShape
 from odedm.stream.class_schedule import Labels

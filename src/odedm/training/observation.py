@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Flag, Whole, check_settings, described, from_plain, to_plain
+from odedm.core.configuration import check_settings, described, from_plain, to_plain
+from odedm.core.validators import Flag, Whole
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class Observation:
     """What a run is to look at and to keep.

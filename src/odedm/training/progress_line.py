@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from odedm.core.configuration import Flag
 from odedm.core.text import printable
+from odedm.core.validators import Flag
 from odedm.results.result import average_accuracy
 from odedm.training.loop import Run, Watch
 

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError
 from odedm.core.options import options_of, read_options
 from odedm.core.registry import RETRIEVALS
 from odedm.core.rows import Rows, take
+from odedm.core.validators import Whole
 from odedm.memory.shapley import class_balanced
 from odedm.methods.base import Method
 from odedm.methods.meta_learning import NetFunction
@@ -91,7 +90,6 @@ class Balanced(Retrieval):
         return stored.view(take(rows, class_balanced(rows["label"], n, stored.rng)))
 
 
-@explains_calls()
 @dataclass(frozen=True, kw_only=True)
 class MIR(Retrieval):
     """Maximally interfered retrieval: the rows whose loss a step on the stream batch alone would raise most.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from odedm.core.configuration import Whole
 from odedm.core.rows import Rows, take
+from odedm.core.validators import Whole
 from odedm.memory.shapley import class_balanced, knn_shapley, looked_at
 from odedm.methods.base import Method
 from odedm.training.retrieval import Retrieval, StoredRows

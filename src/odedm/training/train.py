@@ -8,11 +8,11 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, overload
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import NamedValues, Number, Whole, default_of, refused, settings_of
+from odedm.core.configuration import default_of, settings_of
 from odedm.core.device import enough_memory
 from odedm.core.errors import UsageError, shown, unknown
 from odedm.core.options import with_keyword
+from odedm.core.validators import NamedValues, Number, Whole, refused
 from odedm.data.opening import open_data
 from odedm.memory.settings import ODEDM
 from odedm.methods.option_hint import check_no_option
@@ -39,7 +39,6 @@ OWN = ("seeds", "progress", "lr", "evidence", "anytime", "callbacks", "head")
 def train(data: str | Dataset = ..., *, seeds: None = None, **settings: Any) -> Outcome: ...
 @overload
 def train(data: str | Dataset = ..., *, seeds: int | Iterable[int], **settings: Any) -> Outcomes: ...
-@explains_calls("train('blobs', method='er')")
 def train(
     data: str | Dataset = "fashion-mini",
     *,
