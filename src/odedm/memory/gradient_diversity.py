@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from odedm.core.errors import choose
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count
-from odedm.core.validators import Whole
+from odedm.core.validators import Int
 from odedm.memory.keyed import KeyedMemory
 
 SCORE = Field("score")
@@ -48,8 +48,8 @@ class GradientDiverse(KeyedMemory):
         size: int = 10,
         of: str = "all",
     ) -> None:
-        Whole(1).read("references of gss", references)
-        Whole(1).read("size of gss", size)
+        Int(1).validate("references of gss", references)
+        Int(1).validate("size of gss", size)
         choose("gradients (of) of gss", of, {"all": None, "head": None})
         super().__init__(capacity, [*fields, SCORE], device)
         self.references, self.size_of_one, self.of = references, size, of

@@ -16,7 +16,7 @@ from odedm.core.errors import UsageError
 from odedm.core.options import options_of, read_options
 from odedm.core.registry import RETRIEVALS
 from odedm.core.rows import Rows, take
-from odedm.core.validators import Whole
+from odedm.core.validators import Int
 from odedm.memory.shapley import class_balanced
 from odedm.methods.base import Method
 from odedm.methods.meta_learning import NetFunction
@@ -108,7 +108,7 @@ class MIR(Retrieval):
     candidates: int = 50
 
     def __post_init__(self) -> None:
-        Whole(1).read("candidates of mir", self.candidates)
+        Int(1).validate("candidates of mir", self.candidates)
 
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
         """The n most interfered of the candidates, in the views by which they were judged."""
