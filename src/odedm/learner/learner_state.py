@@ -14,10 +14,10 @@ from torch import Tensor
 
 from odedm.checkpoint.capture_state import State, StateError, capture_state
 from odedm.checkpoint.restore_state import restore_state
-from odedm.core.configuration import LARGEST
 from odedm.core.errors import Unsound, UsageError, demand, shown
 from odedm.core.files import write_given
 from odedm.core.tensor_archive import archive_bytes, read_archive
+from odedm.core.validators import LARGEST
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.given_batch import KINDS, LabelNames, LearnerRowForm

@@ -14,7 +14,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from odedm.core.configuration import LARGEST
 from odedm.core.errors import Unsound, UsageError, demand
 from odedm.core.files import write_given
 from odedm.core.plain_data import differences
@@ -23,6 +22,7 @@ from odedm.core.rows import Field
 from odedm.core.seal import check_file
 from odedm.core.store import Store
 from odedm.core.tensor_archive import check_there, refuse_others
+from odedm.core.validators import LARGEST
 from odedm.memory.collected import AllRows, ClassReservoirs, Collected
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
 from odedm.memory.keyed import KeyedMemory

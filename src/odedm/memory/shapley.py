@@ -8,9 +8,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Whole
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count, rank_within
 from odedm.core.stored_names import stored
+from odedm.core.validators import Int
 from odedm.memory.keyed import KeyedMemory
 
 LOOKED_AT = 90
@@ -93,8 +93,8 @@ class ShapleyValued(KeyedMemory):
         k: int = 3,
         per_class: int = 0,
     ) -> None:
-        Whole(1).read("k of aser", k)
-        Whole(0).read("per_class of aser", per_class)
+        Int(1).validate("k of aser", k)
+        Int(0).validate("per_class of aser", per_class)
         super().__init__(capacity, fields, device)
         self.classes, self.k, self.per_class = classes, k, per_class
 

@@ -11,9 +11,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from odedm.core.configuration import is_scalar
 from odedm.core.errors import UsageError, shown, unknown, why
 from odedm.core.stored_names import stored
+from odedm.core.validators import is_scalar
 from odedm.nets.base import Net, evaluating
 
 OUTPUTS = ("classes", "num_classes", "n_classes", "num_labels")

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError
 from odedm.core.options import options_of, read_options
 from odedm.core.registry import RETRIEVALS
 from odedm.core.rows import Rows, take
 from odedm.core.stored_names import stored
+from odedm.core.validators import Int
 from odedm.memory.shapley import class_balanced
 from odedm.methods.base import Method
 from odedm.methods.meta_learning import NetFunction
@@ -95,7 +94,6 @@ class Balanced(Retrieval):
 
 
 @stored("retrieval/mir")
-@explains_calls()
 @dataclass(frozen=True, kw_only=True)
 class MIR(Retrieval):
     """Maximally interfered retrieval: the rows whose loss a step on the stream batch alone would raise most.
@@ -114,7 +112,7 @@ class MIR(Retrieval):
     candidates: int = 50
 
     def __post_init__(self) -> None:
-        Whole(1).read("candidates of mir", self.candidates)
+        Int(1).validate("candidates of mir", self.candidates)
 
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
         """The n most interfered of the candidates, in the views by which they were judged."""
