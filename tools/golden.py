@@ -111,7 +111,8 @@ def stored(place: Path) -> Numbers:
         memory = plan["memory"]
         name = method["name"] if isinstance(method, dict) else method
         dual = f"k={memory['k']} dac={memory['dac']}" if memory["name"] == "odedm" else "plain"
-        own = {key: plain.get(key) for key in ("class_il", "task_il", "anytime", "census")}
+        own = {key: plain.get(key) for key in ("class_il", "task_il", "anytime")}
+        own["census"] = plain.get("class_counts", plain.get("census"))
         for file in sorted(path.parent.glob("*.safetensors")):
             columns = load_file(file)
             own |= {f"{file.name} {key}": digest(columns[key]) for key in sorted(columns)}
