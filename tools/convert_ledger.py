@@ -19,7 +19,7 @@ from typing import Any
 
 from odedm.core.files import write_bytes, write_text
 from odedm.core.seal import FILE as CHECKSUMS
-from odedm.core.seal import seal
+from odedm.core.seal import write_checksums
 from odedm.results.packed import read_packed, write_packed
 from odedm.results.result import SCHEMA, Result
 from odedm.study.identity import key_of_result
@@ -249,7 +249,7 @@ def convert_json(path: Path) -> bool:
         return False
     write_text(path, new)
     if (path.parent / CHECKSUMS).is_file():
-        seal(path.parent)
+        write_checksums(path.parent)
     return True
 
 

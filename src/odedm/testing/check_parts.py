@@ -27,7 +27,7 @@ def check_distance(distance: Any) -> None:
 
     >>> check_distance("l1")  # doctest: +SKIP
     """
-    name = ClusterDistance("distance", DISTANCES).read("distance", distance)
+    name = ClusterDistance("distance", DISTANCES).validate("distance", distance)
     kind = DISTANCES[name].load()
     plain = kind() if isinstance(kind, type) else kind
     rng = torch.Generator().manual_seed(0)
