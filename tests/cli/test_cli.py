@@ -183,7 +183,7 @@ def test_an_existing_run_is_kept_unless_told_otherwise(tmp_path):
 IN_THE_WAY = {
     "another configuration": (lambda plain: plain["experiment"].update(batch=7), "batch=7 there, 32 here"),
     "other data": (lambda plain: plain["provenance"].update(data_checksum="else"), "of the checksum else there"),
-    "another format": (lambda plain: plain.update(schema="odedm.result/9"), "not a result this version reads"),
+    "another format": (lambda plain: plain.update(schema="odedm.result/9"), "has the format 'odedm.result/9'"),
     "no experiment": (lambda plain: plain.update(experiment=3), "'experiment' is not an object"),
 }
 

@@ -82,10 +82,10 @@ def test_result_holds_everything_and_survives_its_file():
     [
         ("", "Cannot read"),
         ("{", "Cannot read"),
-        ("[]", "not a result this version reads: its schema is 'list'"),
+        ("[]", "is not a result: there is no format"),
         ('{"schema": "odedm.result/99"}', "odedm.result/99"),
         ('{"schema": "odedm.result/3"}', "lacks experiment, classes, class_il"),
-        ('{"schema": "odedm.result/1"}', "of the format 'odedm.result/1' cannot be read"),
+        ('{"schema": "odedm.result/1"}', "has the format 'odedm.result/1'"),
         ("\udcff", "Cannot read"),
     ],
 )
