@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from odedm import ODEDM, Native, Reservoir, train
 from odedm.cli.app import app
-from odedm.core.seal import seal
+from odedm.core.seal import write_checksums
 from odedm.results.comparison import compare
 from odedm.results.result import Result
 from odedm.results.verification import is_sound, verify
@@ -41,7 +41,7 @@ def outcomes():
 def run(outcomes, tmp_path):
     def make(name="odedm"):
         folder = outcomes[name].save(tmp_path / name, keep_model=False)
-        seal(folder)
+        write_checksums(folder)
         return folder
 
     return make

@@ -56,7 +56,7 @@ def _settings(kind: Any) -> Iterator[str]:
     for name, own in settings_of(kind).items():
         axis = f"`{name}`" if own.axis and kind not in (Observation, Placement) else ""
         default = shown_default(kind, name, own)
-        rows.append((f"`{spelling(name, own)}`", axis, own.kind.legal, default, own.help))
+        rows.append((f"`{spelling(name, own)}`", axis, own.validator.expected, default, own.help))
     return _table(("option", "in a study", "takes", "default", "meaning"), rows)
 
 

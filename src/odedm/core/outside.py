@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.core import registry
-from odedm.core.calling import explains_calls
 from odedm.core.errors import UsageError, choose, shown, unknown, why
 from odedm.core.registry import Entry, typed
 
@@ -110,7 +109,6 @@ class OutsideEntry(Entry):
         return self.thing if self.thing is not None else located(self.target, what)
 
 
-@explains_calls("register('methods', 'mine', Mine)")
 def register(shelf: str, name: str, target: Any, *, about: str = "", title: str = "") -> None:
     """Give code from outside the package a name, by which settings, commands, studies and workers know it.
 

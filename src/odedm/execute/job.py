@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.checkpoint.schedule import Schedule
-from odedm.core.errors import DiskFull, Taken, UsageError
+from odedm.core.errors import DiskFull, LockedError, UsageError
 from odedm.core.processes import PACKAGE
 from odedm.core.source_mark import is_installed
 from odedm.training.experiment import Experiment
@@ -152,7 +152,7 @@ class Failed(NamedTuple):
     @classmethod
     def by(cls, job: Job, error: BaseException) -> Failed:
         """What an error that ended a job comes to."""
-        return cls(job.key, sentence(error), isinstance(error, DiskFull), isinstance(error, Taken))
+        return cls(job.key, sentence(error), isinstance(error, DiskFull), isinstance(error, LockedError))
 
 
 class Lost(NamedTuple):

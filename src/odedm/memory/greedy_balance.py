@@ -9,9 +9,11 @@ import torch
 
 from odedm.core.rows import Part, Probe, Rows, Task, count, take
 from odedm.core.store import EMPTY
+from odedm.core.stored_names import stored
 from odedm.memory.keyed import KeyedMemory
 
 
+@stored("memory/greedy-balanced")
 @final
 class GreedyBalanced(KeyedMemory):
     """A row is kept if its class is new, or has fewer rows than ⌊capacity / classes stored⌋; all others are dropped.

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from odedm.core.configuration import is_scalar, refused
 from odedm.core.errors import unknown
 from odedm.core.outside import known
 from odedm.core.registry import NETS
 from odedm.core.rng import derive
+from odedm.core.validators import is_scalar, refused
 from odedm.nets.base import Net
 
 TINY = 16

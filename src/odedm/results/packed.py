@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.files import read_regular, writable_folder, write_bytes
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.seal import no_constant
@@ -117,7 +117,7 @@ def _from_line(line: bytes) -> Result:
     try:
         plain: Any = json.loads(line, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
-        raise Unsound(f"it is not JSON ({str(error)[:80]})") from None
+        raise InvalidFileError(f"it is not JSON ({str(error)[:80]})") from None
     fine = isinstance(plain, dict) and set(plain) == {"result", "seal"} and isinstance(plain["result"], dict)
     demand(fine, "it is not an object of 'result' and 'seal'")
     own = plain["result"]

@@ -8,7 +8,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.files import as_path
 from odedm.core.plain_data import DEEPEST, too_deep
 from odedm.core.plugin_modules import code_marks
@@ -194,7 +194,7 @@ class Result:
         found = cls(**{field.name: plain[field.name] for field in fields(cls) if field.name in plain})
         try:
             _check(found)
-        except Unsound as fault:
+        except InvalidFileError as fault:
             raise UsageError(f"The result '{where}' cannot be used: {fault}. Run it again.") from None
         return found
 
@@ -204,7 +204,7 @@ class Result:
         try:
             # a link is followed: stores of large files, such as git-annex, leave one in a file's place
             plain = read_json(Path(os.path.realpath(as_path(path))), MOST_BYTES, "more than any result")
-        except Unsound as fault:
+        except InvalidFileError as fault:
             raise UsageError(f"Cannot read the result '{path}': {fault}.") from None
         return cls.from_dict(plain, str(path))
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.seal import FILE as SEAL
-from odedm.core.seal import check_files, read_json, read_seal
+from odedm.core.seal import check_files, read_checksums, read_json
 from odedm.core.text import printable
 from odedm.memory.settings import ODEDM, memory_from_plain
 from odedm.memory.site import StreamShape
@@ -51,13 +51,13 @@ def verify(folder: Path, *, data: bool = True) -> list[Check]:
     checks = [_checked("files", _files, folder)]
     try:
         result = _read(folder)
-    except Unsound as fault:
+    except InvalidFileError as fault:
         return [*checks, Check("result", False, str(fault))]
     checks.append(Check("result", True, f"{FILE} has a format that this version reads"))
     checks += verify_numbers(result)
     try:
         rows = _columns(folder)
-    except Unsound as fault:
+    except InvalidFileError as fault:
         return [*checks, Check("memory", False, str(fault))]
     checks.append(_checked("memory", _memory, result, rows))
     evidence = folder / EVIDENCE_FILE
@@ -108,7 +108,7 @@ def _checked(name: str, look: Callable[..., str], *about: Any) -> Check:
     try:
         with np.errstate(all="raise"):
             return Check(name, True, look(*about))
-    except Unsound as fault:
+    except InvalidFileError as fault:
         return Check(name, False, str(fault))
     except Skipped as reason:
         return Check(name, None, str(reason))
@@ -117,7 +117,7 @@ def _checked(name: str, look: Callable[..., str], *about: Any) -> Check:
 
 
 def _files(folder: Path) -> str:
-    sealed = read_seal(folder)
+    sealed = read_checksums(folder)
     if sealed is None:
         raise Skipped(UNSEALED)
     check_files(folder, sealed)
@@ -131,7 +131,7 @@ def _read(folder: Path) -> Result:
     try:
         result = Result.from_dict(plain, str(folder / FILE))
     except UsageError as error:
-        raise Unsound(str(error).rstrip(".")) from None
+        raise InvalidFileError(str(error).rstrip(".")) from None
     unknown = set(plain) - {each.name for each in fields(Result)}
     demand(not unknown, f"{FILE} has entries that no result has: {', '.join(sorted(unknown))[:80]}")
     return result
@@ -198,7 +198,7 @@ def _quotas(result: Result) -> list[int]:
         assert isinstance(memory, ODEDM), "no other memory has a share"
         quota = class_quotas(memory, StreamShape.of(tuple(map(tuple, result.labels))))
     except UsageError as error:
-        raise Unsound(str(error).rstrip(".")) from None
+        raise InvalidFileError(str(error).rstrip(".")) from None
     return [each * per for each in quota]
 
 

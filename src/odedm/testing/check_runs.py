@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from odedm.core.calling import explains_calls
 from odedm.core.errors import UsageError
 from odedm.core.outside import named
 from odedm.core.registry import METHODS, POLICIES, REPLAYS
@@ -31,7 +30,6 @@ CAPACITIES = (0, 1, 3, 500)
 """From no memory at all to more than the stream has rows."""
 
 
-@explains_calls()
 def check_method(method: str | type[Method], **options: Any) -> None:
     """Whether a method works with every memory: in bounds, reproducible, resumable, and with no prototypes unchanged.
 
@@ -80,7 +78,6 @@ def _check_fields(run: Run) -> None:
         promise(fine, f"The field '{each.name}' is declared as {each}; `annotate` gave {list(column.shape)}.")
 
 
-@explains_calls()
 def check_memory(policy: str | type[Any], **options: Any) -> None:
     """Whether a policy can fill the short-term part of a memory: in bounds, with raw rows, hosted and alone, resumable.
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from odedm.core.errors import UsageError, shown
 from odedm.core.outside import OutsideEntry
 from odedm.core.registry import OPTIMIZERS, POLICIES, TRANSFORMS
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method
 from odedm.nets.base import Net
 from odedm.stream.augment import Transform
@@ -62,6 +63,7 @@ def _made(
     return made
 
 
+@stored("transform/own")
 @dataclass(frozen=True)
 class OwnViews(Transform):
     """Training views by a function from outside: of raw images [n, ...], and of a generator if it takes two."""

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import torch
 
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.training.batches import TaskBatches
 
 
+@stored("progress")
 @dataclass
 class Progress:
     """How far a run has come, and what it has found out so far."""
