@@ -23,7 +23,7 @@ PRINTED = ("rows", "memory index")
 TOLERANCE = 1e-4
 """Of floats on another machine, relative to their size."""
 ONE_MACHINE = ("class_il", "task_il", "anytime", "predicted", "evidence feature.data", "evidence feature.memory")
-"""Parts where a last bit may turn a whole answer over, or that follow from others: another machine is not held to them."""
+"""Parts that follow from others, or where a last bit may turn a whole answer over: not held on other machines."""
 
 
 def digest(*tensors: Tensor) -> str:

@@ -57,7 +57,7 @@ def stored(api: Any, folder: Path) -> Parts:
 
     found: Parts = {}
     for path in sorted(folder.rglob("result.json")):
-        result = api.make("Result.load", path.parent)
+        result = api.make("Result.load", path)
         settings = api.columns("settings", flat(api.read("Result", result, "experiment")))
         name = " ".join(f"{word.split('.')[-1]}={settings.get(word)}" for word in NAMING)
         for part in ("class_il", "task_il", "anytime", "sample_gradients"):

@@ -44,9 +44,7 @@ STREAM = ((0, 1), (0, 1), (0, 1), (2,), (2, 3), (2, 3), (0, 3), (4,), (4,), (1, 
 
 def kinds() -> dict[str, Kind]:
     """Learners by name."""
-    found: dict[str, Kind] = {
-        method: {"method": method, "memory": dual(rho=0.5), "patience": 16} for method in METHODS
-    }
+    found: dict[str, Kind] = {method: {"method": method, "memory": dual(rho=0.5), "patience": 16} for method in METHODS}
     found |= {
         "pinned by k": {"memory": dual(k=2), "patience": 16},
         "candidates": {"memory": dual(40, k=2, candidates=4), "every": 24},
@@ -98,7 +96,9 @@ def looked_at(api: Any, learner: Any, x: Any) -> Parts:
         rows = api.columns("learner rows", api.call("Learner", learner, "rows", part))
         parts |= {f"{part} {name}": column for name, column in rows.items()}
     events = api.read("Learner", learner, "events")
-    parts["events"] = [[api.read("LearnerEvent", event, name) for name in ("row", "what", "labels")] for event in events]
+    parts["events"] = [
+        [api.read("LearnerEvent", event, name) for name in ("row", "what", "labels")] for event in events
+    ]
     return parts
 
 
@@ -159,7 +159,7 @@ def after_a_run(plan: dict[str, Any], api: Any, place: Path) -> Parts:
     return {"before": before, "features": features, **looked_at(api, learner, x)}
 
 
-def test_then_train(api: Any, _place: Path) -> Parts:
+def tested_then_learned(api: Any, _place: Path) -> Parts:
     """Predicted first, then learned, with labels that come late."""
     learner = make(api, kinds()["derpp"])
     found = api.make("prequential", learner, [batch(100 + n, STREAM[n]) for n in range(12)], window=16, delay=8)
@@ -171,7 +171,7 @@ def cases() -> Iterator[Case]:
     for name, kind in kinds().items():
         yield Case(f"learner {name}", partial(in_one_go, kind), short=True)
     yield Case("learner by hand", by_hand, short=True)
-    yield Case("learner test then train", test_then_train, short=True)
+    yield Case("learner test then train", tested_then_learned, short=True)
     for views in ("crop", "strong", "rotations"):
         yield Case(f"learner on pictures, {views}", partial(on_pictures, views=views), short=True)
     memories = {"odedm": ("ODEDM", {"capacity": 20, "k": 1}), "plain": ("Reservoir", {"capacity": 16})}
