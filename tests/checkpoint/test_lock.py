@@ -21,7 +21,7 @@ from odedm.checkpoint.lock import Owner, alive, check_nobody_at, hold, started
 from odedm.cli import run_command
 from odedm.cli.app import app
 from odedm.cli.board import Board
-from odedm.core.errors import Taken, UsageError
+from odedm.core.errors import LockedError, UsageError
 from odedm.execute.scheduler import Summary
 
 HOLDER = """
@@ -80,7 +80,7 @@ def test_a_command_that_is_given_twice_says_so_in_one_line(start, tmp_path, monk
     """Before anything is started; another folder's lock, or a dead owner's, keeps nobody away."""
     first, _ = start()
     check_nobody_at([tmp_path / "other"])
-    with pytest.raises(Taken, match=f"in use by process {first.pid} on ") as caught:
+    with pytest.raises(LockedError, match=f"in use by process {first.pid} on ") as caught:
         check_nobody_at([tmp_path / "other", tmp_path / "work"])
     monkeypatch.setattr(run_command, "working_folder", lambda _: tmp_path / "work")
     done = CliRunner().invoke(app, ["run", "--data", "blobs", "--seeds", "2", "--out", str(tmp_path / "runs")])

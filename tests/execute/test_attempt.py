@@ -19,7 +19,7 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.core import plugins
 from odedm.core.errors import DiskFull
-from odedm.core.files import sweep_staging
+from odedm.core.files import remove_stale
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import METHODS
 from odedm.core.seal import listing
@@ -219,10 +219,10 @@ def test_a_result_that_was_moved_aside_is_moved_back(tmp_path):
     aside = tmp_path / ".run.4242.abc.old"
     aside.mkdir()
     (aside / "result.json").write_text("{}")
-    sweep_staging(tmp_path / "run")
+    remove_stale(tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     aside.mkdir()
-    sweep_staging(tmp_path / "run")
+    remove_stale(tmp_path / "run")
     assert not aside.exists(), "the new one is there: the old one goes"
 
 

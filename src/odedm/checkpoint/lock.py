@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import Taken, UsageError
+from odedm.core.errors import LockedError, UsageError
 from odedm.core.files import read_regular, writable_folder
 
 fcntl: Any = None
@@ -230,14 +230,14 @@ def _same_file(handle: int, path: Path) -> bool:
     return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
 
 
-def _taken(path: Path, owner: Owner | None, *, held: bool = False) -> Taken:
+def _taken(path: Path, owner: Owner | None, *, held: bool = False) -> LockedError:
     if owner is not None and not held and owner.lives() is None:
-        return Taken(
+        return LockedError(
             f"'{path.parent}' is in use by {owner}, and from here it cannot be seen whether that is still running. "
             f"If it is not, remove '{path}' and run the same command again."
         )
     who = str(owner) if owner else "another process"
-    return Taken(f"'{path.parent}' is in use by {who}. Wait for it, end it, or give another --out.")
+    return LockedError(f"'{path.parent}' is in use by {who}. Wait for it, end it, or give another --out.")
 
 
 def alive(pid: int) -> bool:

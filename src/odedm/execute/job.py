@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.checkpoint.schedule import Schedule
-from odedm.core.errors import DiskFull, Taken, UsageError
+from odedm.core.errors import DiskFull, LockedError, UsageError
 from odedm.core.processes import PACKAGE
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
@@ -152,7 +152,7 @@ class Failed(NamedTuple):
     @classmethod
     def by(cls, job: Job, error: BaseException) -> Failed:
         """What an error that ended a job comes to."""
-        return cls(job.key, sentence(error), isinstance(error, DiskFull), isinstance(error, Taken))
+        return cls(job.key, sentence(error), isinstance(error, DiskFull), isinstance(error, LockedError))
 
 
 class Lost(NamedTuple):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError
-from odedm.core.files import staged_folder, write_bytes
+from odedm.core.files import atomic_folder, write_bytes
 from odedm.core.plugin_modules import export_plugins, import_plugins
 from odedm.execute.attempt import attempt
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, sentence
@@ -201,7 +201,7 @@ def unpack(files: dict[str, bytes], folder: Path) -> None:
     """Write a run's files into its folder, all of them or none."""
     if any(Path(name).name != name or name.startswith(".") for name in files):
         raise UsageError("A worker sent a file whose name leads out of its folder; nothing was written.")
-    with staged_folder(folder) as staging:
+    with atomic_folder(folder) as staging:
         for name, content in files.items():
             write_bytes(staging / name, content)
 

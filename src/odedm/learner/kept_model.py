@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.errors import Unsound, UsageError, demand, shown
+from odedm.core.errors import InvalidFileError, UsageError, demand, shown
 from odedm.core.plugins import check_name
 from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
 from odedm.core.rng import generator
@@ -85,7 +85,7 @@ def read_model(path: Path, *, net: Any, method: Any, device: Any, threads: int |
     asked = None if threads is None else Int(1).validate("threads", threads)
     try:
         return _built(head, tensors, (net, method), where, asked)
-    except Unsound as error:
+    except InvalidFileError as error:
         raise UsageError(f"The model '{path}' cannot be used: {error}.") from error
     except UsageError:
         raise
@@ -203,7 +203,7 @@ def _try(probe: LearnerProbe, form: LearnerRowForm, classes: int, device: torch.
     except UsageError:
         raise
     except Exception as error:  # a method of anyone's may raise what it likes
-        raise Unsound(f"it does not predict ({shown(str(error), 160)})") from error
+        raise InvalidFileError(f"it does not predict ({shown(str(error), 160)})") from error
 
 
 def _rows(rows: Rows, form: LearnerRowForm, classes: int) -> Rows:

@@ -15,7 +15,7 @@ from odedm.checkpoint.lock import FILE as LOCK
 from odedm.checkpoint.lock import MOST as MOST_LOCK
 from odedm.checkpoint.lock import Owner
 from odedm.checkpoint.manifest import MOST_TREE, TREE, listed, read_manifest, working_folder
-from odedm.core.errors import Unsound, UsageError
+from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.seal import read_json
 from odedm.core.text import LONGEST, printable
@@ -93,7 +93,7 @@ def _look(run: Path) -> Unfinished:
     work = working_folder(run)
     alive = _alive(work / LOCK)
     for checkpoint in listed(work):
-        with suppress(Unsound, UsageError, OSError):
+        with suppress(InvalidFileError, UsageError, OSError):
             manifest = read_manifest(checkpoint)
             place = manifest["position"]
             what = _what(manifest["configuration"])
@@ -131,7 +131,7 @@ def _reached(checkpoint: Path) -> tuple[float, ...]:
     try:
         rows = _listed(_find(read_json(checkpoint / TREE, MOST_TREE, "too large"), "class_il"))
         means = tuple(math.fsum(values) / len(values) for values in map(_listed, rows) if values)
-    except (Unsound, ValueError, TypeError, RecursionError):
+    except (InvalidFileError, ValueError, TypeError, RecursionError):
         return ()
     return means if all(0 <= value <= 100 for value in means) else ()
 
