@@ -57,7 +57,7 @@ def result_of(plan: Experiment, checksum: str, *, seconds: float = 4.0, acc: flo
         class_il=matrix,
         task_il=matrix,
         seconds={"train": seconds},
-        census=[],
+        class_counts=[],
         provenance={"odedm": "0.1.0", "commit": "abc", "data_checksum": checksum},
     )
 
