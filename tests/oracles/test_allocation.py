@@ -27,12 +27,12 @@ def test_every_task_leaves_the_papers_sizes(setting, tasks, classes, rows, capac
     points, labels = stream(tasks, classes, rows)
     data = odedm.from_arrays(points, labels, tasks=tasks, test=(points[:200], labels[:200]))
     memory = odedm.ODEDM.paper(capacity, rho)
-    census = odedm.train(data, method="er", memory=memory, setting=setting, batch=10).result.census
+    counts = odedm.train(data, method="er", memory=memory, setting=setting, batch=10).result.class_counts
     kept = np.ones(len(labels), bool) if setting == "standard" else np.array(imbalanced(labels.tolist()))
     amount = Counter(labels[kept].tolist())
     by_task = [{c: amount[c] for c in range(task * classes, (task + 1) * classes)} for task in range(tasks)]
     expected = allocation(capacity, prototype_count(rho, capacity, tasks, classes), by_task)
-    for sizes, (short, long) in zip(census, expected, strict=True):
+    for sizes, (short, long) in zip(counts, expected, strict=True):
         assert sizes["long"] == [long.get(c, 0) for c in range(tasks * classes)]
         assert sum(sizes["short"]) == short
 

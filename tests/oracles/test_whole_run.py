@@ -46,9 +46,9 @@ def test_the_long_term_part_is_what_the_oracle_keeps(method):
     outcome = odedm.train(data, memory=odedm.ODEDM.paper(CAPACITY, RHO), **plan)
 
     sizes = allocation(CAPACITY, K, [{2 * task: ROWS, 2 * task + 1: ROWS} for task in range(TASKS)])
-    for census, (short, long) in zip(outcome.result.census, sizes, strict=True):
-        assert sum(census["short"]) == short
-        assert census["long"] == [long.get(label, 0) for label in range(10)]
+    for counts, (short, long) in zip(outcome.result.class_counts, sizes, strict=True):
+        assert sum(counts["short"]) == short
+        assert counts["long"] == [long.get(label, 0) for label in range(10)]
 
     long = outcome.memory.rows(Part.LONG)
     assert long["prototype"].tolist() == list(range(K)) * 8
