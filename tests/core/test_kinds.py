@@ -9,7 +9,7 @@ from torch import nn
 
 import odedm
 from odedm import Experiment, Learner, Native, Reservoir, UsageError, blobs, load, train
-from odedm.core.validators import LARGEST, Whole, validate_params
+from odedm.core.validators import LARGEST, Int, validate_params
 
 
 def test_a_number_beyond_counting_is_told_the_largest():
@@ -19,7 +19,7 @@ def test_a_number_beyond_counting_is_told_the_largest():
         with pytest.raises(UsageError, match="^seed must be a whole number, 0 or more; "):
             Experiment(seed=other)
     with pytest.raises(UsageError, match="^side must be a whole number, 1 or more, up to 9; "):
-        Whole(1, 9).read("side", 2**70)
+        Int(1, 9).validate("side", 2**70)
     assert Experiment(seed=np.int64(LARGEST)).seed == LARGEST
 
 
@@ -72,7 +72,7 @@ def test_checked_functions_keep_their_signature_and_pythons_own_errors():
 
 
 def test_a_type_error_from_inside_a_checked_function_stays_itself():
-    @validate_params(x=Whole())
+    @validate_params(x=Int())
     def broken(x):
         return x + "text"
 

@@ -1,6 +1,6 @@
 """Settings that describe themselves: help, legal values, default. Every door to the library is made from them.
 
-A field of `Experiment` or of a memory is written once, with `described`. The command line's options, the axes of a
+A field of `Experiment` or of a memory is written once, with `setting_field`. The command line's options, the axes of a
 study, the keywords of `train` and the reference tables are read off it, and so are its check and its place in files.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, TypeVar
 
 from odedm.core.errors import UsageError
-from odedm.core.validators import Kind
+from odedm.core.validators import Validator
 
 T = TypeVar("T")
 ALWAYS = object()
@@ -31,7 +31,7 @@ class Setting:
     identity as before.
     """
 
-    kind: Kind
+    validator: Validator
     help: str
     panel: str = ""
     default_words: str | None = None
@@ -42,17 +42,17 @@ class Setting:
     introduced: Any = ALWAYS
 
 
-def described(kind: Kind, default: Any, help: str, **more: Any) -> Any:
+def setting_field(validator: Validator, default: Any, help: str, **more: Any) -> Any:
     """A field of a data class that describes itself: see `Setting`.
 
-    >>> from odedm.core.validators import Whole
+    >>> from odedm.core.validators import Int
     >>> @dataclass(frozen=True)
     ... class Plan:
-    ...     batch: int = described(Whole(1), 32, "Rows per step.")
+    ...     batch: int = setting_field(Int(1), 32, "Rows per step.")
     >>> settings_of(Plan)["batch"].help
     'Rows per step.'
     """
-    own = Setting(kind, help, optional=default is None or more.pop("optional", False), **more)
+    own = Setting(validator, help, optional=default is None or more.pop("optional", False), **more)
     if callable(default):
         return dataclasses.field(default_factory=default, hash=False, metadata={"setting": own})  # tables have none
     return dataclasses.field(default=default, metadata={"setting": own})
@@ -73,7 +73,7 @@ def check_settings(plan: Any) -> None:
     for name, own in settings_of(type(plan)).items():
         value = getattr(plan, name)
         if value is not None or not own.optional:
-            object.__setattr__(plan, name, own.kind.read(name, value))
+            object.__setattr__(plan, name, own.validator.validate(name, value))
 
 
 def default_of(kind: Any, name: str) -> Any:
@@ -88,7 +88,7 @@ def to_plain(plan: Any) -> dict[str, Any]:
     >>> from odedm.core.validators import Pair
     >>> @dataclass(frozen=True)
     ... class Plan:
-    ...     dac: tuple[int, int] | None = described(Pair(), (3, 4), "…", optional=True)
+    ...     dac: tuple[int, int] | None = setting_field(Pair(), (3, 4), "…", optional=True)
     >>> to_plain(Plan())
     {'dac': [3, 4]}
     """

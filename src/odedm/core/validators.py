@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.outside import code_for, known, name_of
+from odedm.core.plugins import auto_register, check_name, needs_of
 from odedm.core.registry import typed
 
 T = TypeVar("T")
@@ -29,55 +29,55 @@ def refused(name: str, legal: str, value: object) -> UsageError:
     return UsageError(f"{name} must be {legal}; {shown(value)} was given.")
 
 
-class Kind:
-    """What values a setting takes; `given_as` is what the command line hands over: int, float, bool or str."""
+class Validator:
+    """What values a setting takes; `cli_type` is what the command line hands over: int, float, bool or str."""
 
-    given_as: ClassVar[type] = str
+    cli_type: ClassVar[type] = str
 
     @property
-    def legal(self) -> str:
+    def expected(self) -> str:
         """The legal values in words, behind "must be"."""
         raise NotImplementedError
 
-    def read(self, name: str, value: Any) -> Any:
+    def validate(self, name: str, value: Any) -> Any:
         """The value in its own type; UsageError where it is not legal."""
         try:
             return self.convert(value)
         except Exception:  # a conversion of anyone's object may raise what it likes
-            raise refused(name, self.demanded(value), value) from None
+            raise refused(name, self.expected_for(value), value) from None
 
-    def demanded(self, value: Any) -> str:  # noqa: ARG002 - most say the same of every value
+    def expected_for(self, value: Any) -> str:  # noqa: ARG002 - most say the same of every value
         """The legal values in the words that fit a value which is none."""
-        return self.legal
+        return self.expected
 
     def convert(self, value: Any) -> Any:
         """The value in its own type; any error of a conversion where it is not legal."""
-        if not isinstance(value, self.given_as):
+        if not isinstance(value, self.cli_type):
             raise TypeError
         return value
 
 
 @dataclass(frozen=True)
-class Whole(Kind):
+class Int(Validator):
     """Whole numbers from `least` to `most`; numpy's are welcome, true and false are none.
 
-    >>> Whole(1).read("batch", 32)
+    >>> Int(1).validate("batch", 32)
     32
     """
 
     least: int = 0
     most: int = LARGEST
-    given_as = int
+    cli_type = int
 
     @property
-    def legal(self) -> str:
+    def expected(self) -> str:
         """In words."""
         return f"a whole number, {self.least} or more" + (f", up to {self.most}" if self.most < LARGEST else "")
 
-    def demanded(self, value: Any) -> str:
+    def expected_for(self, value: Any) -> str:
         """With the bound that libraries set, where it is this that a value is beyond."""
         beyond = isinstance(value, int) and value > self.most == LARGEST
-        return f"{self.legal}, up to {self.most}" if beyond else self.legal
+        return f"{self.expected}, up to {self.most}" if beyond else self.expected
 
     def convert(self, value: Any) -> int:
         """A plain int."""
@@ -88,19 +88,19 @@ class Whole(Kind):
 
 
 @dataclass(frozen=True)
-class Number(Kind):
+class Float(Validator):
     """Finite numbers between two bounds, where there are any.
 
-    >>> Number(0, 1).read("rho", 1)
+    >>> Float(0, 1).validate("rho", 1)
     1.0
     """
 
     least: float = -math.inf
     most: float = math.inf
-    given_as = float
+    cli_type = float
 
     @property
-    def legal(self) -> str:
+    def expected(self) -> str:
         """In words."""
         if self.most < math.inf:
             return f"a number from {self.least:g} to {self.most:g}"
@@ -115,25 +115,25 @@ class Number(Kind):
 
 
 @dataclass(frozen=True)
-class Flag(Kind):
+class Bool(Validator):
     """True or false."""
 
-    legal = "true or false"
-    given_as = bool
+    expected = "true or false"
+    cli_type = bool
 
 
 @dataclass(frozen=True)
-class Text(Kind):
+class Text(Validator):
     """Any text."""
 
-    legal = "text"
+    expected = "text"
 
 
 @dataclass(frozen=True)
-class OneOf(Kind):
+class Choice(Validator):
     """A name out of a table, or a class or object, which gets one there; `also` holds names that stand for a choice.
 
-    >>> OneOf("colour", {"red": 1}, also=("auto",)).legal
+    >>> Choice("colour", {"red": 1}, also=("auto",)).expected
     'one of auto, red'
     """
 
@@ -147,83 +147,83 @@ class OneOf(Kind):
         return [*self.also, *typed(self.table)]
 
     @property
-    def legal(self) -> str:
+    def expected(self) -> str:
         """In words."""
         return f"one of {', '.join(self.names)}"
 
-    def read(self, name: str, value: Any) -> str:
+    def validate(self, name: str, value: Any) -> str:
         """The name; an error with the nearest one where there is none such."""
-        found = value if isinstance(value, str) else name_of(self.table, value)
+        found = value if isinstance(value, str) else auto_register(self.table, value)
         if found is None:
-            code = code_for(self.table)
-            raise refused(name, f"a name, {self.legal}{code and f', or {code}'}", value)
-        return known(self.what, found, self.table, self.also)
+            code = needs_of(self.table)
+            raise refused(name, f"a name, {self.expected}{code and f', or {code}'}", value)
+        return check_name(self.what, found, self.table, self.also)
 
 
 @dataclass(frozen=True)
-class Device(OneOf):
+class Device(Choice):
     """The name of a device, or torch's own object for it, the first of its kind.
 
     >>> import torch
-    >>> Device("device", {"cpu": "", "cuda": ""}).read("device", torch.device("cpu"))
+    >>> Device("device", {"cpu": "", "cuda": ""}).validate("device", torch.device("cpu"))
     'cpu'
     """
 
-    def read(self, name: str, value: Any) -> str:
+    def validate(self, name: str, value: Any) -> str:
         """The name; torch need not be here for it."""
         if (type(value).__module__, type(value).__name__) == ("torch", "device"):
             value = str(value) if value.index else value.type
-        return super().read(name, value)
+        return super().validate(name, value)
 
 
 @dataclass(frozen=True)
-class Pair(Kind):
+class Pair(Validator):
     """Two whole numbers, or none; on the command line 3,4 or none.
 
-    >>> Pair().read("dac", "3,4"), Pair().read("dac", [5, 3]), Pair().read("dac", "none")
+    >>> Pair().validate("dac", "3,4"), Pair().validate("dac", [5, 3]), Pair().validate("dac", "none")
     ((3, 4), (5, 3), None)
     """
 
-    legal = "a pair of whole numbers such as 3,4, or none"
+    expected = "a pair of whole numbers such as 3,4, or none"
 
     def convert(self, value: Any) -> tuple[int, int] | None:
         """A tuple of two, or None."""
         if value is None or value == "none":
             return None
         parts = value.split(",") if isinstance(value, str) else value
-        first, second = (Whole().convert(int(part) if isinstance(part, str) else part) for part in parts)
+        first, second = (Int().convert(int(part) if isinstance(part, str) else part) for part in parts)
         return first, second
 
 
 @dataclass(frozen=True)
-class WordOr(Kind):
+class WordOr(Validator):
     """A word that stands for a choice, or a value of another kind.
 
-    >>> WordOr("task", Whole(1)).read("candidates", "20"), WordOr("auto", Number(0, 1)).read("share", "auto")
+    >>> WordOr("task", Int(1)).validate("candidates", "20"), WordOr("auto", Float(0, 1)).validate("share", "auto")
     (20, 'auto')
     """
 
     word: str
-    other: Kind
+    other: Validator
 
     @property
-    def legal(self) -> str:
+    def expected(self) -> str:
         """In words."""
-        return f"'{self.word}' or {self.other.legal}"
+        return f"'{self.word}' or {self.other.expected}"
 
     def convert(self, value: Any) -> Any:
         """The word, or a value of the other kind."""
         if isinstance(value, str):
-            return self.word if value == self.word else self.other.convert(self.other.given_as(value))
+            return self.word if value == self.word else self.other.convert(self.other.cli_type(value))
         return self.other.convert(value)
 
 
 @dataclass(frozen=True)
-class NamedValues(Kind):
+class NamedValues(Validator):
     """Values by name; on the command line NAME=VALUE, again and again."""
 
-    legal = "a table of names and values"
-    given_as = list
+    expected = "a table of names and values"
+    cli_type = list
 
     def convert(self, value: Any) -> dict[str, Any]:
         """A dictionary of scalars."""
@@ -232,10 +232,10 @@ class NamedValues(Kind):
         return dict(value)
 
 
-def validate_params(**validators: Kind) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def validate_params(**validators: Validator) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Check arguments of a function by their names, each in its own type; None stays where it is the default.
 
-    >>> @validate_params(rows=Whole(1))
+    >>> @validate_params(rows=Int(1))
     ... def double(rows: int) -> int:
     ...     return 2 * rows
     >>> double("many")
@@ -254,7 +254,7 @@ def validate_params(**validators: Kind) -> Callable[[Callable[P, T]], Callable[P
                 return function(*args, **kwargs)  # Python's own error names the function, that of `bind` does not
             for name, value in bound.arguments.items():
                 if name in validators and not (value is None and signature.parameters[name].default is None):
-                    bound.arguments[name] = validators[name].read(name, value)
+                    bound.arguments[name] = validators[name].validate(name, value)
             return function(*bound.args, **bound.kwargs)
 
         return call

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
 from odedm.core.files import own_folder
-from odedm.core.outside import discover
+from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
-from odedm.core.validators import Whole, refused, validate_params
+from odedm.core.validators import Int, refused, validate_params
 from odedm.data import cache
 from odedm.data.cache import Manifest
 from odedm.data.importer import import_path, no_progress
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
 
 
-@validate_params(tasks=Whole(1), size=Whole(1), seed=Whole())
+@validate_params(tasks=Int(1), size=Int(1), seed=Int())
 def open_data(
     name_or_path: str | Path,
     tasks: int | None = None,

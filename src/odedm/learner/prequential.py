@@ -13,7 +13,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError, shown
 from odedm.core.showing import html_table
-from odedm.core.validators import Whole
+from odedm.core.validators import Int
 
 SHOWN_LINES = 12
 """Windows that a table shows; more are joined."""
@@ -163,7 +163,7 @@ def prequential(
             "learner must be an odedm.Learner, or an object with predict and partial_fit; "
             f"{shown(learner)} was given. Write prequential(odedm.Learner('er'), [(x, y)]), say."
         )
-    result = Prequential(Whole(1).read("window", window), Whole(0).read("delay", delay))
+    result = Prequential(Int(1).validate("window", window), Int(0).validate("delay", delay))
     waiting: deque[tuple[Any, Any, int]] = deque()
     came, started = 0, time.perf_counter()
     learn = _teaching(learner, classes)

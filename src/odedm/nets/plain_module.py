@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.errors import UsageError, shown, unknown, why
+from odedm.core.stored_names import stored
 from odedm.core.validators import is_scalar
 from odedm.nets.base import Net, evaluating
 
@@ -22,6 +23,7 @@ HEAD = "head= (of a Learner by net_options={'head': …})"
 """How a user names the layer that a net ends with."""
 
 
+@stored("net/wrapped")
 @final
 class WrappedNet(Net):
     """A module whose last linear layer is the head; what enters that are the features.

@@ -107,7 +107,7 @@ class Results:
             caption: text before the sentences that say what all runs share and what the numbers are.
             label: for `\ref`.
         """
-        words = {name: Text().read(name, value) for name, value in (("caption", caption), ("label", label))}
+        words = {name: Text().validate(name, value) for name, value in (("caption", caption), ("label", label))}
         return to_latex(self.table, **words)
 
     def __str__(self) -> str:

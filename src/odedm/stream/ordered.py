@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.validators import Flag, Number, Text, Whole, refused, validate_params
+from odedm.core.validators import Bool, Float, Int, Text, refused, validate_params
 from odedm.stream.dataset import Dataset, as_images, as_labels, hold_out_of_each, rows_to_test, standardise
 
 Array = np.ndarray[Any, Any]
@@ -19,13 +19,13 @@ Batch = tuple[Tensor, Array, int]
 
 
 @validate_params(
-    rows_per_task=Whole(1),
-    rows=Whole(1),
-    test_share=Number(),
-    pad=Whole(0, 1000),
-    flip=Flag(),
+    rows_per_task=Int(1),
+    rows=Int(1),
+    test_share=Float(),
+    pad=Int(0, 1000),
+    flip=Bool(),
     name=Text(),
-    seed=Whole(),
+    seed=Int(),
 )
 def stream_of(
     batches: Iterable[Any],
@@ -123,7 +123,7 @@ def _read(batches: Iterable[Any], rows_per_task: int | None, most: int | None) -
         else:
             if rows_per_task:
                 raise UsageError("The batches say which task they belong to, so leave out rows_per_task.")
-            number = Whole().read(f"The task of batch {place}", given)
+            number = Int().validate(f"The task of batch {place}", given)
             if number not in (last, last + 1):
                 what = f"falls from {last}" if number < last else f"leaves task {last + 1} without rows"
                 raise UsageError(f"The task of batch {place} is {number}: it {what}. Count from 0 on, without a gap.")
