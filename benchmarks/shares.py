@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import BATCH, CAPACITY
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays
-from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder
 from odedm.core.registry import METHODS, NETS
+from odedm.core.validators import Int
 from odedm.execute.gpu_sharing import SharedGPU
 from odedm.methods.base import Load
 from odedm.results.provenance import commit
@@ -106,7 +106,7 @@ def measure(words: list[str], lanes: int, share: int) -> dict[str, Any]:
 
 def counts(flag: str, text: str, most: int) -> list[int]:
     """Whole numbers separated by commas."""
-    return [Whole(1, most).read(flag, int(each) if each.strip().isdecimal() else each) for each in text.split(",")]
+    return [Int(1, most).validate(flag, int(each) if each.strip().isdecimal() else each) for each in text.split(",")]
 
 
 def main() -> None:
@@ -128,8 +128,8 @@ def main() -> None:
         return
     try:
         every_lanes, every_share = counts("--lanes", given.lanes, 64), counts("--shares", given.shares, 100)
-        Whole(SETTLED + 1).read("--steps", given.steps)
-        Whole(1).read("--pixels", given.pixels)
+        Int(SETTLED + 1).validate("--steps", given.steps)
+        Int(1).validate("--pixels", given.pixels)
         for method in given.methods.split(","):
             choose("method", method, METHODS)
         choose("net", given.net, NETS)

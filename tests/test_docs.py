@@ -15,8 +15,9 @@ import typer
 import odedm
 from odedm.cli.app import LISTS, app
 from odedm.cli.generated_options import spelling
-from odedm.core.configuration import OneOf, settings_of
+from odedm.core.configuration import settings_of
 from odedm.core.registry import DISTANCES, METHODS
+from odedm.core.validators import Choice
 from odedm.execute.engine import Placement
 from odedm.memory.settings import KINDS
 from odedm.study.grid import axes
@@ -73,10 +74,10 @@ def options_of(command):
 
 COMMANDS = commands()
 NAMED = {
-    spelling(name, own): (own.kind.names, kind)
+    spelling(name, own): (own.validator.names, kind)
     for kind in (Experiment, *KINDS.values(), Observation, Placement)
     for name, own in settings_of(kind).items()
-    if isinstance(own.kind, OneOf)
+    if isinstance(own.validator, Choice)
 }
 """Options that take one of some names."""
 

@@ -24,8 +24,8 @@ from odedm.training.observation import Observation
 from odedm.training.preparation import prepare
 
 PACKAGE = Path(odedm.__file__).parent
-LINE = '    pretend: int = described(Whole(1), 7, "A pretend option.", introduced=7)\n'
-BEHIND = '    batch: int = described(Whole(1), 32, "Stream rows per step.")\n'
+LINE = '    pretend: int = setting_field(Int(1), 7, "A pretend option.", introduced=7)\n'
+BEHIND = '    batch: int = setting_field(Int(1), 32, "Stream rows per step.")\n'
 ROOT = PACKAGE.parents[1]
 
 DOORS = """

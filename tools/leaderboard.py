@@ -22,10 +22,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from odedm.core.configuration import Number
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.registry import METHODS, title
+from odedm.core.validators import Float
 from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import between, measured, number
@@ -234,7 +234,7 @@ def chosen(files: Iterable[Path]) -> str:
         scores: dict[str, list[float]] = defaultdict(list)
         try:
             for line in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-                scores[line["runs"]].append(Number(0, 100).read("held_out_acc", float(line["held_out_acc"])))
+                scores[line["runs"]].append(Float(0, 100).validate("held_out_acc", float(line["held_out_acc"])))
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             raise UsageError(f"'{path}' is no held-out.csv of `odedm study --held-out`: {error!r:.200}.") from None
         rows = [[name, str(len(own)), measured(estimate(own))] for name, own in scores.items()]

@@ -4,7 +4,6 @@ import json
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from functools import partial
 
 import pytest
 import torch
@@ -12,12 +11,11 @@ from equal_states import equal_states
 from torch import nn
 
 from odedm.checkpoint.capture_state import State, StateError, capture_state
-from odedm.checkpoint.restore_state import MOVED, restore_state
+from odedm.checkpoint.restore_state import restore_state
 from odedm.core.rows import Field, Part
 from odedm.core.store import Store
 from odedm.core.timer import Timer
 from odedm.nets.small import MLP
-from odedm.training.outside_parts import OwnViews, _made, adamw
 
 
 def through_json(state):
@@ -306,19 +304,3 @@ def test_what_lies_outside_is_named_and_not_stored():
     assert new["feed"]["label"] is again
     with pytest.raises(StateError, match="task 0"):
         restore_state({"feed": None}, state)
-
-
-def test_code_that_has_moved_is_known_by_the_name_that_it_was_stored_under() -> None:
-    mine = {"make": adamw, "views": OwnViews(torch.zeros(1), torch.ones(1), view=abs), "rest": partial(_made, "x")}
-    state = capture_state(mine)
-    text = json.dumps(state.plain)
-    assert {f'"{name}"' in text for name in MOVED.values()} == {True, False}, "a partial has its name behind words"
-    assert all(name in text for name in MOVED.values())
-    before = text.replace("training.outside_parts", "training.ingredients")
-    restore_state(mine, State(state.tensors, json.loads(before)))
-    fresh = {"make": adamw, "views": None, "rest": partial(_made, "x")}
-    restore_state(fresh, State(state.tensors, json.loads(before)))
-    assert isinstance(fresh["views"], OwnViews)
-    other = text.replace("outside_parts.adamw", "outside_parts.adam")
-    with pytest.raises(StateError, match="made with odedm.training.outside_parts.adam where"):
-        restore_state(mine, State(state.tensors, json.loads(other)))

@@ -19,9 +19,9 @@ from odedm.core import files
 from odedm.core.errors import DiskFull, UsageError
 from odedm.core.files import (
     append_line,
+    atomic_folder,
     read_regular,
-    staged_folder,
-    sweep_staging,
+    remove_stale,
     writable_folder,
     write_bytes,
     write_given,
@@ -110,14 +110,14 @@ def test_a_folder_is_the_old_one_or_the_new_one_after_every_operation(recorded):
     place, record = recorded
 
     def write(folder, content):
-        with staged_folder(folder / "run") as staging:
+        with atomic_folder(folder / "run") as staging:
             for name in ("a", "b"):
                 write_bytes(staging / name, content)
 
     write(place, b"old")
     seen = set()
     for copy in record(lambda folder: write(folder, b"new")):
-        sweep_staging(copy / "run")  # what whoever holds the lock does first
+        remove_stale(copy / "run")  # what whoever holds the lock does first
         seen.add(tuple((path.name, path.read_bytes()) for path in sorted((copy / "run").iterdir())))
         assert [path.name for path in copy.iterdir()] == ["run"]
     assert seen == {(("a", each), ("b", each)) for each in (b"old", b"new")}
@@ -125,7 +125,7 @@ def test_a_folder_is_the_old_one_or_the_new_one_after_every_operation(recorded):
 
 def test_an_interrupt_while_a_folder_takes_another_s_place_leaves_one_of_both(tmp_path, monkeypatch):
     def write(content):
-        with staged_folder(tmp_path / "run") as staging:
+        with atomic_folder(tmp_path / "run") as staging:
             write_bytes(staging / "a", content)
 
     write(b"old")

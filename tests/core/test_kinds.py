@@ -1,12 +1,15 @@
 """What settings take, in words: the bound that a value is beyond, names that can be typed, code where it is legal."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import odedm
 from odedm import Experiment, Learner, Native, Reservoir, UsageError, blobs, load, train
-from odedm.core.configuration import LARGEST, Whole
+from odedm.core.validators import LARGEST, Int, validate_params
 
 
 def test_a_number_beyond_counting_is_told_the_largest():
@@ -16,7 +19,7 @@ def test_a_number_beyond_counting_is_told_the_largest():
         with pytest.raises(UsageError, match="^seed must be a whole number, 0 or more; "):
             Experiment(seed=other)
     with pytest.raises(UsageError, match="^side must be a whole number, 1 or more, up to 9; "):
-        Whole(1, 9).read("side", 2**70)
+        Int(1, 9).validate("side", 2**70)
     assert Experiment(seed=np.int64(LARGEST)).seed == LARGEST
 
 
@@ -58,3 +61,20 @@ def test_a_device_may_be_torchs_own_object(tmp_path):
     assert np.array_equal(again.predict(data.image), learner.predict(data.image))
     outcome = train(data, method="er", memory=Reservoir(20), device=cpu)
     assert len(load(outcome.save(tmp_path / "run"), device=cpu).predict(data.image[:5])) == 5
+
+
+def test_checked_functions_keep_their_signature_and_pythons_own_errors():
+    assert list(inspect.signature(odedm.select).parameters)[:2] == ["x", "k"]
+    with pytest.raises(TypeError, match=r"select\(\) takes 1 positional argument but 2 were given"):
+        odedm.select([[1.0]], 5)
+    with pytest.raises(TypeError, match=r"select\(\) missing 1 required keyword-only argument: 'k'"):
+        odedm.select([[1.0]])
+
+
+def test_a_type_error_from_inside_a_checked_function_stays_itself():
+    @validate_params(x=Int())
+    def broken(x):
+        return x + "text"
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        broken(1)

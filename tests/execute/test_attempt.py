@@ -17,9 +17,9 @@ from odedm.checkpoint.lock import hold
 from odedm.checkpoint.manifest import listed, working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
-from odedm.core import outside
+from odedm.core import plugins
 from odedm.core.errors import DiskFull
-from odedm.core.files import sweep_staging
+from odedm.core.files import remove_stale
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import METHODS
 from odedm.core.seal import listing
@@ -219,10 +219,10 @@ def test_a_result_that_was_moved_aside_is_moved_back(tmp_path):
     aside = tmp_path / ".run.4242.abc.old"
     aside.mkdir()
     (aside / "result.json").write_text("{}")
-    sweep_staging(tmp_path / "run")
+    remove_stale(tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     aside.mkdir()
-    sweep_staging(tmp_path / "run")
+    remove_stale(tmp_path / "run")
     assert not aside.exists(), "the new one is there: the old one goes"
 
 
@@ -360,7 +360,7 @@ class Growing(ER):
 
 
 def test_a_method_from_outside_whose_weights_grow_is_resumed(tmp_path):
-    outside.register("methods", "growing", Growing)
+    plugins.register("methods", "growing", Growing)
     job = job_of(plan(method="growing"), tmp_path / "run")
     whole = go(again(job, tmp_path / "whole"))
     assert go(job, 12, "2 steps") is None

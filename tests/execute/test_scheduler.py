@@ -11,7 +11,7 @@ from jobs import DUAL, SMALL, Notes, Puppet, write_run
 from rich.console import Console
 
 from odedm.cli.board import Board
-from odedm.core.errors import DiskFull, Taken, UsageError
+from odedm.core.errors import DiskFull, LockedError, UsageError
 from odedm.execute.eta import TimeEstimate, in_words, parse_time
 from odedm.execute.job import Failed, Lost, Stored, event_from_text, event_to_text
 from odedm.execute.observers import Observer
@@ -135,7 +135,9 @@ def test_a_full_disk_stops_everything_and_nobody_is_to_blame(jobs):
     assert len(engine.started) == 2
 
 
-@pytest.mark.parametrize(("error", "taken"), [(Taken("'x' is in use."), True), (RuntimeError("is in use by"), False)])
+@pytest.mark.parametrize(
+    ("error", "taken"), [(LockedError("'x' is in use."), True), (RuntimeError("is in use by"), False)]
+)
 def test_only_a_lock_says_that_another_process_is_at_a_run(jobs, error, taken):
     """Words of anyone's code may be the same; what is told crosses a pipe."""
     engine, notes = Puppet(), Notes()

@@ -23,7 +23,7 @@ from odedm.checkpoint.write_checkpoint import save
 from odedm.cli.console import PlainConsole
 from odedm.cli.generated_options import experiment_from
 from odedm.core.plain_data import text_fingerprint
-from odedm.core.seal import listing, seal
+from odedm.core.seal import listing, write_checksums
 from odedm.execute.engine import Placement
 from odedm.execute.planning import unfinished_runs
 from odedm.report.load import gather
@@ -39,7 +39,7 @@ from odedm.study.ledger import FAILURES, TOML, TRIALS, Ledger
 from odedm.study.session import Session
 from odedm.study.study import parse, read
 
-OLD = Path(__file__).parents[1] / "results" / "first_format"
+OLD = Path(__file__).parents[1] / "results" / "runs"
 PLANS = {name: Result.load(OLD / name / "result.json").to_dict() for name in ("er-odedm", "er-native", "derpp-odedm")}
 RESULTS = [*PLANS.values(), json.loads((OLD / "icarl-odedm" / "result.json").read_text())]
 RESULTS.append({**PLANS["er-odedm"], "anytime": [[100, 50.0], [200, 69.16666666666666]]})
@@ -104,7 +104,7 @@ def read_study(path):
 def read_result(path):
     """What `verify`, `diff`, `show`, `run --from` and a study do with it, and the table of a report."""
     shutil.copy(OLD / "er-odedm" / "memory.safetensors", path.parent)
-    seal(path.parent)
+    write_checksums(path.parent)
     assert verify(path.parent)
     result = Result.load(path)
     screen = PlainConsole(file=io.StringIO(), width=100)

@@ -21,7 +21,7 @@ def test_kernels_do_what_torch_does():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
     # one process for all files: each would take three seconds to import what it needs
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", str(FOLDER)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", str(FOLDER)]
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=FOLDER.parents[1], check=False, timeout=280
     )

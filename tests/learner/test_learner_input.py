@@ -207,7 +207,7 @@ def test_a_name_that_is_none_is_a_sentence():
         Learner(alpha=0.1)
     with pytest.raises(UsageError, match=r"options=\{'momentum': 0.9\}"):
         Learner("er", momentum=0.9)
-    with pytest.raises(UsageError, match="did you mean 'predict_by'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'predict'"):
         Learner("er", predict="head")
     assert list(inspect.signature(Learner).parameters)[:2] == ["method", "memory"]
 

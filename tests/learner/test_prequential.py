@@ -113,3 +113,9 @@ def test_labels_that_may_come_are_given_with_the_first_rows_and_not_again():
     learner = Learner("er", memory=10)
     prequential(learner, [(np.eye(4), ["a"] * 4)], classes=["a", "b"])
     assert learner.classes_.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("given", ["er", Learner, 5])
+def test_what_cannot_learn_is_refused_before_the_stream_begins(given):
+    with pytest.raises(UsageError, match=r"learner must be an odedm\.Learner, .* Write prequential\(odedm\.Learner"):
+        odedm.prequential(given, stream(3))

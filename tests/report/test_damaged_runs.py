@@ -14,7 +14,7 @@ from report_runs import Fabricate
 from odedm import Results
 from odedm.core.errors import UsageError
 from odedm.core.seal import FILE as SEAL
-from odedm.core.seal import seal
+from odedm.core.seal import write_checksums
 from odedm.report.load import MOST_FAULTS, load
 from odedm.results.folder import FILE
 
@@ -24,7 +24,7 @@ def runs(fabricate: Fabricate) -> list[Path]:
     """Six sealed runs in one folder."""
     folders = [fabricate("er", "reservoir", seed=seed, acc=50.0 + seed, name=f"seed-{seed}") for seed in range(6)]
     for folder in folders:
-        seal(folder)
+        write_checksums(folder)
     return folders
 
 

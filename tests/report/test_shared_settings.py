@@ -45,7 +45,7 @@ def test_what_is_as_usual_is_not_said(fabricate: Fabricate) -> None:
 @pytest.mark.parametrize("name", CHANGING)
 def test_no_setting_is_passed_over_where_it_is_another(fabricate: Fabricate, name: str) -> None:
     own = settings_of(Experiment)[name]
-    known = [each for each in getattr(own.kind, "names", []) if each not in (default_of(Experiment, name), "fp32")]
+    known = [each for each in getattr(own.validator, "names", []) if each not in (default_of(Experiment, name), "fp32")]
     value = not default_of(Experiment, name) if name == "shuffle" else known[-1] if known else 7
     value = [2, 8] if name == "task_classes" else value
     (group,) = groups_of(fabricate("derpp", "reservoir", over={name: value}))

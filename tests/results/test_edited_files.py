@@ -110,7 +110,7 @@ class TestNamesThatAreNotRegistered:
             configuration = put(plan, place, name)
             entry = {"bytes": 1, "blake2b": ""}
             plain = {
-                "schema": "odedm.checkpoint/3",
+                "schema": "odedm.checkpoint/4",
                 "position": {"task": 0, "step": 1, "rows": 1},
                 "configuration": configuration,
                 "configuration_hash": text_fingerprint(configuration),

@@ -10,7 +10,7 @@ from jobs import SMALL, result_of, write_run
 
 import odedm
 from odedm.core.errors import UsageError
-from odedm.core.seal import seal
+from odedm.core.seal import write_checksums
 from odedm.execute.attempt import attempt
 from odedm.execute.engine import Placement
 from odedm.execute.job import RunOptions
@@ -118,7 +118,7 @@ def test_a_result_that_cannot_be_read_is_no_result(jobs) -> None:
 def test_a_result_that_was_changed_after_it_was_written_is_made_again(jobs) -> None:
     folders = [write_run(job) for job in jobs[:3]]
     for folder in folders[:2]:
-        seal(folder)
+        write_checksums(folder)
     for folder in folders[1:]:  # nothing says of the last one that it was not so
         plain = json.loads((folder / "result.json").read_text())
         (folder / "result.json").write_text(json.dumps(plain | {"seconds": {"train": 5.0}}))

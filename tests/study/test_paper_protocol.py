@@ -145,8 +145,8 @@ def test_data_that_the_paper_does_not_have_take_the_librarys_defaults() -> None:
 
 def test_none_in_a_study_is_nothing_given() -> None:
     assert isinstance(axes()["screen"], OrNone)
-    assert axes()["screen"].legal == "a whole number, 1 or more, or none"
-    assert axes()["screen"].read("screen", "none") is None
+    assert axes()["screen"].expected == "a whole number, 1 or more, or none"
+    assert axes()["screen"].validate("screen", "none") is None
 
 
 def test_what_departs_from_the_paper_is_named() -> None:

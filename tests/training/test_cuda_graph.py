@@ -75,7 +75,7 @@ def replayed_as_eager(method, memory):
     replayed.stepper.recorder = lambda: Emulated(replayed)
     one, other = eager.finish(), replayed.finish()
     assert one.result.class_il == other.result.class_il
-    assert one.result.census == other.result.census
+    assert one.result.class_counts == other.result.class_counts
     for a, b in zip(one.method.net.state_dict().values(), other.method.net.state_dict().values(), strict=True):
         assert a.equal(b)
     for name, column in one.memory.rows().items():

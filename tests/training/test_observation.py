@@ -16,7 +16,7 @@ from test_resume_matrix import check_equal, timeless
 
 from odedm import ODEDM, Experiment, Native, Observation, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.checkpoint.schedule import Schedule
-from odedm.core.seal import seal
+from odedm.core.seal import write_checksums
 from odedm.execute.attempt import attempt_run
 from odedm.execute.job import Progressed, Said
 from odedm.methods.icarl import ICarl
@@ -365,7 +365,7 @@ def test_every_spoiled_look_is_broken_with_the_reason(copy, kind):
 def test_evidence_that_is_gone_is_missed(copy):
     (copy / EVIDENCE_FILE).unlink()
     assert broken(copy) == {"files": f"{EVIDENCE_FILE} is missing"}
-    seal(copy)
+    write_checksums(copy)
     assert broken(copy) == {}
 
 

@@ -21,19 +21,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from odedm.core.generators import is_ours
+from odedm.core.stored_names import STORED, is_of_package, stored_name, transient
 
 Node = Any
 """What JSON can hold: a scalar as itself, anything else as a list that starts with its kind."""
-
-VOLATILE = {
-    "odedm.core.timer.Timer": frozenset({"_since", "_running"}),
-    "odedm.core.recording.Recorded": frozenset({"allowed", "replayed", "_seen", "_recordings", "_buffers", "_pool"}),
-    "odedm.core.store.Store": frozenset({"_index", "_kept"}),
-    "odedm.nets.grouped_batch_norm.Norm2d": frozenset({"counters"}),
-    "odedm.methods.puridiver.HeadNorm": frozenset({"counters"}),
-}
-"""Attributes that mean something to one process only: a reading of its clock, the blocks it is in, what a GPU holds,
-what is known of keys while nobody writes them."""
 
 MODULE_MACHINERY = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}
 """Hooks and the like: torch's own, the same in every freshly built module."""
@@ -82,12 +73,12 @@ def capture_state(thing: Any, outside: Mapping[str, Tensor] | None = None) -> St
 
 
 def class_name(thing: object) -> str:
-    """Where the class of an object is defined.
+    """What stands for the class of an object in files.
 
-    >>> class_name(State({}, None))
-    'odedm.checkpoint.capture_state.State'
+    >>> class_name([])
+    'builtins.list'
     """
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+    return stored_name(type(thing))
 
 
 def is_constant(thing: object) -> bool:
@@ -98,13 +89,15 @@ def is_constant(thing: object) -> bool:
 
 
 def constant_name(thing: Any) -> str:
-    """What a piece of code is called, to notice that it is another one.
+    """What a piece of code is called, to notice that it is another one; this package's is free to move.
 
-    >>> constant_name(partial(class_name, 3))
-    'partial of odedm.checkpoint.capture_state.class_name'
+    >>> constant_name(len), constant_name(partial(class_name, 3))
+    ('builtins.len', 'partial of odedm')
     """
     if isinstance(thing, partial):
         return f"partial of {constant_name(thing.func)}"
+    if is_of_package(thing):
+        return "odedm"
     name = getattr(thing, "__qualname__", None) or getattr(thing, "__name__", None)
     return f"{getattr(thing, '__module__', None) or 'builtins'}.{name}" if name else class_name(thing)
 
@@ -118,7 +111,7 @@ def attributes(thing: object) -> dict[str, Any]:
         numbered = enumerate(parameters(thing))
         known = {number: dict(thing.state[each]) for number, each in numbered if each in thing.state}
         return {"param_groups": thing.param_groups, "state": known}
-    skip = VOLATILE.get(class_name(thing), frozenset())
+    skip = transient(type(thing))
     if isinstance(thing, nn.Module):
         skip = skip | MODULE_MACHINERY
     return {name: value for name, value in vars(thing).items() if name not in skip}
@@ -150,7 +143,7 @@ class _Capture:
         if type(thing) is float:
             return thing if math.isfinite(thing) else ["float", str(thing)]
         if isinstance(thing, Enum):
-            return ["enum", class_name(thing), thing.name]
+            return ["enum", self._class(path, thing), thing.name]
         if isinstance(thing, torch.dtype | torch.device | torch.memory_format):
             return [type(thing).__name__, str(thing)]
         if type(thing) in (tuple, torch.Size):
@@ -190,11 +183,18 @@ class _Capture:
         kind = _kind_with_attributes(thing)
         if kind is not None:
             below = {name: self.node(_below(path, name), value) for name, value in attributes(thing).items()}
-            return [kind, path, class_name(thing), below]
+            return [kind, path, self._class(path, thing), below]
         raise StateError(
             f"{path or 'The object'} is a {class_name(thing)}, which no checkpoint knows how to store. Keep it as a "
             "tensor, a number, a list, a dictionary or a data class, or teach odedm.checkpoint.capture_state the type."
         )
+
+    def _class(self, path: str, thing: object) -> str:
+        """The name of an object's class, which of this package's must not be that of the place where it is defined."""
+        name = class_name(thing)
+        if is_of_package(type(thing)) and name not in STORED:
+            raise StateError(f"{path} is a {name}, a class without a stored name; give it one by @stored.")
+        return name
 
     def _key(self, path: str, key: Any) -> Node:
         plain = key is None or type(key) in (bool, int, str, float) or isinstance(key, Enum)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.plain_data import DEEPEST, text_fingerprint, too_deep
 from odedm.core.seal import read_json, sound
 
 T = TypeVar("T")
 
-SCHEMA = "odedm.checkpoint/3"
+SCHEMA = "odedm.checkpoint/4"
 FOLDER = "checkpoints"
 MANIFEST, TENSORS, TREE = "manifest.json", "state.safetensors", "state.json"
 NAME = re.compile(r"step-(\d{8,15})")
@@ -74,7 +74,7 @@ def newest_sound(work: Path, read: Callable[[Path], T]) -> tuple[T | None, list[
     for folder in listed(work):
         try:
             return read(folder), faults
-        except Unsound as fault:
+        except InvalidFileError as fault:
             faults.append(f"The checkpoint '{folder.name}' cannot be used: {fault}.")
     return None, faults
 
@@ -85,7 +85,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     demand(folder.is_dir(), "it is not a folder")
     plain = read_json(folder / MANIFEST, MOST_MANIFEST, "more than any manifest")
     if not isinstance(plain, dict):
-        raise Unsound(f"{MANIFEST} is a {type(plain).__name__}, not an object")
+        raise InvalidFileError(f"{MANIFEST} is a {type(plain).__name__}, not an object")
     demand(not too_deep(plain), f"{MANIFEST} is not sound: more than {DEEPEST} levels of it lie in each other")
     schema, seal = plain.get("schema"), plain.pop("seal", None)
     other = f"its format is {str(schema)[:60]!r}, and this version reads '{SCHEMA}'{_who_can(plain)}"
@@ -93,8 +93,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     demand(seal == text_fingerprint(plain), f"{MANIFEST} was changed after it was written: its seal is broken")
     try:
         _check_entries(plain, folder)
-    except Unsound as fault:
-        raise Unsound(f"{MANIFEST} is not sound: {fault}") from None
+    except InvalidFileError as fault:
+        raise InvalidFileError(f"{MANIFEST} is not sound: {fault}") from None
     return plain
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from odedm.checkpoint.capture_state import State, StateError
 from odedm.checkpoint.manifest import FOLDER, MOST_TREE, TENSORS, TREE, Meta, Position, newest_sound, read_manifest
 from odedm.checkpoint.restore_state import restore_state
-from odedm.core.errors import Unsound, UsageError, demand
-from odedm.core.files import sweep_staging
+from odedm.core.errors import InvalidFileError, UsageError, demand
+from odedm.core.files import remove_stale
 from odedm.core.plain_data import differences
 from odedm.core.seal import check_files, read_json
 
@@ -47,7 +47,7 @@ def sweep(work: Path) -> None:
         raise UsageError(f"'{folder}' is a link; checkpoints are kept in a real folder. Remove it, then run it again.")
     if folder.is_dir():
         for name in {left.name.split(".")[1] for left in folder.glob(".step-*")}:
-            sweep_staging(folder / name)
+            remove_stale(folder / name)
 
 
 def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
@@ -79,7 +79,7 @@ def load(folder: Path, expected: Meta | None = None) -> Checkpoint:
     try:
         tensors = load_file(folder / TENSORS)
     except (OSError, ValueError, SafetensorError) as error:
-        raise Unsound(f"its state cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
+        raise InvalidFileError(f"its state cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
     tree = read_json(folder / TREE, MOST_TREE, "more than any state")
     return Checkpoint(folder, Position(**manifest["position"]), State(tensors, tree), meta, changes, changes)
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from odedm.checkpoint.capture_state import (
-    VOLATILE,
     Node,
     State,
     StateError,
@@ -28,6 +27,7 @@ from odedm.checkpoint.capture_state import (
     storage_of,
 )
 from odedm.core.plugin_modules import registered_modules
+from odedm.core.stored_names import STORED, transient
 
 T = TypeVar("T")
 
@@ -35,11 +35,6 @@ NAMED = ("tensor", "view", "generator", "numpy_generator", "array", "list", "dic
 """Kinds of nodes with a place of their own, which others may refer to."""
 BIT_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 """What numpy draws by."""
-MOVED = {
-    f"odedm.training.ingredients.{name}": f"odedm.training.outside_parts.{name}"
-    for name in ("adamw", "_made", "OwnViews")
-}
-"""Where code is now whose name checkpoints and saved learners may have from before."""
 
 
 def restore_state(thing: Any, state: State, outside: Mapping[str, Tensor] | None = None) -> None:
@@ -224,14 +219,14 @@ class _Restore:
 
     def _filled(self, node: Node, living: T) -> T:
         """Set the attributes, past `frozen` and past torch's own way of setting them."""
-        _, path, name, below = node
+        _, path, _, below = node
         self._made[path] = living
-        old = attributes(living)
+        old, skip = attributes(living), transient(type(living))
         extra = [each for each in old if each not in below and not is_constant(old[each])]
         if extra:
             raise StateError(f"{path or 'The object'} has '{extra[0]}', of which the state knows nothing.")
         for each, stored in below.items():
-            if each not in VOLATILE.get(name, ()):
+            if each not in skip:
                 vars(living)[each] = self.build(stored, old.get(each), living)
         return living
 
@@ -259,16 +254,6 @@ def _has_grown(value: Tensor, fresh: Tensor) -> bool:
     return value.dtype == fresh.dtype and value.dim() == fresh.dim() and longer
 
 
-def _present(name: str) -> str:
-    """What a class or a piece of code is called today that was stored under this name.
-
-    >>> _present("partial of odedm.training.ingredients._made")
-    'partial of odedm.training.outside_parts._made'
-    """
-    before, _, own = name.rpartition(" ")
-    return f"{before} {MOVED.get(own, own)}" if before else MOVED.get(own, own)
-
-
 def _fits(node: Node, fresh: Any) -> bool:
     """Whether a living object is of a node's kind and class."""
     kind = node[0]
@@ -278,22 +263,23 @@ def _fits(node: Node, fresh: Any) -> bool:
         return isinstance(fresh, np.random.Generator if kind == "numpy_generator" else np.ndarray)
     if kind in ("list", "dict"):
         return type(fresh) in ((list,) if kind == "list" else (dict, OrderedDict))
-    return class_name(fresh) == _present(str(node[2]))
+    return class_name(fresh) == str(node[2])
 
 
 def _constant(name: str, fresh: Any) -> Any:
     """The fresh object's own code; None where it has not made its own yet."""
-    if fresh is not None and (not is_constant(fresh) or constant_name(fresh) != _present(name)):
+    if fresh is not None and (not is_constant(fresh) or constant_name(fresh) != name):
         raise StateError(f"The state was made with {name} where the fresh object has {constant_name(fresh)}.")
     return fresh
 
 
 def _class(name: str, kind: type) -> Any:
     """A class of this package, or of a registered module, by its name; nothing is imported for it."""
-    module, _, own = _present(name).rpartition(".")
-    found = getattr(sys.modules.get(module), own, None)
-    ours = module.partition(".")[0] == "odedm" or module in registered_modules()
-    if not ours or not isinstance(found, type) or not issubclass(found, kind):
+    found: Any = STORED.get(name)
+    module, _, own = name.rpartition(".")
+    if module in registered_modules():
+        found = getattr(sys.modules.get(module), own, None)
+    if not isinstance(found, type) or not issubclass(found, kind):
         raise StateError(f"The state has an object of the class {name[:80]}, which is not one of this package.")
     return found
 

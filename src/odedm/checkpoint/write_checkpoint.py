@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from odedm.checkpoint.capture_state import State
 from odedm.checkpoint.manifest import FOLDER, MANIFEST, MOST_MANIFEST, SCHEMA, TENSORS, TREE, Meta, Position, listed
 from odedm.checkpoint.read_checkpoint import load, sweep
-from odedm.core.errors import DiskFull, Unsound, UsageError
-from odedm.core.files import staged_folder, sync_file, write_text
+from odedm.core.errors import DiskFull, InvalidFileError, UsageError
+from odedm.core.files import atomic_folder, sync_file, write_text
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.seal import listing
 
@@ -58,7 +58,7 @@ def _is_there(folder: Path, meta: Meta, position: Position) -> bool:
     """Whether this very checkpoint exists and is sound: after a resume the first one may be."""
     try:
         return folder.is_dir() and load(folder, meta).position == position
-    except Unsound:
+    except InvalidFileError:
         return False
 
 
@@ -74,7 +74,7 @@ def _write(folder: Path, state: State, meta: Meta, position: Position) -> None:
     try:
         if folder.is_symlink() or folder.is_file():
             folder.unlink()
-        with staged_folder(folder) as staging:
+        with atomic_folder(folder) as staging:
             _write_files(staging, state, meta, position)
     except (OSError, SafetensorError, DiskFull) as error:
         reason = getattr(error.__cause__ or error, "strerror", None) or str(error)

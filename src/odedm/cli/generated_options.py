@@ -12,10 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from odedm.core.configuration import Flag, NamedValues, Number, OneOf, Setting, Whole, default_of, refused, settings_of
+from odedm.core.configuration import Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose
 from odedm.core.plugin_modules import load_plugins
 from odedm.core.registry import MEMORIES, POLICIES
+from odedm.core.validators import Bool, Choice, Float, Int, NamedValues, refused
 from odedm.memory.choice_settings import OF_TERM
 from odedm.memory.settings import KINDS, AnyMemory
 from odedm.training.experiment import Experiment
@@ -35,7 +36,7 @@ TABLES = {
 """Settings that are values by name: whose they are, and what one of them is called."""
 TAKES = "NAME=VALUE, e.g. {} lr=0.1"
 """What such an option takes, in a sentence with its name."""
-METAVARS: dict[type, str] = {Whole: "N", Number: "X", OneOf: "NAME", Flag: " "}
+METAVARS: dict[type, str] = {Int: "N", Float: "X", Choice: "NAME", Bool: " "}
 """What stands for a value in help."""
 PANELS = ("What", "Stream", "Method", "Memory", "ODEDM", "Choices", "Protocol", "Run", "How", "Observe", "Where")
 """The headings of help, in their order."""
@@ -82,13 +83,13 @@ def spelling(name: str, own: Setting) -> str:
     '--class-order'
     """
     plain = SPELLING.get(name, "--" + name.replace("_", "-"))
-    return f"{plain}/--no-{plain[2:]}" if isinstance(own.kind, Flag) else plain
+    return f"{plain}/--no-{plain[2:]}" if isinstance(own.validator, Bool) else plain
 
 
 def words(kind: Any, name: str, own: Setting) -> str:
     """A setting's help: what it is, the names it takes, its default."""
-    names = f" {' | '.join(own.kind.names)}." if isinstance(own.kind, OneOf) else ""
-    again = " Again and again." if isinstance(own.kind, NamedValues) else ""
+    names = f" {' | '.join(own.validator.names)}." if isinstance(own.validator, Choice) else ""
+    again = " Again and again." if isinstance(own.validator, NamedValues) else ""
     default = shown_default(kind, name, own)
     return f"{own.help}{names}{again}" + (f" [dim]\\[{default}][/]" if default else "")
 
@@ -102,7 +103,7 @@ def shown_default(kind: Any, name: str, own: Setting) -> str:
     default = default_of(kind, name)
     if own.default_words is not None or default is None:
         return own.default_words or ""
-    if isinstance(own.kind, NamedValues) or default is False:
+    if isinstance(own.validator, NamedValues) or default is False:
         return ""
     if isinstance(default, tuple):
         return ",".join(map(str, default))
@@ -110,10 +111,10 @@ def shown_default(kind: Any, name: str, own: Setting) -> str:
 
 
 def _parameter(kind: Any, name: str, own: Setting) -> inspect.Parameter:
-    given: Any = list[str] if isinstance(own.kind, NamedValues) else own.kind.given_as
+    given: Any = list[str] if isinstance(own.validator, NamedValues) else own.validator.cli_type
     option = typer.Option(
         spelling(name, own),
-        metavar=own.metavar or METAVARS.get(type(own.kind), "TEXT"),
+        metavar=own.metavar or METAVARS.get(type(own.validator), "TEXT"),
         help=words(kind, name, own),
         rich_help_panel=own.panel,
         show_default=False,
@@ -199,7 +200,7 @@ def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Ex
         return Experiment(memory_from(given), **own)
     for table, (owner, _) in TABLES.items():
         if not isinstance(before.get(table, {}), Mapping):
-            raise refused(f"'{table}' of a stored experiment", NamedValues.legal, before[table])
+            raise refused(f"'{table}' of a stored experiment", NamedValues.expected, before[table])
         kept = {} if own.get(owner, before.get(owner)) != before.get(owner) else before.get(table, {})
         own[table] = {**kept, **own.get(table, {})}  # not those of another method or net
     return replace(Experiment.from_dict({**before, **own}), memory=memory_from(given, before["memory"]))

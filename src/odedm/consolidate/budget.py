@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import LARGEST, Number, Whole
 from odedm.core.errors import UsageError
 from odedm.core.showing import counted
+from odedm.core.validators import LARGEST, Float, Int, validate_params
 
 
-@checked(rho=Number(), capacity=Whole(), tasks=Whole(), classes=Whole(), rows_per_prototype=Whole())
+@validate_params(rho=Float(), capacity=Int(), tasks=Int(), classes=Int(), rows_per_prototype=Int())
 def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1) -> int:
     """How many prototypes each class pins when its task ends: k = ρλ / ((n − 1) · |C_i|), halves rounded up.
 

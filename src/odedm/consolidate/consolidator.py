@@ -17,6 +17,7 @@ from odedm.consolidate.select import all_finite, nearest, row_distances
 from odedm.core import device
 from odedm.core.errors import UsageError, unknown
 from odedm.core.rows import Probe, Rows, take
+from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 
 OnSelection = Callable[[Rows, Chosen, Tensor], None]
@@ -25,6 +26,7 @@ OnSelection = Callable[[Rows, Chosen, Tensor], None]
 SPACES = ("features", "pixels")
 
 
+@stored("consolidator")
 @dataclass(frozen=True)
 class Consolidator:
     """Chooses, for each class, the rows of `k` prototypes (`rows_per_prototype` each, λ_sub) to be kept for good.

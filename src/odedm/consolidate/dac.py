@@ -14,6 +14,7 @@ from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import Start, kmeans_all
 from odedm.core import device
 from odedm.core.errors import UsageError
+from odedm.core.stored_names import stored
 from odedm.core.threads import one_a_thread
 
 MOST_CLUSTERS = 12
@@ -23,6 +24,7 @@ FEW_CLUSTERS = 6
 """Up to so many, comparing all subsets again and again takes less time than solving a pair of clouds."""
 
 
+@stored("dac")
 @dataclass(frozen=True)
 class Dac:
     """Up to `depth` times: k-means into K (`clusters`) parts, keep the subset with the smallest sum of distances.

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.stored_names import stored
+
 __all__ = ["DIRECT_CHOICES", "DirectChoice", "Herding", "RandomRows", "herd"]
 
 LARGEST = torch.finfo(torch.float64).max
@@ -29,6 +31,7 @@ class DirectChoice(ABC):
         """Numbers of distinct rows [min(wanted, n)] of `points` [n, d], the most wanted first; `rng` is on the CPU."""
 
 
+@stored("distance/random")
 @dataclass(frozen=True)
 class RandomRows(DirectChoice):
     """Any rows, each equally likely: what a careful choice is worth is what it gains over these.
@@ -44,6 +47,7 @@ class RandomRows(DirectChoice):
         return torch.randperm(len(points), generator=rng)[:wanted].to(points.device)
 
 
+@stored("distance/herding")
 @dataclass(frozen=True)
 class Herding(DirectChoice):
     """Rows whose mean stays nearest to the mean of their class, of points scaled to length one (Welling 2009, iCaRL).

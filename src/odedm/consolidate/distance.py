@@ -11,6 +11,7 @@ from torch import Tensor
 
 from odedm.consolidate.sinkhorn.transport import Sinkhorn, squares
 from odedm.core.errors import UsageError
+from odedm.core.stored_names import stored
 
 __all__ = ["DISTANCES", "L1", "L2", "MMD", "CentroidMMD", "Distance", "Sinkhorn"]
 
@@ -38,6 +39,7 @@ class Distance(Protocol):
         ...
 
 
+@stored("distance/l1")
 @dataclass(frozen=True)
 class L1:
     """City-block distance; between clouds the mean over all cross pairs.
@@ -60,6 +62,7 @@ class L1:
         return _mean(self.pairs, x, y)
 
 
+@stored("distance/l2")
 @dataclass(frozen=True)
 class L2:
     """Euclidean distance; between clouds the mean over all cross pairs.
@@ -82,6 +85,7 @@ class L2:
         return _mean(self.pairs, x, y)
 
 
+@stored("distance/mmd-centroid")
 @dataclass(frozen=True)
 class CentroidMMD:
     """Maximum mean discrepancy (squared, biased) with the kernel exp(−|x−y|²/2σ²), of rows to centroids.
@@ -124,6 +128,7 @@ class CentroidMMD:
         return squares(x, y).div_(-2 * width * width).exp_()
 
 
+@stored("distance/mmd")
 @dataclass(frozen=True)
 class MMD(CentroidMMD):
     """The same, of a row to the points of a cluster: its distance to their mean in the kernel's space.

@@ -15,11 +15,10 @@ from odedm.consolidate.direct_choice import DIRECT_CHOICES, DirectChoice
 from odedm.consolidate.distance import DISTANCES, Distance
 from odedm.consolidate.kmeans import Clusters, kmeans
 from odedm.consolidate.nearest import Chosen, nearest_distinct
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import Kind, Pair, Whole, refused
 from odedm.core.errors import UsageError, choose
 from odedm.core.given_arrays import array_of
 from odedm.core.rng import generator
+from odedm.core.validators import Int, Pair, Validator, refused, validate_params
 
 __all__ = ["Chosen", "nearest", "nearest_distinct", "select"]
 
@@ -61,14 +60,14 @@ def all_finite(x: Tensor) -> bool:
     return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 
-class Shape(Kind):
+class Shape(Validator):
     """The sizes of a picture."""
 
-    legal = "three whole numbers (c, h, w), 1 or more"
+    expected = "three whole numbers (c, h, w), 1 or more"
 
     def convert(self, value: Any) -> tuple[int, ...]:
         """A tuple of plain ints."""
-        sizes = tuple(Whole(1).convert(each) for each in value)
+        sizes = tuple(Int(1).convert(each) for each in value)
         if len(sizes) != 3:
             raise ValueError
         return sizes
@@ -96,7 +95,7 @@ def select(
     seed: int = ...,
     image_shape: tuple[int, ...] | None = ...,
 ) -> NDArray[np.int64]: ...
-@checked(k=Whole(1), rows_per_prototype=Whole(1), seed=Whole(), image_shape=Shape())
+@validate_params(k=Int(1), rows_per_prototype=Int(1), seed=Int(), image_shape=Shape())
 def select(
     x: Any,
     *,
@@ -137,7 +136,7 @@ def select(
         raise refused("distance", f"one of {', '.join(known)}, or an object like those", distance)
     reducer = dac if isinstance(dac, Dac) else None
     if dac is not None and reducer is None:
-        clusters, depth = Pair().read("dac", dac)
+        clusters, depth = Pair().validate("dac", dac)
         reducer = Dac(clusters, depth)
     points = _tame(points, by_name=isinstance(distance, str) and not isinstance(dac, Dac))
     rng = generator(seed, "select")

@@ -28,11 +28,11 @@ class DiskFull(UsageError):
     """There is no room left: whatever comes next would fail for the same reason, until someone makes some."""
 
 
-class Taken(UsageError):
+class LockedError(UsageError):
     """Another process is at it: nothing is wrong with what was asked for."""
 
 
-class Unsound(UsageError):
+class InvalidFileError(UsageError):
     """Something that was stored is not as it should be: half a sentence, to stand behind the thing's name."""
 
 
@@ -60,10 +60,10 @@ def demand(fine: object, fault: str) -> None:
 
     >>> demand(1 > 2, "it has rows of no class")
     Traceback (most recent call last):
-    odedm.core.errors.Unsound: it has rows of no class
+    odedm.core.errors.InvalidFileError: it has rows of no class
     """
     if not fine:
-        raise Unsound(fault)
+        raise InvalidFileError(fault)
 
 
 def unknown(kind: str, given: str, legal: Iterable[str], titles: Mapping[str, str] | None = None) -> UsageError:

@@ -87,7 +87,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _beside(path: Path) -> Path:
-    """A name for what will become `path`, by which `sweep_staging` knows it if nobody is left to rename it."""
+    """A name for what will become `path`, by which `remove_stale` knows it if nobody is left to rename it."""
     return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
 
 
@@ -148,7 +148,7 @@ def sync_file(path: Path) -> None:
 
 
 @contextmanager
-def staged_folder(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place when the block ends well, and vanishes otherwise."""
     staging = _beside(writable_folder(folder.parent, advice="Give a folder you may write to.") / folder.name)
     old = staging.with_name(staging.name + ".old")
@@ -171,7 +171,7 @@ def staged_folder(folder: Path) -> Iterator[Path]:
             raise
 
 
-def sweep_staging(folder: Path) -> None:
+def remove_stale(folder: Path) -> None:
     """Clear up what killed processes left of their work on a folder or file; one moved aside is moved back.
 
     Only for who knows that no other process is at work on it.

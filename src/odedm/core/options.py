@@ -10,8 +10,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from odedm.core.configuration import refused
 from odedm.core.errors import UsageError
+from odedm.core.validators import refused
 
 WORDS = {"true": True, "false": False}
 LEGAL = {bool: "true or false", int: "a whole number", float: "a finite float"}

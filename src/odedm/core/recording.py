@@ -7,10 +7,12 @@ import gc
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
+
+from odedm.core.stored_names import stored
 
 Found = TypeVar("Found")
 
@@ -64,6 +66,7 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+@stored("recorded")
 class Recorded:
     """A function of tensors, recorded once for each shape of its arguments that repeats, and replayed from then on.
 
@@ -75,6 +78,10 @@ class Recorded:
     >>> double(torch.ones(2))
     (tensor([2., 2.]),)
     """
+
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset(
+        {"allowed", "replayed", "_seen", "_recordings", "_buffers", "_pool"}
+    )
 
     def __init__(self, function: Callable[..., tuple[Tensor, ...]]) -> None:
         self.function, self.allowed, self.replayed = function, False, 0

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import shown
+from odedm.core.stored_names import stored
 
 Rows = dict[str, Tensor]
 """Columns by name that share their first dimension."""
@@ -25,6 +26,7 @@ class Field:
     dtype: torch.dtype = torch.float32
 
 
+@stored("part")
 class Part(Enum):
     """Which rows of a memory are meant."""
 
@@ -36,6 +38,7 @@ class Part(Enum):
     """Prototypes of what is over, pinned."""
 
 
+@stored("task")
 @dataclass(frozen=True)
 class Task:
     """One task of a stream: its place, its classes, and its training rows in the order they arrive."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import Unsound, demand
+from odedm.core.errors import InvalidFileError, demand
 from odedm.core.files import write_text
 
 SCHEMA = "odedm.files/1"
@@ -33,13 +33,13 @@ def listing(folder: Path, names: Iterable[str]) -> Listing:
     return {name: {"bytes": (folder / name).stat().st_size, "blake2b": fingerprint(folder / name)} for name in names}
 
 
-def seal(folder: Path) -> None:
+def write_checksums(folder: Path) -> None:
     """Write the fingerprints of every file in a folder beside them: the last thing to do before it is renamed."""
     names = sorted(path.name for path in folder.iterdir() if path.name != FILE)
     write_text(folder / FILE, json.dumps({"schema": SCHEMA, "files": listing(folder, names)}, indent=1) + "\n")
 
 
-def read_seal(folder: Path) -> Listing | None:
+def read_checksums(folder: Path) -> Listing | None:
     """What a folder's files held; None where that was never written."""
     path = folder / FILE
     return _listed(path) if path.exists() or path.is_symlink() else None
@@ -93,7 +93,7 @@ def check_file(path: Path, most: int | None = None, beyond: str = "") -> int:
     try:
         status = path.lstat()
     except OSError:
-        raise Unsound(f"{path.name} is missing") from None
+        raise InvalidFileError(f"{path.name} is missing") from None
     demand(not stat.S_ISLNK(status.st_mode), f"{path.name} is a link, not a file of its own")
     demand(stat.S_ISREG(status.st_mode), f"{path.name} is not a plain file")
     demand(most is None or status.st_size <= most, f"{path.name} has {status.st_size} bytes, {beyond}")
@@ -106,7 +106,7 @@ def read_json(path: Path, most: int, beyond: str) -> Any:
     try:
         return json.loads(path.read_text("utf-8"), parse_constant=no_constant)
     except (OSError, ValueError, RecursionError) as error:
-        raise Unsound(f"{path.name} cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
+        raise InvalidFileError(f"{path.name} cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
 
 
 def no_constant(word: str) -> Any:

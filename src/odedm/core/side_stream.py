@@ -7,7 +7,10 @@ from contextlib import contextmanager
 
 import torch
 
+from odedm.core.stored_names import stored
 
+
+@stored("side-stream")
 class SideStream:
     """A stream for work that the current one does not wait for until `join`; on other devices work is done in turn.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from odedm.core.errors import UsageError
 from odedm.core.key_index import EMPTY, PINNED, KeyIndex
 from odedm.core.rows import Field, Rows, count, take
+from odedm.core.stored_names import stored
 
 __all__ = ["EMPTY", "MANY", "PINNED", "Store", "words"]
 
@@ -62,6 +63,7 @@ MANY = 8_192
 """Beyond so many slots equal keys count in the order of slots, and a few rows are drawn without a look at all slots."""
 
 
+@stored("store")
 class Store:
     """A fixed number of slots, each with one value per column and a key; the largest keys stay.
 
@@ -75,6 +77,8 @@ class Store:
     >>> sorted(store.columns["label"].tolist())
     [8, 9]
     """
+
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_index", "_kept"})
 
     _index: KeyIndex | None = None  # of the class, for stores that are put together from a checkpoint
     _kept: dict[str, tuple[Tensor, NDArray[Any]]] | None = None

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.seal import check_file, no_constant
 from odedm.core.version import __version__
 
@@ -58,11 +58,11 @@ def refuse_others(head: Any, schema: str) -> None:
 
     >>> refuse_others({"schema": "odedm.learner/1"}, "odedm.model/1")
     Traceback (most recent call last):
-    odedm.core.errors.Unsound: it is a learner that was saved; odedm.Learner.load reads it
+    odedm.core.errors.InvalidFileError: it is a learner that was saved; odedm.Learner.load reads it
     """
     family = str(head.get("schema") if isinstance(head, dict) else "").rpartition("/")[0]
     if family in READERS and family != schema.rpartition("/")[0]:
-        raise Unsound(f"it is {READERS[family]}")
+        raise InvalidFileError(f"it is {READERS[family]}")
 
 
 def check_there(path: Path, writer: str) -> None:
@@ -85,13 +85,13 @@ def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[
             refuse_others(head, schema)
             other = head.get("schema")
             if other != schema:
-                raise Unsound(
+                raise InvalidFileError(
                     f"its format is '{str(other)[:60]}' and this version of odedm ({__version__}) reads '{schema}'; "
                     "load it with the version that wrote it"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         demand(archive_fingerprint(plain, tensors) == words.get("checksum"), "it has changed since it was written")
-    except Unsound as error:
+    except InvalidFileError as error:
         raise UsageError(f"'{path}' is no {what} that can be loaded: {error}.") from error
     except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:
         raise UsageError(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ClassVar
+
+from odedm.core.stored_names import stored
 
 
 def at_once() -> None:
     """Nothing to wait for: the work is done when its call returns."""
 
 
+@stored("timer")
 class Timer:
     """Adds up wall seconds under names; phases may nest, and a second counts for the innermost phase alone.
 
@@ -23,6 +27,8 @@ class Timer:
     >>> sorted(timer.seconds)
     ['inner', 'outer']
     """
+
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_running", "_since"})
 
     def __init__(self, settle: Callable[[], None] = at_once) -> None:
         self.seconds: dict[str, float] = {}

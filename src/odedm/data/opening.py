@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import Whole, refused
 from odedm.core.errors import UsageError
 from odedm.core.files import own_folder
-from odedm.core.outside import discover
+from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
+from odedm.core.validators import Int, refused, validate_params
 from odedm.data import cache
 from odedm.data.cache import TENSORS, Manifest
 from odedm.data.importer import import_path
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
 
 
-@checked(tasks=Whole(1), size=Whole(1), seed=Whole())
+@validate_params(tasks=Int(1), size=Int(1), seed=Int())
 def open_data(
     name_or_path: str | Path,
     tasks: int | None = None,

@@ -15,7 +15,7 @@ from odedm.checkpoint.lock import RunLock, hold
 from odedm.checkpoint.manifest import Meta, Position, inspect, listed, working_folder
 from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
-from odedm.core.files import sweep_staging
+from odedm.core.files import remove_stale
 from odedm.core.plugin_modules import code_marks
 from odedm.execute.job import Emit, Event, Job, Progressed, RunOptions, Said, Stored
 from odedm.results.folder import FILE, check_free
@@ -71,7 +71,7 @@ def attempt_run(
         try:
             if lock.takeover:
                 say(lock.takeover)
-            sweep_staging(job.folder)
+            remove_stale(job.folder)
             check_free(job.folder, overwrite=options.overwrite)
             if (job.folder / FILE).exists():
                 with suppress(FileExistsError):  # what is there is not written through, were it a link

@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from odedm.core.configuration import Flag, Number, OneOf, Text, Whole, check_settings, described
+from odedm.core.configuration import check_settings, setting_field
 from odedm.core.errors import UsageError
 from odedm.core.processes import cores
+from odedm.core.validators import Bool, Choice, Float, Int, Text
 from odedm.execute.job import Event, Job
 from odedm.execute.lane import Lane
 
@@ -63,15 +64,17 @@ class Placement:
         cpus, gpus: what one run takes on Ray.
     """
 
-    lanes: int | None = described(Whole(1), None, "Runs side by side.", default_words="chosen automatically")
-    mps: bool = described(Flag(), True, "Lanes' kernels side by side on a GPU, by CUDA's multi-process service.")
-    gpu_share: int = described(
-        Whole(1, 100), 100, "Percent of a GPU for each run; 40: eight lanes a quarter faster, other last digits."
+    lanes: int | None = setting_field(Int(1), None, "Runs side by side.", default_words="chosen automatically")
+    mps: bool = setting_field(Bool(), True, "Lanes' kernels side by side on a GPU, by CUDA's multi-process service.")
+    gpu_share: int = setting_field(
+        Int(1, 100), 100, "Percent of a GPU for each run; 40: eight lanes a quarter faster, other last digits."
     )
-    engine: str = described(OneOf("engine", ENGINES), "local", "This machine, or Ray.")
-    address: str | None = described(Text(), None, "A running Ray cluster, e.g. auto.", default_words="start one here")
-    cpus: float | None = described(Number(0), None, "CPUs that one run takes (ray).", default_words="1")
-    gpus: float = described(Number(0), 0.0, "Part of a GPU that one run takes, e.g. 0.125 (ray).")
+    engine: str = setting_field(Choice("engine", ENGINES), "local", "This machine, or Ray.")
+    address: str | None = setting_field(
+        Text(), None, "A running Ray cluster, e.g. auto.", default_words="start one here"
+    )
+    cpus: float | None = setting_field(Float(0), None, "CPUs that one run takes (ray).", default_words="1")
+    gpus: float = setting_field(Float(0), 0.0, "Part of a GPU that one run takes, e.g. 0.125 (ray).")
 
     PANEL: ClassVar[str] = "Where"
 

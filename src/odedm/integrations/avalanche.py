@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from odedm.core.configuration import Number, Whole
 from odedm.core.errors import UsageError, shown
+from odedm.core.validators import Float, Int
 from odedm.memory.live import DualMemory
 from odedm.stream.dataset import Dataset
 from odedm.stream.ordered import stream_of
@@ -138,7 +138,7 @@ class AuxiliaryPlugin(SupervisedPlugin):  # type: ignore[misc]
         super().__init__()
         if not isinstance(storage, ODEDMStorage):
             raise UsageError(f"AuxiliaryPlugin needs the ODEDMStorage whose prototypes it uses; not {shown(storage)}.")
-        self.storage, self.draw, self.gamma = storage, Whole(1).read("draw", draw), Number(0).read("gamma", gamma)
+        self.storage, self.draw, self.gamma = storage, Int(1).validate("draw", draw), Float(0).validate("gamma", gamma)
 
     def before_backward(self, strategy: Any, *_: Any, **__: Any) -> None:
         """Add the term, once there are prototypes."""

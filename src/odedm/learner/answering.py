@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import OneOf
 from odedm.core.errors import UsageError, shown
 from odedm.core.rows import Part
+from odedm.core.validators import Choice
 from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.estimator import Estimator, NotYetFit
 from odedm.learner.given_batch import LabelNames, LearnerRowForm, read_labels
@@ -188,5 +188,5 @@ class Answering(Estimator):
 
 
 def _part(name: str) -> Part:
-    found = OneOf("part of the memory", {each.value: each for each in Part}, also=(CANDIDATES,)).read("part", name)
+    found = Choice("part of the memory", {each.value: each for each in Part}, also=(CANDIDATES,)).validate("part", name)
     return Part(found)

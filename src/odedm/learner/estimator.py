@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import Any, Self
 
-from odedm.core.calling import misfit
 from odedm.core.errors import UsageError, shown, unknown
 from odedm.methods.option_hint import check_no_option
 
@@ -32,15 +31,10 @@ class Estimator:
     _estimator_type = "classifier"
 
     def __new__(cls, *places: Any, **given: Any) -> Self:
-        """Names that are none are a sentence; `__init__` keeps the signature that scikit-learn reads."""
+        """Say where a hyper-parameter of the method goes that was given as a keyword."""
         for name, value in given.items():
             if name not in cls._names():
                 check_no_option(given.get("method", places[0] if places else "derpp"), name, value)
-        fault = misfit(
-            cls.__name__, inspect.signature(cls.__init__), (None, *places), given, "Learner('er', memory=50)"
-        )
-        if fault is not None:
-            raise fault
         return super().__new__(cls)
 
     @classmethod

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.errors import Unsound, UsageError
-from odedm.core.outside import OutsideEntry
+from odedm.core.errors import InvalidFileError, UsageError
+from odedm.core.plugins import PluginEntry
 from odedm.core.registry import NETS
 from odedm.learner.kept_model import KeptModel
 from odedm.learner.online_learner import Learner
@@ -37,7 +37,7 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         memory = replace(memory, k=None)  # which followed from rho and the stream's number of classes
     method, constants = kept.probe.method, kept.probe.transform
     entry = NETS[kept.net]
-    named = not isinstance(entry, OutsideEntry) or entry.portable
+    named = not isinstance(entry, PluginEntry) or entry.portable
     learner = Learner(
         plan.method,
         memory=memory,
@@ -67,7 +67,7 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
     assert parts is not None
     try:
         _fill(parts, kept)
-    except Unsound as error:
+    except InvalidFileError as error:
         raise UsageError(f"A learner cannot go on with this model: {error}.") from error
     label, pinned = kept.rows["label"], kept.rows["prototype"] >= 0
     amount = len(kept.labels.names)
@@ -93,11 +93,11 @@ def _fill(parts: OnlineParts, kept: KeptModel) -> None:
     host, amount = parts.memory.host, len(kept.rows["label"])
     room = host.capacity - amount
     if room < 0:
-        raise Unsound(f"its memory has {amount} rows where {host.capacity} fit")
+        raise InvalidFileError(f"its memory has {amount} rows where {host.capacity} fit")
     columns = {**host.store.columns, "key": host.store.key}
     missing = [name for name in columns if name not in kept.rows]
     if missing:
-        raise Unsound(f"its memory lacks the column '{missing[0]}'")
+        raise InvalidFileError(f"its memory lacks the column '{missing[0]}'")
     tensors = {f"host.{name}": _padded(kept.rows[name], room, empty=name == "key") for name in columns}
     restore_store(host, host.capacity, tensors, "host", kept.seen)
 

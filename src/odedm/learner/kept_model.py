@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Device, OneOf, Whole
-from odedm.core.errors import Unsound, UsageError, demand, shown
-from odedm.core.outside import known, named
+from odedm.core.errors import InvalidFileError, UsageError, demand, shown
+from odedm.core.plugins import check_name
 from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows
 from odedm.core.tensor_archive import read_archive
+from odedm.core.validators import Choice, Device, Int
 from odedm.learner.given_batch import LabelNames, LearnerRowForm
 from odedm.learner.learner_state import MOST_CLASSES, stored_form, stored_labels
 from odedm.learner.online_parts import fixed
@@ -81,11 +81,11 @@ def find_model(path: Path) -> Path:
 def read_model(path: Path, *, net: Any, method: Any, device: Any, threads: int | None) -> KeptModel:
     """The model in a file of anyone's, or a sentence on what is wrong with it."""
     head, tensors = read_archive(path, MODEL_SCHEMA, "model", "outcome.save or --keep-model")
-    where = resolve_device(Device("device", DEVICES).read("device", device))
-    asked = None if threads is None else Whole(1).read("threads", threads)
+    where = resolve_device(Device("device", DEVICES).validate("device", device))
+    asked = None if threads is None else Int(1).validate("threads", threads)
     try:
         return _built(head, tensors, (net, method), where, asked)
-    except Unsound as error:
+    except InvalidFileError as error:
         raise UsageError(f"The model '{path}' cannot be used: {error}.") from error
     except UsageError:
         raise
@@ -102,13 +102,13 @@ def _built(
     labels = stored_labels([_kind(head["labels"]), head["labels"]])
     demand(len(labels.names) == classes <= MOST_CLASSES, "it has not one label for each class")
     net, kind, net_options, options = _parts(result, form, given, tensors)
-    precision = OneOf("precision", PRECISIONS).read("precision", plan["precision"])
+    precision = Choice("precision", PRECISIONS).validate("precision", plan["precision"])
     if plan["device"] != device.type:  # of another kind of device, which computes in its own way
         precision = resolve_precision("auto", device, exacting=kind.exacting)
-    draw = Whole(1, MOST_CLASSES).read("draw", plan["draw"])
-    threads = threads or min(Whole(1).read("threads", plan["threads"]), os.cpu_count() or 1)
+    draw = Int(1, MOST_CLASSES).validate("draw", plan["draw"])
+    threads = threads or min(Int(1).validate("threads", plan["threads"]), os.cpu_count() or 1)
     transform = _transform(head["views"], tensors, form).to(device)
-    rng = partial(generator, Whole(0).read("seed", plan["seed"]), device=device)
+    rng = partial(generator, Int(0).validate("seed", plan["seed"]), device=device)
     with own_numerics(threads, precision):
         network = build(net, form.shape, classes, seed=plan["seed"], options=net_options)
         network = arranged(network.to(device), precision, exacting=kind.exacting)
@@ -174,10 +174,10 @@ def _name(what: str, result: Result, given: Any, table: Mapping[str, Any]) -> st
                 f"The model's {what} was {shown(objects[what])}, of a script or an object, which no file holds. Give "
                 f"it again: odedm.load(path, {what}=…)."
             )
-        return known(what, name, table)
+        return check_name(what, name, table)
     if what not in objects:
         raise UsageError(f"The file names its {what} ('{shown(name)}'); leave {what} out.")
-    return named(what, given, table)
+    return Choice(what, table).validate(what, given)
 
 
 def _transform(views: Any, tensors: Mapping[str, Tensor], form: LearnerRowForm) -> Transform:
@@ -203,7 +203,7 @@ def _try(probe: LearnerProbe, form: LearnerRowForm, classes: int, device: torch.
     except UsageError:
         raise
     except Exception as error:  # a method of anyone's may raise what it likes
-        raise Unsound(f"it does not predict ({shown(str(error), 160)})") from error
+        raise InvalidFileError(f"it does not predict ({shown(str(error), 160)})") from error
 
 
 def _rows(rows: Rows, form: LearnerRowForm, classes: int) -> Rows:

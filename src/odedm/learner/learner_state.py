@@ -14,10 +14,10 @@ from torch import Tensor
 
 from odedm.checkpoint.capture_state import State, StateError, capture_state
 from odedm.checkpoint.restore_state import restore_state
-from odedm.core.configuration import LARGEST
-from odedm.core.errors import Unsound, UsageError, demand, shown
+from odedm.core.errors import InvalidFileError, UsageError, demand, shown
 from odedm.core.files import write_given
 from odedm.core.tensor_archive import archive_bytes, read_archive
+from odedm.core.validators import LARGEST
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.given_batch import KINDS, LabelNames, LearnerRowForm
@@ -31,7 +31,7 @@ from odedm.stream.augment import Transform
 if TYPE_CHECKING:
     from odedm.learner.online_learner import Learner
 
-SCHEMA = "odedm.learner/1"
+SCHEMA = "odedm.learner/2"
 OBJECTS = ("method", "net", "trigger")
 """Parameters that may be code, which no file holds."""
 PLAIN = ("options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision")
@@ -149,7 +149,7 @@ def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
             )
             plain["scaling"] = Transform(shift, scale, scaling[0], bool(scaling[1]))
         plain["memory"] = memory_from_plain(plain["memory"])
-    except Unsound as error:
+    except InvalidFileError as error:
         raise UsageError(f"This is no saved learner: {error}.") from error
     plain["trigger"] = None
     return plain | {name: value for name, value in given.items() if value is not None}
@@ -176,7 +176,7 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
         seen_at, news = (_counts(tensors.get(name), amount, rows, name) for name in ("seen_at", "news"))
         events = [_event(each) for each in head["events"]]
         demand(isinstance(head["warned"], bool), "whether it has warned is neither true nor false")
-    except Unsound as error:
+    except InvalidFileError as error:
         raise UsageError(f"The saved learner cannot be used: {error}.") from error
     except StateError as error:
         raise UsageError(f"The saved learner cannot be used: {_unlike(str(error))}.") from error
@@ -287,7 +287,7 @@ def _unlike(said: str) -> str:
     found = re.match(r"net\.(\S+) is a (\S+) that", _place(said))
     if not found:
         return _place(said).rstrip(".")
-    kind = found[2].rpartition(".")[2]
+    kind = re.split(r"[./]", found[2])[-1]
     return f"the saved net has a {kind} as its part {found[1]}, and this one has not; give a net that is built the same"
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError, shown
 from odedm.core.files import as_path
+from odedm.core.validators import Int
 from odedm.learner import learner_state
 from odedm.learner.answering import Answering
 from odedm.learner.endless_memory import LearnerEvent
@@ -322,7 +322,7 @@ class Learner(Answering):
         for name, optional in {"batch": False, "threads": False, "patience": True, "every": True}.items():
             value = getattr(self, name)
             if value is not None or not optional:
-                Whole(1).read(name, value)
+                Int(1).validate(name, value)
         if self.trigger is not None and not callable(self.trigger):
             raise UsageError(f"trigger must be a function of the learner; {shown(self.trigger)} was given.")
 

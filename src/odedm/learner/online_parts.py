@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Device, Number, OneOf, Whole
 from odedm.core.errors import UsageError, shown
 from odedm.core.options import with_keyword
 from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
 from odedm.core.rng import generator
 from odedm.core.rows import Field, Rows, Task
+from odedm.core.validators import Choice, Device, Float, Int
 from odedm.learner.endless_memory import Consolidation, EndlessMemory, settle_memory
 from odedm.learner.given_batch import LearnerRowForm
 from odedm.learner.growth import grow
@@ -77,7 +77,7 @@ class Plan:
             kind: type[Method] = name
             title = kind.__name__
         else:
-            entry = METHODS[OneOf("method", METHODS).read("method", name)]
+            entry = METHODS[Choice("method", METHODS).validate("method", name)]
             kind, title = entry.load(), entry.title or name
         if kind.keeps_nothing:
             raise UsageError(
@@ -92,7 +92,7 @@ class Plan:
                 f"one of {free}; or odedm.train, which has borders."
             )
         word = name if isinstance(name, str) else kind.__name__
-        rate = None if given["lr"] is None else Number().read("lr", given["lr"])
+        rate = None if given["lr"] is None else Float().validate("lr", given["lr"])
         options = configure(word, kind, with_keyword("options", _table("options", given["options"]), "lr", rate))
         settled, policy = settle_memory(given["memory"], kind.native)
         scaling = given["scaling"]
@@ -107,8 +107,8 @@ class Plan:
         check_optimiser(optimizer, kind)
         retrieval = known_retrieval(_name("retrieval", RETRIEVALS, given), kind, title)
         check_choice(retrieval, kind, title, settled.name)
-        device = resolve_device(Device("device", DEVICES).read("device", given["device"]))
-        precision = OneOf("precision", PRECISIONS, also=("auto",)).read("precision", given["precision"])
+        device = resolve_device(Device("device", DEVICES).validate("device", given["device"]))
+        precision = Choice("precision", PRECISIONS, also=("auto",)).validate("precision", given["precision"])
         return cls(
             kind,
             options,
@@ -117,8 +117,8 @@ class Plan:
             given["net"],
             _table("net_options", given["net_options"]),
             scaling,
-            Whole(1).read("draw", given["batch"] if given["draw"] is None else given["draw"]),
-            Whole().read("seed", given["seed"]),
+            Int(1).validate("draw", given["batch"] if given["draw"] is None else given["draw"]),
+            Int().validate("seed", given["seed"]),
             device,
             resolve_precision(precision, device, exacting=kind.exacting),
             asked,
@@ -141,23 +141,23 @@ def _name(what: str, table: Mapping[str, Any], given: Mapping[str, Any]) -> str:
             f"A learner's {what} must be a name, one of {', '.join(table)}; {shown(given[what])} was given. "
             "odedm.register gives code of yours a name."
         )
-    return OneOf(what, table).read(what, given[what])
+    return Choice(what, table).validate(what, given[what])
 
 
 def _ingredients(given: Mapping[str, Any]) -> Ingredients:
     """What was asked for beside method and memory; None is the method's own."""
     left, loss, way = given["weight_average"], given["stream_loss"], given["predict_by"]
-    views = OneOf("views", VIEWS).read("views", given["views"])
+    views = Choice("views", VIEWS).validate("views", given["views"])
     if TURNED.get(views):
         raise UsageError(
             f"The views '{views}' have outputs for each class from the start, and a learner's classes join on the way. "
             f"Give one of {', '.join(name for name in VIEWS if not TURNED.get(name))}."
         )
     return Ingredients(
-        Whole(1).read("updates", given["updates"]),
-        None if loss is None else OneOf("stream loss", STREAM_LOSSES).read("stream_loss", loss),
-        None if way is None else OneOf("prediction", PREDICTIONS).read("predict_by", way),
-        None if left is None else left_after_a_batch(Length().read("weight_average", left)),
+        Int(1).validate("updates", given["updates"]),
+        None if loss is None else Choice("stream loss", STREAM_LOSSES).validate("stream_loss", loss),
+        None if way is None else Choice("prediction", PREDICTIONS).validate("predict_by", way),
+        None if left is None else left_after_a_batch(Length().validate("weight_average", left)),
         views,
     )
 

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError, shown
 from odedm.core.showing import html_table
+from odedm.core.validators import Int
 
 SHOWN_LINES = 12
 """Windows that a table shows; more are joined."""
@@ -130,7 +129,6 @@ class Prequential:
         return axes
 
 
-@explains_calls("prequential(learner, [(x, y)])")
 def prequential(
     learner: Learns,
     stream: Iterable[tuple[Any, Any]],
@@ -165,7 +163,7 @@ def prequential(
             "learner must be an odedm.Learner, or an object with predict and partial_fit; "
             f"{shown(learner)} was given. Write prequential(odedm.Learner('er'), [(x, y)]), say."
         )
-    result = Prequential(Whole(1).read("window", window), Whole(0).read("delay", delay))
+    result = Prequential(Int(1).validate("window", window), Int(0).validate("delay", delay))
     waiting: deque[tuple[Any, Any, int]] = deque()
     came, started = 0, time.perf_counter()
     learn = _teaching(learner, classes)

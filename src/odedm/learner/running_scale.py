@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from odedm.core.stored_names import stored
 from odedm.stream.augment import Transform
 
 
+@stored("running-scale")
 class RunningScale:
     """A transform whose constants follow the stream, in place: by feature of vectors, by channel of images.
 

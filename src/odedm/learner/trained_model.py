@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import OneOf
 from odedm.core.files import as_path
 from odedm.core.rows import Part, Rows
+from odedm.core.validators import Choice
 from odedm.learner.given_batch import read_labels
 from odedm.learner.going_on import go_on
 from odedm.learner.kept_model import KeptModel, find_model, read_model
@@ -25,7 +24,6 @@ from odedm.training.experiment import Experiment
 from odedm.training.numerics import own_numerics
 
 
-@explains_calls()
 def load(
     path: str | Path, *, net: Any = None, method: Any = None, device: str = "auto", threads: int | None = None
 ) -> TrainedModel:
@@ -152,7 +150,7 @@ class TrainedModel:
             x, the rows as they came, float32 or uint8; y, their labels; prototype, which of its class a row is, -1 in
             the short-term part; index, which row of the training data it was.
         """
-        asked = OneOf("part of the memory", {each.value: each for each in Part}).read("part", part)
+        asked = Choice("part of the memory", {each.value: each for each in Part}).validate("part", part)
         held = self._kept.rows
         pinned = held["prototype"] >= 0
         taken = {"all": torch.ones_like(pinned), "short": ~pinned, "long": pinned}[asked]

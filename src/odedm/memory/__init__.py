@@ -17,8 +17,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.calling import explains_calls
-
 if TYPE_CHECKING:
     from odedm.memory.live import DualMemory
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 class _CallableRoom(ModuleType):
     """This folder's own name is the public function's as well."""
 
-    @explains_calls("memory(200)", "memory")
     def __call__(self, configuration: Any, *, seed: int = 0, device: Any = "cpu") -> "DualMemory":
         from odedm.memory.live import DualMemory
 

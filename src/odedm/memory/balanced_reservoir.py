@@ -10,11 +10,13 @@ from torch import Tensor
 
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count
 from odedm.core.store import EMPTY
+from odedm.core.stored_names import stored
 from odedm.memory.keyed import KeyedMemory
 
 FULL = Field("full", dtype=torch.bool)
 
 
+@stored("memory/balanced-reservoir")
 @final
 class BalancedReservoir(KeyedMemory):
     """Keeps all rows while there is room. Then a row of a new class takes the place of one of the largest class.
@@ -33,7 +35,7 @@ class BalancedReservoir(KeyedMemory):
 
     >>> memory = BalancedReservoir(4, [Field("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 0])}, rng=torch.Generator().manual_seed(0))
-    >>> memory.census(2)["short"]
+    >>> memory.class_counts(2)["short"]
     [2, 2]
     """
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import OneOf, introduced, settings_of
+from odedm.core.configuration import introduced, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.registry import WITHOUT_CLUSTERS
+from odedm.core.validators import Choice
 
 if TYPE_CHECKING:
     from odedm.memory.settings import ODEDM
@@ -19,10 +20,10 @@ OF_TERM: dict[str, Any] = {"gamma": 1.0, "gamma_rule": "fixed"}
 
 
 @dataclass(frozen=True)
-class ClusterDistance(OneOf):
+class ClusterDistance(Choice):
     """A distance that clusters have: any but those names that stand for a choice without clusters.
 
-    >>> ClusterDistance("distance", {"l2": 1, "random": 2}).legal
+    >>> ClusterDistance("distance", {"l2": 1, "random": 2}).expected
     'one of l2'
     """
 
@@ -31,11 +32,11 @@ class ClusterDistance(OneOf):
         """All legal names."""
         return [name for name in super().names if name not in WITHOUT_CLUSTERS]
 
-    def read(self, name: str, value: Any) -> str:
+    def validate(self, name: str, value: Any) -> str:
         """The name of a distance."""
-        found = super().read(name, value)
+        found = super().validate(name, value)
         if found in WITHOUT_CLUSTERS:
-            raise UsageError(f"{name} compares clusters, and '{found}' makes none; it must be {self.legal}.")
+            raise UsageError(f"{name} compares clusters, and '{found}' makes none; it must be {self.expected}.")
         return found
 
 
@@ -87,5 +88,5 @@ def unstored_weight(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in {**introduced(kind), **plain}.items() if name in OF_TERM and name in known}
     for name, value in given.items():
         if value is not None:
-            known[name].kind.read(name, value)  # what is none at all is refused as ever
+            known[name].validator.validate(name, value)  # what is none at all is refused as ever
     return {**plain, **dict.fromkeys(given)}

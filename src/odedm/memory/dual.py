@@ -12,6 +12,7 @@ from odedm.consolidate.consolidator import Consolidator, OnSelection
 from odedm.core.errors import UsageError
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count, take
 from odedm.core.store import EMPTY, Store
+from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
 from odedm.memory.choose_again import Exchanging, choose_again
@@ -29,6 +30,7 @@ class Host(Memory, Exchanging, Protocol):
         ...
 
 
+@stored("memory/dual")
 class TaskDualMemory:
     """ODEDM: when a task ends its prototypes are pinned into the host, which shrinks by as many rows.
 
@@ -98,9 +100,9 @@ class TaskDualMemory:
         """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
         return self.host.rows(part)
 
-    def census(self, classes: int) -> dict[str, list[int]]:
+    def class_counts(self, classes: int) -> dict[str, list[int]]:
         """Rows per class in the short-term and in the long-term part."""
-        return self.host.census(classes)
+        return self.host.class_counts(classes)
 
     def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
@@ -143,6 +145,7 @@ class TaskDualMemory:
         return {name: torch.cat([before[name], column]) for name, column in rows.items()}
 
 
+@stored("memory/candidates")
 class Candidates:
     """A reservoir of fixed size for each class of the running task: the strictly online choice of prototypes.
 

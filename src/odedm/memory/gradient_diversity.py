@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.configuration import Whole
 from odedm.core.errors import choose
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.stored_names import stored
+from odedm.core.validators import Int
 from odedm.memory.keyed import KeyedMemory
 
 SCORE = Field("score")
@@ -23,6 +24,7 @@ LEAST = 1e-8
 """The share of a row with the least score: whoever must go can be anyone."""
 
 
+@stored("memory/gss")
 @final
 class GradientDiverse(KeyedMemory):
     """A row's score is the largest cosine of its gradient to those of a few stored batches, when it arrives.
@@ -48,8 +50,8 @@ class GradientDiverse(KeyedMemory):
         size: int = 10,
         of: str = "all",
     ) -> None:
-        Whole(1).read("references of gss", references)
-        Whole(1).read("size of gss", size)
+        Int(1).validate("references of gss", references)
+        Int(1).validate("size of gss", size)
         choose("gradients (of) of gss", of, {"all": None, "head": None})
         super().__init__(capacity, [*fields, SCORE], device)
         self.references, self.size_of_one, self.of = references, size, of

@@ -9,9 +9,11 @@ import torch
 
 from odedm.core.rows import Part, Probe, Rows, Task, count, take
 from odedm.core.store import EMPTY
+from odedm.core.stored_names import stored
 from odedm.memory.keyed import KeyedMemory
 
 
+@stored("memory/greedy-balanced")
 @final
 class GreedyBalanced(KeyedMemory):
     """A row is kept if its class is new, or has fewer rows than ⌊capacity / classes stored⌋; all others are dropped.
@@ -25,7 +27,7 @@ class GreedyBalanced(KeyedMemory):
     >>> from odedm.core.rows import Field
     >>> memory = GreedyBalanced(4, [Field("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 2])}, rng=torch.Generator().manual_seed(0))
-    >>> memory.census(3)["short"]
+    >>> memory.class_counts(3)["short"]
     [1, 2, 1]
     """
 

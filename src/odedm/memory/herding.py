@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from odedm.consolidate.direct_choice import herd
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count, rank_within, take
 from odedm.core.store import EMPTY
+from odedm.core.stored_names import stored
 from odedm.memory.keyed import BorderMemory
 
 GOLDEN = (5**0.5 - 1) / 2
@@ -36,6 +37,7 @@ def priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:
     return 1 / (2 + rank + later)
 
 
+@stored("memory/herded")
 @final
 class HerdedQuota(BorderMemory):
     """As many exemplars of every class seen so far, chosen by herding when a task ends (iCaRL).

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Whole, settings_of
+from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError, shown, unknown
 from odedm.core.rows import Part
+from odedm.core.validators import Int
 from odedm.memory import live_state
 from odedm.memory.collected import among
 from odedm.memory.given_rows import MemoryRowFormat
@@ -21,7 +21,6 @@ from odedm.memory.live_parts import OF_METHODS, Annotate, Embed, LoopProbe, clas
 from odedm.memory.settings import ODEDM, MemorySettings
 
 
-@explains_calls()
 class DualMemory:
     """The live memory for a loop of your own: a short-term sample of the stream, and prototypes that stay for good.
 
@@ -75,7 +74,7 @@ class DualMemory:
 
     def _begin(self, configuration: Any, seed: int, device: torch.device | str) -> None:
         self.settings: MemorySettings = settle(configuration)
-        self.seed = Whole().read("seed", seed)
+        self.seed = Int().validate("seed", seed)
         try:
             self.device = torch.device(device)
         except (RuntimeError, TypeError) as error:
@@ -143,7 +142,7 @@ class DualMemory:
         torch.Size([3, 2])
         """
         live = self._known()
-        return live.form.give(live.host.sample(Whole(0).read("n", n), part=_part(part), rng=self._rngs["draw"]))
+        return live.form.give(live.host.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
 
     def rows(self, part: str | Part = "all") -> dict[str, Any]:
         """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
@@ -203,7 +202,7 @@ class DualMemory:
         Args:
             capacity: rows in all (λ). One that cannot hold what is pinned by k is refused.
         """
-        settings = replace(self.settings, capacity=Whole(1).read("capacity", capacity))
+        settings = replace(self.settings, capacity=Int(1).validate("capacity", capacity))
         if self._live:
             self._live.resize(settings)
         self.settings = settings

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import LARGEST
 from odedm.core.errors import UsageError
 from odedm.core.registry import POLICIES
 from odedm.core.rows import Part, Rows, Task, count
 from odedm.core.timer import Timer
+from odedm.core.validators import LARGEST
 from odedm.memory.collected import AllRows, ClassReservoirs, Collected, among, fit, joined
 from odedm.memory.given_rows import TASK, MemoryRowFormat
 from odedm.memory.keyed import BorderMemory, KeyedMemory

@@ -14,8 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from odedm.core.configuration import LARGEST
-from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.files import write_given
 from odedm.core.plain_data import differences
 from odedm.core.rng import derive
@@ -23,6 +22,7 @@ from odedm.core.rows import Field
 from odedm.core.seal import check_file
 from odedm.core.store import Store
 from odedm.core.tensor_archive import check_there, refuse_others
+from odedm.core.validators import LARGEST
 from odedm.memory.collected import AllRows, ClassReservoirs, Collected
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
 from odedm.memory.keyed import KeyedMemory
@@ -105,7 +105,7 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
             form = _format(state["format"])
             live = LiveHost.build(settings, form, memory.device, rngs, 0)
             restore_parts(live.host, live.collected, settings.capacity, state)
-    except Unsound as error:
+    except InvalidFileError as error:
         raise UsageError(f"The state of a memory cannot be used: {error}.") from error
     memory.settings, memory.seed, memory.tasks = settings, seed, tasks
     memory._rngs, memory._live = rngs, live
@@ -128,7 +128,7 @@ def _generators(seed: int, seen: int, device: torch.device, state: Mapping[str, 
             try:
                 rng.set_state(stored)
             except (RuntimeError, TypeError) as error:
-                raise Unsound(f"the generator '{name}' has no such state") from error
+                raise InvalidFileError(f"the generator '{name}' has no such state") from error
     return rngs
 
 
@@ -154,7 +154,7 @@ def _format(plain: Any) -> MemoryRowFormat:
 
 
 def restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int, state: Mapping[str, Any]) -> None:
-    """The rows of a state as anyone may have written it, put into empty parts; `Unsound` where they do not fit."""
+    """The rows of a state as anyone may have written it, put into empty parts. Raises `InvalidFileError`."""
     tensors = dict(state["tensors"])
     if isinstance(collected, ClassReservoirs):
         listed = state["candidates"]
@@ -230,7 +230,7 @@ def read(path: Path) -> dict[str, Any]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         refuse_others(plain, SCHEMA)
         demand(isinstance(plain, dict) and set(plain) == set(PLAIN), "its head is not that of a memory")
-    except Unsound as error:
+    except InvalidFileError as error:
         raise UsageError(f"'{path}' is no saved memory: {error}.") from error
     except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:
         raise UsageError(

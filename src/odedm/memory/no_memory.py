@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from odedm.core.calling import explains_calls
-
 if TYPE_CHECKING:
     from odedm.memory.base import Memory
     from odedm.memory.site import Site, StreamShape
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class NoMemory:
     """No memory: the method trains on the stream alone, plain finetuning where it only replays.

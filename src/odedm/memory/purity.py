@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError
 from odedm.core.rows import Field, Probe, Rows, Task, count
 from odedm.core.store import EMPTY
+from odedm.core.stored_names import stored
 from odedm.core.triton_support import has_kernels
 from odedm.memory.keyed import LATER, KeyedMemory
 
@@ -21,6 +22,7 @@ KERNELS, MOST_AT_ONCE = "odedm.memory.purity_triton", 2048
 """Where one kernel makes the whole choice on a GPU, and among how many rows or classes at most."""
 
 
+@stored("memory/purity")
 @final
 class Purity(KeyedMemory):
     """Keeps all rows while there is room; then, row by row, the largest class loses its highest score.

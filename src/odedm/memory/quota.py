@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from odedm.core.rows import Part, Probe, Task, rank_within, take
+from odedm.core.stored_names import stored
 from odedm.memory.keyed import BorderMemory
 
 
+@stored("memory/task-quota")
 @final
 class TaskQuota(BorderMemory):
     """⌊capacity / (t + 1)⌋ rows of each of the tasks 0..t, exactly balanced; empty until the first task ends.
@@ -45,6 +47,7 @@ class TaskQuota(BorderMemory):
         self.replace_short(rows, priorities(rank_within(rows["task"])))
 
 
+@stored("memory/class-quota")
 @final
 class ClassQuota(BorderMemory):
     """⌊capacity / classes seen⌋ rows of every class, a random choice made when its task ends; empty until then (GEM).
@@ -60,7 +63,7 @@ class ClassQuota(BorderMemory):
     >>> for t in range(2):
     ...     rows = {"label": torch.arange(2 * t, 2 * t + 2).repeat(9)}
     ...     memory.end_task(Task(t, 2, (2 * t, 2 * t + 1), rows), NoFields(), rng=torch.Generator())
-    >>> memory.census(4)["short"]
+    >>> memory.class_counts(4)["short"]
     [1, 1, 1, 1]
     """
 
@@ -79,6 +82,7 @@ class ClassQuota(BorderMemory):
         self.replace_short(rows, priorities(rank_within(rows["label"])))
 
 
+@stored("memory/task-quota-released")
 @final
 class ReleasedTaskQuota(BorderMemory):
     """The quota as the framework releases it: ⌊capacity / t⌋ rows of each task compete as in a reservoir.

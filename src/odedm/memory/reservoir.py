@@ -7,9 +7,11 @@ from typing import final
 import torch
 
 from odedm.core.rows import Probe, Rows, Task, count
+from odedm.core.stored_names import stored
 from odedm.memory.keyed import KeyedMemory
 
 
+@stored("memory/reservoir")
 @final
 class ReservoirMemory(KeyedMemory):
     """Every streamed row is here with equal probability; without pins, plain reservoir sampling.

@@ -10,20 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import (
-    Flag,
-    NamedValues,
-    Number,
-    OneOf,
-    Pair,
-    Whole,
-    WordOr,
-    check_settings,
-    described,
-    from_plain,
-    to_plain,
-)
+from odedm.core.configuration import check_settings, from_plain, setting_field, to_plain
 from odedm.core.errors import UsageError
 from odedm.core.registry import (
     ANNOTATIONS,
@@ -36,6 +23,7 @@ from odedm.core.registry import (
     WITHOUT_CLUSTERS,
 )
 from odedm.core.showing import short_repr
+from odedm.core.validators import Bool, Choice, Float, Int, NamedValues, Pair, WordOr
 from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice, stored_weight, unstored_weight
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.paper_reading import paper_dac, paper_reading
@@ -48,10 +36,10 @@ if TYPE_CHECKING:
 DEFAULT_RHO = 0.25
 """The long-term share where neither rho nor k is given."""
 
-ROWS: Any = {"kind": Whole(0), "default": 100, "help": "Rows in all, λ.", "panel": "Memory"}
+ROWS: Any = {"validator": Int(0), "default": 100, "help": "Rows in all, λ.", "panel": "Memory"}
 """The setting that all memories share."""
 POLICY_OPTIONS: Any = {
-    "kind": NamedValues(),
+    "validator": NamedValues(),
     "default": dict,
     "help": "An option of the memory's policy, e.g. alpha=0.3 of purity.",
     "panel": "Memory",
@@ -61,7 +49,6 @@ POLICY_OPTIONS: Any = {
 }
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class Reservoir:
     """A plain reservoir: a uniform sample of the whole stream.
@@ -73,7 +60,7 @@ class Reservoir:
     Reservoir(capacity=200)
     """
 
-    capacity: int = described(**ROWS)
+    capacity: int = setting_field(**ROWS)
 
     name: ClassVar[str] = "reservoir"
     replay: ClassVar[str] = "union"
@@ -92,7 +79,6 @@ class Reservoir:
         return site.policy("reservoir", self.capacity)
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class Native:
     """The memory policy that the method was published with, which for most methods is the reservoir.
@@ -106,11 +92,11 @@ class Native:
     'herded'
     """
 
-    capacity: int = described(**ROWS)
-    policy: str | None = described(
-        OneOf("memory policy", POLICIES), None, "Policy of 'native'.", panel="Memory", default_words="the method's own"
+    capacity: int = setting_field(**ROWS)
+    policy: str | None = setting_field(
+        Choice("memory policy", POLICIES), None, "Policy of 'native'.", panel="Memory", default_words="the method's own"
     )
-    policy_options: Mapping[str, Any] = described(**POLICY_OPTIONS)
+    policy_options: Mapping[str, Any] = setting_field(**POLICY_OPTIONS)
 
     name: ClassVar[str] = "native"
     replay: ClassVar[str] = "union"
@@ -136,7 +122,6 @@ class Native:
         return site.policy(self.policy or "reservoir", self.capacity, self.policy_options)
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class ODEDM:
     """The dual memory: short-term rows by any policy, and long-term prototypes of finished tasks, in one budget.
@@ -173,57 +158,61 @@ class ODEDM:
     2
     """
 
-    capacity: int = described(**ROWS)
-    rho: float | None = described(
-        Number(0, 1), None, "Long-term share of λ, ρ.", default_words=f"{DEFAULT_RHO} unless k is given"
+    capacity: int = setting_field(**ROWS)
+    rho: float | None = setting_field(
+        Float(0, 1), None, "Long-term share of λ, ρ.", default_words=f"{DEFAULT_RHO} unless k is given"
     )
-    k: int | None = described(Whole(0), None, "Prototypes per class.", default_words="by rho")
-    replay: str = described(
-        OneOf("replay reading", REPLAYS, also=("auto",)),
+    k: int | None = setting_field(Int(0), None, "Prototypes per class.", default_words="by rho")
+    replay: str = setting_field(
+        Choice("replay reading", REPLAYS, also=("auto",)),
         "auto",
         "How the method meets long-term rows; auto: by the method, auxiliary where gamma or its rule is given.",
     )
-    gamma: float | None = described(Number(0), None, "Weight of the auxiliary term.", default_words="1")
-    gamma_rule: str | None = described(
-        OneOf("rule for gamma", GAMMA_RULES),
+    gamma: float | None = setting_field(Float(0), None, "Weight of the auxiliary term.", default_words="1")
+    gamma_rule: str | None = setting_field(
+        Choice("rule for gamma", GAMMA_RULES),
         None,
         "What that weight goes by.",
         default_words="fixed",
         introduced="fixed",
     )
-    distance: str = described(OneOf("distance", DISTANCES), "sinkhorn", "Of rows to prototypes.")
-    dac: tuple[int, int] | None = described(
+    distance: str = setting_field(Choice("distance", DISTANCES), "sinkhorn", "Of rows to prototypes.")
+    dac: tuple[int, int] | None = setting_field(
         Pair(),
         (3, 4),
         "Divide and conquer before k-means: clusters, depth.",
         optional=True,
         metavar="K,DEPTH|none",
     )
-    space: str = described(OneOf("space", SPACES), "features", "Where rows are points.")
-    candidates: str | int = described(
-        WordOr("task", Whole(1)), "task", "All rows of the task, or N per class inside λ.", metavar="task|N"
+    space: str = setting_field(Choice("space", SPACES), "features", "Where rows are points.")
+    candidates: str | int = setting_field(
+        WordOr("task", Int(1)), "task", "All rows of the task, or N per class inside λ.", metavar="task|N"
     )
-    rows_per_prototype: int = described(Whole(1), 1, "Rows kept per prototype.")
-    mixup: bool = described(Flag(), False, "Keep cluster means instead of rows (ablation).")
-    screen: int | None = described(Whole(1), None, "Converge only this many pairs per prototype.", default_words="all")
-    short_policy: str = described(
-        OneOf("short-term policy", POLICIES, also=("native",)), "native", "How short-term rows are chosen."
+    rows_per_prototype: int = setting_field(Int(1), 1, "Rows kept per prototype.")
+    mixup: bool = setting_field(Bool(), False, "Keep cluster means instead of rows (ablation).")
+    screen: int | None = setting_field(
+        Int(1), None, "Converge only this many pairs per prototype.", default_words="all"
     )
-    annotate: str = described(OneOf("time of annotation", ANNOTATIONS), "end", "When long-term logits are taken.")
-    dac_distance: str = described(
+    short_policy: str = setting_field(
+        Choice("short-term policy", POLICIES, also=("native",)), "native", "How short-term rows are chosen."
+    )
+    annotate: str = setting_field(Choice("time of annotation", ANNOTATIONS), "end", "When long-term logits are taken.")
+    dac_distance: str = setting_field(
         ClusterDistance("distance", DISTANCES), "sinkhorn", "Between clusters in --dac.", introduced="sinkhorn"
     )
-    epsilon: float | None = described(Number(0), None, "Sinkhorn's ε between clusters.", default_words="0.05")
-    pair_epsilon: float | None = described(
-        Number(0), None, "Sinkhorn's ε between rows and prototypes.", default_words="0.1"
+    epsilon: float | None = setting_field(Float(0), None, "Sinkhorn's ε between clusters.", default_words="0.05")
+    pair_epsilon: float | None = setting_field(
+        Float(0), None, "Sinkhorn's ε between rows and prototypes.", default_words="0.1"
     )
-    ground: str | None = described(OneOf("ground cost", GROUNDS), None, "Sinkhorn's ground cost.", default_words="auto")
-    bandwidth: float | None = described(
-        Number(0), None, "Of MMD's kernel.", default_words="the median distance", introduced=None
+    ground: str | None = setting_field(
+        Choice("ground cost", GROUNDS), None, "Sinkhorn's ground cost.", default_words="auto"
     )
-    policy_options: Mapping[str, Any] = described(**POLICY_OPTIONS)
-    choose_again: bool = described(
-        Flag(), False, "Choose past classes' prototypes anew at each task's end.", introduced=False
+    bandwidth: float | None = setting_field(
+        Float(0), None, "Of MMD's kernel.", default_words="the median distance", introduced=None
+    )
+    policy_options: Mapping[str, Any] = setting_field(**POLICY_OPTIONS)
+    choose_again: bool = setting_field(
+        Bool(), False, "Choose past classes' prototypes anew at each task's end.", introduced=False
     )
 
     PANEL: ClassVar[str] = "ODEDM"

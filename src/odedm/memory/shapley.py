@@ -8,8 +8,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import Whole
 from odedm.core.rows import Field, Part, Probe, Rows, Task, count, rank_within
+from odedm.core.stored_names import stored
+from odedm.core.validators import Int
 from odedm.memory.keyed import KeyedMemory
 
 LOOKED_AT = 90
@@ -66,6 +67,7 @@ def knn_shapley(
     return torch.zeros_like(part).scatter_(1, order, part.flip(1).cumsum(1).flip(1))
 
 
+@stored("memory/aser")
 @final
 class ShapleyValued(KeyedMemory):
     """Keeps all rows while there is room; then rows of a batch take the places of stored ones that are worth less.
@@ -91,8 +93,8 @@ class ShapleyValued(KeyedMemory):
         k: int = 3,
         per_class: int = 0,
     ) -> None:
-        Whole(1).read("k of aser", k)
-        Whole(0).read("per_class of aser", per_class)
+        Int(1).validate("k of aser", k)
+        Int(0).validate("per_class of aser", per_class)
         super().__init__(capacity, fields, device)
         self.classes, self.k, self.per_class = classes, k, per_class
 

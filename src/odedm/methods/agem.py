@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 from odedm.methods.gradients import gradient_of, read_gradient, write_gradient
 
 
+@stored("method/agem")
 @dataclass(kw_only=True, eq=False)
 class AGEM(Method):
     """Descends on the stream batch; where that would raise the loss of a replay draw, only across it.

@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from odedm.core.stored_names import stored
+
 RECENT = 3
 """A class is recent if one of so many last batches had a row of it."""
 TAU = 1.0
@@ -49,6 +51,7 @@ class ClassShift(ABC):
         """All classes were here, long ago: what a shift that begins late must know of the stream before it."""
 
 
+@stored("class-shift/asymmetric")
 class Asymmetric(ClassShift):
     """Leaves out the classes that were here before and are in none of the last `RECENT` batches.
 
@@ -77,6 +80,7 @@ class Asymmetric(ClassShift):
         self.age.fill_(RECENT)
 
 
+@stored("class-shift/adjusted")
 class Adjusted(ClassShift):
     """Adds τ log π_c to the logit of class c, where π is the running frequency of classes in the stream.
 

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odedm.core.errors import UsageError, shown
+from odedm.core.stored_names import stored
 
 MOST = 1 << 16
 LEAST = 1e-8
 """OCM's ε, added to sums and to probabilities."""
 
 
+@stored("projection")
 class Projection:
     """A small head φ(x) → unit vectors [n, dims]: one linear layer, or two with a ReLU between them.
 

@@ -12,12 +12,14 @@ from torch.nn import functional as F
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 from odedm.nets.base import Net
 
 WIDEST = 2**16
 
 
+@stored("method/cope")
 @dataclass(kw_only=True, eq=False)
 class CoPE(Method):
     """Pseudo-prototypical proxy loss over stream batch and a balanced draw together; the nearest prototype answers.
@@ -88,6 +90,7 @@ class CoPE(Method):
         return self.head.prototypes @ self.head.layer.weight
 
 
+@stored("net/prototype-head")
 class PrototypeHead(nn.Module):
     """Scores [n, C] of features [n, f]: cosines to prototypes over the temperature, -inf for a class never seen."""
 

@@ -8,9 +8,11 @@ from typing import ClassVar
 from torch.nn import functional as F
 
 from odedm.core.rows import Field, Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 
 
+@stored("method/der")
 @dataclass(kw_only=True, eq=False)
 class DER(Method):
     """Cross-entropy on the stream plus α times the squared distance of replayed logits to the stored ones.

@@ -9,9 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.rows import Field, Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 
 
+@stored("method/derpp")
 @dataclass(kw_only=True, eq=False)
 class DERpp(Method):
     """DER plus β times the cross-entropy on a second, independent replay draw.

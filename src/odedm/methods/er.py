@@ -8,9 +8,11 @@ from typing import ClassVar
 import torch
 
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 
 
+@stored("method/er")
 @dataclass(kw_only=True, eq=False)
 class ER(Method):
     """One forward and one cross-entropy over the stream batch and a replay draw together.

@@ -10,9 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 
 
+@stored("method/er-ace")
 @dataclass(kw_only=True, eq=False)
 class ERACE(Method):
     """The stream's cross-entropy runs among the classes of its own batch, the replay's among all classes seen so far.

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from odedm.core.rows import Field, Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 
 
+@stored("method/fdr")
 @dataclass(kw_only=True, eq=False)
 class FDR(Method):
     """Two updates a batch: cross-entropy on the stream, then α times how far replayed predictions are from stored ones.

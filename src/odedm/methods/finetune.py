@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 
 
+@stored("method/finetune")
 @dataclass(kw_only=True, eq=False)
 class Finetune(Method):
     """One cross-entropy over each stream batch, and nothing stored: what a memory must at least be worth."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, count, distinct, take
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
 from odedm.methods.fitting import start_again, start_of
@@ -20,6 +21,7 @@ WARM = 0.1
 """The share of the rate in the first pass."""
 
 
+@stored("method/gdumb")
 @dataclass(kw_only=True, eq=False)
 class GDumb(Method):
     """Learns nothing from the stream: rows are kept, and before each test a fresh network is fitted to them.

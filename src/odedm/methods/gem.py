@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, take
+from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.gradients import gradient_of, read_gradient, write_gradient
 
@@ -21,6 +22,7 @@ CLOSE = 1e-10
 """A change of the multipliers below which they are found."""
 
 
+@stored("method/gem")
 @dataclass(kw_only=True, eq=False)
 class GEM(Method):
     """Descends on the stream batch; where that would hurt a past task's rows, by the nearest step that does not.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from odedm.core.stored_names import stored
 from odedm.methods.base import Load
 from odedm.methods.er import ER
 from odedm.methods.row_gradients import CHUNK, ENTRIES
@@ -13,6 +14,7 @@ FLOAT = 4
 """Bytes of a weight."""
 
 
+@stored("method/gss")
 @dataclass(kw_only=True, eq=False)
 class GSS(ER):
     """Steps are those of ER; rows are kept by the policy "gss", with the options of that policy."""

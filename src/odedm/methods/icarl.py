@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from odedm.core.device import launch_bound
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task
+from odedm.core.stored_names import stored
 from odedm.core.streams import aside
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.gradients import trained
@@ -20,6 +21,7 @@ from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
 from odedm.nets.base import Net
 
 
+@stored("method/icarl")
 @dataclass(kw_only=True, eq=False)
 class ICarl(Method):
     """Binary cross-entropy per class: towards the label for new classes, towards last task's network for old ones.

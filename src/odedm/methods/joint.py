@@ -13,11 +13,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.rows import Rows, Task
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 from odedm.methods.fitting import start_again, start_of
 from odedm.methods.noisy_labels import endless
 
 
+@stored("method/joint")
 @dataclass(kw_only=True, eq=False)
 class Joint(Method):
     """When a task ends, a fresh network is trained on shuffled rows of all tasks so far, by one update a stream batch.

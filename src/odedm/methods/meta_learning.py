@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, count
 from odedm.core.side_stream import SideStream
+from odedm.core.stored_names import stored
 from odedm.methods.adaptation_steps import advance, retreat
 from odedm.methods.base import Replay
 from odedm.nets.base import Net, as_function, computed_in
@@ -25,6 +26,7 @@ QUERY_PRECISIONS = {
 }
 
 
+@stored("net-function")
 class NetFunction:
     """The logits of a net as a function of all its trainable weights in one vector [P].
 

@@ -8,9 +8,11 @@ from typing import ClassVar
 from torch.nn import functional as F
 
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 
 
+@stored("method/mir")
 @dataclass(kw_only=True, eq=False)
 class MIRReplay(Method):
     """One cross-entropy on the stream, one on a draw by the retrieval `mir`, each a mean of its own; both count alike.

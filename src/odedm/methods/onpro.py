@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from odedm.core.errors import UsageError, shown
 from odedm.core.rows import Rows, Task
+from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.contrastive import (
     Projection,
@@ -36,6 +37,7 @@ class Mixed(NamedTuple):
     share: Tensor
 
 
+@stored("method/onpro")
 @dataclass(kw_only=True, eq=False)
 class OnPro(Method):
     """Three losses: contrast of rows in turned views, contrast of class prototypes, and cross-entropy on replayed rows.

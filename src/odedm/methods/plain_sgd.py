@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch.optim import SGD, Optimizer
 
+from odedm.core.stored_names import stored
+
 _add, _zero, _step = (inspect.unwrap(each) for each in (Optimizer.add_param_group, Optimizer.zero_grad, SGD.step))
 
 
+@stored("optimizer/sgd")
 class PlainSGD(SGD):
     """SGD that leaves torch's compiler asleep.
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from odedm.core.errors import choose
 from odedm.core.recording import Recorded
 from odedm.core.rows import Rows, Task, count, take
+from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.meta_learning import (
     QUERY_PRECISIONS,
@@ -40,6 +41,7 @@ STAY, GO = 0.85, 0.15
 """How much of the old weights stays where the nearest point to 0 is an end of the segment: never all, never nothing."""
 
 
+@stored("method/pocl")
 @dataclass(kw_only=True, eq=False)
 class POCL(Method):
     """One virtual step per task on its own rows, judged on one common query set; the verdicts are weighed.

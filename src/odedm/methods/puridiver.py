@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task, count
+from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
 from odedm.methods.noisy_labels import (
@@ -33,6 +34,7 @@ CHUNK = 256
 """Rows judged at a time: keeps memory bounded."""
 
 
+@stored("method/puridiver")
 @dataclass(kw_only=True, eq=False)
 class PuriDivER(Method):
     """Cross-entropy under CutMix over the unaugmented stream batch and, from the second task on, a strong replay view.
@@ -172,6 +174,7 @@ class PuriDivER(Method):
         return combined_loss(losses, [len(clean), len(incorrect), len(ambiguous)])
 
 
+@stored("net/head-norm")
 @final
 class HeadNorm(GroupedNorm, nn.BatchNorm1d):
     """BatchNorm over logits [n, C]; the running statistics judge a single row, which has none of its own."""

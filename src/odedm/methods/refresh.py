@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from odedm.core.device import launch_bound
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Field, Rows, Task, count, take
+from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.derpp import rehearse
 from odedm.methods.row_gradients import CHUNK, ENTRIES, count_rows, rows_at_once, statistics_kept
@@ -30,6 +31,7 @@ Tensors = tuple[Tensor, ...]
 MODES = {"train": "BatchNorm over the places of one image.", "eval": "BatchNorm by its running statistics."}
 
 
+@stored("method/refresh")
 @dataclass(kw_only=True, eq=False)
 class Refresh(Method):
     """Before every update by DER++, each weight tensor moves a relative length δ up the stream's cross-entropy.

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.nets.base import Net
 
 TURNS = 4
@@ -14,6 +15,7 @@ TURNED = {"rotations": False, "turned-classes": True, "strong-turned": True}
 """Views with this task, and whether it asks for the class as well."""
 
 
+@stored("rotation-task")
 class RotationTask:
     """A second head that names the quarter turn, trained with the network: one cross-entropy more in each main update.
 

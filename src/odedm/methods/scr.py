@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.contrastive import Projection, supervised_contrastive
 from odedm.methods.contrastive_views import random_view
 from odedm.methods.meta_learning import at_least
 
 
+@stored("method/scr")
 @dataclass(kw_only=True, eq=False)
 class SCR(Method):
     """Stream batch and a large replay draw, each row as it is and in a strong view: rows of a class move together.

@@ -12,6 +12,7 @@ from torch import Tensor
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count
 from odedm.core.side_stream import SideStream
+from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.meta_learning import (
     QUERY_PRECISIONS,
@@ -31,6 +32,7 @@ SPLITS = {
 }
 
 
+@stored("method/vrmcl")
 @dataclass(kw_only=True, eq=False)
 class VRMCL(Method):
     """One step of meta-learning per batch, its gradient averaged over time at the price of a second evaluation.

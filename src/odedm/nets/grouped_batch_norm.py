@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
+from odedm.core.stored_names import stored
 from odedm.core.triton_support import has_kernels
 from odedm.nets.second_derivatives import normalised
 
@@ -21,6 +22,8 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
     A batch with a single value per channel (one row whose map has shrunk to 1×1) has no spread to be judged by, so the
     running statistics judge it, as in evaluation.
     """
+
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"counters"})
 
     groups: tuple[int, ...] = ()
     """Sizes of the parts, set by `grouped`; none: one batch."""
@@ -109,6 +112,7 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
         """Any number of dimensions will do."""
 
 
+@stored("net/batch-norm")
 class Norm2d(GroupedNorm, nn.BatchNorm2d):
     """BatchNorm for images, by group where a net asks for it."""
 

@@ -11,8 +11,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from odedm.core.configuration import is_scalar
 from odedm.core.errors import UsageError, shown, unknown, why
+from odedm.core.stored_names import stored
+from odedm.core.validators import is_scalar
 from odedm.nets.base import Net, evaluating
 
 OUTPUTS = ("classes", "num_classes", "n_classes", "num_labels")
@@ -22,6 +23,7 @@ HEAD = "head= (of a Learner by net_options={'head': …})"
 """How a user names the layer that a net ends with."""
 
 
+@stored("net/wrapped")
 @final
 class WrappedNet(Net):
     """A module whose last linear layer is the head; what enters that are the features.

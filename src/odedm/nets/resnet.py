@@ -6,11 +6,13 @@ from typing import final
 
 from torch import Tensor, nn
 
+from odedm.core.stored_names import stored
 from odedm.nets.base import Net, channels, positive
 from odedm.nets.grouped_batch_norm import Norm2d
 from odedm.nets.small import conv
 
 
+@stored("net/resnet18")
 @final
 class ResNet18(Net):
     """ResNet-18 with a 3×3 stem and no pooling before the last stage, as usual for 32×32 images.
@@ -48,6 +50,7 @@ def slim_resnet18(shape: tuple[int, ...], classes: int, width: int = 20) -> ResN
     return ResNet18(shape, classes, width)
 
 
+@stored("net/resnet-block")
 @final
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions and a way around them."""

@@ -8,10 +8,12 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from odedm.core.stored_names import stored
 from odedm.nets.base import Net, channels, positive
 from odedm.nets.grouped_batch_norm import Norm2d
 
 
+@stored("net/mlp")
 @final
 class MLP(Net):
     """Two hidden layers with ReLU on flattened inputs.
@@ -35,6 +37,7 @@ class MLP(Net):
         return hidden
 
 
+@stored("net/cnn")
 @final
 class SmallCNN(Net):
     """Three 3×3 convolutions with BatchNorm, halving the image twice, then the average over places.
@@ -60,6 +63,7 @@ class SmallCNN(Net):
         return x.mean((2, 3))
 
 
+@stored("net/plain-cnn")
 @final
 class PlainCNN(Net):
     """Two strided 3×3 convolutions with BatchNorm, then a hidden layer that sees every place; for small images.

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odedm.core.errors import UsageError
+from odedm.core.stored_names import stored
 from odedm.nets.base import Net, channels, positive
 from odedm.nets.vit_weights import read_weights
 
@@ -28,6 +29,7 @@ PUBLISHED = (
 """Parts of the names in which weights are commonly published (timm's layout), and what they are called here."""
 
 
+@stored("net/vit")
 @final
 class ViT(Net):
     """Patches as tokens, a class token, learned positions, and `depth` pre-norm transformer blocks.
@@ -80,6 +82,7 @@ class ViT(Net):
         return last
 
 
+@stored("net/vit-block")
 @final
 class Block(nn.Module):
     """Attention among tokens, then two layers for each token; both normalise first and add to what came in."""

@@ -11,12 +11,12 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Flag, Whole, default_of, refused, settings_of
+from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown
 from odedm.core.files import own_folder
-from odedm.core.outside import discover
+from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
+from odedm.core.validators import Bool, Int, refused
 from odedm.data import cache as imported
 from odedm.data.opening import open_data
 from odedm.data.published import PUBLISHED
@@ -81,7 +81,6 @@ def recipes() -> dict[str, Recipe]:
     return found
 
 
-@explains_calls()
 def recipe(
     name: str = "best",
     *,
@@ -117,7 +116,7 @@ def recipe(
             "A recipe is for a memory with rows, and a capacity of 0 was given. Give some, e.g. 100; to learn without "
             "a memory leave the recipe out, and take the memory 'none' (--memory none)."
         )
-    rows = Whole(1).read("capacity", capacity)
+    rows = Int(1).validate("capacity", capacity)
     if "memory" in settings:
         raise UsageError(
             "A recipe chooses the memory by itself, for `capacity` rows. Leave memory out, or put another one in its "
@@ -126,8 +125,8 @@ def recipe(
     for given in settings:
         if given not in settings_of(Experiment):
             raise unknown("setting of an experiment", given, settings_of(Experiment))
-    amount = None if classes is None else Whole(1).read("classes", classes)
-    colourful = None if colour is None else Flag().read("colour", colour)
+    amount = None if classes is None else Int(1).validate("classes", classes)
+    colourful = None if colour is None else Bool().validate("colour", colour)
     if amount is None or colourful is None:
         seen, in_colour = _look_at(data)
         amount, colourful = amount or seen, in_colour if colourful is None else colourful

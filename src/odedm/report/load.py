@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import Unsound, UsageError
+from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.seal import check_one
 from odedm.core.text import LONGEST, printable
 from odedm.report.summary import Table, summarise
@@ -97,7 +97,7 @@ def _sound(folders: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
         try:
             run = FinishedRun.load(folder)
             check_one(folder, FILE)
-        except Unsound as fault:
+        except InvalidFileError as fault:
             faults.append(f"The result '{folder / FILE}' cannot be used: {fault}. Make it again: {AGAIN}.")
         except UsageError as error:
             faults.append(str(error))

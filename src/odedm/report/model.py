@@ -101,7 +101,7 @@ class TableModel:
 
 
 @dataclass(frozen=True)
-class Choice:
+class BestRow:
     """One row out of several that differ in ρ alone; `how` says what it was chosen on."""
 
     row: Row
@@ -130,7 +130,7 @@ def model(table: Table) -> TableModel:
     return TableModel(tuple(found), table)
 
 
-def choices(table: Table) -> list[Choice]:
+def choices(table: Table) -> list[BestRow]:
     """For each set of rows that differ in ρ alone: the best on the test set, as the paper does, and an honest one.
 
     The second needs runs that scored training rows held out of training; see `FinishedRun.selection`.
@@ -141,9 +141,9 @@ def choices(table: Table) -> list[Choice]:
         if len(own) == 1 or len({_share(group) for group in own}) < len(own):
             continue
         rows = [row_of[id(group)] for group in own]
-        found.append(Choice(max(rows, key=lambda row: row.values[ACC_LAST.key].mean), len(rows), "test"))
+        found.append(BestRow(max(rows, key=lambda row: row.values[ACC_LAST.key].mean), len(rows), "test"))
         if all(run.selection is not None for group in own for run in group.runs):
-            found.append(Choice(max(rows, key=_by_held_out), len(rows), "held-out"))
+            found.append(BestRow(max(rows, key=_by_held_out), len(rows), "held-out"))
     return found
 
 

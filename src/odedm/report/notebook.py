@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from odedm.core.configuration import Text
 from odedm.core.errors import UsageError, shown
 from odedm.core.plain_data import flatten
 from odedm.core.showing import counted
+from odedm.core.validators import Text
 from odedm.report.load import load
 from odedm.report.summary import METRICS, Table, summarise
 from odedm.report.tables import LABEL, to_csv, to_html, to_latex, to_markdown
@@ -107,7 +107,7 @@ class Results:
             caption: text before the sentences that say what all runs share and what the numbers are.
             label: for `\ref`.
         """
-        words = {name: Text().read(name, value) for name, value in (("caption", caption), ("label", label))}
+        words = {name: Text().validate(name, value) for name, value in (("caption", caption), ("label", label))}
         return to_latex(self.table, **words)
 
     def __str__(self) -> str:

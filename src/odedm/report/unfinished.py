@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odedm.checkpoint.lock import FILE as LOCK
-from odedm.checkpoint.lock import MOST as MOST_LOCK
-from odedm.checkpoint.lock import Owner
+from odedm.checkpoint.lock import is_held
 from odedm.checkpoint.manifest import MOST_TREE, TREE, listed, read_manifest, working_folder
-from odedm.core.errors import Unsound, UsageError
+from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.seal import read_json
 from odedm.core.text import LONGEST, printable
@@ -91,25 +89,14 @@ def _runs(path: Path) -> Iterator[Path]:
 def _look(run: Path) -> Unfinished:
     """What the newest sound checkpoint says; files may be anyone's, or vanish while one looks."""
     work = working_folder(run)
-    alive = _alive(work / LOCK)
+    alive = is_held(work)
     for checkpoint in listed(work):
-        with suppress(Unsound, UsageError, OSError):
+        with suppress(InvalidFileError, UsageError, OSError):
             manifest = read_manifest(checkpoint)
             place = manifest["position"]
             what = _what(manifest["configuration"])
             return Unfinished(run, alive, what, int(place["task"]), int(place["step"]), _reached(checkpoint))
     return Unfinished(run, alive)
-
-
-def _alive(lock: Path) -> bool | None:
-    try:
-        if lock.is_symlink() or not lock.is_file():
-            return False
-        with lock.open("rb") as file:
-            owner = Owner.parse(file.read(MOST_LOCK))
-    except OSError:
-        return None
-    return False if owner is None else owner.lives()
 
 
 def _what(plan: Mapping[str, Any]) -> str:
@@ -131,7 +118,7 @@ def _reached(checkpoint: Path) -> tuple[float, ...]:
     try:
         rows = _listed(_find(read_json(checkpoint / TREE, MOST_TREE, "too large"), "class_il"))
         means = tuple(math.fsum(values) / len(values) for values in map(_listed, rows) if values)
-    except (Unsound, ValueError, TypeError, RecursionError):
+    except (InvalidFileError, ValueError, TypeError, RecursionError):
         return ()
     return means if all(0 <= value <= 100 for value in means) else ()
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odedm.checkpoint.manifest import working_folder
-from odedm.core.errors import Unsound, UsageError
-from odedm.core.files import staged_folder, write_bytes, write_text
-from odedm.core.seal import check_file, no_constant, seal
+from odedm.core.errors import InvalidFileError, UsageError
+from odedm.core.files import atomic_folder, write_bytes, write_text
+from odedm.core.seal import check_file, no_constant, write_checksums
 from odedm.core.text import printable
 from odedm.results.result import Result
 
@@ -71,7 +71,7 @@ class FinishedRun:
         """The class names in label order, fit to be shown; numbers where the result has no names."""
         if self.result.classes:
             return [printable(name) for name in self.result.classes]
-        counts = [len(part) for entry in self.result.census for part in entry.values()]
+        counts = [len(part) for entry in self.result.class_counts for part in entry.values()]
         return [str(label) for label in range(max(counts, default=0))]
 
     def class_name(self, label: int) -> str:
@@ -115,19 +115,19 @@ def save_run(
 
     check_free(folder, overwrite=overwrite)
     columns = {name: rows[name].contiguous().cpu() for name in STORED}
-    with staged_folder(folder) as staging:
+    with atomic_folder(folder) as staging:
         write_bytes(staging / MEMORY_FILE, save(columns))
         if evidence is not None:
             write_bytes(staging / EVIDENCE_FILE, save(evidence))
         if model is not None:
             write_bytes(staging / MODEL_FILE, model)
         write_text(staging / FILE, json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
-        seal(staging)
+        write_checksums(staging)
     return folder
 
 
 def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
-    """Those of the named columns that a run's file has, or all of them, without torch; `Unsound` where it is torn."""
+    """Those of the named columns that a run's file has, or all of them, without torch. Raises `InvalidFileError`."""
     from safetensors import SafetensorError, safe_open
 
     check_file(path)
@@ -136,11 +136,11 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
             present = set(file.keys())
             return {name: file.get_tensor(name) for name in names or sorted(present) if name in present}
     except (SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
-        raise Unsound(f"{path.name} cannot be read ({str(error)[:100]})") from None
+        raise InvalidFileError(f"{path.name} cannot be read ({str(error)[:100]})") from None
 
 
 def read_head(path: Path) -> Any:
-    """The plain values in the head of a file of tensors, without torch; `Unsound` where there are none."""
+    """The plain values in the head of a file of tensors, without torch; `InvalidFileError` where there are none."""
     from safetensors import SafetensorError, safe_open
 
     check_file(path)
@@ -148,7 +148,7 @@ def read_head(path: Path) -> Any:
         with safe_open(path, framework="np") as file:
             return json.loads((file.metadata() or {})["odedm"], parse_constant=no_constant)
     except (SafetensorError, OSError, TypeError, ValueError, KeyError, RecursionError) as error:
-        raise Unsound(f"{path.name} cannot be read ({str(error)[:100]})") from None
+        raise InvalidFileError(f"{path.name} cannot be read ({str(error)[:100]})") from None
 
 
 def find(paths: Sequence[Path]) -> list[Path]:

@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import Unsound, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.files import read_regular, writable_folder, write_bytes
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.seal import no_constant
@@ -84,7 +84,7 @@ def check_target(path: Path, inputs: Sequence[Path] = ()) -> None:
 def to_line(result: Result) -> str:
     """A result as a line: what it says in order of names, and a checksum of that."""
     plain = result.to_dict()
-    line = {"result": plain, "seal": text_fingerprint(plain)}
+    line = {"checksum": text_fingerprint(plain), "result": plain}
     return json.dumps(line, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
@@ -117,11 +117,11 @@ def _from_line(line: bytes) -> Result:
     try:
         plain: Any = json.loads(line, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
-        raise Unsound(f"it is not JSON ({str(error)[:80]})") from None
-    fine = isinstance(plain, dict) and set(plain) == {"result", "seal"} and isinstance(plain["result"], dict)
-    demand(fine, "it is not an object of 'result' and 'seal'")
+        raise InvalidFileError(f"it is not JSON ({str(error)[:80]})") from None
+    fine = isinstance(plain, dict) and set(plain) == {"checksum", "result"} and isinstance(plain["result"], dict)
+    demand(fine, "it is not an object of 'checksum' and 'result'")
     own = plain["result"]
-    demand(text_fingerprint(own) == plain["seal"], "it has changed since it was packed: its checksum is another")
+    demand(text_fingerprint(own) == plain["checksum"], "it has changed since it was packed: its checksum is another")
     result = Result.from_dict(own, "in this line")
     unknown = set(own) - {each.name for each in fields(Result)}
     demand(not unknown, f"it has entries that no result has: {', '.join(sorted(unknown))[:80]}")

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.stored_names import stored
 from odedm.stream.autoaugment import autoaugment
 
 
+@stored("transform")
 @dataclass(frozen=True)
 class Transform:
     """How images of one data set become inputs; `pad` and `flip` say how training views are drawn.

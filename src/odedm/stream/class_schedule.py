@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from odedm.core.configuration import Kind, OneOf, Whole
 from odedm.core.errors import UsageError
 from odedm.core.registry import DOMAINS
+from odedm.core.validators import Choice, Int, Validator
 
 Labels = tuple[tuple[int, ...], ...]
 """The labels of each task's own classes."""
@@ -20,19 +20,19 @@ MOST_TASKS = 100_000
 
 
 @dataclass(frozen=True)
-class Sizes(Kind):
+class Sizes(Validator):
     """Whole numbers from 1 on; on the command line and in a study 2,3,5.
 
-    >>> Sizes().read("task_classes", "2,3,5"), Sizes().read("task_classes", [4, 6])
+    >>> Sizes().validate("task_classes", "2,3,5"), Sizes().validate("task_classes", [4, 6])
     ((2, 3, 5), (4, 6))
     """
 
-    legal = "how many classes each task has, whole numbers from 1 on such as '2,3,5'"
+    expected = "how many classes each task has, whole numbers from 1 on such as '2,3,5'"
 
     def convert(self, value: Any) -> tuple[int, ...]:
         """A tuple of plain ints, at least one."""
         parts = value.split(",") if isinstance(value, str) else value
-        found = tuple(Whole(1).convert(int(part) if isinstance(part, str) else part) for part in parts)
+        found = tuple(Int(1).convert(int(part) if isinstance(part, str) else part) for part in parts)
         if not found or len(found) > MOST_TASKS:
             raise ValueError
         return found
@@ -66,7 +66,7 @@ def schedule(
         if many > MOST_TASKS:
             raise UsageError(f"A stream has {MOST_TASKS} tasks at most; {name}={many} was given.")
     if domain is not None:
-        OneOf("domain change", DOMAINS).read("domain", domain)
+        Choice("domain change", DOMAINS).validate("domain", domain)
         if task_classes is not None or recurring > 1:
             other = "task_classes" if task_classes is not None else "recurring"
             raise UsageError(f"With domain='{domain}' every task has all classes, so leave out {other}.")

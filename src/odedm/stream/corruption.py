@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from odedm.core.configuration import OneOf
 from odedm.core.errors import UsageError
 from odedm.core.registry import SETTINGS
 from odedm.core.rows import rank_within
+from odedm.core.validators import Choice
 from odedm.stream.class_schedule import Labels
 
 
@@ -48,7 +48,7 @@ def keep(label: Tensor, setting: str, factor: float, classes: int) -> Tensor:
     >>> keep(torch.tensor([0, 0, 1, 1, 0]), "imbalanced", 1.0, 2)
     tensor([False,  True,  True,  True, False])
     """
-    OneOf("setting", SETTINGS).read("setting", setting)
+    Choice("setting", SETTINGS).validate("setting", setting)
     place = rank_within(label)
     if setting == "imbalanced":
         return (label % 2 == 1) | (place % 2 == 1)

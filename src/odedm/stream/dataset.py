@@ -13,14 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import Flag, Number, Text, Whole, refused
 from odedm.core.errors import UsageError
 from odedm.core.given_arrays import array_of
 from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
 from odedm.core.showing import counted
 from odedm.core.text import distinct, printable
+from odedm.core.validators import Bool, Float, Int, Text, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import check_split
 from odedm.stream.given_images import in_stored_type, stored_rows
@@ -127,7 +126,7 @@ def constants(
     return Transform(shift, scale, pad, flip)
 
 
-@checked(tasks=Whole(), test_share=Number(), pad=Whole(0, 1000), flip=Flag(), name=Text(), seed=Whole())
+@validate_params(tasks=Int(), test_share=Float(), pad=Int(0, 1000), flip=Bool(), name=Text(), seed=Int())
 def from_arrays(
     x: Any,
     y: Any,

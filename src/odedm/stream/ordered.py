@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import Flag, Number, Text, Whole, refused
 from odedm.core.errors import UsageError, shown
+from odedm.core.validators import Bool, Float, Int, Text, refused, validate_params
 from odedm.stream.dataset import Dataset, as_images, as_labels, hold_out_of_each, rows_to_test, standardise
 
 Array = np.ndarray[Any, Any]
@@ -19,14 +18,14 @@ Batch = tuple[Tensor, Array, int]
 """Rows [n, ...], their labels [n] as they were given, and their task."""
 
 
-@checked(
-    rows_per_task=Whole(1),
-    rows=Whole(1),
-    test_share=Number(),
-    pad=Whole(0, 1000),
-    flip=Flag(),
+@validate_params(
+    rows_per_task=Int(1),
+    rows=Int(1),
+    test_share=Float(),
+    pad=Int(0, 1000),
+    flip=Bool(),
     name=Text(),
-    seed=Whole(),
+    seed=Int(),
 )
 def stream_of(
     batches: Iterable[Any],
@@ -124,7 +123,7 @@ def _read(batches: Iterable[Any], rows_per_task: int | None, most: int | None) -
         else:
             if rows_per_task:
                 raise UsageError("The batches say which task they belong to, so leave out rows_per_task.")
-            number = Whole().read(f"The task of batch {place}", given)
+            number = Int().validate(f"The task of batch {place}", given)
             if number not in (last, last + 1):
                 what = f"falls from {last}" if number < last else f"leaves task {last + 1} without rows"
                 raise UsageError(f"The task of batch {place} is {number}: it {what}. Count from 0 on, without a gap.")

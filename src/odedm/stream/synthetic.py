@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import Whole
 from odedm.core.rng import generator
+from odedm.core.validators import Int, validate_params
 from odedm.stream.dataset import Dataset, from_arrays
 
-MANY = Whole(1, 100_000)
+MANY = Int(1, 100_000)
 
 
-@checked(classes=MANY, per_class=MANY, dimensions=MANY, seed=Whole())
+@validate_params(classes=MANY, per_class=MANY, dimensions=MANY, seed=Int())
 def blobs(*, classes: int = 10, tasks: int = 5, per_class: int = 60, dimensions: int = 16, seed: int = 0) -> Dataset:
     """Gaussian blobs around well separated centres: float32 vectors [n, d].
 
@@ -36,7 +35,7 @@ def blobs(*, classes: int = 10, tasks: int = 5, per_class: int = 60, dimensions:
     return from_arrays(x.numpy(), y.numpy(), tasks=tasks, name="blobs", seed=seed)
 
 
-@checked(classes=MANY, per_class=MANY, side=Whole(1, 1000), seed=Whole())
+@validate_params(classes=MANY, per_class=MANY, side=Int(1, 1000), seed=Int())
 def shapes(*, classes: int = 6, tasks: int = 3, per_class: int = 40, side: int = 12, seed: int = 0) -> Dataset:
     """One smooth colour pattern per class under noise: uint8 images [n, 3, side, side].
 

@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.checked_calls import checked
-from odedm.core.configuration import Flag, Number, OneOf, Whole, refused
 from odedm.core.errors import UsageError
 from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
 from odedm.core.showing import counted
+from odedm.core.validators import Bool, Choice, Float, Int, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule
 from odedm.stream.corruption import blurred, check_rows, check_shares, first_rows, homes, keep, mislabelled
@@ -87,15 +86,15 @@ class Stream:
         return classes_return(self.labels)
 
 
-@checked(
-    tasks=Whole(),
+@validate_params(
+    tasks=Int(),
     task_classes=Sizes(),
-    recurring=Whole(1),
-    factor=Number(1),
-    blur=Number(),
-    noise=Number(),
-    shuffle=Flag(),
-    seed=Whole(),
+    recurring=Int(1),
+    factor=Float(1),
+    blur=Float(),
+    noise=Float(),
+    shuffle=Bool(),
+    seed=Int(),
 )
 def split(
     data: Dataset,
@@ -146,7 +145,7 @@ def split(
         device = torch.device(device)
     except (RuntimeError, TypeError, ValueError):
         raise refused("device", "a device of torch, e.g. 'cpu'", device) from None
-    limit = None if limit is None else Whole(1).read("limit", limit)
+    limit = None if limit is None else Int(1).validate("limit", limit)
     labels = check_stream(
         data,
         tasks=tasks,
@@ -241,7 +240,7 @@ def _check_ordered(data: Dataset, **settings: object) -> None:
 
 def arrival(classes: int, class_order: str, seed: int) -> Tensor:
     """The old labels [C] in the order in which they arrive."""
-    OneOf("class order", CLASS_ORDERS).read("class_order", class_order)
+    Choice("class order", CLASS_ORDERS).validate("class_order", class_order)
     if class_order == "natural":
         return torch.arange(classes)
     return torch.randperm(classes, generator=generator(seed, "class order"))

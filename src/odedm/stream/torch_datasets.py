@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import refused
 from odedm.core.errors import UsageError, shown
+from odedm.core.validators import refused
 from odedm.stream.class_schedule import default_tasks
 from odedm.stream.dataset import Dataset, from_arrays
 
@@ -20,7 +19,6 @@ PLAIN_MODES = ("L", "RGB", "F", "I", "I;16")
 DEEPEST = 10
 
 
-@explains_calls()
 def from_torch(
     data: Any,
     test: Any = None,

@@ -15,11 +15,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odedm.core.configuration import Kind, Pair, Text, Whole
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
 from odedm.core.seal import read_json
+from odedm.core.validators import Int, Pair, Text, Validator
 from odedm.memory.choice_settings import ClusterDistance
 from odedm.study.grid import from_table
 from odedm.training.hold_out import check_values
@@ -30,8 +30,8 @@ MOST = 1 << 40
 MOST_BYTES = 1 << 26
 MOST_TIMINGS = 10_000
 MOST_ROWS = 10_000_000
-SIZES: dict[str, Kind] = {"rows": Whole(2), "k": Whole(1), "dimension": Whole(2)}
-LISTS: dict[str, Kind] = {**SIZES, "dac": Pair(), "distance": ClusterDistance("distance", DISTANCES)}
+SIZES: dict[str, Validator] = {"rows": Int(2), "k": Int(1), "dimension": Int(2)}
+LISTS: dict[str, Validator] = {**SIZES, "dac": Pair(), "distance": ClusterDistance("distance", DISTANCES)}
 """What a plan has several of."""
 
 
@@ -95,9 +95,9 @@ class Runtime:
             )
         if not all(isinstance(each, tuple) for each in self.dac):
             raise UsageError("'runtime.dac' is [clusters, depth] or a list of such; runs without DAC are always timed.")
-        Whole(1).read("'runtime.repeats'", self.repeats)
-        Whole(0).read("'runtime.seed'", self.seed)
-        Text().read("'runtime.data'", self.data)
+        Int(1).validate("'runtime.repeats'", self.repeats)
+        Int(0).validate("'runtime.seed'", self.seed)
+        Text().validate("'runtime.data'", self.data)
         if self.repeats * len(self.cells()) > MOST_TIMINGS:
             raise UsageError(f"[runtime] stands for more than {MOST_TIMINGS} timings; cut its lists.")
 
@@ -185,5 +185,5 @@ def _timing(plain: Mapping[str, Any]) -> Timing:
         raise ValueError(f"{sizes} are not all whole numbers from 1 on")
     if not 0 < seconds <= MOST:
         raise ValueError(f"{seconds} seconds")
-    cell = TimingCell(str(plain["distance"]), plain["dimension"], Pair().read("dac", dac), plain["n"], plain["k"])
+    cell = TimingCell(str(plain["distance"]), plain["dimension"], Pair().validate("dac", dac), plain["n"], plain["k"])
     return Timing(cell, plain["repeat"], seconds)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, cast
 
-from odedm.core.configuration import Kind, OneOf, Pair, Setting, default_of, settings_of
+from odedm.core.configuration import Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, shown, unknown
-from odedm.core.outside import discover, known
+from odedm.core.plugins import check_name, discover
 from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS
 from odedm.core.text import LONGEST, printable
+from odedm.core.validators import Choice, Pair, Validator
 from odedm.memory.paper_reading import paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_to_plain
 from odedm.study.paper_numbers import plain
@@ -37,31 +38,31 @@ MOST_RUNS = 100_000
 class DacChoice(Pair):
     """Clusters and depth, none, or the paper's."""
 
-    legal = "a pair of whole numbers such as 3,4, or none, or paper"
+    expected = "a pair of whole numbers such as 3,4, or none, or paper"
 
-    def read(self, name: str, value: Any) -> Any:
+    def validate(self, name: str, value: Any) -> Any:
         """A tuple of two, None, or the word."""
-        return PAPER if value == PAPER else super().read(name, value)
+        return PAPER if value == PAPER else super().validate(name, value)
 
 
 @dataclass(frozen=True)
-class OrNone(Kind):
+class OrNone(Validator):
     """A kind of values, or the word none, for what need not be there: TOML has no word of its own for it."""
 
-    kind: Kind
+    validator: Validator
 
     @property
-    def legal(self) -> str:
+    def expected(self) -> str:
         """In words."""
-        return f"{self.kind.legal}, or {NONE}"
+        return f"{self.validator.expected}, or {NONE}"
 
-    def read(self, name: str, value: Any) -> Any:
+    def validate(self, name: str, value: Any) -> Any:
         """The value in its own type, or None."""
-        return None if value == NONE else self.kind.read(name, value)
+        return None if value == NONE else self.validator.validate(name, value)
 
 
-def _kind(setting: Setting) -> Kind:
-    return OrNone(setting.kind) if setting.optional else setting.kind
+def _kind(setting: Setting) -> Validator:
+    return OrNone(setting.validator) if setting.optional else setting.validator
 
 
 def _given(setting: Setting) -> Callable[[Any], Any]:
@@ -69,11 +70,11 @@ def _given(setting: Setting) -> Callable[[Any], Any]:
     return lambda value: None if setting.optional and value == NONE else value
 
 
-def axes() -> dict[str, Kind]:
+def axes() -> dict[str, Validator]:
     """What a study can vary: the settings of an experiment and of its memory, as these describe themselves."""
     run = {name: _kind(own) for name, own in settings_of(Experiment).items() if own.axis}
     memory = {name: _kind(own) for kind in KINDS.values() for name, own in settings_of(kind).items() if own.axis}
-    return {**run, "memory": OneOf("memory", MEMORIES, also=(PLAIN,)), **memory, "dac": DacChoice()}
+    return {**run, "memory": Choice("memory", MEMORIES, also=(PLAIN,)), **memory, "dac": DacChoice()}
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,11 @@ class Grid:
 
     def __post_init__(self) -> None:
         for method in self.options:
-            known("method", method, METHODS)
+            check_name("method", method, METHODS)
         for retrieval in self.retrieval_options:
-            known("retrieval", retrieval, RETRIEVALS)
+            check_name("retrieval", retrieval, RETRIEVALS)
         for policy in self.policy_options:
-            known("memory policy", policy, POLICIES)
+            check_name("memory policy", policy, POLICIES)
         for name, values in self.lists().items():
             check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from odedm.checkpoint.lock import hold
 from odedm.core.errors import UsageError
-from odedm.core.files import append_line, read_regular, sweep_staging, writable_folder, write_text
+from odedm.core.files import append_line, read_regular, remove_stale, writable_folder, write_text
 from odedm.core.plain_data import too_deep
 from odedm.core.seal import check_one
 from odedm.execute.job import Job
@@ -64,7 +64,7 @@ class Ledger(Observer):
     def settle(self, study: Study) -> None:
         """Make the folder this study's."""
         self.check(study)
-        sweep_staging(writable_folder(self.folder) / TOML)
+        remove_stale(writable_folder(self.folder) / TOML)
         write_text(self.folder / TOML, study.to_toml())  # before anything else: by this file it is a study's folder
         writable_folder(self.runs)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from odedm.core.configuration import Text, Whole, refused
 from odedm.core.errors import UsageError, choose, shown
+from odedm.core.validators import Int, Text, refused
 from odedm.study.dac_timing_plan import Runtime
 from odedm.study.grid import MOST_RUNS, TABLES, Grid, axes, from_table, many, matches, nobody_has
 from odedm.study.idle_keys import idle
@@ -55,7 +55,7 @@ class Study:
             raise refused("A study needs a name, which its folder gets, and that", legal, self.name)
         if not self.grids and self.runtime is None:
             raise UsageError(f"The study '{self.name}' has no grid, so there is nothing to run.")
-        check_values("seeds", self.seeds, Whole())
+        check_values("seeds", self.seeds, Int())
         if self.select is not None and (both := set(self.select.seeds) & set(self.seeds)):
             said = f"The seeds of a choice must be others than the study's; {min(both)} is among both"
             raise UsageError(f"{said}. Change select.seeds.")
@@ -178,7 +178,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
         plain.get("name", name),
         () if only_timed else tuple(_grid(shared, table) for table in tables),
         _seeds(plain.get("seeds", 5)),
-        Text().read("'about'", plain.get("about", "")),
+        Text().validate("'about'", plain.get("about", "")),
         only,
         select=from_table(Selection, "select", plain["select"]) if "select" in plain else None,
         runtime=from_table(Runtime, "runtime", plain["runtime"]) if "runtime" in plain else None,

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from odedm.core.calling import explains_calls
 from odedm.core.errors import UsageError
-from odedm.core.outside import named
 from odedm.core.registry import DISTANCES, NETS
 from odedm.core.rows import Part
+from odedm.core.validators import Choice
 from odedm.memory.choice_settings import ClusterDistance
 from odedm.memory.settings import ODEDM, Reservoir
 from odedm.nets.build import build, configure
@@ -20,7 +19,6 @@ from odedm.stream.synthetic import shapes
 from odedm.testing.contracts import check_exact, check_promises, finish, promise
 
 
-@explains_calls()
 def check_distance(distance: Any) -> None:
     """Whether prototypes can be chosen by a distance: finite numbers of the right shape, and a run with it.
 
@@ -29,7 +27,7 @@ def check_distance(distance: Any) -> None:
 
     >>> check_distance("l1")  # doctest: +SKIP
     """
-    name = ClusterDistance("distance", DISTANCES).read("distance", distance)
+    name = ClusterDistance("distance", DISTANCES).validate("distance", distance)
     kind = DISTANCES[name].load()
     plain = kind() if isinstance(kind, type) else kind
     rng = torch.Generator().manual_seed(0)
@@ -58,7 +56,6 @@ def check_distance(distance: Any) -> None:
     check_exact(ODEDM(30, k=2, distance=name), method="er")
 
 
-@explains_calls()
 def check_net(net: Any, shape: tuple[int, ...] = (3, 12, 12), classes: int = 6, **options: Any) -> None:
     """Whether runs can train a network: features and logits of the right shape, quiet in evaluation, copied, resumed.
 
@@ -70,7 +67,7 @@ def check_net(net: Any, shape: tuple[int, ...] = (3, 12, 12), classes: int = 6, 
 
     >>> check_net("mlp", (5,), 4)
     """
-    name = named("net", net, NETS)
+    name = Choice("net", NETS).validate("net", net)
     try:
         values = configure(name, shape, classes, options)
         first, second = (build(name, shape, classes, seed=0, options=values) for _ in range(2))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from odedm.core.configuration import Kind, Number
+from odedm.core.validators import Float, Validator
 
 
-class Length(Kind):
+class Length(Validator):
     """How long an average is: what is left of it after a batch, or over how many batches it goes.
 
-    >>> Length().read("weight_average", 0.98), Length().read("weight_average", 50)
+    >>> Length().validate("weight_average", 0.98), Length().validate("weight_average", 50)
     (0.98, 50.0)
     """
 
-    given_as = float
-    legal = "a number from 0 to 1 (how much of it is left after a batch) or from 2 on (over how many batches)"
+    cli_type = float
+    expected = "a number from 0 to 1 (how much of it is left after a batch) or from 2 on (over how many batches)"
 
     def convert(self, value: Any) -> float:
         """A plain float."""
-        number = Number(0).convert(value)
+        number = Float(0).convert(value)
         if 1 < number < 2:
             raise ValueError
         return number

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from odedm.core.rows import Rows, Task, count, take
+from odedm.core.stored_names import stored
 
 
+@stored("batches")
 @dataclass(frozen=True)
 class TaskBatches:
     """A task's rows and the order in which they come; the first `new` rows are the task's own, the others stored ones.

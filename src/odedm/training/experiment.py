@@ -6,28 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import (
-    Device,
-    Flag,
-    NamedValues,
-    Number,
-    OneOf,
-    Text,
-    Whole,
-    WordOr,
-    check_settings,
-    described,
-    from_plain,
-    identity,
-    settings_of,
-    to_plain,
-)
+from odedm.core.configuration import check_settings, from_plain, identity, setting_field, settings_of, to_plain
 from odedm.core.errors import UsageError
 from odedm.core.options import name_and_options
-from odedm.core.outside import OutsideEntry
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.plugin_modules import code_marks, origins
+from odedm.core.plugins import PluginEntry
 from odedm.core.registry import (
     CLASS_ORDERS,
     COLUMNS,
@@ -45,6 +29,7 @@ from odedm.core.registry import (
     VIEWS,
 )
 from odedm.core.showing import short_repr
+from odedm.core.validators import Bool, Choice, Device, Float, Int, NamedValues, Text, WordOr
 from odedm.memory.given_memory import memory_of
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_plain, memory_to_plain
 from odedm.stream.class_schedule import Sizes
@@ -60,7 +45,6 @@ PACE: Any = {"panel": "Run", "pace": True, "axis": False}
 """Of settings that say how fast a run is, and not what it is."""
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows.
@@ -104,11 +88,11 @@ class Experiment:
     """
 
     memory: AnyMemory = field(default_factory=ODEDM)
-    method: str = described(OneOf("method", METHODS), "derpp", "How to learn.")
-    options: Mapping[str, Any] = described(NamedValues(), dict, "A hyper-parameter of the method.", **BY_NAME)
-    data: str = described(Text(), "fashion-mini", "Data set: a name, or a path to pictures or arrays.", **STREAM)
-    tasks: int | None = described(Whole(1), None, "Number of tasks.", default_words="the data set's own", **STREAM)
-    task_classes: tuple[int, ...] | None = described(
+    method: str = setting_field(Choice("method", METHODS), "derpp", "How to learn.")
+    options: Mapping[str, Any] = setting_field(NamedValues(), dict, "A hyper-parameter of the method.", **BY_NAME)
+    data: str = setting_field(Text(), "fashion-mini", "Data set: a name, or a path to pictures or arrays.", **STREAM)
+    tasks: int | None = setting_field(Int(1), None, "Number of tasks.", default_words="the data set's own", **STREAM)
+    task_classes: tuple[int, ...] | None = setting_field(
         Sizes(),
         None,
         "How many classes each task has, e.g. 2,3,5.",
@@ -117,68 +101,70 @@ class Experiment:
         introduced=None,
         **STREAM,
     )
-    recurring: int = described(
-        Whole(1), 1, "Passes in which the classes return, with other rows.", introduced=1, **STREAM
+    recurring: int = setting_field(
+        Int(1), 1, "Passes in which the classes return, with other rows.", introduced=1, **STREAM
     )
-    domain: str | None = described(
-        OneOf("domain change", DOMAINS),
+    domain: str | None = setting_field(
+        Choice("domain change", DOMAINS),
         None,
         "Every task has all classes; what changes from task to task.",
         default_words="each task has classes of its own",
         introduced=None,
         **STREAM,
     )
-    setting: str = described(OneOf("setting", SETTINGS), "standard", "Which training rows arrive.", **STREAM)
-    factor: float | None = described(Number(1), None, "Imbalance of 'long-tail'.", default_words="10", **STREAM)
-    limit: int | None = described(
-        Whole(1),
+    setting: str = setting_field(Choice("setting", SETTINGS), "standard", "Which training rows arrive.", **STREAM)
+    factor: float | None = setting_field(Float(1), None, "Imbalance of 'long-tail'.", default_words="10", **STREAM)
+    limit: int | None = setting_field(
+        Int(1),
         None,
         "Only the first N training and test rows of each class, for a first try.",
         default_words="all",
         introduced=None,
         **STREAM,
     )
-    blur: float = described(Number(0), 0.0, "Share of every class that arrives in other tasks.", **STREAM)
-    noise: float = described(Number(0), 0.0, "Share of every class with a wrong label of its task.", **STREAM)
-    class_order: str = described(
-        OneOf("class order", CLASS_ORDERS), "natural", "In which order classes arrive.", **STREAM
+    blur: float = setting_field(Float(0), 0.0, "Share of every class that arrives in other tasks.", **STREAM)
+    noise: float = setting_field(Float(0), 0.0, "Share of every class with a wrong label of its task.", **STREAM)
+    class_order: str = setting_field(
+        Choice("class order", CLASS_ORDERS), "natural", "In which order classes arrive.", **STREAM
     )
-    shuffle: bool = described(
-        Flag(), True, "A task's rows in random order, or in that of the data set.", introduced=True, **STREAM
+    shuffle: bool = setting_field(
+        Bool(), True, "A task's rows in random order, or in that of the data set.", introduced=True, **STREAM
     )
-    transform: str = described(
-        OneOf("transform", TRANSFORMS), "data", "Training views of rows.", introduced="data", **STREAM
+    transform: str = setting_field(
+        Choice("transform", TRANSFORMS), "data", "Training views of rows.", introduced="data", **STREAM
     )
-    net: str = described(OneOf("net", NETS, also=("auto",)), "auto", "The network.")
-    net_options: Mapping[str, Any] = described(NamedValues(), dict, "An option of the net, e.g. width=32.", **BY_NAME)
-    batch: int = described(Whole(1), 32, "Stream rows per step.")
-    draw: int | None = described(Whole(1), None, "Replayed rows per draw.", default_words="as many as batch")
-    epochs: int = described(
-        Whole(1), 1, "Passes over each task's rows: more than one is no longer online.", introduced=1
+    net: str = setting_field(Choice("net", NETS, also=("auto",)), "auto", "The network.")
+    net_options: Mapping[str, Any] = setting_field(
+        NamedValues(), dict, "An option of the net, e.g. width=32.", **BY_NAME
     )
-    optimizer: str = described(OneOf("optimizer", OPTIMIZERS), "sgd", "What makes the steps.", introduced="sgd")
-    retrieval: str = described(
-        OneOf("retrieval", RETRIEVALS), "uniform", "Which stored rows a draw takes.", introduced="uniform"
+    batch: int = setting_field(Int(1), 32, "Stream rows per step.")
+    draw: int | None = setting_field(Int(1), None, "Replayed rows per draw.", default_words="as many as batch")
+    epochs: int = setting_field(
+        Int(1), 1, "Passes over each task's rows: more than one is no longer online.", introduced=1
     )
-    retrieval_options: Mapping[str, Any] = described(
+    optimizer: str = setting_field(Choice("optimizer", OPTIMIZERS), "sgd", "What makes the steps.", introduced="sgd")
+    retrieval: str = setting_field(
+        Choice("retrieval", RETRIEVALS), "uniform", "Which stored rows a draw takes.", introduced="uniform"
+    )
+    retrieval_options: Mapping[str, Any] = setting_field(
         NamedValues(), dict, "An option of the retrieval, e.g. candidates=100 of mir.", introduced={}, **BY_NAME
     )
-    updates: int = described(Whole(1), 1, "Updates on each stream batch, with fresh views and draws.", introduced=1)
-    stream_loss: str | None = described(
-        OneOf("stream loss", STREAM_LOSSES),
+    updates: int = setting_field(Int(1), 1, "Updates on each stream batch, with fresh views and draws.", introduced=1)
+    stream_loss: str | None = setting_field(
+        Choice("stream loss", STREAM_LOSSES),
         None,
         "The loss of the stream's own rows.",
         default_words="the method's own",
         introduced=None,
     )
-    predict: str | None = described(
-        OneOf("prediction", PREDICTIONS),
+    predict: str | None = setting_field(
+        Choice("prediction", PREDICTIONS),
         None,
         "By what classes are predicted.",
         default_words="the method's own",
         introduced=None,
     )
-    weight_average: float | str | None = described(
+    weight_average: float | str | None = setting_field(
         WordOr("auto", Length()),
         None,
         "Predict by a running average of the weights: 0 to 1 is how much of it is left after a batch, 2 or more over "
@@ -187,15 +173,17 @@ class Experiment:
         metavar="X|N|auto",
         introduced=None,
     )
-    views: str = described(OneOf("views", VIEWS), "crop", "Views of replayed rows.", introduced="crop")
-    columns: str = described(OneOf("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes.")
-    seed: int = described(Whole(0), 0, "First seed.", panel="Run", axis=False)
-    device: str = described(Device("device", DEVICES), "auto", "Where to compute.", **PACE)
-    threads: int = described(Whole(1), 1, "CPU threads of each run.", **PACE)
-    precision: str = described(
-        OneOf("precision", PRECISIONS, also=("auto",)), "auto", "Precision of the network.", panel="Run"
+    views: str = setting_field(Choice("views", VIEWS), "crop", "Views of replayed rows.", introduced="crop")
+    columns: str = setting_field(
+        Choice("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes."
     )
-    capture: bool = described(Flag(), True, "Replay steps as recorded graphs (GPU).", **PACE)
+    seed: int = setting_field(Int(0), 0, "First seed.", panel="Run", axis=False)
+    device: str = setting_field(Device("device", DEVICES), "auto", "Where to compute.", **PACE)
+    threads: int = setting_field(Int(1), 1, "CPU threads of each run.", **PACE)
+    precision: str = setting_field(
+        Choice("precision", PRECISIONS, also=("auto",)), "auto", "Precision of the network.", panel="Run"
+    )
+    capture: bool = setting_field(Bool(), True, "Replay steps as recorded graphs (GPU).", **PACE)
 
     PANEL: ClassVar[str] = "Method"
 
@@ -217,7 +205,7 @@ class Experiment:
         """The same run from another seed."""
         return replace(self, seed=seed)
 
-    def outside(self) -> dict[str, tuple[str, OutsideEntry]]:
+    def outside(self) -> dict[str, tuple[str, PluginEntry]]:
         """Which settings name code from outside the package: the name, and what it stands for.
 
         >>> Experiment().outside()
@@ -226,9 +214,9 @@ class Experiment:
         found = {}
         for plan, prefix in ((self, ""), (self.memory, "memory.")):
             for setting, own in settings_of(type(plan)).items():
-                table, name = getattr(own.kind, "table", {}), getattr(plan, setting)
+                table, name = getattr(own.validator, "table", {}), getattr(plan, setting)
                 entry = table.get(name) if isinstance(name, str) else None
-                if isinstance(entry, OutsideEntry):
+                if isinstance(entry, PluginEntry):
                     found[f"{prefix}{setting}"] = (name, entry)
         return found
 

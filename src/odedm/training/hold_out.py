@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import LARGEST, Kind, Number, Whole, is_scalar, refused
 from odedm.core.errors import UsageError
 from odedm.core.held_out_rows import hold_out
+from odedm.core.validators import LARGEST, Float, Int, Validator, is_scalar, refused
 from odedm.memory.settings import ODEDM, AnyMemory
 from odedm.memory.site import StreamShape
 from odedm.stream.class_schedule import Labels
@@ -35,16 +35,16 @@ class Selection:
     seeds: tuple[int, ...] = (1000, 1001, 1002)
 
     def __post_init__(self) -> None:
-        Whole(1).read("The number of first tasks to choose on", self.tasks)
-        if not 0 < Number(0, 1).read(HELD_OUT, self.share) < 1:
+        Int(1).validate("The number of first tasks to choose on", self.tasks)
+        if not 0 < Float(0, 1).validate(HELD_OUT, self.share) < 1:
             raise refused(HELD_OUT, "a number between 0 and 1", self.share)
-        check_values("select.seeds", self.seeds, Whole())
+        check_values("select.seeds", self.seeds, Int())
 
 
-def check_values(name: str, values: Sequence[Any], kind: Kind | None = None) -> None:
+def check_values(name: str, values: Sequence[Any], kind: Validator | None = None) -> None:
     """Refuse an empty list, a value that is not of the kind, and the same value twice.
 
-    >>> check_values("seeds", (3, 1, 3), Whole())
+    >>> check_values("seeds", (3, 1, 3), Int())
     Traceback (most recent call last):
     odedm.UsageError: 'seeds' has 3 twice; give it once.
     """
@@ -53,7 +53,7 @@ def check_values(name: str, values: Sequence[Any], kind: Kind | None = None) -> 
     seen: set[str] = set()
     for value in values:
         if kind is not None:
-            kind.read(f"'{name}'", value)
+            kind.validate(f"'{name}'", value)
         elif not is_scalar(value) or (isinstance(value, int) and abs(value) > LARGEST):
             legal = f"a number, whole ones up to {LARGEST}, or a word, true or false, or a list of these"
             raise refused(f"'{name}'", legal, value)

@@ -79,7 +79,7 @@ def _noted(value: Any, name: str, tensors: dict[str, Tensor], net: nn.Module, de
 
 
 def give_state(method: Method, tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Put a state of anyone's into a method built anew; `Unsound` where it is not made as it should be."""
+    """Put a state of anyone's into a method built anew; `InvalidFileError` where it is not made as it should be."""
     declared = {each.name for each in fields(method)}
     given = {*RESERVED, *hyperparameters(type(method))}
     for name, node in tree.items():
@@ -134,7 +134,7 @@ def weights_of_net(net: nn.Module) -> dict[str, Tensor]:
 
 
 def load_weights(net: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Weights of anyone's, of the very names, shapes and types that the network has; `Unsound` else."""
+    """Weights of anyone's, of the very names, shapes and types that the network has; `InvalidFileError` else."""
     own = weights_of_net(net)
     for name, each in own.items():
         demand(name in weights, f"the weights '{name}' are missing")

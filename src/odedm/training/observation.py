@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Flag, Whole, check_settings, described, from_plain, to_plain
+from odedm.core.configuration import check_settings, from_plain, setting_field, to_plain
+from odedm.core.validators import Bool, Int
 
 
-@explains_calls()
 @dataclass(frozen=True)
 class Observation:
     """What a run is to look at and to keep.
@@ -26,9 +25,9 @@ class Observation:
     on, before most of them are learned; a task of fewer batches has fewer tests, at most one a batch.
     """
 
-    evidence: bool = described(Flag(), False, "Keep features, and how prototypes were chosen.")
-    anytime: int = described(Whole(0), 0, "Test N times in each task.")
-    keep_model: bool = described(Flag(), False, "Keep weights and memory, for odedm.load.")
+    evidence: bool = setting_field(Bool(), False, "Keep features, and how prototypes were chosen.")
+    anytime: int = setting_field(Int(0), 0, "Test N times in each task.")
+    keep_model: bool = setting_field(Bool(), False, "Keep weights and memory, for odedm.load.")
 
     PANEL: ClassVar[str] = "Observe"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from odedm.core.configuration import refused
 from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
+from odedm.core.validators import refused
 from odedm.data.opening import open_data
 from odedm.memory.site import StreamShape
 from odedm.methods.base import Method

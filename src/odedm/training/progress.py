@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import torch
 
 from odedm.core.rows import Rows
+from odedm.core.stored_names import stored
 from odedm.training.batches import TaskBatches
 
 
+@stored("progress")
 @dataclass
 class Progress:
     """How far a run has come, and what it has found out so far."""
@@ -30,7 +32,7 @@ class Progress:
     """The running task's rows with the fields they had, where the memory is to keep those."""
     class_il: list[list[float]] = field(default_factory=list)
     task_il: list[list[float]] = field(default_factory=list)
-    census: list[dict[str, list[int]]] = field(default_factory=list)
+    class_counts: list[dict[str, list[int]]] = field(default_factory=list)
     anytime: list[list[float]] = field(default_factory=list)
     """Rows seen and accuracy, where the run is to measure it also in between."""
     notes: list[str] = field(default_factory=list)

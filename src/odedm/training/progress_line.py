@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from odedm.core.configuration import Flag
 from odedm.core.text import printable
+from odedm.core.validators import Bool
 from odedm.results.result import average_accuracy
 from odedm.training.loop import Run, Watch
 
@@ -26,7 +26,7 @@ def wanted(progress: bool | None) -> bool:
     >>> wanted(True), wanted(False)
     (True, False)
     """
-    return sys.stderr.isatty() if progress is None else Flag().read("progress", progress)
+    return sys.stderr.isatty() if progress is None else Bool().validate("progress", progress)
 
 
 class ProgressLine:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from odedm.core.registry import REPLAYS, STRONG_VIEWS
 from odedm.core.rows import Part, Rows
+from odedm.core.stored_names import stored
 from odedm.memory.base import Memory
 from odedm.methods.base import Method
 from odedm.methods.rotation_task import TURNED, turned
@@ -19,6 +20,7 @@ EVERY = 2**62
 """More rows than any memory holds."""
 
 
+@stored("replay")
 class MemoryReplay:
     """Draws from a memory as training views; which rows they are, a retrieval decides.
 

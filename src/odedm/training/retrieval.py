@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import Whole
 from odedm.core.errors import UsageError
 from odedm.core.options import options_of, read_options
 from odedm.core.registry import RETRIEVALS
 from odedm.core.rows import Rows, take
+from odedm.core.stored_names import stored
+from odedm.core.validators import Int
 from odedm.memory.shapley import class_balanced
 from odedm.methods.base import Method
 from odedm.methods.meta_learning import NetFunction
@@ -72,6 +72,7 @@ class Retrieval(ABC):
         """
 
 
+@stored("retrieval/uniform")
 @dataclass(frozen=True)
 class Uniform(Retrieval):
     """Any rows, each equally likely."""
@@ -81,6 +82,7 @@ class Uniform(Retrieval):
         return stored.view(stored.draw(n))
 
 
+@stored("retrieval/balanced")
 @dataclass(frozen=True)
 class Balanced(Retrieval):
     """As many rows of each class as of any other, while it has so many; which of a class, chance decides."""
@@ -91,7 +93,7 @@ class Balanced(Retrieval):
         return stored.view(take(rows, class_balanced(rows["label"], n, stored.rng)))
 
 
-@explains_calls()
+@stored("retrieval/mir")
 @dataclass(frozen=True, kw_only=True)
 class MIR(Retrieval):
     """Maximally interfered retrieval: the rows whose loss a step on the stream batch alone would raise most.
@@ -110,7 +112,7 @@ class MIR(Retrieval):
     candidates: int = 50
 
     def __post_init__(self) -> None:
-        Whole(1).read("candidates of mir", self.candidates)
+        Int(1).validate("candidates of mir", self.candidates)
 
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
         """The n most interfered of the candidates, in the views by which they were judged."""

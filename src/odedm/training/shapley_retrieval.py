@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import torch
 
-from odedm.core.configuration import Whole
 from odedm.core.rows import Rows, take
+from odedm.core.stored_names import stored
+from odedm.core.validators import Int
 from odedm.memory.shapley import class_balanced, knn_shapley, looked_at
 from odedm.methods.base import Method
 from odedm.training.retrieval import Retrieval, StoredRows
 
 
+@stored("retrieval/aser")
 @dataclass(frozen=True, kw_only=True)
 class ShapleyRetrieval(Retrieval):
     """The rows with the largest mean Shapley value for other stored rows, minus that for the stream batch.
@@ -29,8 +31,8 @@ class ShapleyRetrieval(Retrieval):
     per_class: int = 0
 
     def __post_init__(self) -> None:
-        Whole(1).read("k of aser", self.k)
-        Whole(0).read("per_class of aser", self.per_class)
+        Int(1).validate("k of aser", self.k)
+        Int(0).validate("per_class of aser", self.per_class)
 
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
         """The n best candidates, in the views by which they were judged."""

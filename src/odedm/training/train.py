@@ -8,11 +8,11 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, overload
 
-from odedm.core.calling import explains_calls
-from odedm.core.configuration import NamedValues, Number, Whole, default_of, refused, settings_of
+from odedm.core.configuration import default_of, settings_of
 from odedm.core.device import enough_memory
 from odedm.core.errors import UsageError, shown, unknown
 from odedm.core.options import with_keyword
+from odedm.core.validators import Float, Int, NamedValues, refused
 from odedm.data.opening import open_data
 from odedm.memory.settings import ODEDM
 from odedm.methods.option_hint import check_no_option
@@ -39,7 +39,6 @@ OWN = ("seeds", "progress", "lr", "evidence", "anytime", "callbacks", "head")
 def train(data: str | Dataset = ..., *, seeds: None = None, **settings: Any) -> Outcome: ...
 @overload
 def train(data: str | Dataset = ..., *, seeds: int | Iterable[int], **settings: Any) -> Outcomes: ...
-@explains_calls("train('blobs', method='er')")
 def train(
     data: str | Dataset = "fashion-mini",
     *,
@@ -91,9 +90,9 @@ def train(
         if name not in known:
             check_no_option(settings.get("method", default_of(Experiment, "method")), name, value)
             raise unknown("keyword of train", name, [*known, *OWN])
-    rate = None if lr is None else Number().read("lr", lr)
+    rate = None if lr is None else Float().validate("lr", lr)
     for table, name, value in (("options", "lr", rate), ("net_options", "head", head)):
-        before = NamedValues().read(table, settings.get(table, {}))
+        before = NamedValues().validate(table, settings.get(table, {}))
         settings[table] = with_keyword(table, before, name, value)
     chosen, shows = _seeds(seeds, settings), wanted(progress)
     given = open_data(data) if isinstance(data, str) else data
@@ -124,11 +123,11 @@ def _seeds(given: Any, settings: Mapping[str, Any]) -> list[int] | None:
     if given is None:
         return None
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        first = Whole().read("seed", settings.get("seed", 0))
-        return list(range(first, first + Whole(1, MOST_SEEDS).read("seeds", given)))
+        first = Int().validate("seed", settings.get("seed", 0))
+        return list(range(first, first + Int(1, MOST_SEEDS).validate("seeds", given)))
     if "seed" in settings:
         raise UsageError("seed and a list of seeds were both given; leave out one of them.")
-    found = [Whole().read("Each of seeds", each) for each in islice(given, MOST_SEEDS + 1)]
+    found = [Int().validate("Each of seeds", each) for each in islice(given, MOST_SEEDS + 1)]
     if not 0 < len(set(found)) == len(found) <= MOST_SEEDS:
         raise refused("seeds", f"a number, or a list of at most {MOST_SEEDS} different seeds", found)
     return found

@@ -21,6 +21,7 @@ from odedm.consolidate.sinkhorn.estimate import foresee
 from odedm.consolidate.sinkhorn.kernels import DenseKernel, GridKernel, Kernel
 from odedm.core import device
 from odedm.core.errors import UsageError, unknown
+from odedm.core.stored_names import stored
 
 GROUNDS = ("auto", "profile", "grid", "point")
 Ground = Literal["auto", "profile", "grid", "point"]
@@ -43,6 +44,7 @@ SMALL, SMALL_BATCH = 1 << 17, 1 << 26
 """Pairs times dimensions up to which all are solved: finding out which matter takes more passes, dear on a GPU."""
 
 
+@stored("distance/sinkhorn")
 @dataclass(frozen=True)
 class Sinkhorn:
     """Entropic optimal transport, reported as the transport cost ⟨P, M⟩ of the regularised plan.

@@ -1,0 +1,64 @@
+"""Names by which checkpoints and saved learners know classes, so that a class may be renamed or moved.
+
+The names are part of the file format: change one, and the format's version must change with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+C = TypeVar("C", bound=type)
+
+STORED: dict[str, type] = {}
+"""The classes of this package that files may name, by their stored names."""
+_NAMES: dict[type, str] = {}
+
+
+def stored(name: str) -> Callable[[C], C]:
+    """Give a class the name that stands for it in files: any words without a dot, which import paths have.
+
+    A subclass does not inherit the name. Attributes of its objects that mean something to one process only, such as
+    caches and recordings, are named in a class attribute `TRANSIENT`, which adds to those of its bases.
+
+    >>> @stored("example/counter")
+    ... class Counter:
+    ...     TRANSIENT = frozenset({"cache"})
+    >>> stored_name(Counter), sorted(transient(Counter))
+    ('example/counter', ['cache'])
+    """
+
+    def register(kind: C) -> C:
+        taken = STORED.get(name)
+        if taken is not None and (taken.__module__, taken.__qualname__) != (kind.__module__, kind.__qualname__):
+            raise ValueError(f"The stored name '{name}' is that of {taken.__module__}.{taken.__qualname__}.")
+        if "." in name:
+            raise ValueError(f"A stored name has no dot; '{name}' was given.")
+        STORED[name] = kind
+        _NAMES[kind] = name
+        return kind
+
+    return register
+
+
+def stored_name(kind: type) -> str:
+    """What stands for a class in files: its stored name; of classes without one, such as plug-ins', the import path.
+
+    >>> stored_name(dict)
+    'builtins.dict'
+    """
+    return _NAMES.get(kind) or f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_of_package(thing: object) -> bool:
+    """Whether a class or a function is defined in this package.
+
+    >>> is_of_package(stored), is_of_package(dict)
+    (True, False)
+    """
+    return str(getattr(thing, "__module__", "")).partition(".")[0] == "odedm"
+
+
+def transient(kind: type) -> frozenset[str]:
+    """The attributes of a class's objects that are no state."""
+    return frozenset().union(*(vars(base).get("TRANSIENT", ()) for base in kind.__mro__))

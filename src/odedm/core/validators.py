@@ -1,0 +1,267 @@
+"""What values a setting or an argument takes: validators by type, which check a value or refuse it in a sentence."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+from odedm.core.errors import UsageError, shown
+from odedm.core.plugins import auto_register, check_name, needs_of
+from odedm.core.registry import typed
+
+T = TypeVar("T")
+P = ParamSpec("P")
+LARGEST = 2**63 - 1
+"""What the libraries below can count to."""
+
+
+def refused(name: str, legal: str, value: object) -> UsageError:
+    """The error for a value that is not legal.
+
+    >>> str(refused("batch", "a whole number", "x"))
+    "batch must be a whole number; 'x' was given."
+    """
+    return UsageError(f"{name} must be {legal}; {shown(value)} was given.")
+
+
+class Validator:
+    """What values a setting takes; `cli_type` is what the command line hands over: int, float, bool or str."""
+
+    cli_type: ClassVar[type] = str
+
+    @property
+    def expected(self) -> str:
+        """The legal values in words, behind "must be"."""
+        raise NotImplementedError
+
+    def validate(self, name: str, value: Any) -> Any:
+        """The value in its own type; UsageError where it is not legal."""
+        try:
+            return self.convert(value)
+        except Exception:  # a conversion of anyone's object may raise what it likes
+            raise refused(name, self.expected_for(value), value) from None
+
+    def expected_for(self, value: Any) -> str:  # noqa: ARG002 - most say the same of every value
+        """The legal values in the words that fit a value which is none."""
+        return self.expected
+
+    def convert(self, value: Any) -> Any:
+        """The value in its own type; any error of a conversion where it is not legal."""
+        if not isinstance(value, self.cli_type):
+            raise TypeError
+        return value
+
+
+@dataclass(frozen=True)
+class Int(Validator):
+    """Whole numbers from `least` to `most`; numpy's are welcome, true and false are none.
+
+    >>> Int(1).validate("batch", 32)
+    32
+    """
+
+    least: int = 0
+    most: int = LARGEST
+    cli_type = int
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return f"a whole number, {self.least} or more" + (f", up to {self.most}" if self.most < LARGEST else "")
+
+    def expected_for(self, value: Any) -> str:
+        """With the bound that libraries set, where it is this that a value is beyond."""
+        beyond = isinstance(value, int) and value > self.most == LARGEST
+        return f"{self.expected}, up to {self.most}" if beyond else self.expected
+
+    def convert(self, value: Any) -> int:
+        """A plain int."""
+        number = operator.index(value)
+        if isinstance(value, bool) or not self.least <= number <= self.most:
+            raise ValueError
+        return number
+
+
+@dataclass(frozen=True)
+class Float(Validator):
+    """Finite numbers between two bounds, where there are any.
+
+    >>> Float(0, 1).validate("rho", 1)
+    1.0
+    """
+
+    least: float = -math.inf
+    most: float = math.inf
+    cli_type = float
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        if self.most < math.inf:
+            return f"a number from {self.least:g} to {self.most:g}"
+        return f"a finite number, {self.least:g} or more" if self.least > -math.inf else "a finite number"
+
+    def convert(self, value: Any) -> float:
+        """A plain float."""
+        number = float(value)
+        if isinstance(value, str | bytes | bool) or not math.isfinite(number) or not self.least <= number <= self.most:
+            raise ValueError
+        return number
+
+
+@dataclass(frozen=True)
+class Bool(Validator):
+    """True or false."""
+
+    expected = "true or false"
+    cli_type = bool
+
+
+@dataclass(frozen=True)
+class Text(Validator):
+    """Any text."""
+
+    expected = "text"
+
+
+@dataclass(frozen=True)
+class Choice(Validator):
+    """A name out of a table, or a class or object, which gets one there; `also` holds names that stand for a choice.
+
+    >>> Choice("colour", {"red": 1}, also=("auto",)).expected
+    'one of auto, red'
+    """
+
+    what: str
+    table: Mapping[str, Any] = field(compare=False)
+    also: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """All legal names, but for those of objects that have none of their own."""
+        return [*self.also, *typed(self.table)]
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return f"one of {', '.join(self.names)}"
+
+    def validate(self, name: str, value: Any) -> str:
+        """The name; an error with the nearest one where there is none such."""
+        found = value if isinstance(value, str) else auto_register(self.table, value)
+        if found is None:
+            code = needs_of(self.table)
+            raise refused(name, f"a name, {self.expected}{code and f', or {code}'}", value)
+        return check_name(self.what, found, self.table, self.also)
+
+
+@dataclass(frozen=True)
+class Device(Choice):
+    """The name of a device, or torch's own object for it, the first of its kind.
+
+    >>> import torch
+    >>> Device("device", {"cpu": "", "cuda": ""}).validate("device", torch.device("cpu"))
+    'cpu'
+    """
+
+    def validate(self, name: str, value: Any) -> str:
+        """The name; torch need not be here for it."""
+        if (type(value).__module__, type(value).__name__) == ("torch", "device"):
+            value = str(value) if value.index else value.type
+        return super().validate(name, value)
+
+
+@dataclass(frozen=True)
+class Pair(Validator):
+    """Two whole numbers, or none; on the command line 3,4 or none.
+
+    >>> Pair().validate("dac", "3,4"), Pair().validate("dac", [5, 3]), Pair().validate("dac", "none")
+    ((3, 4), (5, 3), None)
+    """
+
+    expected = "a pair of whole numbers such as 3,4, or none"
+
+    def convert(self, value: Any) -> tuple[int, int] | None:
+        """A tuple of two, or None."""
+        if value is None or value == "none":
+            return None
+        parts = value.split(",") if isinstance(value, str) else value
+        first, second = (Int().convert(int(part) if isinstance(part, str) else part) for part in parts)
+        return first, second
+
+
+@dataclass(frozen=True)
+class WordOr(Validator):
+    """A word that stands for a choice, or a value of another kind.
+
+    >>> WordOr("task", Int(1)).validate("candidates", "20"), WordOr("auto", Float(0, 1)).validate("share", "auto")
+    (20, 'auto')
+    """
+
+    word: str
+    other: Validator
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return f"'{self.word}' or {self.other.expected}"
+
+    def convert(self, value: Any) -> Any:
+        """The word, or a value of the other kind."""
+        if isinstance(value, str):
+            return self.word if value == self.word else self.other.convert(self.other.cli_type(value))
+        return self.other.convert(value)
+
+
+@dataclass(frozen=True)
+class NamedValues(Validator):
+    """Values by name; on the command line NAME=VALUE, again and again."""
+
+    expected = "a table of names and values"
+    cli_type = list
+
+    def convert(self, value: Any) -> dict[str, Any]:
+        """A dictionary of scalars."""
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) and is_scalar(value[key]) for key in value):
+            raise TypeError
+        return dict(value)
+
+
+def validate_params(**validators: Validator) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Check arguments of a function by their names, each in its own type; None stays where it is the default.
+
+    >>> @validate_params(rows=Int(1))
+    ... def double(rows: int) -> int:
+    ...     return 2 * rows
+    >>> double("many")
+    Traceback (most recent call last):
+    odedm.UsageError: rows must be a whole number, 1 or more; 'many' was given.
+    """
+
+    def wrap(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError:
+                return function(*args, **kwargs)  # Python's own error names the function, that of `bind` does not
+            for name, value in bound.arguments.items():
+                if name in validators and not (value is None and signature.parameters[name].default is None):
+                    bound.arguments[name] = validators[name].validate(name, value)
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    return wrap
+
+
+def is_scalar(value: object) -> bool:
+    """Whether this is a single value, as a file holds it."""
+    return value is None or isinstance(value, bool | int | float | str)

@@ -1,0 +1,175 @@
+"""Files name classes by stored names: every class of the package that a state reaches has one, and may be renamed."""
+
+import json
+from functools import partial
+from typing import ClassVar
+
+import pytest
+import torch
+
+import odedm
+from odedm import Experiment, Run
+from odedm.checkpoint.capture_state import State, StateError, capture_state
+from odedm.checkpoint.restore_state import restore_state
+from odedm.core import stored_names
+from odedm.core.registry import DISTANCES, METHODS, NETS, POLICIES, RETRIEVALS
+from odedm.core.rng import generator
+from odedm.core.rows import Field
+from odedm.core.store import Store
+from odedm.core.stored_names import STORED, stored, stored_name, transient
+from odedm.memory.reservoir import ReservoirMemory
+from odedm.methods.base import Method
+from odedm.nets.grouped_batch_norm import GroupedNorm, Norm2d
+from odedm.testing.contracts import small_stream
+from odedm.training.observation import Observation
+from odedm.training.outside_parts import OwnViews, adamw
+
+BOUNDS = [name for name, entry in METHODS.items() if entry.bound]
+RUNS = [(name, odedm.NoMemory()) for name in BOUNDS]
+RUNS += [
+    (name, memory) for name in METHODS if name not in BOUNDS for memory in (odedm.Native(30), odedm.ODEDM(30, k=1))
+]
+RUNS += [("er", odedm.ODEDM(30, k=1, short_policy=name)) for name in POLICIES]
+RUNS += [("er", odedm.ODEDM(30, k=1, distance=name)) for name in DISTANCES]
+
+
+class TaskIsOver(Exception):
+    pass
+
+
+def stop(_run):
+    raise TaskIsOver
+
+
+def run_for_one_task(method, memory, observation=None, **settings):
+    data = small_stream()
+    plan = Experiment(memory, data=data.name, method=method, device="cpu", batch=64, **settings)
+    run = Run(plan, data, observation or Observation(), callbacks=[stop])
+    with pytest.raises(TaskIsOver):
+        run.finish()
+    return run
+
+
+def words(node):
+    """Every text in a tree."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        yield from (word for pair in node.items() for part in pair for word in words(part))
+    elif isinstance(node, list):
+        yield from (word for part in node for word in words(part))
+
+
+@pytest.mark.parametrize(("method", "memory"), RUNS, ids=[f"{method}-{memory}" for method, memory in RUNS])
+def test_a_state_names_no_module_of_the_package(method, memory):
+    run = run_for_one_task(method, memory)
+    tree = capture_state(run.roots(), run.outside()).plain
+    assert [word for word in words(tree) if "odedm." in word] == []
+
+
+@pytest.mark.parametrize("setting", [{"retrieval": name} for name in RETRIEVALS] + [{"optimizer": "adamw"}], ids=str)
+def test_nor_does_one_with_other_ingredients(setting):
+    run = run_for_one_task("er", odedm.Reservoir(30), **setting)
+    assert [word for word in words(capture_state(run.roots(), run.outside()).plain) if "odedm." in word] == []
+
+
+def test_nor_does_one_that_is_looked_at():
+    looked = Observation(evidence=True, anytime=2, keep_model=True)
+    run = run_for_one_task("er", odedm.ODEDM(30, k=1), looked)
+    assert [word for word in words(capture_state(run.roots(), run.outside()).plain) if "odedm." in word] == []
+
+
+@pytest.mark.parametrize("table", [METHODS, POLICIES, RETRIEVALS, DISTANCES, NETS], ids=["m", "p", "r", "d", "n"])
+def test_every_class_that_a_setting_names_has_a_stored_name(table):
+    classes = [entry.load() for entry in table.values()]
+    assert [kind for kind in classes if isinstance(kind, type) and STORED.get(stored_name(kind)) is not kind] == []
+
+
+def test_names_are_unique_and_cannot_be_taken_for_import_paths():
+    assert len(set(STORED.values())) == len(STORED)
+    assert [name for name in STORED if "." in name] == []
+    with pytest.raises(ValueError, match=r"'store' is that of odedm\.core\.store\.Store"):
+        stored("store")(Method)
+    with pytest.raises(ValueError, match="no dot"):
+        stored("odedm.store")(Method)
+
+
+def test_a_class_of_the_package_without_a_stored_name_is_refused():
+    class Unnamed(Store):
+        __module__ = "odedm.core.unnamed"
+
+    with pytest.raises(StateError, match=r"memory is a odedm\.core\.unnamed.*Unnamed, a class without a stored name"):
+        capture_state({"memory": Unnamed(2, [])})
+
+
+def test_a_class_may_be_renamed_and_move_to_another_module():
+    run = run_for_one_task("derpp", odedm.ODEDM(30, k=1))
+    state = capture_state(run.roots(), run.outside())
+    fresh = Run(run.experiment, small_stream())
+    kinds = (ReservoirMemory, Store, type(run.method), type(run.memory), type(run.method.net), type(run.replay))
+    names = [(kind.__module__, kind.__qualname__) for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.__module__, kind.__qualname__ = "odedm.elsewhere", f"Renamed{kind.__qualname__}"
+        restore_state(fresh.roots(), State(state.tensors, json.loads(json.dumps(state.plain))), fresh.outside())
+    finally:
+        for kind, (module, name) in zip(kinds, names, strict=True):
+            kind.__module__, kind.__qualname__ = module, name
+    assert fresh.method.net.state_dict().keys() == run.method.net.state_dict().keys()
+    assert all(fresh.method.net.state_dict()[name].equal(value) for name, value in run.method.net.state_dict().items())
+    assert fresh.memory.rows()["index"].equal(run.memory.rows()["index"])
+
+
+def test_another_class_under_the_stored_name_takes_over_what_was_stored(monkeypatch):
+    store = Store(3, [Field("label", dtype=torch.int64)])
+    store.pin({"label": torch.tensor([4, 5])})
+    state = capture_state({"store": store})
+    monkeypatch.setattr(stored_names, "_NAMES", {**stored_names._NAMES})
+    monkeypatch.delitem(STORED, "store")
+
+    @stored("store")
+    class Shelves(Store):
+        """The same class in a later version."""
+
+    fresh = {"store": None}
+    restore_state(fresh, state)
+    assert type(fresh["store"]) is Shelves
+    assert fresh["store"].columns["label"].equal(store.columns["label"])
+
+
+def test_code_of_the_package_is_free_to_move_and_that_of_others_is_not():
+    state = capture_state(
+        {"make": adamw, "draw": partial(generator, 3), "view": OwnViews(torch.zeros(1), torch.ones(1), view=abs)}
+    )
+    assert sorted(word for word in words(state.plain) if "odedm" in word) == ["odedm", "partial of odedm"]
+    fresh = {"make": generator, "draw": partial(adamw), "view": None}
+    restore_state(fresh, state)
+    assert fresh["make"] is generator
+    with pytest.raises(StateError, match=r"made with odedm where the fresh object has builtins\.len"):
+        restore_state({"make": len, "draw": None, "view": None}, state)
+
+
+def test_what_is_transient_adds_up_along_the_bases():
+    class Plain:
+        TRANSIENT: ClassVar = frozenset({"_cache"})
+
+    class Grown(Plain):
+        TRANSIENT: ClassVar = frozenset({"_view"})
+
+    assert transient(Grown) == {"_cache", "_view"}
+    assert transient(Norm2d) == GroupedNorm.TRANSIENT == {"counters"}
+    assert transient(Method) == frozenset()
+
+
+def test_a_plug_ins_caches_are_no_state_either():
+    class Cached:
+        TRANSIENT: ClassVar = frozenset({"cache"})
+
+        def __init__(self, seen):
+            self.seen, self.cache = seen, {object()}
+
+    old, fresh = {"own": Cached(3)}, {"own": Cached(0)}
+    kept = fresh["own"].cache
+    restore_state(fresh, capture_state(old))
+    assert fresh["own"].seen == 3
+    assert fresh["own"].cache is kept
