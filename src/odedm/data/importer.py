@@ -15,7 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from odedm.core.errors import UsageError
-from odedm.core.files import staged_folder, sweep_staging, writable_folder, write_text
+from odedm.core.files import atomic_folder, remove_stale, writable_folder, write_text
 from odedm.core.plain_data import text_fingerprint
 from odedm.data import cache, formats
 from odedm.data.cache import MANIFEST, Manifest, column_files
@@ -173,12 +173,12 @@ def _remove_left_overs(root: Path) -> None:
         if path.name.startswith(SCRATCH):
             shutil.rmtree(path, ignore_errors=True)
         elif match := STAGED.fullmatch(path.name):
-            sweep_staging(root / match[1])
+            remove_stale(root / match[1])
 
 
 def _put_in_place(scratch: Path, manifest: Manifest) -> None:
     """Move the columns into the data set's folder, with the manifest, whole or not at all."""
-    with staged_folder(cache.root() / manifest.name) as folder:
+    with atomic_folder(cache.root() / manifest.name) as folder:
         for source, target in zip(column_files(scratch), column_files(folder), strict=True):
             os.replace(source, target)
         write_text(folder / MANIFEST, manifest.to_json())
