@@ -490,6 +490,8 @@ def test_a_replacement_that_is_killed_halfway_loses_nothing(flowers, data_folder
     assert cache.load_manifest("mine") == old
     moved = data_folder / ".mine.1234.0123abcd.old"  # as a process leaves it that is killed between two renames
     (data_folder / "mine").rename(moved)
+    assert open_data("mine").checksum == old.checksum
+    (data_folder / "mine").rename(moved)
     import_as(flowers, "flowers")
     assert cache.verify("mine") == old
     assert left(data_folder) == ["flowers", "mine"]

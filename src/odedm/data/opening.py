@@ -14,7 +14,7 @@ from odedm.core.registry import DATASETS
 from odedm.core.validators import Int, refused, validate_params
 from odedm.data import cache
 from odedm.data.cache import Manifest
-from odedm.data.importer import import_path, no_progress
+from odedm.data.importer import import_path, no_progress, restore
 from odedm.data.published import PUBLISHED
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def find_or_import(
         raise UsageError("The data set's name is empty. Give one of `odedm data list`, or a path.")
     if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and os.path.exists(path):
         return import_path(path, size=size, seed=seed, on_progress=on_progress)
+    if cache.NAME.fullmatch(name):
+        restore(name)
     manifest = cache.find(name)
     if size is not None and manifest.shape[1:] != (size, size):
         raise UsageError(
