@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @validate_params(tasks=Int(1), size=Int(1), seed=Int())
-def open_data(
+def load_dataset(
     name_or_path: str | Path,
     tasks: int | None = None,
     size: int | None = None,
@@ -49,7 +49,7 @@ def open_data(
     >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict("os.environ", ODEDM_DATA=folder):
     ...     np.savez(f"{folder}/mine.npz", x=np.zeros((40, 28, 28), np.uint8), y=np.arange(40) % 4)
-    ...     data = open_data(f"{folder}/mine.npz")
+    ...     data = load_dataset(f"{folder}/mine.npz")
     >>> data.classes, data.shape, len(data.image), len(data.test_image), data.tasks
     (4, (1, 28, 28), 32, 8, 2)
     """
