@@ -35,7 +35,7 @@ def open_all(jobs: list[Job]) -> dict[str, Dataset]:
 def run_all(jobs: list[Job], *observers: Observer, lanes: int | None = None) -> list[Result]:
     """The results of jobs, run as any command runs them; every one must succeed."""
     summary = run_jobs(jobs, open_all(jobs), Placement(lanes=lanes), observers)
-    assert summary.failed == {}
+    assert summary.failed == {}, summary.failed
     return [summary.results[job.key] for job in jobs]
 
 
@@ -57,7 +57,7 @@ def result_of(plan: Experiment, checksum: str, *, seconds: float = 4.0, acc: flo
         class_il=matrix,
         task_il=matrix,
         seconds={"train": seconds},
-        census=[],
+        class_counts=[],
         provenance={"odedm": "0.1.0", "commit": "abc", "data_checksum": checksum},
     )
 

@@ -1,25 +1,51 @@
-"""Short runs end as they always did: `tools/golden.py` compares more, bit for bit, and makes these files."""
+"""Short computations end as they did at b1acfb6; `tools/golden.py compare` compares more of them, bit for bit."""
 
-import json
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from golden.cases import lasting, short_cases, short_data, trained
+from golden.adapter import Today, Words
+from golden.cases_b1acfb6 import all_cases
+from golden.comparison import IntendedList, different, lasting, read_numbers, same
+from golden.measuring import measured
 
 GOLDEN = Path(__file__).parent / "golden"
-CASES = short_cases()
+ALL = all_cases()
+SHORT = {name: case for name, case in ALL.items() if case.short}
+TODAY = Today()  # one for all: it keeps the features of the pictures
+THEN = read_numbers(GOLDEN / "b1acfb6.json")
 
 
-def test_every_case_has_its_file():
-    assert {path.stem for path in GOLDEN.glob("*.json")} == set(CASES)
+def test_every_short_case_is_recorded():
+    assert set(THEN) == set(SHORT)
+    assert not [name for name, parts in THEN.items() if "failed" in parts]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_run_ends_as_it_always_did(name):
-    outcome = trained({"data": short_data(), **CASES[name]})
-    assert sum(outcome.result.provenance["steps"].values()) <= 20
-    now, then = lasting(outcome), json.loads((GOLDEN / f"{name}.json").read_text())
-    assert now["discrete"] == then["discrete"]
-    assert now["floats"].keys() == then["floats"].keys()
-    for weight, (mean, norm) in now["floats"].items():
-        assert [mean, norm] == pytest.approx(then["floats"][weight], rel=1e-4, abs=1e-4), weight
+@pytest.mark.parametrize("name", SHORT)
+def test_it_ends_as_it_did(name):
+    now = lasting(measured(SHORT[name], TODAY))
+    differing = different(THEN[name], now, same)
+    unexpected = IntendedList(GOLDEN / "intended.toml").unexpected(name, differing)
+    assert not unexpected, {part: (THEN[name].get(part), now.get(part)) for part in [*unexpected, "failed", "removed"]}
+
+
+def test_what_was_meant_is_about_cases_that_there_are():
+    for entry in IntendedList(GOLDEN / "intended.toml").entries:
+        assert any(fnmatchcase(name, entry.cases) for name in ALL), f"no case is called {entry.cases}"
+        assert len(entry.cause) > 20, "a cause is a sentence"
+
+
+def test_a_lost_bit_and_another_row_are_seen():
+    """So the comparison can fail."""
+    then = THEN["derpp, odedm both, standard, short"]
+    index, (norm, turned) = then["memory index"], then["weights"]
+    assert different(then, then | {"memory index": [*index[:-1], index[-1] + 1]}, same) == ["memory index"]
+    assert different(then, then | {"weights": [norm, turned + 0.01 * norm]}, same) == ["weights"]
+    assert different(then, then | {"weights": [norm * (1 + 1e-6), turned]}, same) == []
+    assert different(then, {name: part for name, part in then.items() if name != "scores"}, same) == ["scores"]
+
+
+def test_the_adapter_on_old_words_is_the_identity():
+    words = ("run", "--lanes", "2", "--set", "lr=0.1")
+    assert Words().command(*words) == list(words)
+    assert Words().columns("census", {"short": [1]}) == {"short": [1]}

@@ -257,7 +257,7 @@ def test_a_captured_run_that_looks_has_the_numbers_of_one_that_does_not(method, 
     looked, blind, slow = [run.finish() for run in runs]
     assert runs[0].stepper.captured == runs[1].stepper.captured > 10, "no recording was thrown away for it"
     assert looked.result.class_il == blind.result.class_il
-    assert looked.result.census == blind.result.census
+    assert looked.result.class_counts == blind.result.class_counts
     for a, b in zip(looked.method.net.state_dict().values(), blind.method.net.state_dict().values(), strict=True):
         assert a.equal(b)
     for name, column in looked.memory.rows().items():
@@ -418,7 +418,7 @@ def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(
     assert sum(steps.values()) == total
     assert (steps["captured"] > 5) == (capture and METHODS[method].load().capturable)
     assert again.result.class_il == straight.result.class_il
-    assert again.result.census == straight.result.census
+    assert again.result.class_counts == straight.result.class_counts
     for one, other in zip(straight.method.net.parameters(), again.method.net.parameters(), strict=True):
         assert one.equal(other)
         assert one.stride() == other.stride(), "the layout in memory comes back, too"

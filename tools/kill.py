@@ -29,7 +29,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "golden"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from golden import stored
+from adapter import Today
+from cases_b1acfb6.commands import stored
+from comparison import exact
 from kill_study import SMALL
 
 SIGNALS = ("KILL", "TERM", "INT", "HUP", "STOP")
@@ -60,7 +62,7 @@ def runs_and_scores(out: Path) -> Any:
         for line in (out / "trials.jsonl").read_text().splitlines():
             if line.endswith("}"):
                 scores[json.loads(line)["key"]] = json.loads(line)["score"]
-    return stored(out), scores
+    return exact(stored(Today(), out)), scores
 
 
 def tensors(out: Path) -> Any:

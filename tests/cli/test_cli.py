@@ -43,7 +43,7 @@ def test_run_prints_a_table_and_says_where_the_results_are(tmp_path):
     assert done.exit_code == 0
     assert "DER++" in done.stdout
     folder = re.search(r"Results: (.+)", done.stdout)[1]
-    assert json.loads((tmp_path / folder / "seed-0" / "result.json").read_text())["schema"] == "odedm.result/2"
+    assert json.loads((tmp_path / folder / "seed-0" / "result.json").read_text())["schema"] == "odedm.result/3"
 
 
 def test_json_is_alone_on_stdout(tmp_path):
@@ -183,7 +183,7 @@ def test_an_existing_run_is_kept_unless_told_otherwise(tmp_path):
 IN_THE_WAY = {
     "another configuration": (lambda plain: plain["experiment"].update(batch=7), "batch=7 there, 32 here"),
     "other data": (lambda plain: plain["provenance"].update(data_checksum="else"), "of the checksum else there"),
-    "another format": (lambda plain: plain.update(schema="odedm.result/9"), "not a result this version reads"),
+    "another format": (lambda plain: plain.update(schema="odedm.result/9"), "has the format 'odedm.result/9'"),
     "no experiment": (lambda plain: plain.update(experiment=3), "'experiment' is not an object"),
 }
 
@@ -322,7 +322,7 @@ HOSTILE = {
     "missing names": lambda result: result.update(classes=[]),
     "markup": lambda result: result["experiment"].update(data="[/nope]"),
     "escapes": lambda result: result["experiment"].update(data="\x1b[2J\x1b]0;pwned\x07"),
-    "short census": lambda result: result["census"][-1].update(short=[1]),
+    "short class counts": lambda result: result["class_counts"][-1].update(short=[1]),
     "no method": lambda result: result["experiment"].pop("method"),
     "empty matrix": lambda result: result.update(class_il=[]),
     "null seconds": lambda result: result.update(seconds=None),

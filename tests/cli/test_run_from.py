@@ -12,7 +12,7 @@ from odedm.results.folder import FinishedRun, find
 WORDS = ["--data", "blobs", "--method", "derpp", "--capacity", 30, "--k", 2, "--replay", "both", "--set", "alpha=0.3"]
 WORDS += ["--batch", 16, "--device", "cpu"]
 RATES = {"lr": 0.03, "momentum": 0.0, "weight_decay": 0.0}
-OLD = Path(__file__).parents[1] / "results" / "first_format"
+OLD = Path(__file__).parents[1] / "results" / "runs"
 
 
 def only(folder):
@@ -58,12 +58,12 @@ def test_what_is_given_changes_it_and_nothing_else(first, tmp_path, more, place,
     assert only(tmp_path / "again").experiment["batch"] == 16
 
 
-def test_results_of_the_first_format_run_again(tmp_path):
+def test_results_of_the_runs_run_again(tmp_path):
     for name in ("er-native", "fdr-native", "er-odedm"):
         odedm("run", "--from", OLD / name, "--out", tmp_path / name)
         old, new = FinishedRun.load(OLD / name).result, only(tmp_path / name)
         assert new.experiment == old.experiment
-        assert new.census == old.census
+        assert new.class_counts == old.class_counts
 
 
 def test_what_is_no_result_is_a_sentence(first, tmp_path):

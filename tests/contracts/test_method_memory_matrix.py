@@ -42,8 +42,8 @@ def test_every_method_with_every_memory_and_reading(method, case):
     check_promises(run, outcome)
     assert outcome.result.acc_last > 15, "chance is 10 per cent"
     if memory not in plain:
-        assert [sum(part["long"]) for part in outcome.result.census] == [4, 8, 12, 16, 16]
-        assert set(outcome.result.census[-1]["long"]) == {0, 2}, "balanced over the classes of finished tasks"
+        assert [sum(part["long"]) for part in outcome.result.class_counts] == [4, 8, 12, 16, 16]
+        assert set(outcome.result.class_counts[-1]["long"]) == {0, 2}, "balanced over the classes of finished tasks"
 
 
 @pytest.mark.parametrize(("method", "variant"), pairs(KEEPING, ODEDMS))
@@ -117,7 +117,7 @@ def test_a_long_term_share_of_one_leaves_no_short_term_rows():
     _, outcome = finish(ODEDM(24, rho=1.0), method="derpp", batch=16)
     assert outcome.memory.size(Part.SHORT) == 0
     assert outcome.memory.size(Part.LONG) == 24
-    assert [sum(part["short"]) for part in outcome.result.census] == [18, 12, 6, 0, 0]
+    assert [sum(part["short"]) for part in outcome.result.class_counts] == [18, 12, 6, 0, 0]
 
 
 def test_bounded_candidates_count_inside_the_capacity():

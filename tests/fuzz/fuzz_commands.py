@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from odedm import UsageError
 from odedm.cli.app import LISTS, app
 
-OLD = Path(__file__).parents[1] / "results" / "first_format" / "er-odedm"
+OLD = Path(__file__).parents[1] / "results" / "runs" / "er-odedm"
 COMMAND = typer.main.get_command(app)
 SPARED = ("--install-completion", "--show-completion")  # which change the settings of a shell
 DOORS = ("odedm.cli.run_command.run_jobs", "odedm.study.session.run_jobs", "odedm.data.download.download")

@@ -39,7 +39,7 @@ from odedm.study.ledger import FAILURES, TOML, TRIALS, Ledger
 from odedm.study.session import Session
 from odedm.study.study import parse, read
 
-OLD = Path(__file__).parents[1] / "results" / "first_format"
+OLD = Path(__file__).parents[1] / "results" / "runs"
 PLANS = {name: Result.load(OLD / name / "result.json").to_dict() for name in ("er-odedm", "er-native", "derpp-odedm")}
 RESULTS = [*PLANS.values(), json.loads((OLD / "icarl-odedm" / "result.json").read_text())]
 RESULTS.append({**PLANS["er-odedm"], "anytime": [[100, 50.0], [200, 69.16666666666666]]})

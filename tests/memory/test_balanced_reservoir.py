@@ -106,7 +106,7 @@ def test_rare_classes_are_kept_whole_and_the_others_share_the_rest():
     rows = stream(0, [100.0, 60.0, 30.0, 0.8], 600)
     memory = filled(rows, 60, classes=4)
     rare = int((rows["label"] == 3).sum())
-    found = memory.census(4)["short"]
+    found = memory.class_counts(4)["short"]
     assert 0 < rare < 15
     assert found[3] == rare
     assert sum(found) == 60
@@ -125,14 +125,14 @@ def test_labels_of_any_kind_where_nobody_knows_the_number_of_classes():
 def test_pins_take_the_places_of_rows_of_the_largest_class():
     memory = filled(stream(0, [1.0, 1.0], 40), 10, classes=2)
     memory.pin({"label": torch.tensor([1, 1]), "index": torch.tensor([900, 901]), "prototype": torch.tensor([0, 1])})
-    assert memory.census(2) == {"short": [4, 4], "long": [0, 2]}
+    assert memory.class_counts(2) == {"short": [4, 4], "long": [0, 2]}
     key = {int(i): float(k) for i, k in zip(memory.store.columns["index"], memory.store.key, strict=True)}
     assert all(0 <= key[int(i)] < 1 for i in memory.rows(Part.SHORT)["index"])
     memory.see(stream(5, [0.0, 1.0], 30), rng=torch.Generator().manual_seed(1))
-    assert memory.census(2) == {"short": [4, 4], "long": [0, 2]}, "a full class grows no more"
+    assert memory.class_counts(2) == {"short": [4, 4], "long": [0, 2]}, "a full class grows no more"
     memory.resize(5)
     assert memory.size(Part.LONG) == 2
-    assert sorted(memory.census(2)["short"]) == [1, 2]
+    assert sorted(memory.class_counts(2)["short"]) == [1, 2]
     memory.resize(12)
     memory.see(stream(6, [1.0, 1.0], 30), rng=torch.Generator().manual_seed(2))
     assert memory.size() == 12

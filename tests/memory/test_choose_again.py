@@ -70,7 +70,7 @@ def test_no_row_is_lost_and_each_keeps_its_columns(capacity):
         assert short - stored.size(Part.SHORT) == len(before) - len(after)
         assert len(short_keys(stored)) == stored.size(Part.SHORT)
         assert short_keys(stored) <= keys  # so the threshold that new rows must pass stays, and they enter as before
-        assert stored.census(2)["long"] == [2, 2]
+        assert stored.class_counts(2)["long"] == [2, 2]
         long = stored.rows(Part.LONG)
         assert sorted(zip(long["label"].tolist(), long["prototype"].tolist(), strict=True)) == [
             (0, 0), (0, 1), (1, 0), (1, 1),
@@ -109,7 +109,7 @@ def test_only_past_classes_are_chosen_again_and_only_where_it_is_asked_for():
         changed = [label for label in range(6) if last[label] != first[label]]
         assert bool(changed) is again
         assert 4 not in changed and 5 not in changed  # noqa: PT018 - nothing follows their task but the last one
-        assert stored.census(8)["long"] == [2] * 6 + [0, 0]
+        assert stored.class_counts(8)["long"] == [2] * 6 + [0, 0]
         assert stored.size() == 40
 
 
@@ -118,7 +118,7 @@ def test_random_rows_are_drawn_again_and_quotas_are_kept():
     found = []
     for each in stream_through(stored, probe, [task(i, total=3) for i in range(3)]):
         found.append(set(stored.rows(Part.LONG)["index"].tolist()))
-        assert stored.census(6)["long"] == ([3, 1, 0, 0, 0, 0] if each.index == 0 else [3, 1, 2, 2, 0, 0])
+        assert stored.class_counts(6)["long"] == ([3, 1, 0, 0, 0, 0] if each.index == 0 else [3, 1, 2, 2, 0, 0])
     assert not found[0] <= found[1]
     assert found[1] == found[2]  # nothing is chosen when the last task ends
 
@@ -140,7 +140,7 @@ def test_every_policy_of_short_term_rows(policy):
     method = {"herded": "icarl", "purity": "puridiver"}.get(policy, "derpp")
     run, outcome = finish(ODEDM(40, k=2, short_policy=policy, choose_again=True), method=method, batch=16)
     check_promises(run, outcome)
-    assert outcome.memory.census(10)["long"] == [2] * 8 + [0, 0]
+    assert outcome.memory.class_counts(10)["long"] == [2] * 8 + [0, 0]
     assert (outcome.memory.rows(Part.SHORT)["prototype"] == -1).all()
     long = outcome.memory.rows(Part.LONG)
     assert sorted(long["order"].tolist()) == list(range(16))

@@ -50,9 +50,9 @@ def test_long_term_grows_by_the_classes_of_each_task_but_the_last(probe):
         assert memory.size(Part.LONG) == expected
         assert memory.size(Part.SHORT) == min(24 * (each.index + 1), 30 - expected)
         assert memory.size() <= memory.capacity == 30
-        census = memory.census(8)
-        assert census["long"] == [2] * min(2 * each.index + 2, 6) + [0] * (8 - min(2 * each.index + 2, 6))
-        assert sum(census["short"]) == memory.size(Part.SHORT)
+        counts = memory.class_counts(8)
+        assert counts["long"] == [2] * min(2 * each.index + 2, 6) + [0] * (8 - min(2 * each.index + 2, 6))
+        assert sum(counts["short"]) == memory.size(Part.SHORT)
 
 
 def test_pinned_rows_are_distinct_real_rows_with_identity_and_annotated_fields(probe):
@@ -85,7 +85,7 @@ def test_two_rows_per_prototype_share_their_identity(probe):
 def test_classes_with_fewer_rows_than_prototypes_pin_what_they_have(probe):
     memory = dual(k=5, capacity=30)
     list(stream_through(memory, probe, [task(0, per_class=2), task(1)]))
-    assert memory.census(4)["long"] == [2, 2, 5, 5]
+    assert memory.class_counts(4)["long"] == [2, 2, 5, 5]
 
 
 def test_bounded_candidates_are_a_uniform_reservoir_per_class_and_restart_with_each_task(probe):

@@ -40,10 +40,10 @@ def test_sizes_are_those_of_the_rule_whatever_the_batches(capacity, classes):
             memory.see(rows(label[start : start + batch], start), rng=rng)
         stored = memory.rows()
         assert memory.size() == len(set(stored["index"].tolist()))
-        assert {c: n for c, n in enumerate(memory.census(classes)["short"]) if n} == by_the_rule(label, capacity)
+        assert {c: n for c, n in enumerate(memory.class_counts(classes)["short"]) if n} == by_the_rule(label, capacity)
         assert [label[index] for index in stored["index"].tolist()] == stored["label"].tolist()
     if capacity >= classes:
-        assert max(memory.census(classes)["short"]) - min(memory.census(classes)["short"]) <= 1
+        assert max(memory.class_counts(classes)["short"]) - min(memory.class_counts(classes)["short"]) <= 1
 
 
 def test_which_row_of_the_largest_class_goes_is_chance_and_others_are_the_first():
@@ -64,7 +64,7 @@ def test_pinned_rows_are_not_counted_and_stay():
     memory.pin({**rows([0, 0], 90), "prototype": torch.tensor([0, 1])})
     memory.see(rows([1, 1, 1, 1], 10), rng=rng)
     assert memory.rows(Part.LONG)["index"].tolist() == [90, 91]
-    assert memory.census(2)["short"] == [2, 2]
+    assert memory.class_counts(2)["short"] == [2, 2]
 
 
 def test_the_class_quota_keeps_as_many_random_rows_of_every_class():
@@ -77,7 +77,7 @@ def test_the_class_quota_keeps_as_many_random_rows_of_every_class():
         task = Task(t, 3, (2 * t, 2 * t + 1), rows([2 * t, 2 * t + 1] * 20, 100 * t))
         memory.begin_task(task)
         memory.end_task(task, NoFields(), rng=rng)
-        assert memory.census(6)["short"] == wanted
+        assert memory.class_counts(6)["short"] == wanted
         stored = memory.rows()
         for c in range(2 * t + 2):
             own = stored["index"][stored["label"] == c].tolist()
@@ -88,4 +88,4 @@ def test_the_class_quota_keeps_as_many_random_rows_of_every_class():
     back = Task(3, 4, (0, 1), rows([0, 1] * 9, 500))
     memory.end_task(back, NoFields(), rng=rng)
     assert memory.size(Part.LONG) == 6
-    assert sum(memory.census(6)["short"]) == 4, "of six classes the newest, where there is no room for all"
+    assert sum(memory.class_counts(6)["short"]) == 4, "of six classes the newest, where there is no room for all"

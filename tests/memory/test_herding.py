@@ -142,7 +142,7 @@ def test_quotas_of_the_published_settings(capacity, tasks, classes, first, last,
         memory.end_task(each, probe, rng=RNG)
         seen = (index + 1) * classes
         quotas.append(capacity // seen)
-        assert memory.census(seen)["short"] == [quotas[-1]] * seen
+        assert memory.class_counts(seen)["short"] == [quotas[-1]] * seen
     assert (quotas[0], quotas[-1]) == (first, last)
 
 
@@ -190,7 +190,7 @@ def test_features_are_compared_by_direction():
         chosen.append(memory.rows()["index"])
     assert chosen[0].equal(chosen[1])
     memory.end_task(task(1), Stretched(lambda _: 0.0), rng=RNG)
-    assert memory.census(4)["short"] == [2, 2, 2, 2], "dead features choose something"
+    assert memory.class_counts(4)["short"] == [2, 2, 2, 2], "dead features choose something"
 
 
 def test_a_stream_batch_stores_nothing(probe):
@@ -207,7 +207,7 @@ def test_pins_drop_the_last_picks_evenly(probe):
     extra |= {"logits": torch.zeros(1, 3), "prototype": torch.zeros(1, dtype=torch.int64)}
     for pinned in range(1, 25):
         memory.pin(extra)
-        short = memory.census(4)["short"]
+        short = memory.class_counts(4)["short"]
         assert sum(short) == 24 - pinned == memory.size(Part.SHORT)
         assert max(short) - min(short) <= 1
         for label in range(4):
@@ -221,11 +221,11 @@ def test_a_class_with_fewer_rows_than_its_quota_gives_what_it_has(probe):
     memory = HerdedQuota(20, FIELDS)
     memory.end_task(task(0, per_class=3), probe, rng=RNG)
     memory.end_task(task(1), probe, rng=RNG)
-    assert memory.census(4)["short"] == [3, 3, 5, 5]
+    assert memory.class_counts(4)["short"] == [3, 3, 5, 5]
     only = task(2).rows
     only = {name: column[only["label"] == 4] for name, column in only.items()}
     memory.end_task(Task(2, 3, (4, 5), only), probe, rng=RNG)
-    assert memory.census(6)["short"] == [3, 3, 3, 3, 3, 0]
+    assert memory.class_counts(6)["short"] == [3, 3, 3, 3, 3, 0]
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 3, 7])
@@ -235,7 +235,7 @@ def test_less_room_than_classes_keeps_first_picks_and_says_so_once(capacity, pro
     for each in tasks:
         memory.end_task(each, probe, rng=RNG)
         seen = 2 * each.index + 2
-        short = memory.census(seen)["short"]
+        short = memory.class_counts(seen)["short"]
         if capacity < seen:
             assert max(short, default=0) <= 1
             assert memory.size() == capacity
@@ -254,9 +254,9 @@ def test_short_rooms_go_to_classes_without_long_term_rows(probe):
     last = {name: column[:1] for name, column in tasks[2].rows.items()}
     pinned = {name: torch.cat([column, last[name]]) for name, column in pinned.items()}
     memory.pin({**pinned, "logits": torch.zeros(5, 3), "prototype": torch.zeros(5, dtype=torch.int64)})
-    assert memory.census(4)["short"] == [1, 1, 1, 1], "the pins took second picks"
+    assert memory.class_counts(4)["short"] == [1, 1, 1, 1], "the pins took second picks"
     memory.end_task(tasks[2], probe, rng=RNG)
-    short = memory.census(6)["short"]
+    short = memory.class_counts(6)["short"]
     assert (short[2], short[3], short[5]) == (1, 1, 1)
     assert sum(short) == 4
     assert sum(short[label] for label in (0, 1, 4)) == 1
@@ -271,7 +271,7 @@ def test_with_prototypes_the_quota_follows_the_room_they_leave(k, probe):
         memory.end_task(each, probe, rng=torch.Generator().manual_seed(1))
         seen, long = 2 * each.index + 2, 2 * k * min(each.index + 1, 3)
         assert memory.size(Part.LONG) == long
-        assert memory.census(seen)["short"] == [(40 - long) // seen] * seen
+        assert memory.class_counts(seen)["short"] == [(40 - long) // seen] * seen
         assert memory.size() <= memory.capacity == 40
         for label in range(seen):
             assert indices(memory, label) == herded(tasks[label // 2], label)[: (40 - long) // seen]

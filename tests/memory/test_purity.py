@@ -245,7 +245,7 @@ def test_pinned_rows_are_neither_scored_nor_counted_nor_dropped():
     rows["label"] = torch.tensor([0, 1, 1, 1])
     memory.add(rows, probe, rng=torch.Generator())
     assert probe.asked == [4]
-    assert memory.census(CLASSES) == {"short": [1, 2, 0, 0], "long": [3, 0, 0, 0]}
+    assert memory.class_counts(CLASSES) == {"short": [1, 2, 0, 0], "long": [3, 0, 0, 0]}
     for turn in range(5):
         memory.add(make(4, turn), probe, rng=torch.Generator())
     assert memory.rows(Part.LONG)["image"].equal(make(3, 7)["image"])

@@ -140,8 +140,8 @@ def test_everything_may_be_pinned_and_adding_is_then_a_no_op():
         memory.pin(pins(200, 1))
 
 
-def test_census_counts_classes_by_part():
+def test_class_counts_are_classes_by_part():
     memory = ReservoirMemory(8, [FIELDS[0]])
     memory.see({"label": torch.tensor([0, 0, 1, 2])}, rng=torch.Generator())
     memory.pin({"label": torch.tensor([1, 1]), "prototype": torch.tensor([0, 1])})
-    assert memory.census(4) == {"short": [2, 1, 1, 0], "long": [0, 2, 0, 0]}
+    assert memory.class_counts(4) == {"short": [2, 1, 1, 0], "long": [0, 2, 0, 0]}

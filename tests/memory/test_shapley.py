@@ -94,7 +94,7 @@ def test_a_new_class_enters_where_it_is_rare():
     memory.add({**batch(0, 30), "label": torch.zeros(30, dtype=torch.int64)}, Pixels(), rng=rng)
     for step in range(1, 8):
         memory.add({**batch(step, 6), "label": torch.ones(6, dtype=torch.int64)}, Pixels(), rng=rng)
-    assert memory.census(2)["short"][1] >= 5
+    assert memory.class_counts(2)["short"][1] >= 5
 
 
 def test_pinned_rows_stay():

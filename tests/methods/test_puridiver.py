@@ -698,7 +698,7 @@ def test_it_learns_with_every_memory(memory, data, fit):
     chance = 100 / data.classes
     assert outcome.result.acc_last > 2 * chance
     assert outcome.method.net.training
-    short = outcome.result.census[-1]["short"]
+    short = outcome.result.class_counts[-1]["short"]
     if memory == "native":
         assert max(short) - min(short) <= 1, "the purity policy drives the classes to balance"
 
@@ -707,7 +707,7 @@ def test_the_dual_memory_shrinks_its_purity_host():
     outcome = finish(ODEDM(30, k=2))
     assert outcome.memory.size(Part.LONG) == 16
     assert outcome.memory.size(Part.SHORT) == 14
-    short = outcome.result.census[-1]["short"]
+    short = outcome.result.class_counts[-1]["short"]
     assert sum(short) == 14
 
 

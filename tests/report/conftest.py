@@ -52,14 +52,14 @@ def fabricate(tmp_path: Path) -> Fabricate:
         )
         folder.mkdir(parents=True)
         each = len(names) // tasks
-        census = []
+        counts = []
         for task in range(tasks):
             seen = each * (task + 1)
             long = [
                 int(memory == "odedm" and label < min(seen, each * max(tasks - 1, 1))) for label in range(len(names))
             ]
             short = [2 if label < seen else 0 for label in range(len(names))]
-            census.append({"short": short, "long": long})
+            counts.append({"short": short, "long": long})
         own: dict[str, Any] = {"name": memory, "capacity": capacity}
         if memory == "odedm":
             own |= {"k": 3, "rho": 0.25, "distance": "sinkhorn", "dac": [3, 4], "mixup": False}
@@ -83,7 +83,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
             class_il=matrix(tasks, acc),
             task_il=matrix(tasks, task_il),
             seconds={"train": 3.0, "evaluate": 1.0} | ({"select": 0.5} if memory == "odedm" else {}),
-            census=census,
+            class_counts=counts,
             provenance=provenance or {"odedm": "0.1.0", "device": "a processor", "finished": "2025-01-01T00:00:00"},
             sample_gradients=3.0,
         )

@@ -22,7 +22,7 @@ from odedm.report.figures import style
 from odedm.report.figures.all_figures import report_figures
 from odedm.report.figures.curves import BASELINE_STROKE, BOUND_STROKES, families, forgetting_curves, named_strokes
 from odedm.report.figures.matrices import accuracy_matrices
-from odedm.report.figures.memory_contents import final_census, memory_by_class
+from odedm.report.figures.memory_contents import final_class_counts, memory_by_class
 from odedm.report.figures.readme import readme_figure
 from odedm.report.figures.stored_images import long_term_pictures
 from odedm.report.load import gather
@@ -258,17 +258,17 @@ def test_classes_shuffled_by_seed_are_matched_by_name(fabricate: Fabricate, tmp_
         fabricate(seed=1, tasks=2, classes=backwards, saved=None),
     ]
     (group,) = groups_of(*folders)
-    _, long = final_census(group)
+    _, long = final_class_counts(group)
     assert long.tolist() == [0.5, 0.5, 0.5, 0.5]  # each class is pinned in one of the two seeds
     assert "not bracketed by task" in written(tmp_path, *folders)
 
 
-def test_runs_without_a_census(fabricate: Fabricate) -> None:
+def test_runs_without_a_class_counts(fabricate: Fabricate) -> None:
     import json
 
     file = fabricate(saved=None) / "result.json"
     data = json.loads(file.read_text())
-    data["census"] = []
+    data["class_counts"] = []
     data["classes"] = []
     file.write_text(json.dumps(data))
     text = page.render(table_of(file.parent))

@@ -361,7 +361,7 @@ def test_tables_of_different_lengths_say_acc_t(fabricate: Fabricate) -> None:
         ("acc_last", float("nan"), "NaN is no JSON"),
         ("acc_last", "high", "summary number"),
         ("seconds", {"train": "long"}, "seconds"),
-        ("census", [3], "census"),
+        ("class_counts", [3], "class_counts"),
         ("provenance", 3, "provenance"),
         ("experiment", {"seed": "zero", "memory": {}}, "seed"),
         ("experiment", [], "experiment"),

@@ -20,7 +20,7 @@ from odedm.results.packed import read_packed, to_line, write_packed
 from odedm.results.result import Result, figures
 from odedm.study.gathering import read_all
 
-OLD = Path(__file__).parent / "first_format"
+OLD = Path(__file__).parent / "runs"
 ROOT = Path(__file__).parents[2]
 STUDY = 'name = "small"\ndata = "blobs"\nmethod = "er"\nmemory = ["plain", "odedm"]\ncapacity = 20\nseeds = 2\n'
 
@@ -45,7 +45,7 @@ def changed(line, change):
     """A line with a change and a seal that fits: by someone who knows how."""
     result = json.loads(line)["result"]
     change(result)
-    return json.dumps({"result": result, "seal": text_fingerprint(result)}) + "\n"
+    return json.dumps({"result": result, "checksum": text_fingerprint(result)}) + "\n"
 
 
 def test_what_is_packed_comes_back_whole_and_the_bytes_depend_on_nothing_else(ledger, tmp_path):
@@ -57,9 +57,9 @@ def test_what_is_packed_comes_back_whole_and_the_bytes_depend_on_nothing_else(le
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_a_line_of_the_first_format_is_read_as_this_version_would_have_written_it(ledger, tmp_path):
+def test_a_line_of_the_runs_is_read_as_this_version_would_have_written_it(ledger, tmp_path):
     plain = json.loads((OLD / "er-native" / "result.json").read_text())
-    line = json.dumps({"result": plain, "seal": text_fingerprint(plain)})
+    line = json.dumps({"result": plain, "checksum": text_fingerprint(plain)})
     (run,) = read_packed(rewrite(tmp_path / "old.jsonl.gz", [line]))
     assert run.result == FinishedRun.load(OLD / "er-native").result
 
@@ -132,14 +132,17 @@ def test_one_run_by_two_versions_of_ones_code_is_not_merged(ledger, tmp_path):
     [
         (lambda line: line[:40], "Line 2 of .* it is not JSON"),
         (lambda line: "[" * 100_000, "Line 2 of .* it is not JSON"),
-        (lambda line: "[1]", "not an object of 'result' and 'seal'"),
+        (lambda line: "[1]", "not an object of 'checksum' and 'result'"),
         (lambda line: line.replace('"seed":0', '"seed":7'), "changed since it was packed"),
         (lambda line: line.replace('"acc_last":', '"acc_last":NaN,"x":'), "NaN is no JSON"),
         (lambda line: changed(line, lambda own: own.update(acc_last=99.0)), "figures: acc_last is 99"),
-        (lambda line: changed(line, lambda own: own.update(schema="odedm.result/9")), "its schema is"),
+        (lambda line: changed(line, lambda own: own.update(schema="odedm.result/9")), "has the format"),
         (lambda line: changed(line, lambda own: own.update(more=1)), "entries that no result has: more"),
-        (lambda line: changed(line, lambda own: own.pop("census")), "lacks census"),
-        (lambda line: changed(line, lambda own: own["census"][0]["short"].__setitem__(0, 10**6)), "census: "),
+        (lambda line: changed(line, lambda own: own.pop("class_counts")), "lacks class_counts"),
+        (
+            lambda line: changed(line, lambda own: own["class_counts"][0]["short"].__setitem__(0, 10**6)),
+            "counts: ",
+        ),
     ],
 )
 def test_a_wrong_line_is_named(ledger, change, said):

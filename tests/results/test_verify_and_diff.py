@@ -58,7 +58,15 @@ NAMES = ["odedm", "reservoir", "seed", "order", "noise", "blur", "mixup", "herde
 def test_sound_runs_are_sound(run, name):
     checks = verify(run(name))
     assert [check for check in checks if check.sound is not True] == []
-    assert {check.name for check in checks} >= {"files", "result", "figures", "accuracies", "census", "memory", "data"}
+    assert {check.name for check in checks} >= {
+        "files",
+        "result",
+        "figures",
+        "accuracies",
+        "counts",
+        "memory",
+        "data",
+    }
 
 
 def change(**entries):
@@ -106,17 +114,17 @@ SPOILED = {
     "more than everything": (cell("task_il", 120.0), "accuracies", "per cent"),
     "an accuracy that no count gives": (cell("task_il", 99.123), "data", "no whole number"),
     "tasks that never ran": (edit(lambda p: p["experiment"].update(tasks=9)), "accuracies", "9 tasks were to be run"),
-    "a census above λ": (edit(lambda p: p["census"][0]["short"].__setitem__(0, 500)), "census", "and λ is 30"),
-    "a census below zero": (edit(lambda p: p["census"][0]["short"].__setitem__(0, -1)), "census", "does not count"),
-    "a census without classes": (edit(lambda p: p["census"][1]["long"].pop()), "census", "does not count 10 classes"),
-    "a class before its time": (edit(lambda p: p["census"][0]["short"].reverse()), "census", "had not arrived"),
-    "long-term rows lost": (edit(lambda p: p["census"][2].update(long=[0] * 10)), "census", "stay for good"),
-    "too many of a class": (edit(lambda p: p["experiment"]["memory"].update(k=1)), "census", "1 are legal"),
-    "no census": (change(census=[]), "census", "0 entries"),
-    "a census of numbers": (change(census=3), "result", "counts by part and class"),
+    "a census above λ": (edit(lambda p: p["class_counts"][0]["short"].__setitem__(0, 500)), "counts", "and λ is 30"),
+    "counts below zero": (edit(lambda p: p["class_counts"][0]["short"].__setitem__(0, -1)), "counts", "does not count"),
+    "counts without classes": (edit(lambda p: p["class_counts"][1]["long"].pop()), "counts", "does not count"),
+    "a class before its time": (edit(lambda p: p["class_counts"][0]["short"].reverse()), "counts", "had not arrived"),
+    "long-term rows lost": (edit(lambda p: p["class_counts"][2].update(long=[0] * 10)), "counts", "stay for good"),
+    "too many of a class": (edit(lambda p: p["experiment"]["memory"].update(k=1)), "counts", "1 are legal"),
+    "no census": (change(class_counts=[]), "counts", "0 entries"),
+    "a census of numbers": (change(class_counts=3), "result", "counts by part and class"),
     "no commit": (edit(lambda p: p["provenance"].pop("commit")), "origin", "does not say its commit"),
     "an experiment that is none": (change(experiment=None), "result", "not an object"),
-    "another schema": (change(schema="odedm.result/9"), "result", "schema"),
+    "another schema": (change(schema="odedm.result/9"), "result", "has the format"),
     "an entry too many": (change(extra=1), "result", "no result has: extra"),
     "half a result": (lambda f: os.truncate(f / "result.json", 300), "result", "cannot be read"),
     "a result of gigabytes": (lambda f: os.truncate(f / "result.json", 1 << 33), "result", "more than any result"),
@@ -132,7 +140,7 @@ SPOILED = {
     "a label of another task": (memory(lambda c: c["task"].__setitem__(slice(None), 0)), "memory", "of another task"),
     "a prototype beyond k": (memory(lambda c: c["prototype"].__setitem__(-1, 2)), "memory", "beyond k"),
     "a prototype twice": (memory(lambda c: c["prototype"].__setitem__(slice(-16, None), 0)), "memory", "its 1 rows"),
-    "a short-term row called long-term": (first("prototype", 0), "memory", "not those of the census"),
+    "a short-term row called long-term": (first("prototype", 0), "memory", "not the class counts"),
     "a row twice": (memory(lambda c: c["index"].__setitem__(slice(0, 2), 5)), "memory", "is twice"),
     "fractions as labels": (memory(lambda c: {**c, "label": c["label"].astype(np.float32)}), "memory", "whole numbers"),
     "an index beyond the data": (first("index", 10**9), "data", "beyond the data"),
@@ -220,7 +228,7 @@ def test_the_command_says_a_line_for_each_check_and_a_verdict(run, tmp_path):
 
 def test_a_hostile_result_gives_no_traceback_and_no_escapes(run):
     folder = run()
-    for entry in ("experiment", "class_il", "task_il", "acc", "census", "provenance", "seconds", "acc_last"):
+    for entry in ("experiment", "class_il", "task_il", "acc", "class_counts", "provenance", "seconds", "acc_last"):
         values = (None, "\x1b[31mred", [[1]], 1e308, 3, [], {}, {"a": {"b": None}}, True)
         for value in values if EVERYTHING else values[:4]:
             spoiled = folder.with_name("spoiled")

@@ -59,7 +59,7 @@ def test_a_stream_is_learned_and_its_result_says_what_it_was():
     assert result.task_il is None
     assert result.experiment["tasks"] == 3
     assert result.experiment["shuffle"] is False
-    assert result.census[-1]["long"] == [4, 4, 3, 3, 3], "15 rows, half for each task that was consolidated"
+    assert result.class_counts[-1]["long"] == [4, 4, 3, 3, 3], "15 rows, half for each task that was consolidated"
     assert result.acc_last > 50
     with pytest.raises(UsageError, match="VRMCL takes a task's classes for consecutive numbers.*task 3 are not"):
         train(data, method="vrmcl", memory=ODEDM(30, rho=0.5), device="cpu")

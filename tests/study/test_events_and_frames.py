@@ -55,7 +55,7 @@ def test_tensorboard_has_every_curve(jobs, tmp_path: Path) -> None:
     curve = [(event.step, event.value) for event in read.Scalars("class-IL/ACC")]
     assert curve == [(task, pytest.approx(value)) for task, value in enumerate(result.acc)]
     long = [event.value for event in read.Scalars("memory/long rows")]
-    assert long == [sum(entry["long"]) for entry in result.census]
+    assert long == [sum(entry["long"]) for entry in result.class_counts]
     assert read.Scalars("progress/share of rows")[-1].value == 1.0
 
 

@@ -212,7 +212,7 @@ def test_the_overview_names_every_item_and_the_cells_that_are_worse() -> None:
 
 
 def measure(experiment: dict[str, Any], matrix: list[list[float]]) -> Result:
-    shared: dict[str, Any] = {"classes": [], "seconds": {"train": 4.0}, "census": [], "provenance": {}}
+    shared: dict[str, Any] = {"classes": [], "seconds": {"train": 4.0}, "class_counts": [], "provenance": {}}
     return Result.measure(experiment=experiment, class_il=matrix, task_il=matrix, **shared)
 
 

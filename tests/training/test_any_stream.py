@@ -102,12 +102,12 @@ def test_every_method_on_every_stream_and_killed_on_the_way(method, stream):
     options = {"method": method, "batch": 8, "options": QUICK.get(method, {}), **STREAMS[stream]}
     one, other = straight_and_killed(memory, [1, 3], **options)
     assert one.class_il == other.class_il
-    assert one.census == other.census
+    assert one.class_counts == other.class_counts
     assert (one.task_il is None) == (stream != "blurry and unequal")
     if stream == "recurring":
         assert one.task_labels == [[0, 1], [2, 3], [0, 1], [2, 3]]
-        assert one.census[-1]["long"] == [4, 4, 2, 2], "each has its quota, chosen anew or not"
-    assert all(sum(entry["short"]) + sum(entry["long"]) <= memory.capacity for entry in one.census)
+        assert one.class_counts[-1]["long"] == [4, 4, 2, 2], "each has its quota, chosen anew or not"
+    assert all(sum(entry["short"]) + sum(entry["long"]) <= memory.capacity for entry in one.class_counts)
 
 
 def method_of(name, classes=6):
@@ -267,9 +267,8 @@ def test_a_choice_on_the_first_tasks_has_the_quotas_of_the_whole_stream():
     for options, quota in (({"task_classes": (2, 4, 4)}, [5, 5]), ({"task_classes": (2, 8), "recurring": 3}, [6, 6])):
         plan = Experiment(ODEDM(40, rho=0.5, dac=None, distance="l2"), data="blobs", **options)
         own, part = held_out(data, plan, Selection(tasks=2))
-        assert (
-            Driver(own.memory, part, tasks=2, task_classes=own.task_classes).go().result.census[-1]["long"][:2] == quota
-        )
+        counts = Driver(own.memory, part, tasks=2, task_classes=own.task_classes).go().result.class_counts
+        assert counts[-1]["long"][:2] == quota
 
 
 def test_images_of_a_rotated_stream_are_learned():

@@ -40,7 +40,7 @@ def test_without_ingredients_a_run_is_what_it_was():
 
 def test_updates_are_many_and_rows_are_stored_once():
     once, thrice = train(method="derpp"), train(method="derpp", updates=3)
-    assert thrice.result.census == once.result.census
+    assert thrice.result.class_counts == once.result.class_counts
     assert thrice.result.sample_gradients == 3 * once.result.sample_gradients
     assert thrice.memory.rows()["index"].equal(once.memory.rows()["index"]), "the policy's draws are not the updates'"
     assert not thrice.memory.rows()["logits"].equal(once.memory.rows()["logits"])
@@ -242,7 +242,7 @@ def test_a_replayed_run_with_ingredients_has_the_numbers_of_an_eager_one(rule):
 
 def test_a_share_weighs_the_auxiliary_term_by_the_long_term_rows():
     replay = Run(Experiment(ODEDM(20, k=2, gamma=0.5, gamma_rule="share"), "er", data="shapes", device="cpu"), IMAGES)
-    outcome, sizes = replay.finish(), replay.memory.census(IMAGES.classes)
+    outcome, sizes = replay.finish(), replay.memory.class_counts(IMAGES.classes)
     long, short = sum(sizes["long"]), sum(sizes["short"])
     assert (long, short) == (8, 12)
     assert replay.replay.gamma == 0.5 * 8 / 20

@@ -30,7 +30,7 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit_whatever_ran_before():
     again, other = outcome_of(3), outcome_of(4)
     assert weights(first).equal(weights(again))
     assert first.result.class_il == again.result.class_il
-    assert first.result.census == again.result.census
+    assert first.result.class_counts == again.result.class_counts
     assert all(first.memory.rows()[name].equal(column) for name, column in again.memory.rows().items())
     assert not weights(first).equal(weights(other))
 
@@ -72,7 +72,7 @@ def test_result_holds_everything_and_survives_its_file():
     assert result.experiment["memory"]["replay"] == DERpp.reading
     assert result.classes == [str(label) for label in range(10)]
     assert {"odedm", "torch", "device", "precision", "commit", "data_checksum"} <= set(result.provenance)
-    assert len(result.census) == 5
+    assert len(result.class_counts) == 5
     assert Result.from_dict(json.loads(json.dumps(result.to_dict()))) == result
     assert prepare(Experiment.from_dict(result.experiment)).experiment.describe() == result.experiment
 
@@ -82,10 +82,10 @@ def test_result_holds_everything_and_survives_its_file():
     [
         ("", "Cannot read"),
         ("{", "Cannot read"),
-        ("[]", "not a result this version reads: its schema is 'list'"),
+        ("[]", "is not a result: there is no format"),
         ('{"schema": "odedm.result/99"}', "odedm.result/99"),
-        ('{"schema": "odedm.result/2"}', "lacks experiment, classes, class_il"),
-        ('{"schema": "odedm.result/1"}', "of the format 'odedm.result/1' cannot be read"),
+        ('{"schema": "odedm.result/3"}', "lacks experiment, classes, class_il"),
+        ('{"schema": "odedm.result/1"}', "has the format 'odedm.result/1'"),
         ("\udcff", "Cannot read"),
     ],
 )
@@ -148,7 +148,7 @@ def test_one_task_is_legal_and_pins_nothing():
     assert len(result.acc) == 1
     assert result.forgetting is None
     assert result.backward_transfer is None
-    assert sum(result.census[0]["long"]) == 0
+    assert sum(result.class_counts[0]["long"]) == 0
 
 
 def test_predict_names_classes_of_raw_rows():

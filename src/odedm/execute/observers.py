@@ -175,7 +175,7 @@ class TensorBoard(Observer):
                 log.add_scalar("task-IL/ACC", sum(result.task_il[task]) / len(result.task_il[task]), task)
             for earlier, value in enumerate(result.class_il[task]):
                 log.add_scalar(f"class-IL by task/task {earlier}", value, task)
-            for part, counts in result.census[task].items() if task < len(result.census) else ():
+            for part, counts in result.class_counts[task].items() if task < len(result.class_counts) else ():
                 log.add_scalar(f"memory/{part} rows", sum(counts), task)
         for rows, accuracy in result.anytime or ():
             log.add_scalar("class-IL/ACC by rows seen", accuracy, int(rows))

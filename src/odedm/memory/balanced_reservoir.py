@@ -35,7 +35,7 @@ class BalancedReservoir(KeyedMemory):
 
     >>> memory = BalancedReservoir(4, [Field("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 0])}, rng=torch.Generator().manual_seed(0))
-    >>> memory.census(2)["short"]
+    >>> memory.class_counts(2)["short"]
     [2, 2]
     """
 

@@ -42,7 +42,7 @@ class Memory(Protocol):
         """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
         ...
 
-    def census(self, classes: int) -> dict[str, list[int]]:
+    def class_counts(self, classes: int) -> dict[str, list[int]]:
         """Rows per class in the short-term and in the long-term part."""
         ...
 

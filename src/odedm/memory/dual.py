@@ -100,9 +100,9 @@ class TaskDualMemory:
         """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
         return self.host.rows(part)
 
-    def census(self, classes: int) -> dict[str, list[int]]:
+    def class_counts(self, classes: int) -> dict[str, list[int]]:
         """Rows per class in the short-term and in the long-term part."""
-        return self.host.census(classes)
+        return self.host.class_counts(classes)
 
     def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""

@@ -27,7 +27,7 @@ class GreedyBalanced(KeyedMemory):
     >>> from odedm.core.rows import Field
     >>> memory = GreedyBalanced(4, [Field("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 2])}, rng=torch.Generator().manual_seed(0))
-    >>> memory.census(3)["short"]
+    >>> memory.class_counts(3)["short"]
     [1, 2, 1]
     """
 

@@ -215,7 +215,7 @@ class KeyedMemory(ABC):
         rank = order.where(self._belongs(part), LATER)
         return rank.argsort()[: self.size(part)]
 
-    def census(self, classes: int) -> dict[str, list[int]]:
+    def class_counts(self, classes: int) -> dict[str, list[int]]:
         """Rows per class in the short-term and in the long-term part."""
         return {
             part.value: torch.bincount(self.rows(part)["label"], minlength=classes).tolist()

@@ -63,7 +63,7 @@ class ClassQuota(BorderMemory):
     >>> for t in range(2):
     ...     rows = {"label": torch.arange(2 * t, 2 * t + 2).repeat(9)}
     ...     memory.end_task(Task(t, 2, (2 * t, 2 * t + 1), rows), NoFields(), rng=torch.Generator())
-    >>> memory.census(4)["short"]
+    >>> memory.class_counts(4)["short"]
     [1, 1, 1, 1]
     """
 

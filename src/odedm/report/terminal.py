@@ -237,7 +237,7 @@ def print_run(result: Result, out: Console) -> None:
             table.add_row(str(i + 1), *learned, f"{sum(row) / len(row):.1f}")
         out.print(table)
     table = RichTable("class", "short-term rows", "long-term rows", title="Memory at the end")
-    last = result.census[-1] if result.census else {}
+    last = result.class_counts[-1] if result.class_counts else {}
     for name, short, long in zip(result.classes, last.get("short", []), last.get("long", []), strict=False):
         table.add_row(Text(printable(name)), str(short), str(long))
     out.print(table)

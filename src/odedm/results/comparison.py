@@ -134,8 +134,8 @@ def _outcome(one: Result, other: Result) -> list[Row]:
         means = [math.fsum(value for _, value in each.anytime or []) / len(each.anytime or []) for each in (one, other)]
         rows.append(("mean accuracy at any time, %", *_told_apart(_figure, *means, digits=DIGITS)))
     for part in ("short", "long"):
-        ends = [sum(each.census[-1].get(part, [])) if each.census else 0 for each in (one, other)]
-        if [entry.get(part) for entry in one.census] != [entry.get(part) for entry in other.census]:
+        ends = [sum(each.class_counts[-1].get(part, [])) if each.class_counts else 0 for each in (one, other)]
+        if [entry.get(part) for entry in one.class_counts] != [entry.get(part) for entry in other.class_counts]:
             rows.append((f"{part}-term rows at the end", str(ends[0]), f"{ends[1]}, or other classes or times"))
     return rows
 

@@ -71,7 +71,7 @@ class FinishedRun:
         """The class names in label order, fit to be shown; numbers where the result has no names."""
         if self.result.classes:
             return [printable(name) for name in self.result.classes]
-        counts = [len(part) for entry in self.result.census for part in entry.values()]
+        counts = [len(part) for entry in self.result.class_counts for part in entry.values()]
         return [str(label) for label in range(max(counts, default=0))]
 
     def class_name(self, label: int) -> str:

@@ -84,7 +84,7 @@ def check_target(path: Path, inputs: Sequence[Path] = ()) -> None:
 def to_line(result: Result) -> str:
     """A result as a line: what it says in order of names, and a checksum of that."""
     plain = result.to_dict()
-    line = {"result": plain, "seal": text_fingerprint(plain)}
+    line = {"checksum": text_fingerprint(plain), "result": plain}
     return json.dumps(line, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
@@ -118,10 +118,10 @@ def _from_line(line: bytes) -> Result:
         plain: Any = json.loads(line, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidFileError(f"it is not JSON ({str(error)[:80]})") from None
-    fine = isinstance(plain, dict) and set(plain) == {"result", "seal"} and isinstance(plain["result"], dict)
-    demand(fine, "it is not an object of 'result' and 'seal'")
+    fine = isinstance(plain, dict) and set(plain) == {"checksum", "result"} and isinstance(plain["result"], dict)
+    demand(fine, "it is not an object of 'checksum' and 'result'")
     own = plain["result"]
-    demand(text_fingerprint(own) == plain["seal"], "it has changed since it was packed: its checksum is another")
+    demand(text_fingerprint(own) == plain["checksum"], "it has changed since it was packed: its checksum is another")
     result = Result.from_dict(own, "in this line")
     unknown = set(own) - {each.name for each in fields(Result)}
     demand(not unknown, f"it has entries that no result has: {', '.join(sorted(unknown))[:80]}")

@@ -14,9 +14,8 @@ from odedm.core.plain_data import DEEPEST, too_deep
 from odedm.core.plugin_modules import code_marks
 from odedm.core.seal import read_json
 from odedm.results.headline import as_html, one_line
-from odedm.results.older_formats import upgraded
 
-SCHEMA = "odedm.result/2"
+SCHEMA = "odedm.result/3"
 
 MOST = 1e100
 """What no number of a run exceeds: beyond, statistics would overflow."""
@@ -92,7 +91,7 @@ class Result:
         forgetting: best past accuracy minus the final one, mean over earlier tasks; None where there are none.
         backward_transfer: final accuracy minus the one right after learning a task, likewise.
         seconds: wall seconds by phase.
-        census: for each task, the rows stored after it, by part of the memory and class [C].
+        class_counts: for each task, the rows stored after it, by part of the memory and class [C].
         provenance: versions, device, commit, checksum of the data.
         anytime: pairs of rows seen and mean accuracy over the tasks so far, where the run measured that.
         task_labels: the labels of each task's own classes, by their place in `classes`, where tasks are of unequal size
@@ -101,7 +100,7 @@ class Result:
             cost, whatever it ran on. None in results from before this was counted.
 
     >>> matrix = [[90.0], [50.0, 80.0]]
-    >>> shared = {"experiment": {}, "classes": [], "seconds": {}, "census": [], "provenance": {}}
+    >>> shared = {"experiment": {}, "classes": [], "seconds": {}, "class_counts": [], "provenance": {}}
     >>> result = Result.measure(class_il=matrix, task_il=matrix, **shared)
     >>> result.acc, result.acc_last, result.forgetting
     ([90.0, 65.0], 65.0, 40.0)
@@ -120,7 +119,7 @@ class Result:
     forgetting: float | None
     backward_transfer: float | None
     seconds: dict[str, float]
-    census: list[dict[str, list[int]]]
+    class_counts: list[dict[str, list[int]]]
     provenance: dict[str, Any]
     anytime: list[list[float]] | None = None
     task_labels: list[list[int]] | None = None
@@ -179,15 +178,14 @@ class Result:
 
     @classmethod
     def from_dict(cls, plain: object, where: str = "a result") -> Result:
-        """A result from plain data of anyone's, of this format or an older one; or what is wrong with it."""
+        """A result from plain data of anyone's, or what is wrong with it."""
         if too_deep(plain):
             raise UsageError(f"'{where}' is not a result: more than {DEEPEST} levels of it lie in each other.")
-        if isinstance(plain, dict):
-            plain = upgraded(plain, where)
-        given = plain.get("schema") if isinstance(plain, dict) else type(plain).__name__
-        if not isinstance(plain, dict) or given != SCHEMA:
-            given = repr(given)[:60]
-            raise UsageError(f"'{where}' is not a result this version reads: its schema is {given}, not '{SCHEMA}'.")
+        if not isinstance(plain, dict) or not str(plain.get("schema")).startswith("odedm.result/"):
+            raise UsageError(f"'{where}' is not a result: there is no format '{SCHEMA}' in it.")
+        if plain["schema"] != SCHEMA:
+            given = repr(plain["schema"])[:60]
+            raise UsageError(f"'{where}' has the format {given}, and this version reads '{SCHEMA}': run it again.")
         missing = [field.name for field in fields(cls) if field.name not in plain and field.default is MISSING]
         if missing:
             raise UsageError(f"The result '{where}' lacks {', '.join(missing)}: run it again.")
@@ -233,10 +231,10 @@ def _check(result: Result) -> None:
     demand((result.task_il is None) == (result.task_il_last is None), "it has half of its Task-IL accuracies")
     fine = isinstance(result.seconds, dict) and numbers(list(result.seconds.values()))
     demand(fine, "'seconds' does not map phases to finite numbers")
-    fine = isinstance(result.census, list) and all(
-        isinstance(entry, dict) and all(numbers(part) for part in entry.values()) for entry in result.census
+    fine = isinstance(result.class_counts, list) and all(
+        isinstance(entry, dict) and all(numbers(part) for part in entry.values()) for entry in result.class_counts
     )
-    demand(fine, "'census' does not hold counts by part and class for each task")
+    demand(fine, "'class_counts' does not hold counts by part and class for each task")
     demand(isinstance(result.provenance, dict), "'provenance' is not an object")
     fine = isinstance(result.classes, list) and all(isinstance(name, str) for name in result.classes)
     demand(fine, "'classes' is not a list of names")

@@ -71,7 +71,7 @@ def verify(folder: Path, *, data: bool = True) -> list[Check]:
 
 def verify_numbers(result: Result) -> list[Check]:
     """Everything that can be checked about a result by itself, without the files of its run."""
-    looks = {"figures": _figures, "accuracies": _accuracies, "census": _census, "origin": _origin}
+    looks = {"figures": _figures, "accuracies": _accuracies, "counts": _class_counts, "origin": _origin}
     if result.anytime is not None:
         looks["any time"] = _anytime
     return [_checked(name, look, result) for name, look in looks.items()]
@@ -161,12 +161,15 @@ def _accuracies(result: Result) -> str:
     return "all between 0 and 100, " + ("without Task-IL" if shared else "Task-IL nowhere below Class-IL")
 
 
-def _census(result: Result) -> str:
+def _class_counts(result: Result) -> str:
     plan, memory, classes = result.experiment, result.experiment["memory"], len(result.classes)
     capacity, most = memory.get("capacity", 0), _quotas(result)
-    demand(len(result.census) == plan["tasks"], f"it has {len(result.census)} entries for {plan['tasks']} tasks")
+    demand(
+        len(result.class_counts) == plan["tasks"],
+        f"it has {len(result.class_counts)} entries for {plan['tasks']} tasks",
+    )
     before = [0] * classes
-    for i, entry in enumerate(result.census):
+    for i, entry in enumerate(result.class_counts):
         after = f"after task {i + 1}"
         for part in ("short", "long"):
             fine = numbers(entry[part], classes) and all(type(each) is int and each >= 0 for each in entry[part])
@@ -245,7 +248,7 @@ def _memory(result: Result, rows: Columns) -> str:
     demand(within(task, plan["tasks"]), "it has tasks beyond the last")
     for part, own in (("short", ~long), ("long", long)):
         found = np.bincount(label[own], minlength=classes).tolist()
-        demand(found == result.census[-1][part], f"its {part}-term rows by class are not those of the census")
+        demand(found == result.class_counts[-1][part], f"its {part}-term rows are not the class counts")
         real = index[own & (index >= 0)]
         demand(len(np.unique(real)) == len(real), f"a row of the stream is twice in its {part}-term part")
     demand((prototype >= -1).all(), "a prototype has a number below -1")
@@ -256,7 +259,7 @@ def _memory(result: Result, rows: Columns) -> str:
         demand(fine, "a row has a label of another task")
     _, pinned = np.unique(np.stack([label, prototype])[:, long], axis=1, return_counts=True)
     demand((pinned <= per).all(), f"a prototype has more than its {per} rows")
-    return f"{held} rows, by class as the census says, {long.sum()} of them prototypes"
+    return f"{held} rows, by class as counted, {long.sum()} of them prototypes"
 
 
 def _model(result: Result, path: Path, memory: Columns) -> str:

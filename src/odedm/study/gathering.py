@@ -45,8 +45,8 @@ def agree(one: Result, other: Result) -> bool:
     """Whether two results of one run say the same; how long it took, and who looked on, is no part of that."""
     both = one.anytime, other.anytime
     return (
-        (one.class_il, one.task_il, one.census, one.classes)
-        == (other.class_il, other.task_il, other.census, other.classes)
+        (one.class_il, one.task_il, one.class_counts, one.classes)
+        == (other.class_il, other.task_il, other.class_counts, other.classes)
     ) and (None in both or both[0] == both[1])
 
 

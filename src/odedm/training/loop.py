@@ -299,7 +299,7 @@ class Run:
             class_il, task_il = self._evaluate(task.index)
         progress.class_il.append(class_il)
         progress.task_il += [] if task_il is None else [task_il]
-        progress.census.append(self.memory.census(self.data.classes))
+        progress.class_counts.append(self.memory.class_counts(self.data.classes))
         if self.observation.anytime:
             progress.anytime.append([progress.rows, *average_accuracy([class_il])])
         progress.begin(task.index + 1)
@@ -339,7 +339,7 @@ class Run:
             class_il=progress.class_il,
             task_il=progress.task_il or None,
             seconds=self.timer.seconds,
-            census=progress.census,
+            class_counts=progress.class_counts,
             provenance=provenance(self.device, self.data.checksum)
             | {"precision": self.experiment.precision, "steps": steps}
             | ({"notes": progress.notes} if progress.notes else {})

@@ -32,7 +32,7 @@ class Progress:
     """The running task's rows with the fields they had, where the memory is to keep those."""
     class_il: list[list[float]] = field(default_factory=list)
     task_il: list[list[float]] = field(default_factory=list)
-    census: list[dict[str, list[int]]] = field(default_factory=list)
+    class_counts: list[dict[str, list[int]]] = field(default_factory=list)
     anytime: list[list[float]] = field(default_factory=list)
     """Rows seen and accuracy, where the run is to measure it also in between."""
     notes: list[str] = field(default_factory=list)

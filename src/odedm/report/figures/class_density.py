@@ -10,7 +10,7 @@ import numpy as np
 
 from odedm.report.figures import style
 from odedm.report.figures.curves import Stroke, families, named_strokes
-from odedm.report.figures.memory_contents import final_census, ordered_names
+from odedm.report.figures.memory_contents import final_class_counts, ordered_names
 from odedm.report.figures.style import Array, Axes, Frame, Panel, finish, panel, task_ticks, titled
 from odedm.report.groups import Group
 from odedm.report.wording import number
@@ -49,8 +49,8 @@ def density_of(rows: Array) -> tuple[Array, Array]:
 
 
 def class_density(groups: Sequence[Group]) -> list[Panel]:
-    """A panel for each method with its memories; what recorded no census, and empty memories, are left out."""
-    held = {id(group): np.sum(final_census(group), axis=0) for group in groups}
+    """A panel for each method with its memories; what recorded no class counts, and empty memories, are left out."""
+    held = {id(group): np.sum(final_class_counts(group), axis=0) for group in groups}
     panels = []
     for title, members in families([group for group in groups if held[id(group)].any()]):
         classes = len(ordered_names(members[0]))

@@ -36,7 +36,7 @@ Share = tuple[str, str, Array, Stroke]
 
 def memory_by_class(groups: Sequence[Group]) -> list[Panel]:
     """Rows per class in the final memory, short-term and long-term stacked, mean over seeds."""
-    counts = [final_census(group) for group in groups]
+    counts = [final_class_counts(group) for group in groups]
     widest = max((float((short + long).max(initial=0.0)) for short, long in counts), default=0.0)
     same = merged((_content(group, *count), (group, *count)) for group, count in zip(groups, counts, strict=True))
     return [_class_panel(joined([each[0].label for each in own]), *own[0], widest) for own in same]
@@ -101,10 +101,10 @@ def memory_growth(groups: Sequence[Group]) -> list[Panel]:
     """Rows in each part after each task, mean over seeds; only groups that ever held a long-term row."""
     found = []
     for group in groups:
-        if any(len(run.result.census) != group.tasks for run in group.runs):
+        if any(len(run.result.class_counts) != group.tasks for run in group.runs):
             continue
         short, long = (
-            np.mean([[sum(entry.get(part, [])) for entry in run.result.census] for run in group.runs], axis=0)
+            np.mean([[sum(entry.get(part, [])) for entry in run.result.class_counts] for run in group.runs], axis=0)
             for part in ("short", "long")
         )
         if long.any():
@@ -137,9 +137,9 @@ def _draw_growth(axes: Axes, *, short: Array, long: Array, room: object) -> None
 def memory_density(groups: Sequence[Group]) -> list[Panel]:
     """Share of the final memory by class, short-term and long-term together, mean over seeds; a line per memory.
 
-    An even memory is a flat line at 1 / classes. Groups that recorded no census, and empty memories, are left out.
+    An even memory is a flat line at 1 / classes. Groups without class counts and empty memories are left out.
     """
-    held = {id(group): np.sum(final_census(group), axis=0) for group in groups}
+    held = {id(group): np.sum(final_class_counts(group), axis=0) for group in groups}
     drawn = []
     for family, members in families([group for group in groups if held[id(group)].any()], most=MOST_LINES):
         classes = ordered_names(members[0])
@@ -187,7 +187,7 @@ def _rows(short: float, long: float) -> str:
     return f"{number(short)} short-term and {number(long)} long-term rows"
 
 
-def final_census(group: Group) -> tuple[Array, Array]:
+def final_class_counts(group: Group) -> tuple[Array, Array]:
     """Rows per class in each part after the last task, mean over seeds; empty where it was not recorded.
 
     Where the seeds order the classes differently, counts are matched by name.
@@ -195,11 +195,11 @@ def final_census(group: Group) -> tuple[Array, Array]:
     names = ordered_names(group)
     parts: dict[str, list[list[float]]] = {"short": [], "long": []}
     for run in group.runs:
-        if not run.result.census:
+        if not run.result.class_counts:
             return np.zeros(0), np.zeros(0)
         places = list(range(len(names))) if group.one_order else [run.classes.index(name) for name in names]
         for part, kept in parts.items():
-            counts = run.result.census[-1].get(part, [])
+            counts = run.result.class_counts[-1].get(part, [])
             kept.append([float(counts[place]) if place < len(counts) else 0.0 for place in places])
     return np.mean(parts["short"], axis=0), np.mean(parts["long"], axis=0)
 

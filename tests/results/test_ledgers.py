@@ -1,0 +1,92 @@
+"""The repository's packed results: what they counted when their runs were made, they count."""
+
+import json
+from pathlib import Path
+
+import pytest
+from beside import ROOT, imported
+from commands import odedm
+
+from odedm import Experiment, UsageError
+from odedm.results.folder import FinishedRun
+from odedm.results.packed import read_packed
+from odedm.results.result import SCHEMA, Result
+
+LEDGERS = ROOT / "docs" / "results"
+RUNS = {
+    "confirm": 12,
+    "demo": 78,
+    "equal-tuning": 120,
+    "leaderboard": 156,
+    "no-harm": 444,
+    "no-harm-averaged": 180,
+    "no-harm-fashion-mini": 270,
+    "no-harm-later": 260,
+    "published": 13,
+    "query-precision": 38,
+    "table1": 387,
+}
+VERDICTS = {
+    "table1": [387, 42, 31, 7, 32, 532],
+    "full-cifar10": [208, 21, 10, 2, 33, 276],
+    "full-cifar100": [179, 10, 13, 2, 25, 212],
+    "task-il-cifar10": [208, 19, 14, 11, 0, 184],
+    "task-il-cifar100": [179, 17, 24, 1, 0, 152],
+    "dac-sweep": [20, 6, 0, 0, 0, 54],
+    "distances": [10, 0, 0, 0, 0, 4],
+    "table4": [40, 0, 0, 0, 4, 24],
+}
+"""Runs that are done, cells that are reproduced, better, worse, not comparable, and all that the paper prints."""
+SAVED = Path(__file__).parent / "runs"
+pytestmark = pytest.mark.skipif(not LEDGERS.is_dir(), reason="only in a checkout")
+
+
+def test_every_ledger_has_its_runs():
+    assert {path.name.removesuffix(".jsonl.gz"): len(read_packed(path)) for path in LEDGERS.glob("*.gz")} == RUNS
+
+
+def test_the_paper_counts_what_it_counted(tmp_path):
+    said = odedm("paper", "--markdown", "--have", LEDGERS / "table1.jsonl.gz", "--out", tmp_path)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in said.split("\n\n")[0].splitlines()[2:]]
+    assert {row[0]: [int(cell) for cell in row[3:9]] for row in rows if row[4]} == VERDICTS
+
+
+def test_every_stored_experiment_is_complete():
+    """A file without a setting would take today's default, which is not what it ran with."""
+    runs = [run for path in LEDGERS.glob("*.gz") for run in read_packed(path)]
+    runs += [FinishedRun.load(folder) for folder in SAVED.iterdir()]
+    for run in runs:
+        plain = run.result.experiment
+        assert Experiment.from_dict(plain).describe() == plain
+
+
+def test_conversion_has_nothing_left_to_do(capsys):
+    tool = imported("tools", "convert_ledger")
+    tool.convert([path for pattern in tool.EVERYTHING for path in sorted(ROOT.glob(pattern))])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 25
+    assert {line.split()[0] for line in lines} == {"unchanged"}
+
+
+def test_a_result_of_an_earlier_format_is_converted(tmp_path):
+    tool = imported("tools", "convert_ledger")
+    today = json.loads((SAVED / "er-odedm" / "result.json").read_text())
+    before = json.loads(json.dumps(today))
+    before["schema"], before["census"] = "odedm.result/2", before.pop("class_counts")
+    del before["experiment"]["epochs"], before["experiment"]["memory"]["dac_distance"]
+    assert tool.converted_result(before) == today
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(before))
+    with pytest.raises(UsageError, match=rf"has the format 'odedm.result/2', and this version reads '{SCHEMA}'"):
+        Result.load(path)
+    assert tool.convert_json(path)
+    assert Result.load(path) == Result.load(SAVED / "er-odedm" / "result.json")
+    assert not tool.convert_json(path)
+
+
+def test_a_conversion_that_changes_a_number_is_refused(monkeypatch):
+    tool = imported("tools", "convert_ledger")
+    monkeypatch.setattr(tool, "RENAMES", (tool.replace("acc_last", {33.0: 34.0}), *tool.RENAMES))
+    plain = json.loads((SAVED / "er-odedm" / "result.json").read_text()) | {"acc_last": 33.0}
+    with pytest.raises(SystemExit, match="changes acc_last"):
+        tool.converted_result(plain)
