@@ -327,7 +327,7 @@ def check_replayed_as_eager(plan: Experiment, data: Dataset, **more: Any) -> Run
 
     other = replayed.finish(compare)
     assert step == len(after)
-    for name in ("class_il", "census", "sample_gradients", "anytime"):
+    for name in ("class_il", "class_counts", "sample_gradients", "anytime"):
         assert getattr(one.result, name) == getattr(other.result, name), name
     for one_table, other_table in (
         (one.memory.rows(), other.memory.rows()),

@@ -47,7 +47,7 @@ INGREDIENTS = {
 }
 """What may be had beside a method and a memory; what cannot be had with a method is left out."""
 OPTIONS = {
-    "vrmcl": [{"meta_updates": 2, "split": "position", "clamp_rates": True, "chunk": 2}, {"second_order": False}],
+    "vrmcl": [{"meta_updates": 2, "split": "position", "clamp_rates": True}, {"second_order": False}],
     "pocl": [{"groups": "released", "slice": "released"}, {"pos_split": True, "cumulative": True, "warmup": 1}],
     "puridiver": [{"fit": True, "fit_epochs": 2}],
     "icarl": [{"bce_columns": "seen", "flip": True, "l2": 0.01}],
