@@ -328,7 +328,7 @@ def obstacle(parts: Sequence[str]) -> str:
         import odedm
 
         try:
-            odedm.open_data("cifar10")
+            odedm.load_dataset("cifar10")
         except odedm.UsageError as error:
             return f"The twelve cells are runs on CIFAR-10. {error} ODEDM_DATA names the folder of such data sets."
     return ""
