@@ -63,14 +63,14 @@ def opened(folder: Path) -> tuple[float, float]:
     import torch
 
     from odedm.data.importer import import_as
-    from odedm.data.opening import open_data
+    from odedm.data.opening import load_dataset
 
     with tempfile.TemporaryDirectory() as place:
         os.environ["ODEDM_DATA"] = place
         import_as(folder, "measured")
-        open_data("measured")
+        load_dataset("measured")
         start = time.perf_counter()
-        data = open_data("measured")
+        data = load_dataset("measured")
         middle = time.perf_counter()
         rows = [torch.randint(0, len(data.image), (32,)) for _ in range(200)]
         data.image[rows[0]]

@@ -21,7 +21,7 @@ from odedm import UsageError
 from odedm.data import cache, cache_writer
 from odedm.data import importer as importing
 from odedm.data.importer import import_as, import_path
-from odedm.data.opening import open_data
+from odedm.data.opening import load_dataset
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def left(folder):
 
 def test_what_comes_out_is_what_went_in(flowers):
     import_as(flowers, "flowers")
-    data = open_data("flowers")
+    data = load_dataset("flowers")
     assert data.class_names == ("rose", "tulip")
     assert data.image.shape == (12, 3, 8, 8)
     assert data.label.tolist() == [0] * 6 + [1] * 6
@@ -57,7 +57,7 @@ def test_what_comes_out_is_what_went_in(flowers):
 
 def test_constants_come_from_the_training_part(flowers):
     import_as(flowers, "flowers")
-    data = open_data("flowers")
+    data = load_dataset("flowers")
     x = data.transform.normalise(data.image).double()
     assert x.mean((0, 2, 3)).abs().max() < 1e-5
     assert (x.std((0, 2, 3), correction=0) - 1).abs().max() < 1e-5
@@ -65,7 +65,7 @@ def test_constants_come_from_the_training_part(flowers):
 
 
 def test_the_checksum_is_the_data_sets_own(flowers):
-    data = open_data(import_as(flowers, "flowers").name)
+    data = load_dataset(import_as(flowers, "flowers").name)
     assert replace(data, known_checksum=None).checksum == data.checksum == cache.find("flowers").checksum
 
 
@@ -111,7 +111,7 @@ def test_grey_stays_grey_and_a_mixture_becomes_colour(tmp_path):
     assert grey.shape == (1, 8, 8)
     mixed = pets(channels=1) | {"train/bee/3.png": noise(5)[0]}
     import_as(folder(tmp_path / "m", mixed), "mixed")
-    data = open_data("mixed")
+    data = load_dataset("mixed")
     assert data.shape == (3, 8, 8)
     assert data.image[0, 0].equal(data.image[0, 1])
     assert not data.image[7, 0].equal(data.image[7, 1])
@@ -119,16 +119,16 @@ def test_grey_stays_grey_and_a_mixture_becomes_colour(tmp_path):
 
 def test_size_makes_pictures_of_any_size_one(tmp_path):
     path = folder(tmp_path / "x", pets() | {"train/ant/0.png": png(size=(20, 9)), "test/bee/1.png": png(size=(5, 30))})
-    assert open_data(path, size=6).shape == (3, 6, 6)
+    assert load_dataset(path, size=6).shape == (3, 6, 6)
     with pytest.raises(UsageError, match="--size"):
-        open_data(path)
+        load_dataset(path)
 
 
 def test_published_data_comes_with_published_constants(tmp_path, monkeypatch):
     known = small(monkeypatch, "cifar10", (50, 10))
     path = tar(tmp_path / "cifar-10-binary.tar.gz", cifar10_binary())
     import_as(path, "cifar10")
-    for data in (open_data("cifar10"), open_data(path)):
+    for data in (load_dataset("cifar10"), load_dataset(path)):
         assert data.tasks == 5
         assert (data.transform.pad, data.transform.flip) == (4, True)
         mean = data.transform.shift.flatten() / 255
@@ -139,31 +139,31 @@ def test_published_data_comes_with_published_constants(tmp_path, monkeypatch):
 def test_tiny_imagenet_with_grey_pictures_among_the_others(tmp_path, monkeypatch):
     small(monkeypatch, "tiny-imagenet", (6, 4), classes=2)
     import_as(zipped(tmp_path / "t.zip", tiny_imagenet()), "tiny-imagenet")
-    data = open_data("tiny-imagenet")
+    data = load_dataset("tiny-imagenet")
     assert data.shape == (3, 64, 64)
     assert data.tasks == 10
     assert data.test_image[1, :, 0, 0].tolist() == [7, 7, 7], "a grey picture in all three channels"
 
 
 def test_a_path_is_imported_once_and_named_by_its_content(flowers, tmp_path, monkeypatch):
-    first = open_data(flowers)
+    first = load_dataset(flowers)
     assert first.name == f"my-flowers-{first.checksum[:8]}"
     calls = []
     monkeypatch.setattr(importing, "write", lambda *args: calls.append(args))
-    assert open_data(str(flowers)).name == first.name, "nothing is decoded the second time"
-    assert open_data(first.name).name == first.name
+    assert load_dataset(str(flowers)).name == first.name, "nothing is decoded the second time"
+    assert load_dataset(first.name).name == first.name
     assert not calls
     monkeypatch.undo()
     monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "cache"))
     copy = shutil.copytree(flowers, tmp_path / "elsewhere" / "My Flowers")
-    assert open_data(copy).name == first.name
+    assert load_dataset(copy).name == first.name
     (flowers / "train" / "rose" / "0.png").write_bytes(png((1, 1, 1)))
-    assert open_data(flowers).name != first.name, "a changed folder is another data set"
+    assert load_dataset(flowers).name != first.name, "a changed folder is another data set"
 
 
 def test_the_seed_decides_what_is_held_out(tmp_path):
     path = folder(tmp_path / "x", {name[6:]: content for name, content in pets(train=10).items() if "train" in name})
-    first, again, other = (open_data(path, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (load_dataset(path, seed=seed) for seed in (0, 0, 1))
     assert first.test_image.equal(again.test_image)
     assert not first.test_image.equal(other.test_image)
     assert torch.bincount(first.test_label).tolist() == [2, 2]
@@ -171,18 +171,18 @@ def test_the_seed_decides_what_is_held_out(tmp_path):
 
 def test_tasks_and_size_are_checked_against_the_cache(flowers):
     import_as(flowers, "flowers", tasks=2, flip=True)
-    data = open_data("flowers")
+    data = load_dataset("flowers")
     assert (data.tasks, data.transform.flip) == (2, True)
-    assert open_data("flowers", tasks=1).tasks == 1
-    assert open_data("flowers", size=8).shape == (3, 8, 8)
+    assert load_dataset("flowers", tasks=1).tasks == 1
+    assert load_dataset("flowers", size=8).shape == (3, 8, 8)
     with pytest.raises(UsageError, match="not at size 9"):
-        open_data("flowers", size=9)
+        load_dataset("flowers", size=9)
 
 
 def test_arrays_are_cached_too(tmp_path):
     x, y = np.random.default_rng(0).normal(3, 2, (40, 5)).astype(np.float32), np.arange(40) % 4
     np.savez(tmp_path / "v.npz", x=x, y=y)
-    data = open_data(tmp_path / "v.npz")
+    data = load_dataset(tmp_path / "v.npz")
     assert data.image.dtype == torch.float32
     assert (data.shape, data.classes, data.tasks) == ((5,), 4, 2)
     assert data.transform.normalise(data.image).mean(0).abs().max() < 1e-5
@@ -190,7 +190,7 @@ def test_arrays_are_cached_too(tmp_path):
 
 def test_an_open_cache_cannot_be_written_through(flowers):
     import_as(flowers, "flowers")
-    open_data("flowers").image.zero_()
+    load_dataset("flowers").image.zero_()
     cache.verify("flowers")
 
 
@@ -203,7 +203,7 @@ def test_names_that_are_not_there_say_what_to_do(flowers):
         "../flowers": "Unknown data set",
     }.items():
         with pytest.raises(UsageError, match=sentence):
-            open_data(name)
+            load_dataset(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "A", "-a", "a b", "a" * 99, "blobs", ".hidden", "a\n"])
@@ -214,12 +214,12 @@ def test_bad_names_are_refused(name, flowers):
 
 def test_a_name_is_not_taken_twice_unless_asked(flowers, tmp_path):
     import_as(flowers, "flowers")
-    old = open_data("flowers")
+    old = load_dataset("flowers")
     other = folder(tmp_path / "other", pets(("rose", "tulip", "lily")))
     with pytest.raises(UsageError, match="--overwrite"):
         import_as(other, "flowers")
     import_as(other, "flowers", overwrite=True)
-    assert open_data("flowers").classes == 3
+    assert load_dataset("flowers").classes == 3
     assert old.image.float().mean() > 0, "who has the old one open keeps it"
 
 
@@ -249,7 +249,7 @@ def test_a_harmed_cache_is_not_opened(case, flowers, data_folder):
     path.unlink()
     if change:
         path.write_bytes(change(content))
-    for use in (open_data, cache.verify):
+    for use in (load_dataset, cache.verify):
         with pytest.raises(UsageError, match=sentence):
             use("flowers")
 
@@ -264,7 +264,7 @@ def test_verify_finds_one_changed_pixel_and_open_a_broken_head(flowers, data_fol
         cache.verify("flowers")
     path.write_bytes(b"\xff" * 8 + intact[8:])
     with pytest.raises(UsageError, match="cannot be read"):
-        open_data("flowers")
+        load_dataset("flowers")
     with pytest.raises(UsageError, match="changed after they were written"):
         cache.verify("flowers")
 
@@ -290,7 +290,7 @@ def test_columns_that_are_not_what_the_manifest_says(case, flowers, data_folder)
         np.lib.format.write_array(file, change(column))
         file.truncate(length)
     with pytest.raises(UsageError, match="not what its manifest says|cannot be read"):
-        open_data("flowers")
+        load_dataset("flowers")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
@@ -376,9 +376,9 @@ def test_a_second_import_says_that_it_waits_for_the_first(flowers, data_folder):
 
 
 def test_what_was_imported_opens_while_another_import_goes_on(flowers):
-    first = open_data(flowers)
+    first = load_dataset(flowers)
     with importing._importing(importing.no_progress):
-        assert open_data(flowers).name == first.name
+        assert load_dataset(flowers).name == first.name
 
 
 def test_a_killed_import_leaves_no_cache_and_does_not_block_the_next(tmp_path, data_folder):
@@ -413,7 +413,7 @@ def test_sixty_thousand_rows_open_in_a_moment(tmp_path):
     np.savez(tmp_path / "big.npz", x=np.zeros((60_000, 1, 28, 28), np.uint8), y=np.arange(60_000) % 10)
     name = import_path(tmp_path / "big.npz").name
     start = time.perf_counter()
-    data = open_data(name)
+    data = load_dataset(name)
     assert time.perf_counter() - start < 1
     assert len(data.image) == 48_000
 
@@ -460,7 +460,7 @@ def test_a_renamed_class_is_not_hidden_by_equal_pictures(flowers):
         (flowers / part / "rose").rename(flowers / part / "peony")
     second = import_path(flowers)
     assert (first.checksum, second.class_names) == (second.checksum, ("peony", "tulip"))
-    assert open_data(first.name).class_names == ("rose", "tulip")
+    assert load_dataset(first.name).class_names == ("rose", "tulip")
     assert import_path(flowers) == second
 
 
@@ -490,6 +490,8 @@ def test_a_replacement_that_is_killed_halfway_loses_nothing(flowers, data_folder
     assert cache.load_manifest("mine") == old
     moved = data_folder / ".mine.1234.0123abcd.old"  # as a process leaves it that is killed between two renames
     (data_folder / "mine").rename(moved)
+    assert load_dataset("mine").checksum == old.checksum
+    (data_folder / "mine").rename(moved)
     import_as(flowers, "flowers")
     assert cache.verify("mine") == old
     assert left(data_folder) == ["flowers", "mine"]
@@ -510,9 +512,9 @@ def test_a_data_set_of_another_version_is_made_anew_from_its_path(flowers, data_
     path = data_folder / first.name / "manifest.json"
     path.write_text(path.read_text().replace("odedm.data/2", "odedm.data/1"))
     with pytest.raises(UsageError, match="another version of odedm wrote it. Remove '.*' and import it again"):
-        open_data(first.name)
+        load_dataset(first.name)
     assert import_path(flowers) == first
-    assert open_data(first.name).checksum == first.checksum
+    assert load_dataset(first.name).checksum == first.checksum
 
 
 def test_a_lock_that_is_a_link_is_refused(flowers, data_folder, tmp_path):
@@ -537,7 +539,7 @@ def test_names_that_are_not_utf8(tmp_path):
     place = folder(tmp_path / os.fsdecode(b"f\xfcr"), pets((os.fsdecode(b"m\xfc\xdfe"), "b"), train=700))
     manifest = import_path(place)
     assert manifest.class_names == ("b", "m��e")
-    assert open_data(place).class_names == manifest.class_names
+    assert load_dataset(place).class_names == manifest.class_names
     assert import_path(tar(tmp_path / "a.tar", {os.fsdecode(b"m\xfc/") + f"{n}.png": png() for n in "12"}
                            | {f"b/{n}.png": png() for n in "12"})).class_names == ("b", "m�")  # fmt: skip
 
@@ -552,7 +554,11 @@ def test_without_a_home_there_is_a_sentence(flowers, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    for call in (lambda: import_as(flowers, "mine"), lambda: open_data("~/x"), lambda: open_data("~nobody-here/x")):
+    for call in (
+        lambda: import_as(flowers, "mine"),
+        lambda: load_dataset("~/x"),
+        lambda: load_dataset("~nobody-here/x"),
+    ):
         with pytest.raises(UsageError, match="There is no home folder for '~.*Set HOME, or ODEDM_DATA"):
             call()
-    assert open_data("blobs").classes
+    assert load_dataset("blobs").classes

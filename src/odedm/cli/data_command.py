@@ -208,9 +208,9 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
 def _show_built_in(name: str, *, as_json: bool) -> None:
     """What is built in, or given by code from outside, has no manifest: it is opened and counted."""
-    from odedm.data.opening import open_data
+    from odedm.data.opening import load_dataset
 
-    data = open_data(name)
+    data = load_dataset(name)
     if as_json:
         plain = {"name": name, "rows": [len(data.label), len(data.test_label)], "shape": list(data.shape)}
         tell_json({**plain, "class_names": list(data.class_names), "tasks": data.tasks, "checksum": data.checksum})

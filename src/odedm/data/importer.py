@@ -81,6 +81,13 @@ def import_path(
     return present or manifest
 
 
+def restore(name: str) -> None:
+    """Put a data set back in its place whose replacement was killed after it had been moved aside."""
+    if not cache.is_cached(name) and any(cache.root().glob(f".{name}.*.old")):
+        with _locked(cache.root() / LOCK, no_progress):
+            remove_stale(cache.root() / name)
+
+
 def data_folder(*names: str) -> Path:
     """Return the folder of imported data sets, or one in it, made and proved to be writable."""
     advice = "Set ODEDM_DATA to a folder you may write to."

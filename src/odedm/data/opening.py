@@ -14,7 +14,7 @@ from odedm.core.registry import DATASETS
 from odedm.core.validators import Int, refused, validate_params
 from odedm.data import cache
 from odedm.data.cache import Manifest
-from odedm.data.importer import import_path, no_progress
+from odedm.data.importer import import_path, no_progress, restore
 from odedm.data.published import PUBLISHED
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @validate_params(tasks=Int(1), size=Int(1), seed=Int())
-def open_data(
+def load_dataset(
     name_or_path: str | Path,
     tasks: int | None = None,
     size: int | None = None,
@@ -49,7 +49,7 @@ def open_data(
     >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict("os.environ", ODEDM_DATA=folder):
     ...     np.savez(f"{folder}/mine.npz", x=np.zeros((40, 28, 28), np.uint8), y=np.arange(40) % 4)
-    ...     data = open_data(f"{folder}/mine.npz")
+    ...     data = load_dataset(f"{folder}/mine.npz")
     >>> data.classes, data.shape, len(data.image), len(data.test_image), data.tasks
     (4, (1, 28, 28), 32, 8, 2)
     """
@@ -83,6 +83,8 @@ def find_or_import(
         raise UsageError("The data set's name is empty. Give one of `odedm data list`, or a path.")
     if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and os.path.exists(path):
         return import_path(path, size=size, seed=seed, on_progress=on_progress)
+    if cache.NAME.fullmatch(name):
+        restore(name)
     manifest = cache.find(name)
     if size is not None and manifest.shape[1:] != (size, size):
         raise UsageError(

@@ -63,12 +63,12 @@ def _as_seen(image: np.ndarray[Any, Any], task: np.ndarray[Any, Any], plan: dict
 def _data(name: str) -> Dataset:
     from odedm.core.registry import DATASETS
     from odedm.data.cache import is_cached
-    from odedm.data.opening import open_data
+    from odedm.data.opening import load_dataset
 
     if name not in DATASETS and not is_cached(name):
         raise Skipped(f"the data set '{name[:60]}' is not here")
     try:
-        return open_data(name)
+        return load_dataset(name)
     except UsageError as error:
         raise Skipped(str(error).rstrip(".")) from error
 
