@@ -19,7 +19,7 @@ from odedm.report.summary import Table, summarise
 from odedm.report.unfinished import find_unfinished, is_under_way
 from odedm.results.folder import FILE, FinishedRun, NoRuns, find
 from odedm.results.packed import is_packed
-from odedm.results.result import Result, numbers
+from odedm.results.result import Result, is_numbers
 from odedm.study.dac_timing_plan import FILE as TIMINGS
 from odedm.study.dac_timing_plan import Measured
 from odedm.study.dac_timing_plan import load as load_timings
@@ -155,7 +155,7 @@ def _by_configuration(trials: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     scores: dict[str, dict[Any, list[float]]] = {}
     for line in trials:
         plain, score = line.get("experiment"), line.get("score", math.nan)
-        if isinstance(plain, dict) and numbers([score]):
+        if isinstance(plain, dict) and is_numbers([score]):
             scores.setdefault(_configuration(plain), {}).setdefault(str(plain.get("seed")), []).append(float(score))
     return {
         mark: statistics.fmean(own[0] for own in seeds.values())

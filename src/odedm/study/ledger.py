@@ -20,7 +20,7 @@ from odedm.core.seal import check_one
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer
 from odedm.results.folder import FILE, FinishedRun
-from odedm.results.result import Result, numbers
+from odedm.results.result import Result, is_numbers
 from odedm.study.identity import Code, key_of_result, made_by
 from odedm.study.study import Study, read
 from odedm.training.experiment import content_key
@@ -187,7 +187,7 @@ class Ledger(Observer):
 
 def scores_in(path: Path) -> dict[str, float]:
     """The score of every trial in a file of trials, by its content hash; what is no share in per cent is no score."""
-    found = {line["key"]: line["score"] for line in lines(path) if numbers([line.get("score")])}
+    found = {line["key"]: line["score"] for line in lines(path) if is_numbers([line.get("score")])}
     return {key: score for key, score in found.items() if 0 <= score <= 100}
 
 
