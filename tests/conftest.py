@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from odedm.core import outside
+from odedm.core import plugins
 
 try:
     from hypothesis import settings
@@ -31,9 +31,9 @@ def _one_thread():
 @pytest.fixture(autouse=True)
 def _names_of_its_own():
     """What a test registers is forgotten after it."""
-    before = [(shelf.table, dict(shelf.table)) for shelf in outside.SHELVES.values()]
+    before = [(point.table, dict(point.table)) for point in plugins.POINTS.values()]
     yield
-    outside.plugins.clear()
+    plugins.plugins.clear()
     for table, names in before:
         table.clear()
         table.update(names)

@@ -35,7 +35,7 @@ def open_all(jobs: list[Job]) -> dict[str, Dataset]:
 def run_all(jobs: list[Job], *observers: Observer, lanes: int | None = None) -> list[Result]:
     """The results of jobs, run as any command runs them; every one must succeed."""
     summary = run_jobs(jobs, open_all(jobs), Placement(lanes=lanes), observers)
-    assert summary.failed == {}
+    assert summary.failed == {}, summary.failed
     return [summary.results[job.key] for job in jobs]
 
 

@@ -32,7 +32,16 @@ ALLOWED = {
     for room in layer
 }
 ALLOWED |= {"__init__": set().union(*LAYERS), "__main__": {"cli"}}
-LIGHT = {"torch", "numpy", "safetensors", "typer", "rich", "jinja2", "markupsafe"}  # markupsafe is half of jinja2
+LIGHT = {
+    "torch",
+    "numpy",
+    "safetensors",
+    "filelock",
+    "typer",
+    "rich",
+    "jinja2",
+    "markupsafe",
+}  # markupsafe is half of jinja2
 OPTIONAL = {"sklearn": {"data/builtin.py", "learner/estimator.py"}}
 OPTIONAL |= {"matplotlib": {"report/figures/style.py", "learner/prequential.py"}}
 OPTIONAL |= {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odedm.consolidate.distance import Distance
     from odedm.consolidate.select import select
     from odedm.core.errors import UsageError
-    from odedm.core.outside import register
+    from odedm.core.plugins import register
     from odedm.core.rows import Field, Part, Probe, Rows, Task
     from odedm.core.store import Store
     from odedm.data.opening import open_data
@@ -54,7 +54,7 @@ _HOMES = {
     "select": "consolidate.select",
     "UsageError": "core.errors",
     "Observation": "training.observation",
-    "register": "core.outside",
+    "register": "core.plugins",
     "Field": "core.rows",
     "Part": "core.rows",
     "Probe": "core.rows",

@@ -21,6 +21,7 @@ from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods.base import Method
 from odedm.nets.grouped_batch_norm import GroupedNorm, Norm2d
 from odedm.testing.contracts import small_stream
+from odedm.training.observation import Observation
 from odedm.training.outside_parts import OwnViews, adamw
 
 BOUNDS = [name for name, entry in METHODS.items() if entry.bound]
@@ -40,10 +41,10 @@ def stop(_run):
     raise TaskIsOver
 
 
-def run_for_one_task(method, memory, **settings):
+def run_for_one_task(method, memory, observation=None, **settings):
     data = small_stream()
     plan = Experiment(memory, data=data.name, method=method, device="cpu", batch=64, **settings)
-    run = Run(plan, data, callbacks=[stop])
+    run = Run(plan, data, observation or Observation(), callbacks=[stop])
     with pytest.raises(TaskIsOver):
         run.finish()
     return run
@@ -69,6 +70,12 @@ def test_a_state_names_no_module_of_the_package(method, memory):
 @pytest.mark.parametrize("setting", [{"retrieval": name} for name in RETRIEVALS] + [{"optimizer": "adamw"}], ids=str)
 def test_nor_does_one_with_other_ingredients(setting):
     run = run_for_one_task("er", odedm.Reservoir(30), **setting)
+    assert [word for word in words(capture_state(run.roots(), run.outside()).plain) if "odedm." in word] == []
+
+
+def test_nor_does_one_that_is_looked_at():
+    looked = Observation(evidence=True, anytime=2, keep_model=True)
+    run = run_for_one_task("er", odedm.ODEDM(30, k=1), looked)
     assert [word for word in words(capture_state(run.roots(), run.outside()).plain) if "odedm." in word] == []
 
 

@@ -17,7 +17,7 @@ from odedm.checkpoint.lock import hold
 from odedm.checkpoint.manifest import listed, working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
-from odedm.core import outside
+from odedm.core import plugins
 from odedm.core.errors import DiskFull
 from odedm.core.files import remove_stale
 from odedm.core.plain_data import text_fingerprint
@@ -360,7 +360,7 @@ class Growing(ER):
 
 
 def test_a_method_from_outside_whose_weights_grow_is_resumed(tmp_path):
-    outside.register("methods", "growing", Growing)
+    plugins.register("methods", "growing", Growing)
     job = job_of(plan(method="growing"), tmp_path / "run")
     whole = go(again(job, tmp_path / "whole"))
     assert go(job, 12, "2 steps") is None

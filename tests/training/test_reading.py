@@ -11,8 +11,8 @@ from sampling import KEEPING, QUICK
 import odedm
 from odedm import ODEDM, DualMemory, Experiment, Learner, Native, NoMemory, Reservoir, UsageError, blobs
 from odedm.cli.generated_options import memory_from
-from odedm.core.outside import named
 from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS
+from odedm.core.validators import Choice
 from odedm.learner.online_parts import Plan
 from odedm.memory.live_state import capture
 from odedm.memory.settings import memory_from_plain, memory_to_plain
@@ -103,7 +103,7 @@ class Labelless(ER):
 
 def test_a_method_of_anyones_has_the_papers_reading_unless_it_says_otherwise():
     assert (odedm.Method.reading, odedm.Method.reading_rule) == ("auxiliary", "fixed")
-    names = [named("method", kind, METHODS) for kind in (Silent, Labelless)]
+    names = [Choice("method", METHODS).validate("method", kind) for kind in (Silent, Labelless)]
     assert [prepared(ODEDM(20, k=1), name).memory.replay for name in names] == [ER.reading, "auxiliary"]
     assert prepared(ODEDM(20, k=1), names[1]).memory.gamma_rule == "share"
 

@@ -1,272 +1,165 @@
-"""One process per run: a lock on its working folder that names its owner, and falls with it."""
+"""One process per run: the kernel's lock on a file in its working folder, and a note that says whose it is."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import socket
-import stat
-import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+
+from filelock import FileLock, Timeout
 
 from odedm.core.errors import LockedError, UsageError
-from odedm.core.files import read_regular, writable_folder
+from odedm.core.files import read_regular, write_text
 
-fcntl: Any = None
-with suppress(ImportError):  # not on Windows: there the owner's name alone decides
-    fcntl = import_module("fcntl")
-
-FILE = "lock"
-MOST = 4096
+FILE, NOTE = "lock", "owner.json"
+MAX_NOTE_BYTES = 4096
+PATIENCE = 0.2
+"""Seconds to wait for a lock that another process is only looking at, or is just taking away."""
 TRIES = 100
-"""How often a lock is tried for whose owner is just taking it away."""
+"""How often a lock is tried for whose folder was removed by its last owner meanwhile."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a lock. `started` tells a process from a later one of the same number, `boot` a machine from itself."""
+    """Who has taken a lock, for messages alone: whether it is still held the kernel knows."""
 
     host: str
     pid: int
-    started: str
-    boot: str
     since: str
 
     @classmethod
     def this(cls) -> Owner:
-        """The running process."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(socket.gethostname(), os.getpid(), started(os.getpid()), _boot(), now)
+        """Describe the running process."""
+        return cls(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     @classmethod
-    def parse(cls, text: bytes) -> Owner | None:
-        """The owner a lock names; None where it names none, as after a death before the name was written.
-
-        >>> Owner.parse(b'{"host": 3}') is None
-        True
-        """
+    def read(cls, work: Path) -> Owner | None:
+        """Read the note in a working folder; None where there is none, or it is no note."""
         try:
-            owner = cls(**json.loads(text))
-        except (ValueError, TypeError, RecursionError):
+            owner = cls(**json.loads(read_regular(work / NOTE, MAX_NOTE_BYTES)))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
-        words = (owner.host, owner.started, owner.boot, owner.since)
-        sane = all(isinstance(each, str) and each.isprintable() and len(each) < 300 for each in words)
-        return owner if sane and type(owner.pid) is int and 0 < owner.pid < 2**31 else None
-
-    def lives(self, *, let_go: bool = False) -> bool | None:
-        """Whether the owner is still there; None where that cannot be known from this machine.
-
-        `let_go`: the system has given its lock to another. A container has a new host name at every start and process
-        numbers of its own, but one boot with all others of its machine: there that means that the owner is dead.
-        """
-        if self.host != socket.gethostname():
-            return False if let_go and self.boot and self.boot == _boot() else None
-        if self.boot and _boot() and self.boot != _boot():
-            return False
-        return alive(self.pid) and started(self.pid) == self.started  # an unreaped process has no start any more
-
-    def is_this(self) -> bool:
-        """Whether it is the running process itself."""
-        return replace(Owner.this(), since=self.since) == self
+        fine = all(isinstance(text, str) and text.isprintable() for text in (owner.host, owner.since))
+        return owner if fine and type(owner.pid) is int else None
 
     def __str__(self) -> str:
         return f"process {self.pid} on '{self.host}' since {self.since}"
 
 
 class RunLock:
-    """A lock that is held; `takeover` is a line about the dead owner whose place was taken, or None.
+    """A lock that is held; `takeover` is a line about the dead owner whose place was taken, or None."""
 
-    `check` before each write: a folder that was deleted took the lock with it.
-    """
+    def __init__(self, work: Path, takeover: str | None = None) -> None:
+        self.work, self.takeover = work, takeover
+        self._file = (work / FILE).lstat()
 
-    def __init__(self, path: Path, handle: int, takeover: str | None) -> None:
-        self.path, self.handle, self.takeover = path, handle, takeover
+    def is_current(self) -> bool:
+        """Whether the file that was locked is still the one in the folder."""
+        try:
+            return os.path.samestat(self._file, (self.work / FILE).lstat())
+        except OSError:
+            return False
 
     def check(self) -> None:
-        """Refuse to go on where the lock is not this process's any more."""
-        if not _same_file(self.handle, self.path):
+        """Refuse to go on where the working folder was deleted or replaced; called before each write."""
+        if not self.is_current():
             raise UsageError(
-                f"The working folder '{self.path.parent}' was deleted, moved or taken over while the run was going. "
+                f"The working folder '{self.work}' was deleted, moved or taken over while the run was going. "
                 "It stops here, and has written nothing into the new one."
             )
 
     def clear(self) -> None:
-        """Empty the working folder; it goes with the lock, unless another process has begun in it by then.
-
-        The lock stays to the end: a folder that was removed around it would take along what the next owner makes.
-        """
+        """Empty the working folder, but for the lock and its note, which go when the lock is released."""
         self.check()
-        for each in self.path.parent.iterdir():
-            if each.is_dir() and not each.is_symlink():
-                shutil.rmtree(each, ignore_errors=True)
-            elif each != self.path:
-                each.unlink(missing_ok=True)
+        for path in self.work.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name not in (FILE, NOTE):
+                path.unlink(missing_ok=True)
 
 
 @contextmanager
 def hold(work: Path) -> Iterator[RunLock]:
-    """Make the working folder and hold its lock inside the block; an error that names the owner where it is taken.
+    """Make the working folder and hold its lock inside the block; `LockedError` where another process has it.
 
-    The system takes the lock from a process that dies, however it dies. The name that it leaves is then that of a dead
-    one, and is replaced. A folder that is empty in the end is removed. One that is a link is refused: what it leads to
-    would be filled and emptied as if it were the run's.
+    The kernel takes the lock from a process that dies, however it dies, on whatever host. A folder that is empty in the
+    end is removed. One that is a link is refused: what it leads to would be filled and emptied as if it were the run's.
     """
     if work.is_symlink():
         raise UsageError(f"Cannot lock '{work}': it is a link, not a folder. Remove it, or give another --out.")
-    lock = _acquire(work / FILE)
+    kernel_lock = _acquire(work)
+    try:
+        dead = Owner.read(work)
+        lock = RunLock(work, f"Taking over from {dead}, which is no more." if dead else None)
+        write_text(work / NOTE, json.dumps(asdict(Owner.this())))
+    except BaseException:
+        kernel_lock.release()
+        raise
     try:
         yield lock
-    finally:  # the name first: who waits for the lock then sees a new file or none
-        if _same_file(lock.handle, lock.path):
-            lock.path.unlink(missing_ok=True)
-            with suppress(OSError):  # it holds something, or the next owner has begun in it
-                work.rmdir()
-        os.close(lock.handle)
+    finally:
+        current = lock.is_current()
+        if current:
+            (work / NOTE).unlink(missing_ok=True)
+        _release(kernel_lock, work, remove=current)
 
 
-def check_nobody_at(works: Iterable[Path]) -> None:
-    """Refuse working folders at which another process of this machine is; no lock is taken.
-
-    It goes by the names in the locks, which is enough to spare a command that was given twice its start.
-    """
-    for work in works:
-        owner = _holder(work)
-        if owner is not None:
-            raise _taken(work / FILE, owner, held=True)
-
-
-def _holder(work: Path) -> Owner | None:
-    """The living process of this machine that a working folder's lock names, where it is another than this."""
+def is_held(work: Path) -> bool | None:
+    """Whether a process holds the lock of a working folder; None where that cannot be found out."""
+    if (work / FILE).is_symlink() or not (work / FILE).is_file():
+        return False
+    kernel_lock = FileLock(work / FILE)
     try:
-        owner = Owner.parse(read_regular(work / FILE, MOST))
-    except (OSError, UsageError):
+        kernel_lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    except OSError:
         return None
-    return owner if owner is not None and not owner.is_this() and owner.lives() else None
+    _release(kernel_lock, work, remove=not (work / NOTE).exists())  # without a note it is one that this call has made
+    return False
 
 
-def _acquire(path: Path) -> RunLock:
-    refused = UsageError(f"The lock '{path}' changes hands without end; try again.")
+def check_not_held(works: Iterable[Path]) -> None:
+    """Refuse working folders at which a process is, which spares a command that was given twice its start."""
+    for work in works:
+        if is_held(work):
+            raise _locked_error(work)
+
+
+def _acquire(work: Path) -> FileLock:
+    lock = FileLock(work / FILE)
     for _ in range(TRIES):
         try:
-            writable_folder(path.parent)
-            handle = _open(path)
-        except UsageError as error:
-            if not isinstance(error.__cause__, FileNotFoundError | FileExistsError):
-                raise
-            refused = error  # unless its last owner took the folder away in between
+            lock.acquire(timeout=PATIENCE, poll_interval=PATIENCE / 20)
+        except Timeout:
+            raise _locked_error(work) from None
+        except FileNotFoundError:
             continue
-        try:
-            locked = _lock(handle)
-            if not _same_file(handle, path):  # its last owner took it away in between
-                os.close(handle)
-                continue
-            if locked is False:
-                raise _taken(path, _owner(handle), held=True)
-            before = Owner.parse(os.pread(handle, MOST, 0))
-            if before is not None and not before.is_this() and before.lives(let_go=bool(locked)) is not False:
-                raise _taken(path, before)
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(asdict(Owner.this())).encode(), 0)
-            os.fsync(handle)
-        except BaseException:
-            os.close(handle)
-            raise
-        line = f"Taking over from {before}, which is no more." if before is not None else None
-        return RunLock(path, handle, line)
-    raise refused
+        except OSError as error:
+            raise UsageError(
+                f"Cannot lock '{work}': {error.strerror or error}. Remove '{work / FILE}', or give another --out."
+            ) from error
+        return lock
+    raise UsageError(f"The lock '{work / FILE}' changes hands without end; try again.")
 
 
-def _owner(handle: int) -> Owner | None:
-    """Who has the lock, with a moment's patience: it is taken before it is signed."""
-    for _ in range(20):
-        owner = Owner.parse(os.pread(handle, MOST, 0))
-        if owner is not None:
-            return owner
-        time.sleep(0.01)
-    return None
+def _release(lock: FileLock, work: Path, *, remove: bool) -> None:
+    """Give a lock back; with `remove` its file goes first, so that whoever waits for it finds a new file or none."""
+    with suppress(OSError):  # Windows keeps a file that is open, and filelock removes it there
+        if remove:
+            (work / FILE).unlink()
+    lock.release()
+    with suppress(OSError):  # it holds something, or the next owner has begun in it
+        if remove:
+            work.rmdir()
 
 
-def _open(path: Path) -> int:
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
-    except OSError as error:
-        what = "it is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
-        raise UsageError(f"Cannot lock '{path.parent}': {what}. Remove '{path}', or give another --out.") from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise UsageError(f"Cannot lock '{path.parent}': '{path}' is no plain file. Remove it, or give another --out.")
-    return handle
-
-
-def _lock(handle: int) -> bool | None:
-    """Whether the lock is this process's now; None where there are no locks: the owner's name alone decides."""
-    if fcntl is None:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
-            return False
-        if error.errno not in (errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK):
-            raise
-        return None
-    return True
-
-
-def _same_file(handle: int, path: Path) -> bool:
-    try:
-        there, own = path.lstat(), os.fstat(handle)
-    except OSError:
-        return False
-    return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
-
-
-def _taken(path: Path, owner: Owner | None, *, held: bool = False) -> LockedError:
-    if owner is not None and not held and owner.lives() is None:
-        return LockedError(
-            f"'{path.parent}' is in use by {owner}, and from here it cannot be seen whether that is still running. "
-            f"If it is not, remove '{path}' and run the same command again."
-        )
-    who = str(owner) if owner else "another process"
-    return LockedError(f"'{path.parent}' is in use by {who}. Wait for it, end it, or give another --out.")
-
-
-def alive(pid: int) -> bool:
-    """Whether there is a process of this number.
-
-    >>> alive(os.getpid())
-    True
-    """
-    if sys.platform == "win32":
-        return True  # a signal 0 would end it there
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)  # a process of another user is there
-    return True
-
-
-def started(pid: int) -> str:
-    """When a process started, in the kernel's ticks; empty where the system does not say, or it is dead."""
-    fields = _kernel_says(f"{pid}/stat").rpartition(")")[2].split()
-    return fields[19] if fields and fields[0] not in "ZX" else ""
-
-
-def _boot() -> str:
-    return _kernel_says("sys/kernel/random/boot_id").strip()
-
-
-def _kernel_says(name: str) -> str:
-    try:
-        return Path("/proc", name).read_text()
-    except OSError:
-        return ""
+def _locked_error(work: Path) -> LockedError:
+    owner = Owner.read(work) or "another process"
+    return LockedError(f"'{work}' is in use by {owner}. Wait for it, end it, or give another --out.")

@@ -24,8 +24,8 @@ from odedm.cli.study_command import study
 from odedm.cli.tune_command import tune
 from odedm.core import registry
 from odedm.core.errors import choose
-from odedm.core.outside import discover
 from odedm.core.plugin_modules import load_plugins
+from odedm.core.plugins import discover
 from odedm.core.registry import typed
 from odedm.core.version import __version__
 from odedm.execute.engine import ENGINES

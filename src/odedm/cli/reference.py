@@ -11,7 +11,7 @@ import typer
 from odedm.cli.app import LISTS, app
 from odedm.cli.generated_options import shown_default, spelling
 from odedm.core.configuration import settings_of
-from odedm.core.outside import OutsideEntry
+from odedm.core.plugins import PluginEntry
 from odedm.execute.engine import Placement
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
@@ -45,7 +45,7 @@ def reference() -> str:
         lines += [*_options(command), ""]
     lines += ["## Names", ""]
     for title, entries in LISTS.items():
-        own = {name: each for name, each in entries.items() if not isinstance(each, OutsideEntry)}
+        own = {name: each for name, each in entries.items() if not isinstance(each, PluginEntry)}
         rows = [(f"`{name}`", each if isinstance(each, str) else each.about) for name, each in own.items()]
         lines += [f"### {title}", "", *_table(("name", "what it is"), rows), ""]
     return "\n".join(lines).rstrip() + "\n"

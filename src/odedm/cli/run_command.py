@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from odedm.checkpoint.lock import check_nobody_at
+from odedm.checkpoint.lock import check_not_held
 from odedm.checkpoint.manifest import working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.cli import console
@@ -90,7 +90,7 @@ def run(
     with _naming(recipe, before):
         planned = plan_jobs(plans, below(out_folder), placement, options)
     _say_shorter_average(plan, planned)
-    check_nobody_at(working_folder(job.folder) for job in planned.jobs)
+    check_not_held(working_folder(job.folder) for job in planned.jobs)
     launch(planned, placement, (events, tensorboard), quiet=as_json, writable=out_folder)
     _show(planned.jobs, as_json=as_json)
 
@@ -184,7 +184,7 @@ def demo(
     planned = plan_jobs(recipe(seeds), below(out_folder), options=RunOptions(overwrite=fresh, fresh=fresh))
     rows = planned.jobs[0].experiment.memory.capacity
     say(f"{len(planned.jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
-    check_nobody_at(working_folder(job.folder) for job in planned.jobs)
+    check_not_held(working_folder(job.folder) for job in planned.jobs)
     launch(planned, Placement(**given))
     tell_report(*gather([job.folder for job in planned.jobs]), out_folder / "report.html")
 

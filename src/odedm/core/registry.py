@@ -23,6 +23,11 @@ class Entry:
     introduced: Mapping[str, Any] = field(default_factory=dict)
     bound: bool = False
 
+    @property
+    def import_path(self) -> str:
+        """Where it is imported from, "package.module:Name"."""
+        return f"odedm.{self.target}"
+
     def load(self) -> Any:
         """Import the module and hand out the attribute.
 
@@ -126,7 +131,9 @@ DATASETS = {
 }
 
 DISTANCES = {
-    "sinkhorn": Entry("consolidate.distance:Sinkhorn", "Entropic optimal transport between feature histograms."),
+    "sinkhorn": Entry(
+        "consolidate.sinkhorn.transport:Sinkhorn", "Entropic optimal transport between feature histograms."
+    ),
     "l2": Entry("consolidate.distance:L2", "Euclidean distance."),
     "l1": Entry("consolidate.distance:L1", "Sum of absolute differences."),
     "mmd": Entry("consolidate.distance:MMD", "Maximum mean discrepancy (Gaussian kernel) of a row to a cluster."),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.outside import code_for, known, name_of
+from odedm.core.plugins import auto_register, check_name, needs_of
 from odedm.core.registry import typed
 
 T = TypeVar("T")
@@ -153,11 +153,11 @@ class Choice(Validator):
 
     def validate(self, name: str, value: Any) -> str:
         """The name; an error with the nearest one where there is none such."""
-        found = value if isinstance(value, str) else name_of(self.table, value)
+        found = value if isinstance(value, str) else auto_register(self.table, value)
         if found is None:
-            code = code_for(self.table)
+            code = needs_of(self.table)
             raise refused(name, f"a name, {self.expected}{code and f', or {code}'}", value)
-        return known(self.what, found, self.table, self.also)
+        return check_name(self.what, found, self.table, self.also)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
 from odedm.core.files import own_folder
-from odedm.core.outside import discover
+from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
 from odedm.core.validators import Int, refused, validate_params
 from odedm.data import cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.errors import DiskFull, LockedError, UsageError
 from odedm.core.processes import PACKAGE
-from odedm.core.source_mark import is_installed
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
@@ -204,13 +204,19 @@ def sentence(error: BaseException) -> str:
 def _place(error: BaseException) -> str:
     """The innermost line of code from outside that an error passed through, or of the package's own where none is."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [each for each in frames if not is_installed(Path(each.filename)) and not _is_ours(each.filename)]
+    theirs = [each for each in frames if not _is_installed(each.filename) and not _is_ours(each.filename)]
     found = theirs or [each for each in frames if _is_ours(each.filename)]
     if not found:
         return ""
     last = found[-1]
     line = f": {last.line[:80]}" if last.line else ""
     return f" ({Path(last.filename).name}, line {last.lineno}, in {last.name}{line})."
+
+
+def _is_installed(file: str) -> bool:
+    """Whether a file is one of Python's own or of an installed package."""
+    folders = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return any(Path(file).resolve().is_relative_to(Path(folder).resolve()) for folder in folders)
 
 
 def _is_ours(file: str) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odedm.core.errors import UsageError
-from odedm.core.plugin_modules import handed_on
+from odedm.core.plugin_modules import export_plugins
 from odedm.core.processes import close_pipes, start_program
 from odedm.execute.gpu_sharing import MOST_LANES, SharedGPU
 from odedm.execute.job import Done, Event, Failed, Job, Lost, event_from_text
@@ -108,7 +108,7 @@ class Workers:
     def _new(self) -> _Worker:
         worker = _early.pop() if _early else _begin()
         shared = self._gpu.environment if self._gpu is not None else {}
-        worker.send(json.dumps({**handed_on(), "environment": shared}))
+        worker.send(json.dumps({**export_plugins(), "environment": shared}))
         self._workers.append(worker)
         threading.Thread(target=self._read, args=(worker,), daemon=True).start()
         return worker

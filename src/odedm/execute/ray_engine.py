@@ -21,7 +21,7 @@ from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.files import atomic_folder, write_bytes
-from odedm.core.plugin_modules import handed_on, receive
+from odedm.core.plugin_modules import export_plugins, import_plugins
 from odedm.execute.attempt import attempt
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, sentence
 
@@ -105,7 +105,7 @@ class Cluster:
 
     def start(self, job: Job) -> None:
         """Hand the job to Ray, as plain data."""
-        self._running[self._task.remote(job.to_text(), self._actor, os.getcwd(), handed_on())] = job
+        self._running[self._task.remote(job.to_text(), self._actor, os.getcwd(), export_plugins())] = job
 
     def events(self, timeout: float) -> Iterator[Event]:
         """Pass on progress, and write what comes back into the job's folder."""
@@ -163,7 +163,7 @@ def do_remotely(text: str, actor: Any, place: str = "", plugins: dict[str, Any] 
     """
     try:
         if plugins is not None:
-            receive(plugins)
+            import_plugins(plugins)
         job = Job.from_text(text)
     except UsageError as error:
         return {"error": f"In a worker: {error}"}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError
-from odedm.core.plugin_modules import receive
+from odedm.core.plugin_modules import import_plugins
 from odedm.execute.job import Emit, Event, Failed, Job, event_to_text
 from odedm.execute.lane import Lane
 
@@ -94,7 +94,7 @@ def _ready_lane(emit: Emit) -> Lane:
 def _take_over(plain: dict[str, Any]) -> None:
     """Know what the parent knows: its environment for GPUs, before anything touches one, and code from outside."""
     os.environ.update(plain.get("environment", {}))
-    receive(plain)
+    import_plugins(plain)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import InvalidFileError, UsageError
-from odedm.core.outside import OutsideEntry
+from odedm.core.plugins import PluginEntry
 from odedm.core.registry import NETS
 from odedm.learner.kept_model import KeptModel
 from odedm.learner.online_learner import Learner
@@ -37,7 +37,7 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         memory = replace(memory, k=None)  # which followed from rho and the stream's number of classes
     method, constants = kept.probe.method, kept.probe.transform
     entry = NETS[kept.net]
-    named = not isinstance(entry, OutsideEntry) or entry.portable
+    named = not isinstance(entry, PluginEntry) or entry.portable
     learner = Learner(
         plan.method,
         memory=memory,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import InvalidFileError, UsageError, demand, shown
-from odedm.core.outside import known, named
+from odedm.core.plugins import check_name
 from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows
@@ -174,10 +174,10 @@ def _name(what: str, result: Result, given: Any, table: Mapping[str, Any]) -> st
                 f"The model's {what} was {shown(objects[what])}, of a script or an object, which no file holds. Give "
                 f"it again: odedm.load(path, {what}=…)."
             )
-        return known(what, name, table)
+        return check_name(what, name, table)
     if what not in objects:
         raise UsageError(f"The file names its {what} ('{shown(name)}'); leave {what} out.")
-    return named(what, given, table)
+    return Choice(what, table).validate(what, given)
 
 
 def _transform(views: Any, tensors: Mapping[str, Tensor], form: LearnerRowForm) -> Transform:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.outside import known
+from odedm.core.plugins import check_name
 from odedm.core.registry import POLICIES
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, Native
 
@@ -23,7 +23,7 @@ def memory_of(given: Any) -> AnyMemory:
     if isinstance(given, int) and not isinstance(given, bool):
         return ODEDM(given)
     if isinstance(given, str):
-        known("memory", given, POLICIES, tuple(KINDS))
+        check_name("memory", given, POLICIES, tuple(KINDS))
         return KINDS[given]() if given in KINDS else Native(policy=given)
     if isinstance(given, type):
         own: Any = given

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from odedm.core.errors import unknown
-from odedm.core.outside import known
+from odedm.core.plugins import check_name
 from odedm.core.registry import NETS
 from odedm.core.rng import derive
 from odedm.core.validators import is_scalar, refused
@@ -37,7 +37,7 @@ def pick(name: str, shape: tuple[int, ...]) -> str:
     ['mlp', 'plain-cnn', 'resnet18', 'resnet18', 'vit']
     """
     if name != "auto":
-        return known("net", name, NETS, ("auto",))
+        return check_name("net", name, NETS, ("auto",))
     if len(shape) == 1:
         return "mlp"
     side = min(shape[1:])
@@ -52,7 +52,7 @@ def options(name: str) -> dict[str, Any]:
     >>> options("resnet18")
     {'width': 64}
     """
-    keywords = inspect.signature(NETS[known("net", name, NETS)].load()).parameters.values()
+    keywords = inspect.signature(NETS[check_name("net", name, NETS)].load()).parameters.values()
     return {each.name: each.default for each in keywords if is_scalar(each.default)}
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown
 from odedm.core.files import own_folder
-from odedm.core.outside import discover
+from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
 from odedm.core.validators import Bool, Int, refused
 from odedm.data import cache as imported

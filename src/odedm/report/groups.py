@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError
-from odedm.core.outside import is_built_in
 from odedm.core.plain_data import flatten
+from odedm.core.plugins import is_built_in
 from odedm.core.registry import METHODS, WITHOUT_CLUSTERS
 from odedm.report.labels import Settings, belongs_to_memory, group_names, title_key
 from odedm.report.wording import canonical

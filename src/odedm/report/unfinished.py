@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odedm.checkpoint.lock import FILE as LOCK
-from odedm.checkpoint.lock import MOST as MOST_LOCK
-from odedm.checkpoint.lock import Owner
+from odedm.checkpoint.lock import is_held
 from odedm.checkpoint.manifest import MOST_TREE, TREE, listed, read_manifest, working_folder
 from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.registry import MEMORIES, METHODS, title
@@ -91,7 +89,7 @@ def _runs(path: Path) -> Iterator[Path]:
 def _look(run: Path) -> Unfinished:
     """What the newest sound checkpoint says; files may be anyone's, or vanish while one looks."""
     work = working_folder(run)
-    alive = _alive(work / LOCK)
+    alive = is_held(work)
     for checkpoint in listed(work):
         with suppress(InvalidFileError, UsageError, OSError):
             manifest = read_manifest(checkpoint)
@@ -99,17 +97,6 @@ def _look(run: Path) -> Unfinished:
             what = _what(manifest["configuration"])
             return Unfinished(run, alive, what, int(place["task"]), int(place["step"]), _reached(checkpoint))
     return Unfinished(run, alive)
-
-
-def _alive(lock: Path) -> bool | None:
-    try:
-        if lock.is_symlink() or not lock.is_file():
-            return False
-        with lock.open("rb") as file:
-            owner = Owner.parse(file.read(MOST_LOCK))
-    except OSError:
-        return None
-    return False if owner is None else owner.lives()
 
 
 def _what(plan: Mapping[str, Any]) -> str:

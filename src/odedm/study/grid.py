@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from odedm.core.configuration import Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, shown, unknown
-from odedm.core.outside import discover, known
+from odedm.core.plugins import check_name, discover
 from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import Choice, Pair, Validator
@@ -97,11 +97,11 @@ class Grid:
 
     def __post_init__(self) -> None:
         for method in self.options:
-            known("method", method, METHODS)
+            check_name("method", method, METHODS)
         for retrieval in self.retrieval_options:
-            known("retrieval", retrieval, RETRIEVALS)
+            check_name("retrieval", retrieval, RETRIEVALS)
         for policy in self.policy_options:
-            known("memory policy", policy, POLICIES)
+            check_name("memory policy", policy, POLICIES)
         for name, values in self.lists().items():
             check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from odedm.core.errors import UsageError
-from odedm.core.outside import named
 from odedm.core.registry import DISTANCES, NETS
 from odedm.core.rows import Part
+from odedm.core.validators import Choice
 from odedm.memory.choice_settings import ClusterDistance
 from odedm.memory.settings import ODEDM, Reservoir
 from odedm.nets.build import build, configure
@@ -67,7 +67,7 @@ def check_net(net: Any, shape: tuple[int, ...] = (3, 12, 12), classes: int = 6, 
 
     >>> check_net("mlp", (5,), 4)
     """
-    name = named("net", net, NETS)
+    name = Choice("net", NETS).validate("net", net)
     try:
         values = configure(name, shape, classes, options)
         first, second = (build(name, shape, classes, seed=0, options=values) for _ in range(2))

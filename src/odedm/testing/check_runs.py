@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from odedm.core.errors import UsageError
-from odedm.core.outside import named
 from odedm.core.registry import METHODS, POLICIES, REPLAYS
 from odedm.core.rows import Part
+from odedm.core.validators import Choice
 from odedm.memory.settings import ODEDM, Native, Reservoir
 from odedm.memory.site import check_policy_options
 from odedm.methods.base import Method
@@ -40,7 +40,7 @@ def check_method(method: str | type[Method], **options: Any) -> None:
     >>> from odedm.methods.er import ER
     >>> check_method(ER)  # doctest: +SKIP
     """
-    name = named("method", method, METHODS)
+    name = Choice("method", METHODS).validate("method", method)
     how: dict[str, Any] = {"method": name, "options": options}
     read_by_host(ODEDM(CAPACITY), METHODS[name].load())  # refuses a reading of its own that there is not
     check_exact(ODEDM(CAPACITY, k=2, replay="both"), **how)
@@ -87,7 +87,7 @@ def check_memory(policy: str | type[Any], **options: Any) -> None:
 
     >>> check_memory("reservoir")  # doctest: +SKIP
     """
-    name = named("memory policy", policy, POLICIES)
+    name = Choice("memory policy", POLICIES).validate("policy", policy)
     check_policy_options(name, options)
     _check_keys(Native(CAPACITY, name, options))
     for method in ("er", "derpp"):

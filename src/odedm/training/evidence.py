@@ -11,6 +11,7 @@ from torch import Tensor
 from odedm.consolidate.nearest import Chosen
 from odedm.core.generators import every_generator, put_back, state_of
 from odedm.core.rows import Rows, Task
+from odedm.core.stored_names import stored
 from odedm.methods.base import Method
 from odedm.results.folder import CHOICE, FEATURES
 from odedm.training.probe import LearnerProbe
@@ -29,6 +30,7 @@ def rows_per_class(classes: int) -> int:
     return max(FEW, min(PER_CLASS, IN_ALL // classes))
 
 
+@stored("choices")
 class Choices:
     """Records every choice of a run as it is made: to be set as a dual memory's `on_selection`.
 

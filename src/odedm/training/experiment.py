@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from odedm.core.configuration import check_settings, from_plain, identity, setting_field, settings_of, to_plain
 from odedm.core.errors import UsageError
 from odedm.core.options import name_and_options
-from odedm.core.outside import OutsideEntry
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.plugin_modules import code_marks, origins
+from odedm.core.plugins import PluginEntry
 from odedm.core.registry import (
     CLASS_ORDERS,
     COLUMNS,
@@ -205,7 +205,7 @@ class Experiment:
         """The same run from another seed."""
         return replace(self, seed=seed)
 
-    def outside(self) -> dict[str, tuple[str, OutsideEntry]]:
+    def outside(self) -> dict[str, tuple[str, PluginEntry]]:
         """Which settings name code from outside the package: the name, and what it stands for.
 
         >>> Experiment().outside()
@@ -216,7 +216,7 @@ class Experiment:
             for setting, own in settings_of(type(plan)).items():
                 table, name = getattr(own.validator, "table", {}), getattr(plan, setting)
                 entry = table.get(name) if isinstance(name, str) else None
-                if isinstance(entry, OutsideEntry):
+                if isinstance(entry, PluginEntry):
                     found[f"{prefix}{setting}"] = (name, entry)
         return found
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.outside import OutsideEntry
+from odedm.core.plugins import PluginEntry
 from odedm.core.registry import OPTIMIZERS, POLICIES, TRANSFORMS
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method
@@ -108,7 +108,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 def can_be_recorded(plan: Experiment, method: type[Method], net: Net) -> bool:
     """Whether a run's steps are recorded on its GPU: what comes from outside says so itself, or is not."""
     strange = any(
-        isinstance(table.get(name), OutsideEntry)
+        isinstance(table.get(name), PluginEntry)
         for table, name in ((OPTIMIZERS, plan.optimizer), (TRANSFORMS, plan.transform))
     )
     policy = POLICIES.get(str(getattr(plan.memory, "policy", None) or getattr(plan.memory, "short_policy", None)))

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from commands import odedm as command
@@ -12,10 +13,10 @@ from odedm import ODEDM, Experiment, Reservoir, UsageError
 from odedm.checkpoint.capture_state import State, StateError
 from odedm.checkpoint.restore_state import restore_state
 from odedm.consolidate.distance import L2, MMD
-from odedm.core import outside
-from odedm.core.plugin_modules import handed_on, load_plugins, receive
-from odedm.core.registry import DISTANCES, METHODS, POLICIES, RETRIEVALS
-from odedm.core.source_mark import source_mark
+from odedm.core import plugins
+from odedm.core.plugin_modules import export_plugins, import_plugins, load_plugins
+from odedm.core.registry import DISTANCES, METHODS, POLICIES, RETRIEVALS, Entry
+from odedm.core.source_hash import source_hash
 from odedm.execute.engine import Placement, ThisProcess, open_engine
 from odedm.execute.job import Job
 from odedm.execute.planning import plan_jobs
@@ -65,7 +66,7 @@ def canary(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     yield trace
     sys.modules.pop("odedm_canary", None)
-    outside._installed.cache_clear()
+    plugins._entry_points.cache_clear()
 
 
 BAD = {
@@ -92,7 +93,7 @@ def test_what_cannot_be_registered_is_refused_with_a_sentence(case):
 def test_a_name_stands_for_one_thing():
     odedm.register("methods", "mine", Own)
     odedm.register("methods", "mine", Own)
-    with pytest.raises(UsageError, match=r"registered already, as test_outside:Own"):
+    with pytest.raises(UsageError, match=r"registered already, as test_plugins:Own"):
         odedm.register("methods", "mine", ER)
 
 
@@ -109,7 +110,7 @@ def test_a_cell_that_is_run_again_registers_its_class_anew():
 
 
 def test_a_class_is_named_by_its_module_and_the_same_class_by_its_name():
-    assert Experiment(method=Own).method == "test_outside.Own"
+    assert Experiment(method=Own).method == "test_plugins.Own"
     odedm.register("methods", "own", Own)
     assert Experiment(method=ER).method == "er"
     assert Experiment(Reservoir, method="er").memory == Reservoir()
@@ -120,8 +121,7 @@ def test_a_class_is_named_by_its_module_and_the_same_class_by_its_name():
 def test_an_object_has_a_name_in_its_process_only():
     first, second = Scaled(2.0), Scaled(3.0)
     names = [ODEDM(distance=each).distance for each in (first, second, first)]
-    assert names == ["test_outside.Scaled@1", "test_outside.Scaled@2", "test_outside.Scaled@1"]
-    assert ODEDM(distance=L2()).distance == "l2"
+    assert names == ["test_plugins.Scaled@1", "test_plugins.Scaled@2", "test_plugins.Scaled@1"]
     assert ODEDM(distance=MMD).distance == "mmd"
     assert ODEDM(distance=MMD(bandwidth=2.0)).distance.endswith("MMD@1")
     assert DISTANCES[names[1]].load() is second
@@ -132,7 +132,7 @@ def test_an_objects_numbers_are_those_of_the_run():
     plans = {name: ODEDM(30, k=2, distance=name, dac=None) for name in ("l2", Scaled(3.0))}
     theirs, own = (odedm.train("blobs", method="er", memory=each, batch=16) for each in plans.values())
     assert theirs.memory.rows()["index"].equal(own.memory.rows()["index"])
-    said = {"title": "Scaled", "from": None, "again": False, "code": source_mark(Scaled)}
+    said = {"title": "Scaled", "from": None, "again": False, "code": source_hash(Scaled)}
     assert own.result.provenance["outside"] == {"memory.distance": said}
     assert own.result.only_there() == ["Scaled"]
     assert "outside" not in theirs.result.provenance
@@ -154,20 +154,38 @@ def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
 
 def test_a_job_of_registered_code_crosses_a_pipe():
     odedm.register("methods", "mine", Own, title="Mine")
-    handed = json.loads(json.dumps(handed_on()))
-    assert ["methods", "mine", "test_outside:Own", "A method of a test module.", "Mine"] in handed["entries"]
-    assert set(handed["modules"]) == {"test_outside"}
+    handed = json.loads(json.dumps(export_plugins()))
+    assert ["methods", "mine", "test_plugins:Own", "A method of a test module.", "Mine"] in handed["entries"]
+    assert str(Path(__file__).parent) in handed["path"], "where Python finds the class's module"
     text = Job("key", Experiment(method="mine")).to_text()
     del METHODS["mine"]
     with pytest.raises(UsageError, match="--plugin"):
         Job.from_text(text)
-    before = list(sys.meta_path)
-    try:
-        receive(handed)
-        assert Job.from_text(text).experiment.method == "mine"
-        assert METHODS["mine"].load() is Own
-    finally:
-        sys.meta_path[:] = before
+    import_plugins(handed)
+    assert Job.from_text(text).experiment.method == "mine"
+    assert METHODS["mine"].load() is Own
+
+
+def test_workers_get_the_parents_path_without_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend("")
+    monkeypatch.chdir(tmp_path)
+    path = export_plugins()["path"]
+    assert str(tmp_path / "library") in path
+    assert str(tmp_path) not in path
+    assert "" not in path
+    monkeypatch.setattr(sys, "path", ["elsewhere"])
+    import_plugins({"path": ["elsewhere", "library"], "entries": [], "plugins": []})
+    assert sys.path == ["elsewhere", "library"]
+
+
+@pytest.mark.parametrize("point", plugins.POINTS)
+def test_what_is_built_in_is_registered_where_it_is_defined(point):
+    """Else a class that is given has another name than its own."""
+    for name, entry in plugins.POINTS[point].table.items():
+        if isinstance(entry, Entry):
+            assert plugins.import_path(entry.load()) == entry.import_path, name
 
 
 def test_installed_packages_are_known_by_their_entry_points_and_imported_when_they_run(canary, tmp_path):
@@ -176,7 +194,7 @@ def test_installed_packages_are_known_by_their_entry_points_and_imported_when_th
     (info / "METADATA").write_text("Name: odedm-canary\nVersion: 1\n")
     points = "[odedm.methods]\ninstalled = odedm_canary:Mine\ner = odedm_canary:Mine\n[odedm.nothing]\nx = y:z\n"
     (info / "entry_points.txt").write_text(points)
-    outside._installed.cache_clear()
+    plugins._entry_points.cache_clear()
     plan = Experiment(Reservoir(20), method="installed", data="blobs")
     assert not canary.exists(), "a name is looked up, nothing is imported"
     assert METHODS["er"].load() is ER, "what is built in cannot be replaced"
@@ -192,13 +210,13 @@ def test_entry_points_of_the_current_folder_are_not_read(canary, tmp_path, monke
     (info / "METADATA").write_text("Name: odedm-canary\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[odedm.methods]\ninstalled = odedm_canary:Mine\n")
     monkeypatch.chdir(tmp_path / "lib")
-    outside._installed.cache_clear()
+    plugins._entry_points.cache_clear()
     with pytest.raises(UsageError, match="Unknown method 'installed'"):
         Experiment(method="installed")
 
 
 def test_known_names_read_no_entry_points(monkeypatch):
-    monkeypatch.setattr(outside, "_installed", lambda: pytest.fail("read"))
+    monkeypatch.setattr(plugins, "_entry_points", lambda: pytest.fail("read"))
     Experiment(ODEDM(distance="l2"), method="er", net="mlp")
 
 
@@ -242,7 +260,7 @@ def test_a_checkpoints_tree_that_names_a_class_makes_one_of_registered_modules_o
 
 def test_a_study_with_a_class_of_ones_own_is_read_back():
     plan = parse(
-        f"method = {json.dumps(Experiment(method=Own).method)}\n[options.'test_outside.Own']\nlr = [0.1, 0.2]\n"
+        f"method = {json.dumps(Experiment(method=Own).method)}\n[options.'test_plugins.Own']\nlr = [0.1, 0.2]\n"
     )
     assert parse(plan.to_toml()).experiments() == plan.experiments()
     assert {each.options["lr"] for each in plan.experiments()} == {0.1, 0.2}
