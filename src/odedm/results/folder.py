@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odedm.checkpoint.manifest import working_folder
 from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.files import atomic_folder, write_bytes, write_text
-from odedm.core.seal import check_file, write_checksums
+from odedm.core.seal import check_file, check_one, write_checksums
 from odedm.core.text import printable
 from odedm.results.result import Result
 
@@ -77,6 +77,22 @@ class FinishedRun:
     def class_name(self, label: int) -> str:
         """Return the name of one class; its number where it has none."""
         return self.classes[label] if 0 <= label < len(self.classes) else str(label)
+
+
+def load_runs(folders: Iterable[Path]) -> tuple[list[FinishedRun], dict[Path, str]]:
+    """Read the runs whose result is as it was written, and say by folder what is wrong with each of the others."""
+    runs, faults = [], {}
+    for folder in folders:
+        try:
+            run = FinishedRun.load(folder)
+            check_one(folder, FILE)
+        except InvalidFileError as fault:
+            faults[folder] = f"The result '{folder / FILE}' cannot be used: {fault}."
+        except UsageError as error:
+            faults[folder] = str(error)
+        else:
+            runs.append(run)
+    return runs, faults
 
 
 class NoRuns(UsageError):
