@@ -58,10 +58,8 @@ def summary_line(results: Sequence[Result]) -> str:
         if name in means:
             error = f" ± {errors[name]:.1f}" if name in errors else ""
             parts.append(f"{_heading(results, name)} {means[name]:.1f}{error}{unit}")
-    seeds = [printable(result.experiment["seed"], 24) for result in results]
-    words = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds[:8])}{' …' if len(seeds) > 8 else ''}"
     seconds = math.fsum(result.total_seconds for result in results)
-    return f"{describe(results[0])}, {words}: {', '.join(parts)}, {seconds:.1f} s"
+    return f"{describe(results[0])}, {_seeds(results)}: {', '.join(parts)}, {seconds:.1f} s"
 
 
 def summary_html(results: Sequence[Result]) -> str:
@@ -70,6 +68,14 @@ def summary_html(results: Sequence[Result]) -> str:
     rows += [["mean", *_cells(*mean_metrics(results))]] if len(results) > 1 else []
     table = html_table(["Seed", *(_heading(results, name) for name in TITLES)], rows, describe(results[0]))
     return table + accuracy_picture({describe(results[0]): [result.acc for result in results]})
+
+
+def _seeds(results: Sequence[Result]) -> str:
+    seeds = [result.experiment["seed"] for result in results]
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    words = ", ".join(printable(seed, 24) for seed in seeds[:8])
+    return f"seed{'s' if len(seeds) > 1 else ''} {words}{' …' if len(seeds) > 8 else ''}"
 
 
 def _heading(results: Sequence[Result], name: str) -> str:
