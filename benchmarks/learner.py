@@ -122,7 +122,7 @@ def ways(data: Dataset, kind: str, plan: Any) -> Iterator[tuple[str, Any]]:
 
 def measure(plan: Any) -> dict[str, Any]:
     """Every way on every stream with every seed."""
-    data = odedm.open_data(plan.data)
+    data = odedm.load_dataset(plan.data)
     found: dict[str, dict[str, list[float]]] = {}
     started, of = time.process_time(), commit()
     device = torch.cuda.get_device_name() if plan.device == "cuda" else processor()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm import Dataset, UsageError, open_data
+from odedm import Dataset, UsageError, load_dataset
 
 WIDTHS = (32, 128, 512)
 
@@ -54,9 +54,9 @@ def real_features(rows: int, classes: int = 2, *, steps: int = 150, seed: int = 
 
 def _data() -> Dataset:
     try:
-        return open_data("cifar10")
+        return load_dataset("cifar10")
     except UsageError:
-        return open_data("fashion-mini")
+        return load_dataset("fashion-mini")
 
 
 def _views(image: Tensor, amount: int, rng: torch.Generator) -> Tensor:

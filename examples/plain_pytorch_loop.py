@@ -6,7 +6,7 @@ from torch import nn
 import odedm
 
 torch.manual_seed(0)
-data = odedm.open_data("fashion-mini")
+data = odedm.load_dataset("fashion-mini")
 trunk = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU())
 net, cross_entropy = nn.Sequential(trunk, nn.Linear(128, 10)), nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

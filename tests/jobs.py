@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm import ODEDM, Dataset, Experiment, Reservoir
-from odedm.data.opening import open_data
+from odedm.data.opening import load_dataset
 from odedm.execute.engine import Placement
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, RunOptions
 from odedm.execute.observers import Observer
@@ -29,7 +29,7 @@ def job_of(plan: Experiment, folder: Path, **options: Any) -> Job:
 
 def open_all(jobs: list[Job]) -> dict[str, Dataset]:
     """The data sets of jobs by name, each opened once."""
-    return {name: open_data(name) for name in dict.fromkeys(job.experiment.data for job in jobs)}
+    return {name: load_dataset(name) for name in dict.fromkeys(job.experiment.data for job in jobs)}
 
 
 def run_all(jobs: list[Job], *observers: Observer, lanes: int | None = None) -> list[Result]:

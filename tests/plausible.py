@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from odedm.data.opening import open_data
+from odedm.data.opening import load_dataset
 from odedm.memory.prototype_quotas import class_quotas
 from odedm.memory.settings import memory_from_plain
 from odedm.memory.site import StreamShape
@@ -32,7 +32,7 @@ def check_run(folder: Path, data: Dataset | None = None) -> None:
     check_rows(result, rows)
     if (folder / EVIDENCE_FILE).exists():
         check_evidence(load_file(folder / EVIDENCE_FILE), rows)
-    check_against_data(result, rows, data or open_data(result.experiment["data"]))
+    check_against_data(result, rows, data or load_dataset(result.experiment["data"]))
 
 
 def check_accuracies(result: Result) -> None:

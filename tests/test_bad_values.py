@@ -53,7 +53,7 @@ CALLS = {
     run: {each.name for each in fields(Experiment)} - {"data"},
 }
 FUNCTIONS = {
-    odedm.open_data: {"name_or_path": "blobs"},
+    odedm.load_dataset: {"name_or_path": "blobs"},
     odedm.blobs: {},
     odedm.shapes: {},
     odedm.prototypes_per_class: {"rho": 0.25, "capacity": 100, "tasks": 5, "classes": 2},

@@ -192,7 +192,7 @@ def test_targets_of_make_exist(page):
 
 
 CLASSES_OF_DATA = {"Reservoir", "Native", "ODEDM", "Dataset", "Stream", "Result", "Experiment"}
-FUNCTIONS = {"from_arrays", "open_data", "blobs", "shapes", "split", "select", "prototypes_per_class", "train"}
+FUNCTIONS = {"from_arrays", "load_dataset", "blobs", "shapes", "split", "select", "prototypes_per_class", "train"}
 FUNCTIONS |= {"memory", "prequential"}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import odedm
-from odedm.data.opening import open_data
+from odedm.data.opening import load_dataset
 from odedm.stream.corruption import first_rows
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +38,7 @@ def few_rows(data):
 def test_it_runs_as_a_script(name, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(odedm, "open_data", lambda name: few_rows(open_data(name)), raising=False)
+    monkeypatch.setattr(odedm, "load_dataset", lambda name: few_rows(load_dataset(name)), raising=False)
     monkeypatch.setattr("torch.set_num_threads", lambda number: None)  # which would hold for tests to come
     text = (ROOT / f"docs/tutorials/{name}.py").read_text()
     changed = text

@@ -31,7 +31,7 @@ BATCH, DRAW, CAPACITY, TASKS = 10, 64, 100, 5
 
 def coloured(rows: int) -> odedm.Dataset:
     """The first rows of each class of fashion-mini, in three equal channels."""
-    full = odedm.open_data("fashion-mini")
+    full = odedm.load_dataset("fashion-mini")
     kept = torch.cat([(full.label == label).nonzero().flatten()[:rows] for label in range(full.classes)])
     image, test = (each.repeat(1, 3, 1, 1).numpy() for each in (full.image[kept], full.test_image))
     return odedm.from_arrays(

@@ -11,7 +11,7 @@
 import odedm
 
 SEEDS = 3  # five or more for a paper
-data = odedm.open_data("fashion-mini")
+data = odedm.load_dataset("fashion-mini")
 data
 
 # %% [markdown]

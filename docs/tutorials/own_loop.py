@@ -13,7 +13,7 @@ SEEDS = 5
 # so small a network is quickest on one core
 torch.set_num_threads(1)
 # any tensors will do: here pictures [n, 1, 28, 28] as bytes, labels [n]
-data = odedm.open_data("fashion-mini")
+data = odedm.load_dataset("fashion-mini")
 pictures, labels = data.image, data.label
 print(pictures.shape, pictures.dtype)
 

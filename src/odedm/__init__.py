@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odedm.core.plugins import register
     from odedm.core.rows import Field, Part, Probe, Rows, Task
     from odedm.core.store import Store
-    from odedm.data.opening import open_data
+    from odedm.data.opening import load_dataset
     from odedm.learner.endless_memory import LearnerEvent
     from odedm.learner.online_learner import Learner
     from odedm.learner.prequential import Prequential, prequential
@@ -86,7 +86,7 @@ _HOMES = {
     "Retrieval": "training.retrieval",
     "Result": "results.result",
     "Results": "report.notebook",
-    "open_data": "data.opening",
+    "load_dataset": "data.opening",
     "Dataset": "stream.dataset",
     "from_arrays": "stream.dataset",
     "blobs": "stream.synthetic",
@@ -135,8 +135,8 @@ __all__ = [
     "from_arrays",
     "from_torch",
     "load",
+    "load_dataset",
     "memory",
-    "open_data",
     "prequential",
     "prototypes_per_class",
     "recipe",

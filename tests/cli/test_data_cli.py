@@ -83,7 +83,7 @@ def test_a_broken_cache_is_listed_as_broken(flowers, data_folder):
     assert {row["name"]: row["state"] for row in json.loads(call("list", "--json").stdout)}["flowers"] == "broken"
     done = call("verify", "flowers")
     assert done.exit_code == 2
-    assert "corrupt" in said(done)
+    assert "The manifest of 'flowers' cannot be used" in said(done)
 
 
 BAD = {

@@ -1,118 +1,179 @@
-"""Folders, tars and zips hold the same names and bytes, and nothing that leads elsewhere."""
+"""Archives of every kind unpack to the same files, below one folder, and to no more than was allowed."""
 
+import bz2
 import gzip
+import lzma
+import random
+import shutil
 import tarfile
 import tracemalloc
+from pathlib import Path
 
 import pytest
-from forge import bomb_header, folder, odd_tar, pets, png, tar, zipped
+from forge import bomb_header, odd_tar, pets, png, tar, zipped
 
 from odedm import UsageError
-from odedm.data.archives import ArchiveLimits, Tar, open_tree, safe_name
+from odedm.data import archives
+from odedm.data.archives import ArchiveLimits, safe_name, unpack
 
 
-def everything(tree):
-    return tree.contents(list(tree.sizes), tree.limits.file_bytes)
+@pytest.fixture
+def target(tmp_path):
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in" / "unpacked"
 
 
-def test_a_folder_and_its_archives_hold_the_same(tmp_path):
-    files = pets()
-    trees = [
-        open_tree(folder(tmp_path / "folder", files)),
-        open_tree(tar(tmp_path / "a.tar.gz", files)),
-        open_tree(tar(tmp_path / "a.tar", files, packed=False)),
-        open_tree(zipped(tmp_path / "a.zip", files)),
-    ]
-    for tree in trees:
-        assert everything(tree) == files
-        assert list(tree.sizes) == sorted(files)
-        assert tree.folders == {"train", "test", "train/ant", "train/bee", "test/ant", "test/bee"}
+def files_below(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_first_bytes_count_not_the_name(tmp_path):
-    files = {"a/b.png": png()}
-    assert everything(open_tree(zipped(tmp_path / "says.tar.gz", files))) == files
-    assert everything(open_tree(tar(tmp_path / "says.zip", files))) == files
+def packed_by(module):
+    def make(path, files):
+        path.write_bytes(module.compress(tar(path, files, packed=False).read_bytes()))
+        return path
+
+    return make
 
 
-def test_empty_folders_are_seen(tmp_path):
-    assert "train/empty" in folders_of(open_tree(folder(tmp_path / "x", {"train/empty": None, "a.txt": b"1"})))
+MAKERS = {
+    "tar": lambda path, files: tar(path, files, packed=False),
+    "tar.gz": tar,
+    "tar.bz2": packed_by(bz2),
+    "tar.xz": packed_by(lzma),
+    "zip": zipped,
+}
 
 
-def folders_of(tree):
-    _ = tree.sizes
-    return tree.folders
+@pytest.mark.parametrize("kind", MAKERS)
+def test_every_kind_unpacks_to_the_same_files_whatever_its_name_says(kind, tmp_path, target):
+    files = pets() | {"./a//b.txt": b"", "ä/日本.png": b"1"}
+    unpack(MAKERS[kind](tmp_path / "says.rar", files), target)
+    assert files_below(target) == pets() | {"a/b.txt": b"", "ä/日本.png": b"1"}
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "in", tmp_path / "says.rar"], "and nothing beside them"
 
 
-def test_nothing_is_written_while_an_archive_is_read(tmp_path):
-    path = tar(tmp_path / "a.tar.gz", pets())
-    everything(open_tree(path))
-    assert list(tmp_path.iterdir()) == [path]
+def test_members_that_are_folders_are_made(tmp_path, target):
+    path = zipped(tmp_path / "a.zip", {"train/": b"", "train/empty/": b"", "a.txt": b"1"})
+    unpack(path, target)
+    assert (target / "train" / "empty").is_dir()
+    shutil.rmtree(target)
+    unpack(odd_tar(tmp_path / "a.tar.gz", name="train/empty", type=tarfile.DIRTYPE), target)
+    assert (target / "train" / "empty").is_dir()
+
+
+def test_modes_and_owners_of_strangers_are_not_taken_over(tmp_path, target):
+    unpack(odd_tar(tmp_path / "a.tar.gz", name="tool", mode=0o6777), target)
+    assert (target / "tool").stat().st_mode & 0o7111 == 0
 
 
 LIMITS = {
     "files": (ArchiveLimits(entries=3), "more than 3 files"),
-    "bytes of one file": (ArchiveLimits(file_bytes=20), "0 to 20 are allowed"),
+    "letters": (ArchiveLimits(letters=30), "more than 30 letters"),
     "bytes in all": (ArchiveLimits(total_bytes=300), "an archive bomb"),
     "growth": (ArchiveLimits(growth=1, growth_from=100), "an archive bomb"),
 }
 
 
 @pytest.mark.parametrize("case", LIMITS)
-@pytest.mark.parametrize("make", [tar, zipped], ids=["tar", "zip"])
-def test_limits_hold_in_every_archive(case, make, tmp_path):
+@pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2", "tar.xz", "zip"])
+def test_limits_hold_in_every_archive(case, kind, tmp_path, target):
     limits, sentence = LIMITS[case]
-    path = make(tmp_path / "a", {f"a/{number}.bin": bytes(1000) for number in range(50)})
+    path = MAKERS[kind](tmp_path / "a", {f"a/{number}.bin": bytes(1000) for number in range(50)})
     with pytest.raises(UsageError, match=sentence):
-        _ = open_tree(path, limits).sizes
+        unpack(path, target, limits)
+    assert sum(map(len, files_below(target).values())) <= 20_000
 
 
-def test_a_bomb_is_refused_while_it_is_still_small(tmp_path):
+def test_folders_that_names_imply_count_as_well(tmp_path, target):
+    path = tar(tmp_path / "a.tar.gz", {"/".join(f"{number}{part}" for part in "abcdefgh"): b"" for number in range(9)})
+    with pytest.raises(UsageError, match="more than 20 files and folders"):
+        unpack(path, target, ArchiveLimits(entries=20))
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_not_begun(tmp_path, target, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    for make in (tar, zipped):
+        with pytest.raises(UsageError, match="'a' in '.*' needs 5000 bytes, but 1000 are free"):
+            unpack(make(tmp_path / "a", {"a": bytes(5000)}), target)
+        assert files_below(target) == {}
+        shutil.rmtree(target)
+
+
+@pytest.mark.parametrize("module", [gzip, bz2, lzma])
+def test_a_bomb_is_refused_while_it_is_still_small(module, tmp_path, target):
     plain = tar(tmp_path / "a.tar", {"a": b"1"}, packed=False)
     path = tmp_path / "a.tar.gz"
-    path.write_bytes(gzip.compress(plain.read_bytes() + bytes(8 << 20)))  # behind its end, where no header says so
-    with pytest.raises(UsageError, match="would unpack to more than 1[0-9]{6} bytes"):
-        _ = Tar(path, ArchiveLimits(growth=10, growth_from=1 << 20)).sizes
+    path.write_bytes(module.compress(plain.read_bytes() + bytes(8 << 20)))  # behind its end, where no header says so
+    with pytest.raises(UsageError, match="would unpack to [12][0-9]{6} bytes or more"):
+        unpack(path, target, ArchiveLimits(growth=10, growth_from=1 << 20))
 
 
-def test_a_header_of_gigabytes_is_not_read_into_memory(tmp_path):
-    with pytest.raises(UsageError, match="header of 4294967296 bytes"):
-        _ = open_tree(bomb_header(tmp_path / "a.tar.gz")).sizes
+def test_xz_gets_no_more_memory_than_honest_files_need(tmp_path, target, monkeypatch):
+    path = MAKERS["tar.xz"](tmp_path / "a.tar.xz", {"a": b"1"})
+    unpack(path, target)
+    shutil.rmtree(target)
+    monkeypatch.setattr(archives, "XZ_MEMORY", 1 << 20)
+    with pytest.raises(UsageError, match="Memory usage limit exceeded"):
+        unpack(path, target)
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2", "tar.xz"])
+def test_an_archive_cut_short_is_refused(kind, tmp_path, target):
+    content = random.Random(0).randbytes(300_000)  # noise is packed in blocks that can be cut apart
+    path = MAKERS[kind](tmp_path / "a", {"a": content})
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UsageError, match="truncated or corrupt .*ended before the end-of-stream"):
+        unpack(path, target)
+
+
+def test_a_header_of_gigabytes_is_not_read_into_memory(tmp_path, target):
+    path = bomb_header(tmp_path / "a.tar.gz")
+    tracemalloc.start()
+    with pytest.raises(UsageError, match="a header of more than 262144 bytes"):
+        unpack(path, target)
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+
+
+def test_a_wrong_header_is_not_taken_for_the_end(tmp_path, target):
+    path = tar(tmp_path / "a.tar", {"a": b"1", "b": b"2"}, packed=False)
+    content = bytearray(path.read_bytes())
+    content[1024] ^= 1  # the second header: its checksum is wrong, and tarfile ends there without a word
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="its end mark is missing"):
+        unpack(path, target)
 
 
 @pytest.mark.parametrize("name", ["/etc/a", "../a", "a/../../b", "C:/a", "c:a", "a\\b", "a\nb", "a\0b", "a" * 2000])
 def test_names_that_lead_elsewhere_are_refused(name):
     with pytest.raises(UsageError):
-        safe_name(name, "archive")
+        safe_name(name, Path("archive"))
 
 
 @pytest.mark.parametrize("name", ["a/b.png", "./a//b.png", "a/./b.png", "a/...b/c", "ä/日本.png"])
 def test_names_inside_are_cleaned(name):
-    assert safe_name(name, "archive") == name.removeprefix("./").replace("//", "/").replace("/./", "/")
+    assert safe_name(name, Path("archive")) == name.removeprefix("./").replace("//", "/").replace("/./", "/")
 
 
-def test_two_spellings_of_one_name_are_one_name(tmp_path):
-    path = odd_tar(tmp_path / "a.tar.gz", name="train//./ant/1.png")
-    with pytest.raises(UsageError, match="'train/ant/1.png' twice"):
-        _ = open_tree(path).sizes
+TWICE = {
+    "two spellings": {"name": "train//./ant/1.png"},
+    "a file that is a folder": {"name": "train/ant"},
+    "a folder that is a file": {"name": "train/ant/1.png/2.png"},
+    "a folder by the name of a file": {"name": "train/ant/1.png", "type": tarfile.DIRTYPE},
+}
 
 
-def test_a_file_that_grew_since_the_listing_is_not_read_whole(tmp_path):
-    tree = open_tree(folder(tmp_path / "x", {"a": b"12"}), ArchiveLimits(file_bytes=10))
-    _ = tree.sizes
-    (tmp_path / "x" / "a").write_bytes(bytes(100))
-    with pytest.raises(UsageError, match="more than 10 bytes"):
-        everything(tree)
+@pytest.mark.parametrize("case", TWICE)
+def test_what_is_there_is_never_written_over(case, tmp_path, target):
+    with pytest.raises(UsageError, match="twice"):
+        unpack(odd_tar(tmp_path / "a.tar.gz", **TWICE[case]), target)
+    assert files_below(target) == {"train/ant/1.png": png()}
 
 
-def test_a_link_that_took_a_files_place_is_not_followed(tmp_path):
-    tree = open_tree(folder(tmp_path / "x", {"a": b"12"}))
-    _ = tree.sizes
-    (tmp_path / "secret").write_bytes(b"secret")
-    (tmp_path / "x" / "a").unlink()
-    (tmp_path / "x" / "a").symlink_to(tmp_path / "secret")
-    with pytest.raises(OSError, match="symbolic"):
-        everything(tree)
+def test_names_longer_than_a_disk_takes_are_a_sentence(tmp_path, target):
+    with pytest.raises(UsageError, match="truncated or corrupt"):
+        unpack(tar(tmp_path / "a.tar.gz", {"a" * 300: b"1"}), target)
 
 
 def headers(path, *members, packed):
@@ -132,64 +193,80 @@ def headers(path, *members, packed):
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("name", [".", "a", "a/"])
 @pytest.mark.parametrize("size", [-512, -1, -(1 << 62), 1 << 62, "pax"])
-def test_a_size_that_leads_nowhere_is_refused_and_no_endless_loop(size, name, packed, tmp_path):
+def test_a_size_that_leads_nowhere_is_refused_and_no_endless_loop(size, name, packed, tmp_path, target):
     fields = {"pax_headers": {"size": "-1536"}} if size == "pax" else {"size": size}
     path = headers(tmp_path / "a", ("b", {}), (name, fields), packed=packed)
-    with pytest.raises(UsageError, match="of -?[0-9]+ bytes"):
-        _ = open_tree(path).sizes
-
-
-@pytest.mark.timeout(20)
-def test_a_packed_archive_is_not_read_on_behind_its_end(tmp_path):
-    path = headers(tmp_path / "a", (".", {"size": 8 << 30}), packed=True)
-    with pytest.raises(UsageError, match="it ends early"):
-        _ = open_tree(path).sizes
+    with pytest.raises(UsageError, match="bytes|truncated or corrupt"):
+        unpack(path, target)
 
 
 @pytest.mark.parametrize("key", ["GNU.sparse.map", "GNU.sparse.size", "GNU.sparse.major"])
-def test_the_list_of_holes_of_a_sparse_file_is_not_read(key, tmp_path):
+def test_sparse_files_are_refused(key, tmp_path, target):
     fields = {"pax_headers": {key: "1", "GNU.sparse.minor": "0"}}
     path = headers(tmp_path / "a", ("a", fields), packed=False)
     path.write_bytes(path.read_bytes()[:-10240] + b"9" * 512 + b"\n" * 10240)
-    with pytest.raises(UsageError, match="sparse"):
-        _ = open_tree(path).sizes
+    with pytest.raises(UsageError, match="sparse|truncated or corrupt"):
+        unpack(path, target)
 
 
 @pytest.mark.timeout(20)
-def test_deep_names_fill_no_memory(tmp_path):
-    deep = headers(tmp_path / "a", *(("a/" * 400 + str(each), {}) for each in range(2000)), packed=True)
+def test_the_endless_list_of_holes_of_a_sparse_file_is_not_read(tmp_path, target):
+    fields = {"pax_headers": {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}}
+    path = headers(tmp_path / "a", ("a", fields), packed=False)
+    path.write_bytes(gzip.compress(path.read_bytes()[:-10240] + b"99999999\n" + b"1\n" * (8 << 20)))
+    with pytest.raises(UsageError, match="a header of more than 262144 bytes"):
+        unpack(path, target)
+
+
+@pytest.mark.timeout(20)
+def test_deep_names_fill_no_memory(tmp_path, target):
+    deep = headers(tmp_path / "a", *(("a/" * 400 + str(number), {}) for number in range(2000)), packed=True)
     with pytest.raises(UsageError, match="401 parts; 1024 and 32 are the most"):
-        _ = open_tree(deep).sizes
-    long = ("/".join(f"{each:05d}" + "b" * 25 for _ in range(30)) for each in range(400))
+        unpack(deep, target)
+    long = ("/".join(f"{number:05d}" + "b" * 25 for _ in range(30)) for number in range(400))
     wide = headers(tmp_path / "b", *((name, {}) for name in long), packed=True)
     tracemalloc.start()
     with pytest.raises(UsageError, match="names have more than 1000000 letters"):
-        _ = open_tree(wide, ArchiveLimits(letters=1_000_000)).sizes
+        unpack(wide, target.with_name("wide"), ArchiveLimits(letters=1_000_000))
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
 
 
-def test_members_without_a_name_are_counted_as_well(tmp_path):
+def test_members_without_a_name_are_counted_as_well(tmp_path, target):
     path = headers(tmp_path / "a", *[(".", {"type": tarfile.DIRTYPE})] * 50, packed=True)
     with pytest.raises(UsageError, match="more than 20 files and folders"):
-        _ = open_tree(path, ArchiveLimits(entries=20)).sizes
+        unpack(path, target, ArchiveLimits(entries=20))
 
 
-def test_header_bytes_are_bounded_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr("odedm.data.archive_guards.HEADERS", 20_000)
-    tagged = [(f"a{each}", {"pax_headers": {"comment": "c" * 900}}) for each in range(40)]
-    with pytest.raises(UsageError, match="an archive bomb"):
-        _ = open_tree(headers(tmp_path / "a.tar", *tagged, packed=False)).sizes
+def test_attributes_of_the_whole_archive_do_not_pile_up(tmp_path, target):
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        for number in range(40):
+            info = tarfile.TarInfo(f"a{number}")
+            name = f"comment{number}"
+            archive.fileobj.write(tarfile.TarInfo.create_pax_global_header({name: "c" * 100_000}))
+            archive.offset = archive.fileobj.tell()
+            archive.addfile(info)
+    tracemalloc.start()
+    unpack(path, target)
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()
+    assert len(files_below(target)) == 40
+
+
+def test_a_zips_list_of_members_is_bounded(tmp_path, target, monkeypatch):
+    monkeypatch.setattr(archives, "DIRECTORY_BYTES", 20_000)
     with pytest.raises(UsageError, match="list of members has"):
-        _ = open_tree(zipped(tmp_path / "a.zip", {f"a/{each}": b"" for each in range(1000)})).sizes
+        unpack(zipped(tmp_path / "a.zip", {f"a/{number}": b"" for number in range(1000)}), target)
 
 
-def test_a_zip_that_lies_about_a_size_is_not_unpacked(tmp_path):
+def test_a_zip_that_lies_about_a_size_writes_no_more_than_it_said(tmp_path, target):
     path = zipped(tmp_path / "a.zip", {"a.png": bytes(100 << 20)})
     content = path.read_bytes()
     path.write_bytes(content.replace((100 << 20).to_bytes(4, "little"), (10).to_bytes(4, "little")))
     tracemalloc.start()
     with pytest.raises(UsageError, match="corrupt"):
-        everything(open_tree(path))
+        unpack(path, target)
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
+    assert sum(map(len, files_below(target).values())) <= 10

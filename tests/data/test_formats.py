@@ -1,7 +1,10 @@
 """What is decoded is what was put in: pixels, labels, names and order, of every format."""
 
+import io
 import re
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,10 +25,14 @@ from forge import (
 )
 
 from odedm import UsageError
-from odedm.data.arrays import load_arrays
-from odedm.data.formats import read
+from odedm.data import formats
 from odedm.data.images import Fit, decode, probe
 from odedm.data.published import PUBLISHED
+
+
+def read(path, *args, **options):
+    return formats.read(path, Path(tempfile.mkdtemp(dir=path.parent)), *args, **options)
+
 
 FORGERIES = {
     "cifar10": ((50, 10), cifar10_binary, cifar10_python),
@@ -115,7 +122,7 @@ def test_image_folders_of_every_layout(case, tmp_path):
 def test_what_is_no_picture_is_skipped_and_counted(tmp_path):
     junk = ["README.md", ".DS_Store", "train/ant/notes.txt", "train/ant/._0.png", "__MACOSX/train/ant/0.png"]
     found = read(zipped(tmp_path / "x.zip", pets() | dict.fromkeys(junk, b"junk")))
-    assert found.skipped == len(junk)
+    assert found.skipped == len(junk) - 1, "whole folders of it are not looked into"
     assert len(found.train.names) == 8
 
 
@@ -127,6 +134,40 @@ def test_known_classes_come_in_official_order_whatever_the_folders_are_called(tm
     assert [found.train.names[row].split("/")[1] for row in range(0, 20, 2)] == names
     numbered = read(folder(tmp_path / "y", pets([str(n) for n in range(10)], 2, 1, (32, 32))), "cifar10")
     assert numbered.class_names == PUBLISHED["cifar10"].class_names
+
+
+def test_folders_made_of_links_are_read(tmp_path):
+    """As subsets of ImageNet are often made: a folder of links to class folders, or to pictures."""
+    whole = folder(tmp_path / "whole", pets(("ant", "bee", "cow")))
+    for part in ("train", "test"):
+        (tmp_path / "part" / part).mkdir(parents=True)
+        (tmp_path / "part" / part / "bee").symlink_to(whole / part / "bee", target_is_directory=True)
+        (tmp_path / "part" / part / "cow").mkdir()
+        for path in (whole / part / "cow").iterdir():
+            (tmp_path / "part" / part / "cow" / path.name).symlink_to(path)
+    found = read(tmp_path / "part")
+    assert found.class_names == ("bee", "cow")
+    assert found.rows == (8, 4)
+    assert decode(found.folder.path / found.train.names[0], Fit(3, 8, 8)).shape == (3, 8, 8)
+
+
+def test_a_link_back_to_a_folder_above_is_no_endless_way(tmp_path):
+    path = folder(tmp_path / "x", pets())
+    (path / "train" / "ant" / "again").symlink_to(path, target_is_directory=True)
+    with pytest.raises(UsageError, match="a link back to a folder above it"):
+        read(path)
+
+
+def test_an_official_folder_may_lie_below_a_folder_called_like_its_file(tmp_path, monkeypatch):
+    small(monkeypatch, "cifar100", (200, 100))
+    files = {f"training/{name}": content for name, content in cifar100_python().items()}
+    assert read(folder(tmp_path / "x", files)).kind == "cifar100 (python version)"
+
+
+def test_arrays_of_five_dimensions_are_not_called_corrupt(tmp_path):
+    np.savez(tmp_path / "v.npz", x=np.zeros((10, 2, 3, 4, 4), np.uint8), y=[0, 1] * 5)
+    with pytest.raises(UsageError, match=r"x must be vectors \[n, d\] or images .* its shape is \[10, 2, 3, 4, 4\]"):
+        read(tmp_path / "v.npz")
 
 
 def test_numbered_folders_are_in_the_order_of_their_numbers(tmp_path):
@@ -159,7 +200,7 @@ def test_another_size_keeps_proportions_and_the_middle():
 
     array = np.zeros((10, 30, 3), np.uint8)
     array[:, 10:20] = 200
-    file = __import__("io").BytesIO()
+    file = io.BytesIO()
     Image.fromarray(array).save(file, "PNG")
     assert decode(file.getvalue(), Fit(3, 10, 10, 10)).min() == 200, "the middle third and nothing else"
     assert decode(file.getvalue(), Fit(3, 5, 5, 5)).shape == (3, 5, 5)
@@ -186,9 +227,9 @@ def test_arrays_by_every_name(case, tmp_path):
         np.save(tmp_path / "folder" / f"{name}.npy", array)
     first = next(iter(arrays))
     for found in (
-        load_arrays(tmp_path / "a.npz"),
-        load_arrays(tmp_path / "folder"),
-        load_arrays(tmp_path / "folder" / f"{first}.npy"),
+        read(tmp_path / "a.npz"),
+        read(tmp_path / "folder"),
+        read(tmp_path / "folder" / f"{first}.npy"),
     ):
         assert found.class_names == ("0", "1")
         rows = {tuple(row.ravel()) for row in (*found.image, *found.test_image)}
@@ -199,7 +240,7 @@ def test_arrays_by_every_name(case, tmp_path):
 
 def test_vectors_and_class_names_from_arrays(tmp_path):
     np.savez(tmp_path / "v.npz", x=np.random.default_rng(0).normal(size=(10, 4)), y=Y, class_names=["no", "yes"])
-    found = load_arrays(tmp_path / "v.npz")
+    found = read(tmp_path / "v.npz")
     assert found.image.dtype == np.float32
     assert found.class_names == ("no", "yes")
 

@@ -1,8 +1,8 @@
 """Hostile and broken files: each gets one sentence that names it, and none leaves a trace in the data folder."""
 
+import builtins
 import errno
 import io
-import os
 import re
 import struct
 import tarfile
@@ -32,7 +32,6 @@ from PIL import Image
 
 from odedm import UsageError
 from odedm.data import cache, formats
-from odedm.data import images as pictures
 from odedm.data.importer import import_as
 
 PETS = pets()
@@ -80,15 +79,9 @@ def zip_link(tmp):
     return tmp / "a.zip"
 
 
-def linked(tmp):
+def looped(tmp):
     path = folder(tmp / "x", PETS)
-    (path / "train" / "cow").symlink_to(path / "train" / "bee", target_is_directory=True)
-    return path
-
-
-def piped(tmp):
-    path = folder(tmp / "x", PETS)
-    os.mkfifo(path / "train" / "ant" / "9.png")
+    (path / "train" / "cow").symlink_to(path / "train", target_is_directory=True)
     return path
 
 
@@ -173,14 +166,14 @@ HOSTILE = {
     "tar: name with ..": (lambda tmp: odd_tar(tmp / "a.tar.gz", name="train/../../a"), "leads outside"),
     "tar: symbolic link": (
         lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
-        "holds a link, 'odd'",
+        "holds 'odd', which is a link",
     ),
     "tar: hard link": (
         lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.LNKTYPE, linkname="a"),
-        "holds a link, 'odd'",
+        "holds 'odd', which is a link",
     ),
-    "tar: device": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.CHRTYPE), "a device or pipe"),
-    "tar: pipe": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.FIFOTYPE), "a device or pipe"),
+    "tar: device": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.CHRTYPE), "a link, a device, a pipe"),
+    "tar: pipe": (lambda tmp: odd_tar(tmp / "a.tar.gz", type=tarfile.FIFOTYPE), "a link, a device, a pipe"),
     "tar: sparse file": (
         lambda tmp: odd_tar(tmp / "a.tar.gz", pax_headers={"GNU.sparse.size": "99", "GNU.sparse.map": "0,0"}),
         "a sparse file",
@@ -199,7 +192,7 @@ HOSTILE = {
     "zip: name with ..": (lambda tmp: zipped(tmp / "a.zip", {"../a.png": b"1"}), "leads outside"),
     "zip: drive letter": (lambda tmp: zipped(tmp / "a.zip", {"C:/a.png": b"1"}), "leads outside"),
     "zip: backslashes": (lambda tmp: zipped(tmp / "a.zip", {"..\\a.png": b"1"}), "backslash"),
-    "zip: symbolic link": (zip_link, "holds a link"),
+    "zip: symbolic link": (zip_link, "which is a link"),
     "zip: encrypted": (encrypted, "is encrypted"),
     "zip: wrong checksum": (
         lambda tmp: damaged(zipped(tmp / "a.zip", PETS, zipfile.ZIP_STORED), 60),
@@ -213,8 +206,7 @@ HOSTILE = {
         "is not an archive this reads",
     ),
     "archive: empty file": (lambda tmp: folder(tmp, {"a.tar": b""}) / "a.tar", "is empty"),
-    "folder: link to a class": (linked, "is a link"),
-    "folder: pipe": (piped, "pipe, socket or device"),
+    "folder: link to a folder above it": (looped, "a link back to a folder above it"),
     "folder: empty": (lambda tmp: folder(tmp, {"x": None}) / "x", "holds no files"),
     "folder: empty class": (lambda tmp: folder(tmp / "x", PETS | {"train/cow": None}), r"train/cow' holds no pictures"),
     "folder: one class": (lambda tmp: folder(tmp / "x", pets(["ant"])), "holds 1 class folders"),
@@ -239,7 +231,7 @@ HOSTILE = {
     "picture: not a picture": (with_picture(b"hello"), "is not a picture of a known kind"),
     "picture: truncated": (with_picture(PETS["train/ant/0.png"][:-40]), r"train/ant/0.png' cannot be decoded"),
     "picture: another size": (with_picture(png(size=(9, 8)), "train/bee/1.png"), r"9×8 where .*--size"),
-    "picture: 60000 × 60000 pixels": (with_picture(bomb_picture()), "far more pixels"),
+    "picture: 60000 × 60000 pixels": (with_picture(bomb_picture()), "far more than 64000000 pixels"),
     "picture: 16 bits a channel": (with_picture(deep_grey()), "more than 8 bits"),
     "picture: 16 bits a channel, in colour": (with_picture(deep_colour()), "more than 8 bits"),
     "picture: 16 bits a channel, grey with transparency": (with_picture(deep_colour(4, 2)), "more than 8 bits"),
@@ -250,22 +242,22 @@ HOSTILE = {
     "picture: animated PNG": (with_picture(animated("PNG")), "has 2 frames"),
     "picture: animated GIF": (with_picture(animated("GIF"), "train/ant/0.gif"), "has 2 frames"),
     "picture: PostScript": (with_picture(b"%!PS-Adobe-3.0 EPSF-3.0\n"), "is not a picture of a known kind"),
-    "npz: objects": (arrays(x=np.array([{}, []], object), y=Y[:2]), "Python objects, which are never loaded"),
+    "npz: objects": (arrays(x=np.array([{}, []], object), y=Y[:2]), "no sound array .*Python objects"),
     "npz: no y": (arrays(x=X), "it needs x and y"),
     "npz: NaN": (arrays(x=np.full((10, 3), np.nan), y=Y), "NaN or an infinity"),
     "npz: negative label": (arrays(x=X, y=Y - 1), "the label -1 in row 0"),
     "npz: label beyond the names": (arrays(x=X, y=Y * 5, class_names=["a", "b"]), "the label 5 in row 1"),
     "npz: lengths differ": (arrays(x=X, y=Y[:7]), "10 rows but y has 7"),
-    "npz: shape larger than the file": (lying_array, "truncated or corrupt"),
-    "npz: elements without bytes": (odd_array("|V0", (10,)), "empty, truncated or corrupt"),
-    "npz: more dimensions than arrays have": (odd_array("|u1", (1,) * 70), "empty, truncated or corrupt"),
-    "npz: a dimension beyond all numbers": (odd_array("|u1", (1 << 70, 0)), "empty, truncated or corrupt"),
+    "npz: shape larger than the file": (lying_array, "'x.npy' of .* is no sound array"),
+    "npz: elements without bytes": (odd_array("|V0", (10,)), "y must hold integers or strings; it holds"),
+    "npz: more dimensions than arrays have": (odd_array("|u1", (1,) * 70), "is no sound array"),
+    "npz: a dimension beyond all numbers": (odd_array("|u1", (1 << 70, 0)), "is no sound array"),
     "npz: letters that do not exist": (odd_array("<U1", (10,), content=b"\xff" * 40), "letters that do not exist"),
     "npz: a header that is no header": (
         odd_array("|u1", (1,), header=b"\x93NUMPY\x01\x00\x06\x00{'a':("),
-        "is not a sound array file",
+        "is no sound array",
     ),
-    "npz: a byte changed": (lambda tmp: damaged(compressed(tmp), 60), "'x.npy' in '.*' is truncated or corrupt"),
+    "npz: a byte changed": (lambda tmp: damaged(compressed(tmp), 60), "a.npz' is truncated or corrupt"),
     "npz: not a zip": (lambda tmp: folder(tmp, {"a.npz": b"PK no"}) / "a.npz", "is not an archive"),
     "npy: without labels": (lambda tmp: (np.save(tmp / "z.npy", X), tmp / "z.npy")[1], "alone has no labels"),
     "CIFAR binary: a byte missing": (cifar(shorter), "data_batch_1.bin' has 30729 bytes; 10 records of 3073"),
@@ -282,7 +274,7 @@ HOSTILE = {
     "CIFAR python: array of objects": (pickled(kind="O8"), "not of bytes"),
     "CIFAR python: array without a shape": (
         cifar(maker=lambda: dict.fromkeys(cifar10_python(), SHAPELESS)),
-        "truncated or corrupt",
+        "a NoneType where a tuple belongs",
     ),
     "CIFAR python: array with an endless shape": (
         cifar(maker=lambda: dict.fromkeys(cifar10_python(), ENDLESS_SHAPE)),
@@ -291,7 +283,7 @@ HOSTILE = {
     "CIFAR python: other instructions": (pickled(before=word("x") + b"P1\n"), "uses the instruction PERSID"),
     "CIFAR python: truncated": (
         cifar(maker=lambda: {name: content[:-9] for name, content in cifar10_python().items()}),
-        "truncated or corrupt",
+        "no sound batch of CIFAR's python version: expected 30720 bytes",
     ),
     "CIFAR python: a newer pickle": (
         cifar(maker=lambda: dict.fromkeys(cifar10_python(), b"\x80\x04}.")),
@@ -308,8 +300,8 @@ def data_folder(tmp_path, monkeypatch):
 
 
 def left(data_folder):
-    """What is in the data folder but for locks."""
-    return [each.name for each in data_folder.iterdir() if each.name != ".locks"]
+    """What is in the data folder but for its lock."""
+    return [path.name for path in data_folder.iterdir() if path.name != ".lock"]
 
 
 @pytest.mark.parametrize("case", HOSTILE)
@@ -387,13 +379,13 @@ def test_a_folder_that_changes_while_it_is_read(tmp_path, monkeypatch):
 
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     path = folder(tmp_path / "x", PETS)
-    real = os.open
+    real = builtins.open
 
-    def guarded(file, *rest):  # file modes would not do: root reads everything
+    def guarded(file, *rest, **options):  # file modes would not do: root reads everything
         if str(file).endswith("train/ant/2.png"):
             raise PermissionError(errno.EACCES, "Permission denied", file)
-        return real(file, *rest)
+        return real(file, *rest, **options)
 
-    monkeypatch.setattr(pictures.os, "open", guarded)
+    monkeypatch.setattr(builtins, "open", guarded)
     with pytest.raises(UsageError, match=r"'train/ant/2.png' cannot be read: Permission denied"):
         import_as(path, "mine")

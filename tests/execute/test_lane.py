@@ -93,8 +93,8 @@ def test_one_without_memory_says_so_and_the_others_go_on(tmp_path, monkeypatch):
 def test_jobs_share_one_copy_of_the_data(tmp_path, monkeypatch):
     jobs = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(3)]
     loads = []
-    load = opening.open_data
-    monkeypatch.setattr(opening, "open_data", lambda name: loads.append(name) or load(name))
+    load = opening.load_dataset
+    monkeypatch.setattr(opening, "load_dataset", lambda name: loads.append(name) or load(name))
     done(jobs)
     assert loads == ["blobs"]
 

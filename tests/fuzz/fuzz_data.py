@@ -1,10 +1,13 @@
 """Hostile data: archives, pictures, array files and pickled CIFAR batches."""
 
+import bz2
 import gzip
 import io
+import lzma
 import struct
 import sys
 import tarfile
+import tempfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +21,8 @@ from forge import cifar_rows, old_pickle, pets, png, tar, word, zipped
 
 from odedm import UsageError
 from odedm.data import cifar, formats
-from odedm.data.contents import LabelledPictures
-from odedm.data.images import MOST_BYTES, BadPicture, Fit, decode, probe
+from odedm.data.contents import DataFolder, LabelledPictures
+from odedm.data.images import BadPicture, Fit, decode, no_decoder_warnings, probe
 from odedm.data.published import PUBLISHED
 
 NAMES = st.sampled_from(
@@ -33,18 +36,25 @@ VALUES = st.sampled_from(["-512", "0", "1", "1,2", "x", "9" * 30, "nan", "BINARY
 
 
 def read_all(path):
-    """What an import does before it writes: the listing, the layout, and every picture's bytes, decoded."""
-    found = formats.read(path)
-    if isinstance(found, LabelledPictures):
-        for name, content in found.tree.payloads(found.train.names, MOST_BYTES):
-            read_picture(content, name)
+    """What an import does before it writes columns: it unpacks, finds the layout, and decodes every picture."""
+    with tempfile.TemporaryDirectory() as scratch:
+        before = set(path.parent.iterdir())
+        try:
+            found = formats.read(path, Path(scratch))
+            if isinstance(found, LabelledPictures):
+                for name in found.train.names:
+                    read_picture(found.folder.path / name, name)
+        finally:
+            if set(path.parent.iterdir()) != before or set(Path(scratch).iterdir()) - {Path(scratch) / "unpacked"}:
+                raise AssertionError("files were written outside of the folder for them")
 
 
 def read_picture(content, name=""):
     try:
-        probe(content)
-        decode(content, Fit(3, 8, 8, 8))
-        decode(content, Fit(1, 8, 8, 8))
+        with no_decoder_warnings():
+            probe(content)
+            decode(content, Fit(3, 8, 8, 8))
+            decode(content, Fit(1, 8, 8, 8))
     except BadPicture as error:
         raise UsageError(f"'{name}' {error}.") from error
 
@@ -61,9 +71,11 @@ def tar_of(members, packed, tail):
     return gzip.compress(plain, 1) if packed else plain
 
 
-def made(maker, *files):
-    import tempfile
+def repacked(module):
+    return module.compress(made(tar, pets(), False))
 
+
+def made(maker, *files):
     with tempfile.TemporaryDirectory() as place:
         return maker(Path(place) / "a", *files).read_bytes()
 
@@ -90,7 +102,7 @@ def repaired(content):
 
 
 def read_pickle(path):
-    cifar._python(path.read_bytes(), "batch", replace(PUBLISHED["cifar10"], rows=(50, 10)), 10)
+    cifar._python(DataFolder(path.parent, path), path.name, replace(PUBLISHED["cifar10"], rows=(50, 10)), 10)
 
 
 def saved(array):
@@ -129,7 +141,8 @@ PICTURES = [png(form=form) for form in ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEB
 PICTURES += [png(7, mode="L"), png(3, mode="P"), png((1, 2, 3, 4), mode="RGBA", form="TIFF", compression="tiff_lzw")]
 
 FUZZERS = {
-    "tar": Fuzzer(st.one_of(TARS, mutated(made(tar, pets(), False), made(tar, pets()))), read_all),
+    "tar": Fuzzer(st.one_of(TARS, mutated(made(tar, pets(), False), made(tar, pets()), repacked(bz2), repacked(lzma))),
+                  read_all),
     "zip": Fuzzer(mutated(made(zipped, pets()), made(zipped, {"train/a/": b"", "a/1.png": png()})), read_all),
     "pictures": Fuzzer(st.one_of(mutated(*PICTURES), mutated(PICTURES[0], *PICTURES[-3:-1]).map(repaired)),
                        lambda path: read_picture(path.read_bytes())),

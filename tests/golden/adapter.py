@@ -66,7 +66,9 @@ class Words:
         return self.inner("consolidate.kmeans:kmeans")(points, k, rng=rng).centroid
 
 
-NAMES: dict[str, str | Callable[..., Any]] = {}
+NAMES: dict[str, str | Callable[..., Any]] = {
+    "open_data": "load_dataset",
+}
 """Public names that are called otherwise now, or a function of the old arguments that makes the same."""
 KEYWORDS: dict[str, dict[str, str]] = {}
 """By public name, or "Class.method": keywords that are called otherwise."""

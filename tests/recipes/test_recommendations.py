@@ -76,7 +76,7 @@ def test_python_knows_an_imported_data_set_and_asks_about_a_path(monkeypatch, tm
         recipe(data=path)
     assert recipe(data=path, classes=2, colour=True).views == "strong"
     assert not (tmp_path / "cache").exists()
-    assert recipe(data=odedm.open_data(path).name).views == "strong"
+    assert recipe(data=odedm.load_dataset(path).name).views == "strong"
 
 
 @pytest.mark.parametrize("name", recipes())

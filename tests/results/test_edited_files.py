@@ -150,7 +150,7 @@ def test_a_file_that_never_ends_keeps_nobody_waiting(name, fault, tmp_path, monk
     else:
         path.touch()
         os.truncate(path, 1 << 40)
-    with pytest.raises(UsageError, match=str(path) if name != "manifest.json" else "'mine' is corrupt"):
+    with pytest.raises(UsageError, match=str(path) if name != "manifest.json" else "'mine' cannot be used"):
         READERS[name](path)
 
 

@@ -66,7 +66,7 @@ def small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
             raise UsageError(f"'{name}' is not here.")
         return copies[name]
 
-    monkeypatch.setattr(opening, "open_data", open_copy)
+    monkeypatch.setattr(opening, "load_dataset", open_copy)
     monkeypatch.setattr(scheduler, "open_engine", lambda *_: ThisProcess())  # which has the copies
     monkeypatch.setitem(paper_protocol.NETS, "cifar10", ("resnet18", {"width": 2}))
     vit = {"patch": 16, "depth": 1, "width": 12, "heads": 3, "weights": ""}
@@ -193,7 +193,7 @@ def test_nothing_run_and_no_data_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     def nothing(name: str) -> Dataset:
         raise UsageError(f"'{name}' is not here.")
 
-    monkeypatch.setattr(opening, "open_data", nothing)
+    monkeypatch.setattr(opening, "load_dataset", nothing)
     said = odedm_list(monkeypatch, "imagenet-r", "figure1", out=tmp_path / "paper")
     assert "docs/system.svg" in said
     line = next(each for each in said.splitlines() if "imagenet-r" in each)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from driver import Driver
+from emulated_graph import check_replayed_as_eager
 from jobs import job_of, run_all
 from plausible import check_run
 from safetensors.numpy import load_file, save_file
 from sampling import thorough
-from test_cuda_graph import Emulated
 from test_resume_matrix import check_equal, timeless
 
 from odedm import ODEDM, Experiment, Native, Observation, Reservoir, Run, UsageError, blobs, shapes, train
@@ -99,14 +99,13 @@ def test_stored_rows_that_are_mixed_in_are_not_counted_as_seen():
     assert [value for rows, value in outcome.result.anytime if rows % 26 == 0] == outcome.result.acc
 
 
+@pytest.mark.usefixtures("emulated_gpu")
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_class_means_of_a_look_are_those_of_the_weights_and_are_not_left_behind(memory):
     """Also where steps are replayed, which runs none of the method's own code."""
     found = []
     for recorded in (False, True):
-        run = run_of("icarl", memory, shapes(), Observation(anytime=99), batch=4)
-        if recorded:
-            run.stepper.recorder = lambda run=run: Emulated(run)
+        run = run_of("icarl", memory, shapes(), Observation(anytime=99), batch=4, capture=recorded)
         left = []
         outcome = run.finish(lambda *_, run=run, left=left: left.append(run.method.means))
         assert not any(left), "None after every step"
@@ -116,14 +115,12 @@ def test_class_means_of_a_look_are_those_of_the_weights_and_are_not_left_behind(
     assert same_weights(*found)
 
 
+@pytest.mark.usefixtures("emulated_gpu")
 @pytest.mark.parametrize("method", ["derpp", "puridiver"])
 def test_a_replayed_run_sees_what_an_eager_one_does(method):
-    eager, replayed = (run_of(method, "odedm", shapes(), BOTH, batch=4) for _ in range(2))
-    replayed.stepper.recorder = lambda: Emulated(replayed)
-    one, other = eager.finish(), replayed.finish()
-    assert replayed.stepper.captured > 3
-    assert one.result.anytime == other.result.anytime
-    assert all(column.equal(other.evidence[name]) for name, column in one.evidence.items())
+    plan = Experiment(MEMORIES["odedm"], method, data="shapes", device="cpu", batch=4)
+    run = check_replayed_as_eager(plan, shapes(), observation=BOTH)
+    assert run.progress.captured > 3
 
 
 class Dreamer(ICarl):

@@ -23,7 +23,7 @@ from odedm.core.registry import DATASETS
 
 if TYPE_CHECKING:
     from odedm.data.cache import Manifest
-    from odedm.data.image_workers import Watch
+    from odedm.data.contents import OnProgress
 
 app = CommandApp(name="data", help="Data sets: get, import, check and show them.", add_completion=False)
 
@@ -31,23 +31,23 @@ app = CommandApp(name="data", help="Data sets: get, import, check and show them.
 Name = Annotated[str, typer.Argument(help="The data set's name.")]
 Overwrite = Annotated[bool, opt("Replace a data set of that name.", None, "--overwrite")]
 
-guarded = console.guarded("Nothing half-made was left behind; a download goes on where it stopped.")
+guarded = console.guarded("Nothing half-made was left behind.")
 
 
 @contextmanager
-def progress() -> Iterator[Watch]:
+def progress() -> Iterator[OnProgress]:
     """A bar on a terminal, silence elsewhere, for whatever reports (what, done, total)."""
     share = TextColumn("{task.percentage:>3.0f} %")
     bar = bars(err, 28, share, TimeElapsedColumn(), TimeRemainingColumn())
     tasks: dict[str, TaskID] = {}
 
-    def watch(what: str, done: int, total: int) -> None:
+    def on_progress(what: str, done: int, total: int) -> None:
         if what not in tasks:
             tasks[what] = bar.add_task(what, total=total)
         bar.update(tasks[what], completed=done, total=total)
 
     with bar:
-        yield watch
+        yield on_progress
 
 
 def import_if_path(data: str, size: int | None = None) -> str:
@@ -58,8 +58,8 @@ def import_if_path(data: str, size: int | None = None) -> str:
         if size is not None:
             raise UsageError(f"--size is for pictures given by their path; '{data}' has its own size.")
         return data
-    with progress() as watch:
-        return find_or_import(data, size, watch=watch).name
+    with progress() as on_progress:
+        return find_or_import(data, size, on_progress=on_progress).name
 
 
 @app.command("list")
@@ -111,7 +111,7 @@ def get(
     """Download a published data set and import it."""
     from odedm.data import cache
     from odedm.data.download import download
-    from odedm.data.importer import import_as, prepared
+    from odedm.data.importer import data_folder, import_as
     from odedm.data.published import PUBLISHED
 
     known = choose("published data set", name, PUBLISHED)
@@ -120,14 +120,14 @@ def get(
         tell(f"'{name}' is here already; `odedm data verify {name}` checks it.")
         return
     official = known.archives[0]
-    folder = prepared(cache.root() / ".downloads")
+    folder = data_folder(".downloads")
     manual = (
         f"By hand: get {official.file} from {official.url} on any machine, bring it here, and run "
         f"`odedm data import {official.file} --as {name}`."
     )
-    with progress() as watch:
-        path = download(url or official.url, folder / official.file, known.archives, watch, manual=manual)
-        manifest = import_as(path, name, overwrite=overwrite, watch=watch)
+    with progress() as on_progress:
+        path = download(url or official.url, folder / official.file, known.archives, on_progress, manual=manual)
+        manifest = import_as(path, name, overwrite=overwrite, on_progress=on_progress)
     if not keep:
         path.unlink(missing_ok=True)
     _done(manifest)
@@ -150,7 +150,7 @@ def import_(
     """Import an official archive, its folder, a folder of pictures, arrays, or a saved Hugging Face data set."""
     from odedm.data.importer import import_as
 
-    with progress() as watch:
+    with progress() as on_progress:
         manifest = import_as(
             own_folder(path),
             name,
@@ -160,7 +160,7 @@ def import_(
             tasks=tasks,
             flip=flip,
             overwrite=overwrite,
-            watch=watch,
+            on_progress=on_progress,
         )
     _done(manifest)
 
@@ -192,7 +192,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
         "name": manifest.name,
         "from": f"{manifest.source} ({manifest.kind})",
         "rows": f"{manifest.rows[0]} for training, {manifest.rows[1]} for testing",
-        "row": f"{_shape(manifest)} {'bytes' if manifest.dtype == 'U8' else 'numbers'}",
+        "row": f"{_shape(manifest)} {'bytes' if manifest.dtype == 'uint8' else 'numbers'}",
         "classes": _classes(manifest.class_names),
         "tasks": str(manifest.tasks),
         "training views": f"pad {manifest.pad}, {'mirrored half of the time' if manifest.flip else 'not mirrored'}",
@@ -201,16 +201,16 @@ def show(name: Name, as_json: AsJson = False) -> None:
         "measured": f"{_numbers(manifest.measured_mean)}; {_numbers(manifest.measured_deviation)}",
         "skipped files": str(manifest.skipped),
         "checksum": manifest.checksum,
-        "folder": f"{cache.root() / manifest.name} ({cache.disk_bytes(manifest) / 1e6:.1f} MB)",
+        "folder": f"{cache.root() / manifest.name} ({sum(manifest.file_bytes) / 1e6:.1f} MB)",
     }
     _print(rows)
 
 
 def _show_built_in(name: str, *, as_json: bool) -> None:
     """What is built in, or given by code from outside, has no manifest: it is opened and counted."""
-    from odedm.data.opening import open_data
+    from odedm.data.opening import load_dataset
 
-    data = open_data(name)
+    data = load_dataset(name)
     if as_json:
         plain = {"name": name, "rows": [len(data.label), len(data.test_label)], "shape": list(data.shape)}
         tell_json({**plain, "class_names": list(data.class_names), "tasks": data.tasks, "checksum": data.checksum})

@@ -130,10 +130,10 @@ def _list(folder: Path, finished: Mapping[str, FinishedRun]) -> None:
 
 
 def _is_here(data: str) -> bool:
-    from odedm.data.opening import open_data
+    from odedm.data.opening import load_dataset
 
     try:
-        open_data(data)
+        load_dataset(data)
     except UsageError:
         return False
     return True

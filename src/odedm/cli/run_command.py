@@ -22,7 +22,7 @@ from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.files import no_empty_folders, writable_folder
 from odedm.core.registry import MEMORIES
-from odedm.data.opening import open_data
+from odedm.data.opening import load_dataset
 from odedm.execute.attempt import discard_leftover
 from odedm.execute.engine import Placement, get_ready
 from odedm.execute.job import Job, RunOptions
@@ -110,7 +110,7 @@ def _recommended(name: str, given: Given) -> dict[str, Any]:
     from odedm.recipes.recommendations import recipe
 
     capacity = given.get("capacity", default_of(ODEDM, "capacity"))
-    plan = recipe(name, capacity=capacity, data=open_data(given["data"]))
+    plan = recipe(name, capacity=capacity, data=load_dataset(given["data"]))
     changed = sorted(set(given) - {"data", "capacity"} - set(settings_of(Placement)) - set(settings_of(Observation)))
     but = f", but for what was given ({', '.join(changed)})" if changed else ""
     say(f"Recipe '{name}': {plan.method} with the memory '{plan.memory.name}' of {capacity} rows{but}.")

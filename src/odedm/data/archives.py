@@ -1,314 +1,283 @@
-"""Reads folders, tar and zip archives alike, as names and bytes; nothing is unpacked, followed or trusted."""
+"""Unpacks tar and zip archives of strangers into a folder: nothing outside it, no links, and no more than was allowed.
+
+Members are written here and not by `extractall`: its filters allow links, doubled names and any number of bytes.
+"""
 
 from __future__ import annotations
 
+import bz2
 import errno
-import os
+import gzip
+import io
+import lzma
 import re
+import shutil
 import stat
 import tarfile
 import zipfile
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
+from typing import IO
 
 from odedm.core.errors import UsageError
-from odedm.core.files import read_regular
-from odedm.data.archive_guards import CarefulInfo, MeteredGzip, ZipHeaders
 
 CHUNK = 1 << 20
-DEPTH = 32
+HEADER_BYTES = 256 << 10
+"""No honest header of one tar member, names and attributes included, is longer."""
+DIRECTORY_BYTES = 64 << 20
+"""Nor a zip's list of members; in memory it is ten times as large."""
+XZ_MEMORY = 256 << 20
+DEPTH, NAME_LETTERS = 32, 1024
+DAMAGE = (None, errno.EINVAL, errno.EILSEQ, errno.ENAMETOOLONG)
+"""Errors that the archive is to blame for: it leads to places before its start, or has names that no disk takes."""
 UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
-JUNK = ("__macosx", "thumbs.db", "desktop.ini")
-
+NO_FILE = "which is a link, a device, a pipe or a sparse file; unpack it yourself and give the folder."
 READ = (
-    "Data are read from a folder of pictures (train/<class>/*, test/<class>/*), such a folder as tar, tar.gz or zip, "
-    "official CIFAR, Tiny-ImageNet and ImageNet-R archives, arrays x and y in one .npz or as x.npy and y.npy, and data "
-    "sets saved by Hugging Face. Turn a table of text into arrays: numpy.savez('mine.npz', x=rows, y=labels)."
+    "Data are read from a folder of pictures (train/<class>/*, test/<class>/*), such a folder as tar (also gz, bz2, "
+    "xz) or zip, official CIFAR, Tiny-ImageNet and ImageNet-R archives, arrays x and y in one .npz or as x.npy and "
+    "y.npy, and data sets saved by Hugging Face. Turn a table of text into arrays: numpy.savez('mine.npz', x=rows, "
+    "y=labels)."
 )
 """What can be given as data, for whoever gave something else."""
 
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """What no data set of pictures exceeds: entries, letters of all names, bytes, and growth on unpacking."""
+    """What no data set exceeds: files and folders, letters of their names, bytes, and growth on unpacking."""
 
     entries: int = 1_000_000
     letters: int = 128 << 20
-    file_bytes: int = 8 << 30
     total_bytes: int = 64 << 30
     growth: int = 200
     growth_from: int = 1 << 30
     """Growth is judged from this many unpacked bytes on: small files of zeros are no bomb."""
 
 
-def safe_name(raw: str, where: str) -> str:
-    """The name of a member, cleaned of empty and `.` parts, if it stays inside and hides nothing.
+LIMITS = ArchiveLimits()
 
-    >>> safe_name("./data//a.png", "x.tar")
+
+def unpack(archive: Path, folder: Path, limits: ArchiveLimits = LIMITS) -> None:
+    """Write an archive's files into a new folder; its kind is told by its first bytes and not by its name.
+
+    Raises:
+        UsageError: it is damaged, dangerous or no archive; the folder then holds what was written before that showed.
+    """
+    with archive.open("rb") as raw:
+        start = raw.read(512)
+    if not start:
+        raise UsageError(f"'{archive}' is empty. Get it again.")
+    target = _Target(archive, folder, limits)
+    with _damage(archive):
+        if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+            _unpack_zip(target)
+            return
+        if file := _open_tar(archive, start):
+            with file:
+                _unpack_tar(target, file)
+            return
+    page = " It looks like a web page: the download went wrong." if start.lstrip().startswith(b"<") else ""
+    raise UsageError(
+        f"'{archive}' is not an archive this reads (tar, tar.gz, tar.bz2, tar.xz, zip), whatever its name says: it "
+        f"starts with {start[:8]!r}.{page} {READ}"
+    )
+
+
+def safe_name(raw: str, archive: Path) -> str:
+    """Return a member's name without empty and `.` parts; UsageError where it leads outside or hides something.
+
+    >>> safe_name("./data//a.png", Path("x.tar"))
     'data/a.png'
-    >>> safe_name("../a.png", "x.tar")
+    >>> safe_name("../a.png", Path("x.tar"))
     Traceback (most recent call last):
     odedm.UsageError: 'x.tar' holds the name '../a.png', which leads outside; it is refused whole.
     """
     parts = [part for part in raw.split("/") if part not in ("", ".")]
     if raw.startswith("/") or ".." in parts or re.match(r"[A-Za-z]:", raw):
-        raise UsageError(f"'{where}' holds the name {raw!r}, which leads outside; it is refused whole.")
+        raise UsageError(f"'{archive}' holds the name {raw!r}, which leads outside; it is refused whole.")
     if UNSAFE.search(raw):
-        raise UsageError(f"'{where}' holds the name {raw!r} with a backslash or control character; it is refused.")
-    if len(raw) > 1024 or len(parts) > DEPTH:
+        raise UsageError(f"'{archive}' holds the name {raw!r} with a backslash or control character; it is refused.")
+    if len(raw) > NAME_LETTERS or len(parts) > DEPTH:
         raise UsageError(
-            f"'{where}' holds a name of {len(raw)} characters and {len(parts)} parts; 1024 and {DEPTH} are the most."
+            f"'{archive}' holds a name of {len(raw)} characters and {len(parts)} parts; {NAME_LETTERS} and {DEPTH} "
+            "are the most."
         )
     return "/".join(parts)
 
 
-def when_changed(status: os.stat_result) -> str:
-    """What differs when a file was written or replaced, even where its length and its time of change were kept."""
-    return f"{status.st_mtime_ns}/{status.st_ctime_ns}/{status.st_ino}"
+class _Target:
+    """The folder that an archive is unpacked into, and how much of what is allowed it has taken."""
 
+    def __init__(self, archive: Path, folder: Path, limits: ArchiveLimits) -> None:
+        self.archive, self.folder, self.limits = archive, folder, limits
+        self._packed = archive.stat().st_size
+        self._entries = self._letters = 0
+        self._folders = {""}
+        folder.mkdir()
 
-def is_junk(name: str) -> bool:
-    """Whether a name is what systems leave behind: hidden files and folders, `__MACOSX`, `Thumbs.db`.
+    def add(self, raw_name: str, size: int, source: IO[bytes] | None) -> None:
+        """Write one member; a folder has no source."""
+        name = safe_name(raw_name, self.archive)
+        self._count(name)
+        try:
+            if source is None:
+                self._make_folder(name)
+                return
+            self._make_folder(name.rpartition("/")[0])
+            self.check_total(size)
+            free = shutil.disk_usage(self.folder).free
+            if size > free:
+                raise UsageError(f"'{name}' in '{self.archive}' needs {size} bytes, but {free} are free on the disk.")
+            with (self.folder / name).open("xb") as file:
+                shutil.copyfileobj(source, file, CHUNK)
+        except FileExistsError:
+            raise UsageError(f"'{self.archive}' holds '{name}' twice; which one counts cannot be told.") from None
 
-    >>> is_junk("a/.DS_Store"), is_junk("__MACOSX/a.png"), is_junk("a/b.png")
-    (True, True, False)
-    """
-    return any(part.startswith(".") or part.lower() in JUNK for part in name.split("/"))
-
-
-class Tree(ABC):
-    """Files by their names below one root, wherever they are kept."""
-
-    def __init__(self, path: Path, limits: ArchiveLimits | None = None) -> None:
-        self.path, self.limits = path, limits or ArchiveLimits()
-        self.folders: set[str] = set()
-        self._packed = path.stat().st_size if path.is_file() else 0
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """The bytes of every file, by name, in sorted order; fills `folders` as well."""
-        found: dict[str, int] = {}
-        total = letters = entries = 0
-        for name, size in self._list():
-            entries += 1
-            letters += len(name)
-            folder = name if size is None else name.rpartition("/")[0]
-            while folder and folder not in self.folders:
-                self.folders.add(folder)
-                letters += len(folder)
-                folder = folder.rpartition("/")[0]
-            if entries > self.limits.entries or letters > self.limits.letters:
-                raise UsageError(
-                    f"'{self.path}' holds more than {self.limits.entries} files and folders, or their names have more "
-                    f"than {self.limits.letters} letters; it is refused. Give a part of it, or arrays (.npz)."
-                )
-            if size is None or not name:
-                continue
-            if name in found:
-                raise UsageError(f"'{self.path}' holds '{name}' twice; which one counts cannot be told.")
-            if not 0 <= size <= self.limits.file_bytes:
-                raise UsageError(
-                    f"'{name}' in '{self.path}' has {size} bytes; 0 to {self.limits.file_bytes} are allowed."
-                )
-            found[name] = size
-            total += size
-            self._check_growth(total)
-        return dict(sorted(found.items()))
-
-    def _check_growth(self, total: int) -> None:
+    def check_total(self, total: int) -> None:
+        """Refuse an archive that unpacks to so many bytes, if that is beyond reason."""
         limits = self.limits
-        packed = self._packed or total
-        if total > limits.total_bytes or (total > limits.growth_from and total > limits.growth * packed):
+        if total > limits.total_bytes or total > max(limits.growth_from, limits.growth * self._packed):
             raise UsageError(
-                f"'{self.path}' ({packed} bytes) would unpack to more than {total} bytes: an archive bomb, or not a "
-                "data set. It is refused."
+                f"'{self.archive}' ({self._packed} bytes) would unpack to {total} bytes or more: an archive bomb, or "
+                "not a data set. It is refused."
             )
 
-    @abstractmethod
-    def _list(self) -> Iterator[tuple[str, int | None]]:
-        """Every clean name and size, None for a folder's; refuses whatever is neither file nor folder."""
+    def _make_folder(self, name: str) -> None:
+        if name not in self._folders:
+            self._make_folder(name.rpartition("/")[0])
+            self._count(name)
+            (self.folder / name).mkdir()
+            self._folders.add(name)
 
-    def payloads(self, names: Collection[str], most: int) -> Iterator[tuple[str, bytes | Path]]:
-        """The files asked for, in the order that is cheapest here: their bytes, at most so many, or where they are."""
-        for name in names:
-            if self.sizes.get(name, 0) > most:
-                raise UsageError(f"'{name}' in '{self.path}' has {self.sizes[name]} bytes; {most} are the most here.")
-        return self._payloads(names)
-
-    @abstractmethod
-    def _payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]: ...
-
-    def contents(self, names: Collection[str], most: int) -> dict[str, bytes]:
-        """The bytes of a few files, each of at most so many."""
-        found = {
-            name: read_regular(payload, most) if isinstance(payload, Path) else payload
-            for name, payload in self.payloads(names, most)
-        }
-        for name in names:
-            if name not in found:
-                raise UsageError(f"'{self.path}' lacks the file '{name}'.")
-        return found
+    def _count(self, name: str) -> None:
+        self._entries += 1
+        self._letters += len(name)
+        if self._entries > self.limits.entries or self._letters > self.limits.letters:
+            raise UsageError(
+                f"'{self.archive}' holds more than {self.limits.entries} files and folders, or their names have more "
+                f"than {self.limits.letters} letters; it is refused. Give a part of it, or arrays (.npz)."
+            )
 
 
-class Folder(Tree):
-    """A folder on disk; the listing also notes when each file last changed."""
+class _Xz(io.RawIOBase):
+    """A file packed by xz, read within bounded memory: `lzma.open` gives it as much as the file asks for."""
 
-    def _list(self) -> Iterator[tuple[str, int | None]]:
-        self.changed: dict[str, str] = {}
-        yield from self._below("", 0)
+    def __init__(self, path: Path) -> None:
+        self._file, self._xz = path.open("rb"), lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
 
-    def _below(self, prefix: str, depth: int) -> Iterator[tuple[str, int | None]]:
-        if depth > DEPTH:
-            raise UsageError(f"'{self.path / prefix}' lies more than {DEPTH} folders deep; give a folder closer to it.")
-        with os.scandir(os.path.join(self.path, prefix)) as entries:
-            for entry in entries:
-                name = f"{prefix}/{entry.name}" if prefix else entry.name
-                if entry.is_symlink():
-                    raise UsageError(
-                        f"'{entry.path}' is a link; links are not followed. Put the files there, or give its target."
-                    )
-                if entry.is_dir(follow_symlinks=False):
-                    if not is_junk(entry.name):
-                        yield name, None
-                        yield from self._below(name, depth + 1)
-                elif entry.is_file(follow_symlinks=False):
-                    status = entry.stat(follow_symlinks=False)
-                    self.changed[name] = when_changed(status)
-                    yield name, status.st_size
-                else:
-                    raise UsageError(f"'{entry.path}' is a pipe, socket or device, not a file; remove it.")
+    def read(self, size: int = -1) -> bytes:
+        while not self._xz.eof:
+            packed = self._file.read(CHUNK) if self._xz.needs_input else b""
+            if self._xz.needs_input and not packed:
+                raise EOFError("Compressed file ended before the end-of-stream marker was reached")
+            if content := self._xz.decompress(packed, size):
+                return content
+        return b""
 
-    def _payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]:
-        """Paths: whoever decodes can read them on its own core."""
-        for name in names:
-            yield name, self.path / name
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
-class PackedTree(Tree):
-    """An archive, read from front to back."""
-
-    @abstractmethod
-    def _members(self) -> Iterator[tuple[str, int, Callable[[], bytes] | None]]:
-        """Clean name, size and reader of every member, None for a folder's; refuses links, devices and the like."""
-
-    def _list(self) -> Iterator[tuple[str, int | None]]:
-        for name, size, read in self._members():
-            yield name, size if read else None
-
-    def _payloads(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Path]]:
-        """Bytes, in the archive's own order."""
-        wanted = set(names)
-        for name, size, read in self._members():
-            if read and name in wanted:
-                with _damage(self.path, name):
-                    content = read()
-                if len(content) != size:
-                    raise UsageError(f"'{self.path}' is truncated: '{name}' ends after {len(content)} bytes.")
-                yield name, content
+def _open_tar(archive: Path, start: bytes) -> IO[bytes] | io.IOBase | None:
+    """Return the content of a tar that starts so, unpacked; None for what is none."""
+    if start[257:262] == b"ustar":
+        return archive.open("rb")
+    if start.startswith(b"\x1f\x8b"):
+        return gzip.open(archive)
+    if start.startswith(b"BZh"):
+        return bz2.open(archive)
+    return _Xz(archive) if start.startswith(b"\xfd7zXZ\0") else None
 
 
-class Tar(PackedTree):
-    """A tar archive, plain or gzipped."""
+class _Metered:
+    """A stream that gives no more than `allowed` bytes, and tells how many it has given in all."""
 
-    def _members(self) -> Iterator[tuple[str, int, Callable[[], bytes] | None]]:
-        with self.path.open("rb") as start:
-            packed = start.read(2) == b"\x1f\x8b"
-        mode = "r|" if packed else "r:"
-        careful = type("CountedInfo", (CarefulInfo,), {"headers": 0})
-        with (
-            _damage(self.path),
-            MeteredGzip(self.path, self._check_growth) if packed else self.path.open("rb") as file,
-            tarfile.open(fileobj=file, mode=mode, tarinfo=careful) as tar,  # type: ignore[call-overload]
-        ):
-            while (member := tar.next()) is not None:
-                tar.members.clear()  # or a million headers pile up
-                if not 0 <= member.size <= self.limits.file_bytes:  # else the way to the next one may have no end
-                    raise UsageError(
-                        f"'{self.path}' holds '{member.name}' of {member.size} bytes; 0 to {self.limits.file_bytes} "
-                        "are allowed."
-                    )
-                if member.issym() or member.islnk():
-                    raise UsageError(f"'{self.path}' holds a link, '{member.name}'; archives with links are refused.")
-                if not (member.isdir() or member.isreg()):
-                    raise UsageError(f"'{self.path}' holds '{member.name}', a device or pipe; it is refused.")
-                name = safe_name(member.name, str(self.path))
-                yield name, member.size, partial(_tar_content, tar, member) if member.isreg() else None
-            while packed and file.read(CHUNK):  # to the end, where gzip keeps its checksum
-                pass
-            if not packed:
-                file.seek(tar.offset)
-                if file.read(512) != bytes(512):
-                    raise UsageError(f"'{self.path}' is truncated: its end mark is missing. Get it again.")
+    def __init__(self, file: IO[bytes] | io.IOBase, tell_total: Callable[[int], None]) -> None:
+        self._file, self._tell_total = file, tell_total
+        self._total = 0
+        self.allowed = 0
+
+    def read(self, size: int) -> bytes:
+        content: bytes = self._file.read(size) or b""
+        self._total += len(content)
+        self._tell_total(self._total)
+        self.allowed -= len(content)
+        if self.allowed < 0:
+            raise UsageError(f"The archive has a header of more than {HEADER_BYTES} bytes: an archive bomb.")
+        return content
 
 
-def _tar_content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(member)
-    return file.read() if file else b""
+def _unpack_tar(target: _Target, file: IO[bytes] | io.IOBase) -> None:
+    last_block: bytes | bytearray = b""
+
+    class Header(tarfile.TarInfo):
+        """Keeps the last block that was taken for a header: tarfile ends at a wrong one as at the end mark."""
+
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
+            nonlocal last_block
+            last_block = buf
+            return super().frombuf(buf, encoding, errors)
+
+    stream = _Metered(file, target.check_total)
+    stream.allowed = HEADER_BYTES
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=Header) as tar:  # type: ignore[call-overload]
+        while (member := tar.next()) is not None:
+            tar.members.clear()  # or a million headers pile up
+            tar.pax_headers.clear()
+            if not (member.isdir() or member.isreg()) or member.issparse():
+                raise UsageError(f"'{target.archive}' holds '{member.name}', {NO_FILE}")
+            if member.size < 0:
+                raise UsageError(f"'{target.archive}' is corrupt: it holds '{member.name}' of {member.size} bytes.")
+            stream.allowed = member.size + HEADER_BYTES
+            target.add(member.name, member.size, None if member.isdir() else tar.extractfile(member))
+            stream.allowed = HEADER_BYTES
+    if last_block != bytes(tarfile.BLOCKSIZE):
+        raise UsageError(f"'{target.archive}' is truncated or corrupt (its end mark is missing). Get it again.")
+    stream.allowed = target.limits.total_bytes
+    while stream.read(CHUNK):  # to the end, where packers keep their checksum
+        pass
 
 
-class Zip(PackedTree):
-    """A zip archive with its checksums."""
+class _ZipFile(io.FileIO):
+    """A file that refuses to give a list of members beyond reason, which zipfile reads in one piece."""
 
-    def _members(self) -> Iterator[tuple[str, int, Callable[[], bytes] | None]]:
-        with _damage(self.path), self.path.open("rb") as raw:
-            file = ZipHeaders(raw)
-            archive = zipfile.ZipFile(file)
-            file.listed = True
-            for member in archive.infolist():
-                name = safe_name(member.orig_filename, str(self.path))
-                kind = stat.S_IFMT(member.external_attr >> 16)
-                if kind == stat.S_IFLNK:
-                    raise UsageError(f"'{self.path}' holds a link, '{name}'; archives with links are refused.")
-                if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                    raise UsageError(f"'{self.path}' holds '{name}', a device or pipe; it is refused.")
-                if member.flag_bits & 0x1:
-                    raise UsageError(f"'{name}' in '{self.path}' is encrypted; unpack it yourself and give the folder.")
-                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise UsageError(
-                        f"'{name}' in '{self.path}' is packed in an unusual way; unpack it and give the folder."
-                    )
-                yield name, member.file_size, None if member.is_dir() else partial(self._content, archive, member)
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > DIRECTORY_BYTES:
+            raise UsageError(f"The archive's list of members has {size} bytes; at most {DIRECTORY_BYTES} are read.")
+        return super().read(size) or b""
 
-    @staticmethod
-    def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-        with archive.open(member) as file:
-            return file.read(member.file_size + 1)  # not `archive.read`, which unpacks whatever there is
+
+def _unpack_zip(target: _Target) -> None:
+    with _ZipFile(target.archive) as file, zipfile.ZipFile(file) as packed:
+        target.check_total(sum(member.file_size for member in packed.infolist()))
+        for member in packed.infolist():
+            name = member.orig_filename
+            if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise UsageError(f"'{target.archive}' holds '{name}', {NO_FILE}")
+            if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise UsageError(
+                    f"'{name}' in '{target.archive}' is encrypted, or packed in an unusual way; unpack it yourself and "
+                    "give the folder."
+                )
+            if member.is_dir():
+                target.add(name, 0, None)
+                continue
+            with packed.open(member) as source:
+                target.add(name, member.file_size, source)
 
 
 @contextmanager
-def _damage(path: Path, name: str = "") -> Iterator[None]:
-    """Turn what decompressors say of broken files into one sentence that names the file."""
+def _damage(archive: Path) -> Iterator[None]:
+    """Turn what readers of the standard library say of broken archives into one sentence that names the file."""
     try:
         yield
     except UsageError:
         raise
-    except Exception as error:  # decompressors meet hostile bytes here: whatever they raise, the file is broken
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # the disk's fault, not that of an archive which leads to places before its start
-        where = f"'{name}' in '{path}'" if name else f"'{path}'"
-        raise UsageError(f"{where} is truncated or corrupt ({error or type(error).__name__}). Get it again.") from error
-
-
-def open_tree(path: Path, limits: ArchiveLimits | None = None) -> Tree:
-    """The folder or archive at a path, told by its first bytes and not by its name."""
-    if path.is_dir():
-        return Folder(path, limits)
-    if not path.is_file():
-        raise UsageError(f"There is no file or folder '{path}'.")
-    with path.open("rb") as file:
-        start = file.read(512)
-    if not start:
-        raise UsageError(f"'{path}' is empty. Get it again.")
-    if start[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        return Zip(path, limits)
-    if start[:2] == b"\x1f\x8b" or start[257:262] == b"ustar":
-        return Tar(path, limits)
-    page = " It looks like a web page: the download went wrong." if start.lstrip()[:1] == b"<" else ""
-    raise UsageError(
-        f"'{path}' is not an archive this reads (tar, tar.gz, zip), whatever its name says: it starts with "
-        f"{start[:8]!r}.{page} {READ}"
-    )
+    except Exception as error:  # they meet hostile bytes here: whatever they raise, the archive is broken
+        if isinstance(error, OSError) and error.errno not in DAMAGE:
+            raise  # the disk's fault
+        reason = error or type(error).__name__
+        raise UsageError(f"'{archive}' is truncated or corrupt ({reason}). Get it again.") from error

@@ -1,7 +1,8 @@
-"""Finds, checks and opens imported data sets: one folder each, with a tensor file and a manifest of what it holds."""
+"""Finds, checks and opens imported data sets: one folder each, with an array for each column and a manifest."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -9,23 +10,27 @@ import re
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odedm.core.errors import UsageError, unknown
 from odedm.core.files import own_folder
 from odedm.core.plain_data import text_fingerprint
 from odedm.core.registry import DATASETS
 from odedm.data.published import PUBLISHED
-from odedm.data.tensor_file import BYTES, TensorFile
 
-SCHEMA = "odedm.data/1"
-MANIFEST, TENSORS = "manifest.json", "data.safetensors"
+if TYPE_CHECKING:
+    from odedm.data.images import Array
+
+SCHEMA = "odedm.data/2"
+MANIFEST = "manifest.json"
+COLUMNS = ("image", "label", "test_image", "test_label")
+"""In the order of `Dataset`, and of its checksum; each is a file `<column>.npy`."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
-MOST_MANIFEST = 64 << 20
+MAX_MANIFEST_BYTES = 64 << 20
 
 
 def root() -> Path:
-    """Where imported data sets live: `ODEDM_DATA`, or the platform's folder for caches."""
+    """Return where imported data sets live: `ODEDM_DATA`, or the platform's folder for caches."""
     if given := os.environ.get("ODEDM_DATA"):
         return own_folder(given)
     if sys.platform == "darwin":
@@ -39,7 +44,10 @@ def root() -> Path:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a cache holds. `mean` and `deviation` are those used; the measured ones are of the training rows."""
+    """What a cache holds. `mean` and `deviation` are those used; the measured ones are of the training rows.
+
+    `dtype` and `shape` are those of a row, `file_bytes` the length of each column's file.
+    """
 
     name: str
     kind: str
@@ -58,40 +66,40 @@ class Manifest:
     size: int | None
     seed: int
     skipped: int
+    file_bytes: tuple[int, ...]
     checksum: str
 
-    @property
-    def layout(self) -> TensorFile:
-        """Where everything is in the tensor file."""
-        return TensorFile(self.dtype, self.shape, self.rows)
-
     def to_json(self) -> str:
-        """The manifest as text, sealed: a change of one letter shows."""
+        """Return the manifest as text, sealed: a change of one letter shows."""
         plain = {"schema": SCHEMA, **asdict(self)}
         return json.dumps({**plain, "seal": text_fingerprint(plain)}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """The manifest of a text; ValueError where it is not one, or was changed."""
+        """Return the manifest of a text; ValueError where it is not one, or was changed."""
         plain = json.loads(text)
         if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
-            raise ValueError(f"its schema is not {SCHEMA}")
+            raise ValueError(f"its schema is not {SCHEMA}, so another version of odedm wrote it")
         if plain.pop("seal", None) != text_fingerprint(plain):
             raise ValueError("it was changed after it was written")
         del plain["schema"]
-        if set(plain) != {each.name for each in fields(cls)}:
+        if set(plain) != {field.name for field in fields(cls)}:
             raise ValueError("its fields are not the known ones")
-        values: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in plain.items()}
-        made = cls(**values)
-        numbers = len(made.mean) == len(made.deviation) == made.shape[0]
-        sane = made.dtype in BYTES and len(made.shape) in (1, 3) and min(made.rows) > 0 and len(made.rows) == 2
-        if not numbers or not sane or not all(math.isfinite(each) and each > 0 for each in made.deviation):
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()
+        }
+        manifest = cls(**values)
+        lengths = len(manifest.mean) == len(manifest.deviation) == manifest.shape[0]
+        shapes = len(manifest.shape) in (1, 3) and len(manifest.rows) == 2 and min(manifest.rows) > 0
+        columns = manifest.dtype in ("uint8", "float32") and len(manifest.file_bytes) == len(COLUMNS)
+        positive = all(math.isfinite(value) and value > 0 for value in manifest.deviation)
+        if not (lengths and shapes and columns and positive):
             raise ValueError("its shapes or constants are not sound")
-        return made
+        return manifest
 
 
 def check_name(name: str) -> str:
-    """A name fit for a folder and a command line, and not taken by an embedded data set."""
+    """Return a name fit for a folder and a command line, and not taken by an embedded data set."""
     if not NAME.fullmatch(name) or name.endswith("."):
         raise UsageError(
             f"'{name}' cannot be a data set's name: small letters, digits, '.', '-', '_', at most 80, as in my-flowers."
@@ -102,15 +110,15 @@ def check_name(name: str) -> str:
 
 
 def cached() -> dict[str, Manifest | str]:
-    """Every imported data set by name: its manifest, or what is wrong with it."""
-    found: dict[str, Manifest | str] = {}
-    for each in sorted(root().glob("*")):
-        if each.is_dir() and NAME.fullmatch(each.name):
+    """Return every imported data set by name: its manifest, or what is wrong with it."""
+    manifests: dict[str, Manifest | str] = {}
+    for path in sorted(root().glob("*")):
+        if path.is_dir() and NAME.fullmatch(path.name):
             try:
-                found[each.name] = load_manifest(each.name)
+                manifests[path.name] = load_manifest(path.name)
             except UsageError as error:
-                found[each.name] = str(error)
-    return found
+                manifests[path.name] = str(error)
+    return manifests
 
 
 def is_cached(name: str) -> bool:
@@ -118,44 +126,67 @@ def is_cached(name: str) -> bool:
     return bool(NAME.fullmatch(name)) and (root() / name / MANIFEST).is_file()
 
 
+def column_files(folder: Path) -> list[Path]:
+    """Return the file of every column of a data set."""
+    return [folder / f"{column}.npy" for column in COLUMNS]
+
+
 def load_manifest(name: str) -> Manifest:
-    """The manifest of an imported data set, if its file has the length it should have."""
+    """Return the manifest of an imported data set, if its files have the lengths they should have."""
     folder = root() / name
     again = f"Remove '{folder}' and import it again."
     try:
-        if (folder / MANIFEST).stat().st_size > MOST_MANIFEST:
+        if (folder / MANIFEST).stat().st_size > MAX_MANIFEST_BYTES:
             raise ValueError("it is far too long")
         if not (folder / MANIFEST).is_file():
             raise ValueError("it is no regular file")
         manifest = Manifest.from_json((folder / MANIFEST).read_text("utf-8"))
-        length = (folder / TENSORS).stat().st_size
+        file_bytes = tuple(path.stat().st_size for path in column_files(folder))
     except FileNotFoundError as error:
         raise UsageError(f"The cache of '{name}' is incomplete: '{error.filename}' is missing. {again}") from error
     except OSError as error:
         raise UsageError(f"The cache of '{name}' cannot be read: {error.strerror or error}.") from error
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise UsageError(f"The manifest of '{name}' is corrupt: {error}. {again}") from error
-    if length != disk_bytes(manifest):
-        expected = disk_bytes(manifest)
-        raise UsageError(f"The tensors of '{name}' have {length} bytes instead of {expected}: truncated. {again}")
+        raise UsageError(f"The manifest of '{name}' cannot be used: {error}. {again}") from error
+    if file_bytes != manifest.file_bytes:
+        raise UsageError(
+            f"The arrays of '{name}' have {file_bytes} bytes instead of {manifest.file_bytes}: truncated. {again}"
+        )
     return manifest
 
 
-def disk_bytes(manifest: Manifest) -> int:
-    """The bytes of its tensors on disk."""
-    return manifest.layout.length
+def open_columns(folder: Path) -> list[Array]:
+    """Map the columns of a data set into memory; what is written to them does not reach the disk.
+
+    Raises:
+        ValueError, OSError: a file is no array of numbers, or shorter than it says.
+    """
+    import numpy as np
+
+    return [np.lib.format.open_memmap(path, mode="c") for path in column_files(folder)]
+
+
+def checksum(folder: Path) -> str:
+    """Return the fingerprint of every row, equal to `Dataset.checksum` of the same data."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path, column in zip(column_files(folder), open_columns(folder), strict=True):
+        digest.update(f"{column.shape}torch.{column.dtype}".encode())
+        with path.open("rb") as file:  # read, not mapped: pages of gigabytes would count as memory of this process
+            file.seek(path.stat().st_size - column.nbytes)
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
 
 
 def verify(name: str) -> Manifest:
-    """Read every byte of a cache and compare it with its manifest; the manifest, if all is well."""
+    """Read every byte of a cache and compare it with its manifest, which is returned if all is well."""
     manifest = find(name)
-    path, layout = root() / name / TENSORS, manifest.layout
-    with path.open("rb") as file:
-        same_head = file.read(len(layout.head)) == layout.head
-    found = layout.checksum(path)
-    if not same_head or found != manifest.checksum:
+    try:
+        present = checksum(root() / name)
+    except (ValueError, OSError) as error:
+        present = f"none ({error})"
+    if present != manifest.checksum:
         raise UsageError(
-            f"The tensors of '{name}' changed after they were written: their checksum is {found}, the manifest says "
+            f"The arrays of '{name}' changed after they were written: their checksum is {present}, the manifest says "
             f"{manifest.checksum}. Remove '{root() / name}' and import it again."
         )
     return manifest
@@ -167,15 +198,15 @@ def can_be_had(name: str) -> bool:
     >>> can_be_had("cifar10"), can_be_had("rows/mine.npz"), can_be_had("cifar11")
     (True, True, False)
     """
-    return name in DATASETS or name in PUBLISHED or is_cached(name) or _meant_path(name)
+    return name in DATASETS or name in PUBLISHED or is_cached(name) or _is_path_like(name)
 
 
-def _meant_path(name: str) -> bool:
+def _is_path_like(name: str) -> bool:
     return "/" in name or "." in name
 
 
 def find(name: str) -> Manifest:
-    """The manifest of an imported data set; where there is none, a sentence on how to get it."""
+    """Return the manifest of an imported data set; where there is none, UsageError says how to get it."""
     if is_cached(name):
         return load_manifest(name)
     if name in PUBLISHED:
@@ -186,6 +217,6 @@ def find(name: str) -> Manifest:
     if name in DATASETS:
         raise UsageError(f"The data set '{name}' is built in: nothing was imported that could be looked at.")
     error = unknown("data set", name, dict.fromkeys([*DATASETS, *PUBLISHED, *cached()]))
-    missing = _meant_path(name) and not os.path.exists(os.path.expanduser(name))
-    gone = f" There is no file or folder '{name}'." if missing else ""
-    raise UsageError(f"{error}{gone} A folder of pictures or an archive can be given by its path.")
+    is_missing = _is_path_like(name) and not os.path.exists(os.path.expanduser(name))
+    missing = f" There is no file or folder '{name}'." if is_missing else ""
+    raise UsageError(f"{error}{missing} A folder of pictures or an archive can be given by its path.")

@@ -1,9 +1,13 @@
-"""Writes what was read from a path into the cache's data file, measures it on the way, and describes it."""
+"""Writes what was read from a path into the columns of a cache, measures it on the way, and describes it."""
 
 from __future__ import annotations
 
+import math
+import shutil
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,54 +16,69 @@ import numpy as np
 
 from odedm.core.errors import UsageError
 from odedm.core.files import sync_file
+from odedm.core.processes import cores
 from odedm.core.text import distinct, printable
-from odedm.data.cache import Manifest
-from odedm.data.contents import Contents, LabelledArrays, LabelledPictures
-from odedm.data.image_workers import Watch, decode_all
-from odedm.data.images import MOST_BYTES, Array, BadPicture, EncodedImage, Fit, Place, grey_or_colour, probe
+from odedm.data.cache import COLUMNS, Manifest, checksum, column_files
+from odedm.data.contents import Contents, LabelledArrays, LabelledPictures, OnProgress
+from odedm.data.images import (
+    Array,
+    BadPicture,
+    Fit,
+    channel_sums,
+    decode_rows,
+    grey_or_colour,
+    no_decoder_warnings,
+    probe,
+)
 from odedm.data.published import PublishedDataset
-from odedm.data.tensor_file import TensorFile
 from odedm.stream.class_schedule import default_tasks
 
+BLOCK_PICTURES, BLOCK_BYTES = 256, 8 << 20
+"""As many pictures are decoded at once by one thread: memory is bounded by bytes."""
 TICK = 0.05
 """Seconds between two reports of progress."""
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Means and deviations, one per channel or feature."""
 
 
-def write(found: Contents, file: Path, watch: Watch, *, name: str, path: Path, size: int | None, seed: int) -> Manifest:
-    """Write the data file, flushed to the disk; the manifest that goes with it.
+def write(
+    contents: Contents, folder: Path, on_progress: OnProgress, *, name: str, path: Path, size: int | None, seed: int
+) -> Manifest:
+    """Write the columns into a folder, flushed to the disk, and return the manifest that goes with them.
 
     `name`, `path`, `size` and `seed` are how it was asked for, and from where.
     """
-    if isinstance(found, LabelledArrays):
-        layout, (mean, deviation) = _write_arrays(found, file, watch)
+    if isinstance(contents, LabelledArrays):
+        mean, deviation = _write_arrays(contents, folder, on_progress)
+        dtype, shape = str(contents.image.dtype), contents.image.shape[1:]
     else:
-        layout, (mean, deviation) = _write_pictures(found, file, watch)
-    sync_file(file)
-    dtype, shape = layout.columns["image"].dtype, layout.columns["image"].shape[1:]
-    known = found.published
+        fit, (mean, deviation) = _write_pictures(contents, folder, on_progress)
+        dtype, shape = "uint8", fit.shape
+    for file in column_files(folder):
+        sync_file(file)
+    known = contents.published
     if known:
-        _check_measured(known, found.kind, shape, mean)
+        _check_measured(known, contents.kind, shape, mean)
     return Manifest(
         name=name,
-        kind=found.kind,
+        kind=contents.kind,
         source=printable(path.resolve().name, 200),
-        class_names=distinct(printable(each, 200) for each in found.class_names),
+        class_names=distinct(printable(class_name, 200) for class_name in contents.class_names),
         dtype=dtype,
         shape=shape,
-        rows=found.rows,
+        rows=contents.rows,
         mean=known.mean if known else mean,
         deviation=known.deviation if known else deviation,
         measured_mean=mean,
         measured_deviation=deviation,
-        tasks=known.tasks if known else default_tasks(len(found.class_names)),
+        tasks=known.tasks if known else default_tasks(len(contents.class_names)),
         pad=known.pad if known else min(shape[1:], default=0) // 8,
         flip=known.flip if known else False,
         size=size,
         seed=seed,
-        skipped=found.skipped,
-        checksum=layout.checksum(file),
+        skipped=contents.skipped,
+        file_bytes=tuple(file.stat().st_size for file in column_files(folder)),
+        checksum=checksum(folder),
     )
 
 
@@ -70,28 +89,38 @@ def _check_measured(known: PublishedDataset, kind: str, shape: tuple[int, ...], 
             f"'{kind}' has rows of shape {shape}, but those of {known.name} are {known.shape}. Import "
             "it under another name (--as)."
         )
-    far = max(abs(a - b) for a, b in zip(mean, known.mean, strict=True))
-    if known.tolerance is not None and far > known.tolerance:
-        said = ", ".join(f"{each:.4f}" for each in mean)
+    distance = max(abs(a - b) for a, b in zip(mean, known.mean, strict=True))
+    if known.tolerance is not None and distance > known.tolerance:
+        means = ", ".join(f"{value:.4f}" for value in mean)
         raise UsageError(
-            f"The channel means are {said}; those of {known.name} are {', '.join(map(str, known.mean))}. These are "
+            f"The channel means are {means}; those of {known.name} are {', '.join(map(str, known.mean))}. These are "
             "other pictures, or their channels are in another order. Import them under another name (--as)."
         )
 
 
-def _write_arrays(found: LabelledArrays, file: Path, watch: Watch) -> tuple[TensorFile, Statistics]:
-    layout = TensorFile("U8" if found.image.dtype == np.uint8 else "F32", found.image.shape[1:], found.rows)
-    layout.create(file)
-    number = len(layout.columns)
-    for done, name in enumerate(layout.columns):
-        watch("writing", done, number)
-        layout.put(file, name, np.ascontiguousarray(getattr(found, name)).data)
-    watch("writing", number, number)
-    return layout, statistics(found.image)
+def _write_arrays(arrays: LabelledArrays, folder: Path, on_progress: OnProgress) -> Statistics:
+    columns = [np.ascontiguousarray(getattr(arrays, column)) for column in COLUMNS]
+    _check_free(folder, sum(column.nbytes for column in columns))
+    for done, (file, column) in enumerate(zip(column_files(folder), columns, strict=True)):
+        on_progress("writing", done, len(columns))
+        np.save(file, column, allow_pickle=False)
+    on_progress("writing", len(columns), len(columns))
+    return statistics(arrays.image)
+
+
+def _check_free(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UsageError(
+            f"The data set needs {needed} bytes in '{folder.parent}', but {free} are free there. Make room, or set "
+            "ODEDM_DATA to a folder on another disk."
+        )
 
 
 def statistics(image: Array) -> Statistics:
-    """Mean and deviation per channel of images [n, c, h, w], or per feature of vectors [n, d]; bytes count as 0..1.
+    """Return mean and deviation per channel of images [n, c, h, w], or per feature of vectors [n, d].
+
+    Bytes count as 0..1.
 
     >>> statistics(np.array([[[[0, 255]]]], np.uint8))
     ((0.5,), (0.5,))
@@ -104,54 +133,74 @@ def statistics(image: Array) -> Statistics:
     mean = sum(part.sum(axes, dtype=np.float64) for part in parts) / count
     centre = mean[None, :, None, None] if image.ndim == 4 else mean[None]
     variance = sum(np.square(part.astype(np.float64) - centre).sum(axes) for part in parts) / count
-    return _rounded(mean / unit, np.sqrt(variance) / unit)
+    return _plain_numbers(mean / unit, np.sqrt(variance) / unit)
 
 
-def _rounded(mean: Array, deviation: Array) -> Statistics:
-    return tuple(mean.tolist()), tuple(each if each > 1e-6 else 1.0 for each in deviation.tolist())
+def _plain_numbers(mean: Array, deviation: Array) -> Statistics:
+    return tuple(mean.tolist()), tuple(value if value > 1e-6 else 1.0 for value in deviation.tolist())
 
 
-def _write_pictures(found: LabelledPictures, file: Path, watch: Watch) -> tuple[TensorFile, Statistics]:
-    name, first = next(found.tree.payloads(found.train.names[:1], MOST_BYTES))
+def _write_pictures(pictures: LabelledPictures, folder: Path, on_progress: OnProgress) -> tuple[Fit, Statistics]:
+    first = pictures.train.names[0]
+    if len({*pictures.train.names, *pictures.test.names}) != sum(pictures.rows):
+        raise UsageError(f"'{pictures.folder.source}' lists the same picture twice.")
+    with no_decoder_warnings():
+        try:
+            channels, height, width = probe(pictures.folder.path / first)
+        except BadPicture as error:
+            raise BadPicture(f"'{first}' {error}.") from error
+        if pictures.published:
+            channels = 3  # some of their pictures are grey, and the first may be one of them
+        fit = Fit(channels, pictures.size or height, pictures.size or width, pictures.resize)
+        return grey_or_colour(partial(_write_decoded, pictures, folder, on_progress), fit)
+
+
+def _write_decoded(
+    pictures: LabelledPictures, folder: Path, on_progress: OnProgress, fit: Fit
+) -> tuple[Fit, Statistics]:
+    """Write all columns, the pictures decoded to one shape; means and deviations are of the training part."""
+    _check_free(folder, sum(pictures.rows) * (math.prod(fit.shape) + 8))
+    image, label, test_image, test_label = column_files(folder)
+    np.save(label, np.array(pictures.train.labels, np.int64))
+    np.save(test_label, np.array(pictures.test.labels, np.int64))
+    total, last_report, done = sum(pictures.rows), 0.0, 0
+    sums = np.zeros((2, fit.channels), np.int64)
+    with image.open("wb") as file, test_image.open("wb") as test_file:
+        for part_file, names in ((file, pictures.train.names), (test_file, pictures.test.names)):
+            header = {"descr": "|u1", "fortran_order": False, "shape": (len(names), *fit.shape)}
+            np.lib.format.write_array_header_1_0(part_file, header)
+            for rows, rows_sums in _decoded(pictures.folder.path, names, fit):
+                part_file.write(rows.data)
+                sums += rows_sums if part_file is file else 0
+                done += len(rows)
+                if time.monotonic() - last_report > TICK or done == total:
+                    last_report = time.monotonic()
+                    on_progress("decoding", done, total)
+    mean, square = sums / (pictures.rows[0] * fit.height * fit.width)
+    return fit, _plain_numbers(mean / 255, np.sqrt((square - mean**2).clip(0)) / 255)
+
+
+def _decoded(folder: Path, names: list[str], fit: Fit) -> Iterator[tuple[Array, Array]]:
+    """Yield blocks of rows in the order of their names, with the sums of their channels; several are decoded at once.
+
+    Threads are enough: decoders let go of the interpreter's lock. No more blocks wait to be written than are decoded.
+    """
+
+    def decode_block(names: list[str]) -> tuple[Array, Array]:
+        rows = decode_rows(folder, names, fit)
+        return rows, channel_sums(rows)
+
+    step = min(BLOCK_PICTURES, max(1, BLOCK_BYTES // math.prod(fit.shape)))
+    blocks = (names[start : start + step] for start in range(0, len(names), step))
+    threads = cores()
+    pending: deque[Future[tuple[Array, Array]]] = deque()
+    pool = ThreadPoolExecutor(threads)
     try:
-        channels, height, width = probe(first)
-    except BadPicture as error:
-        raise BadPicture(f"'{name}' {error}.") from error
-    if found.published:
-        channels = 3  # some of their pictures are grey, and the first may be one of them
-    fit = Fit(channels, found.size or height, found.size or width, found.resize)
-    return grey_or_colour(partial(_decode, found, file, watch), fit)
-
-
-def _decode(found: LabelledPictures, file: Path, watch: Watch, fit: Fit) -> tuple[TensorFile, Statistics]:
-    layout = TensorFile("U8", fit.shape, found.rows)
-    layout.create(file)
-    layout.put(file, "label", np.array(found.train.labels, np.int64).data)
-    layout.put(file, "test_label", np.array(found.test.labels, np.int64).data)
-    total, done, last = sum(found.rows), 0, 0.0
-
-    def tell(number: int) -> None:
-        nonlocal done, last
-        done += number
-        if time.monotonic() - last > TICK or done == total:
-            last = time.monotonic()
-            watch("decoding", done, total)
-
-    # test rows follow the training rows in the file, so that one pass over an archive fills both
-    place = Place(str(file), layout.start("image"), measured=found.rows[0])
-    train = decode_all(_encoded(found), total, fit, place, tell)
-    mean, square = train / (found.rows[0] * fit.height * fit.width)
-    return layout, _rounded(mean / 255, np.sqrt((square - mean**2).clip(0)) / 255)
-
-
-def _encoded(found: LabelledPictures) -> Iterator[EncodedImage]:
-    """Every picture with the row it goes to, in the order that is cheapest to read."""
-    row = {name: number for number, name in enumerate(found.train.names + found.test.names)}
-    if len(row) != sum(found.rows):
-        raise UsageError(f"'{found.tree.path}' lists the same picture twice.")
-    left = len(row)
-    for name, content in found.tree.payloads(row, MOST_BYTES):
-        left -= 1
-        yield EncodedImage(row[name], name, content)
-    if left:
-        raise UsageError(f"'{found.tree.path}' changed while it was read: {left} pictures are gone.")
+        for block in blocks:
+            pending.append(pool.submit(decode_block, block))
+            if len(pending) > threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -2,14 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
-from odedm.data.archives import Tree
+from odedm.core.errors import UsageError
 from odedm.data.images import Array
 from odedm.data.published import PublishedDataset
+
+JUNK = ("__macosx", "thumbs.db", "desktop.ini")
+MAX_DEPTH = 32
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is going on, how much of it is done, and how much there is in all."""
+
+
+def is_junk(name: str) -> bool:
+    """Whether a name is what systems leave behind: hidden files and folders, `__MACOSX`, `Thumbs.db`.
+
+    >>> is_junk("a/.DS_Store"), is_junk("__MACOSX/a.png"), is_junk("a/b.png")
+    (True, True, False)
+    """
+    return any(part.startswith(".") or part.lower() in JUNK for part in name.split("/"))
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """A folder to be read. Links in it are followed: it is the user's own, or was unpacked from an archive without.
+
+    Args:
+        path: where it is.
+        source: what the user gave, which messages name: the folder, or the archive that was unpacked into it.
+    """
+
+    path: Path
+    source: Path
+
+    @cached_property
+    def files(self) -> list[str]:
+        """The name of every regular file below it, with slashes, sorted; what lies in junk folders is left out."""
+        return sorted(_files_below(self.path, "", ()))
+
+    def subfolders(self, root: str = "") -> list[str]:
+        """The names of the folders right below `root`, which ends with a slash or is empty, without junk."""
+        return sorted(
+            entry.name for entry in (self.path / root).iterdir() if entry.is_dir() and not is_junk(entry.name)
+        )
+
+
+def _files_below(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[str]:
+    real = os.path.realpath(folder)
+    if real in above or len(above) > MAX_DEPTH:
+        raise UsageError(f"'{folder}' lies more than {MAX_DEPTH} folders deep, or is a link back to a folder above it.")
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if is_junk(entry.name):
+                    continue
+                yield from _files_below(folder / entry.name, f"{prefix}{entry.name}/", (*above, real))
+            elif entry.is_file():
+                yield prefix + entry.name
 
 
 @dataclass(frozen=True)
@@ -35,7 +89,7 @@ class LabelledArrays:
 
 @dataclass(frozen=True)
 class PictureList:
-    """Names of pictures in a tree, class by class; they are rows in this order.
+    """Names of pictures in a folder, class by class; they are rows in this order.
 
     >>> pictures = PictureList([["a/1.png", "a/2.png"], ["b/1.png"]])
     >>> pictures.names, pictures.labels
@@ -57,11 +111,11 @@ class PictureList:
 
 @dataclass(frozen=True)
 class LabelledPictures:
-    """Pictures of a tree, each with its label; `size` and `resize` ask for another size than they have."""
+    """Pictures of a folder, each with its label; `size` and `resize` ask for another size than they have."""
 
     kind: str
     class_names: tuple[str, ...]
-    tree: Tree
+    folder: DataFolder
     train: PictureList
     test: PictureList
     _: KW_ONLY
@@ -76,8 +130,8 @@ class LabelledPictures:
 
     @property
     def skipped(self) -> int:
-        """How many files of the tree are none of them."""
-        return len(self.tree.sizes) - sum(self.rows)
+        """How many files of the folder are none of them."""
+        return len(self.folder.files) - sum(self.rows)
 
 
 Contents = LabelledArrays | LabelledPictures

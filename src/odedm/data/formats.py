@@ -8,85 +8,112 @@ from pathlib import Path
 
 from odedm.core.errors import UsageError
 from odedm.data import cifar, layouts
-from odedm.data.archives import Tree, open_tree
-from odedm.data.arrays import is_array_path, load_arrays
-from odedm.data.contents import Contents, LabelledArrays
+from odedm.data.archives import unpack
+from odedm.data.arrays import NAMES, has_arrays, load_arrays
+from odedm.data.contents import Contents, DataFolder, LabelledArrays
 from odedm.data.huggingface import is_saved_dataset, load_saved
-from odedm.data.images import MOST_PIXELS, need_pillow
+from odedm.data.images import MAX_PIXELS, require_pillow
 from odedm.data.published import PUBLISHED, PublishedDataset
 
 
 def read(
-    path: Path, name: str | None = None, *, size: int | None = None, seed: int = 0, test_share: float = 0.2
+    path: Path,
+    scratch: Path,
+    name: str | None = None,
+    *,
+    size: int | None = None,
+    seed: int = 0,
+    test_share: float = 0.2,
 ) -> Contents:
-    """The content of a path. `name` may be a published data set's, whose class order and constants then hold.
+    """Read the content of a path; pictures are listed, and decoded later.
 
-    `size` asks for square pictures of that side; `seed` and `test_share` say what is held out where there is no test
-    part.
+    Args:
+        path: a folder, an archive or an `.npy` file.
+        scratch: an empty folder in which an archive is unpacked; its pictures are read from there.
+        name: a published data set's, whose class order and constants then hold, or any other.
+        size: asks for square pictures of that side.
+        seed, test_share: what is held out where there is no test part.
     """
-    if size is not None and not 1 <= size * size <= MOST_PIXELS:
-        raise UsageError(f"size must be 1 to {math.isqrt(MOST_PIXELS)} pixels; {size} was given.")
-    asked = PUBLISHED.get(name or "")
-    found: Contents
-    if is_saved_dataset(path):
-        found = load_saved(path, size=size, seed=seed, test_share=test_share)
-    elif is_array_path(path):
-        found = load_arrays(path, seed=seed, test_share=test_share)
+    if size is not None and not 1 <= size * size <= MAX_PIXELS:
+        raise UsageError(f"size must be 1 to {math.isqrt(MAX_PIXELS)} pixels; {size} was given.")
+    published = PUBLISHED.get(name or "")
+    folder = _as_folder(path, scratch)
+    contents: Contents
+    if path.is_dir() and is_saved_dataset(path):
+        contents = load_saved(folder, size=size, seed=seed, test_share=test_share)
+    elif path.suffix.lower() == ".npz" or has_arrays(folder.path):
+        contents = load_arrays(folder.path, path, seed=seed, test_share=test_share)
     else:
-        found = _read_tree(open_tree(path), asked, size, seed, test_share)
-    if asked and isinstance(found, LabelledArrays) and found.published is None:
-        found = _adopted(found, asked)
-    _check_published(found, asked, path)
+        contents = _read_pictures(folder, published, size, seed, test_share)
+    if published and isinstance(contents, LabelledArrays) and contents.published is None:
+        contents = _adopted(contents, published)
+    _check_published(contents, published, path)
     if size is not None:
-        _check_size(found, size, path)
-    return found
+        _check_size(contents, size, path)
+    return contents
 
 
-def _read_tree(tree: Tree, asked: PublishedDataset | None, size: int | None, seed: int, test_share: float) -> Contents:
-    if not tree.sizes:
-        raise UsageError(f"'{tree.path}' holds no files.")
-    if official := cifar.recognise(tree):
-        name, version, folder = official
-        return cifar.load(tree, version, folder, PUBLISHED[name])
-    need_pillow()
-    tiny = layouts.find_root(tree, "wnids.txt")
-    if tiny is not None and f"{tiny}val/val_annotations.txt" in tree.sizes:
-        return layouts.tiny_imagenet(tree, tiny, PUBLISHED["tiny-imagenet"])
-    if asked and asked.name == "imagenet-r":
-        return layouts.imagenet_r(tree, asked, seed=seed)
-    return layouts.image_folder(tree, asked, size=size, seed=seed, test_share=test_share)
+def _as_folder(path: Path, scratch: Path) -> DataFolder:
+    """Return the folder at a path, around an `.npy` file, or into which the archive at the path was unpacked."""
+    if path.is_dir():
+        return DataFolder(path, path)
+    if not path.is_file():
+        raise UsageError(f"There is no file or folder '{path}'.")
+    if path.suffix.lower() == ".npy":
+        if path.stem not in {names[0] for names in NAMES}:
+            raise UsageError(f"'{path}' alone has no labels: name the files x.npy and y.npy (x_test.npy, y_test.npy).")
+        return DataFolder(path.parent, path)
+    unpack(path, scratch / "unpacked")
+    return DataFolder(scratch / "unpacked", path)
 
 
-def _adopted(found: LabelledArrays, asked: PublishedDataset) -> LabelledArrays:
-    """Arrays under a published name, if their classes are in its order; rows, shape and means are checked later."""
-    if asked.class_names and layouts.class_order(found.class_names, asked) != list(found.class_names):
-        raise UsageError(f"The classes are not in the order of {asked.name}; import it under another name (--as).")
-    return replace(found, published=asked, class_names=asked.class_names or found.class_names)
+def _read_pictures(
+    folder: DataFolder, published: PublishedDataset | None, size: int | None, seed: int, test_share: float
+) -> Contents:
+    if not folder.files:
+        raise UsageError(f"'{folder.source}' holds no files.")
+    if official := cifar.recognise(folder):
+        name, version, place = official
+        return cifar.load(folder, version, place, PUBLISHED[name])
+    require_pillow()
+    tiny = layouts.find_root(folder, "wnids.txt")
+    if tiny is not None and (folder.path / tiny / "val" / "val_annotations.txt").is_file():
+        return layouts.tiny_imagenet(folder, tiny, PUBLISHED["tiny-imagenet"])
+    if published and published.name == "imagenet-r":
+        return layouts.imagenet_r(folder, published, seed=seed)
+    return layouts.image_folder(folder, published, size=size, seed=seed, test_share=test_share)
 
 
-def _check_size(found: Contents, size: int, path: Path) -> None:
-    """A size is for pictures that are read one by one; arrays and published sets have one already."""
-    shape = found.published.shape if found.published else None
-    if isinstance(found, LabelledArrays):
-        shape = found.image.shape[1:]
+def _adopted(arrays: LabelledArrays, published: PublishedDataset) -> LabelledArrays:
+    """Return arrays under a published name, if their classes are in its order; the rest is checked later."""
+    if published.class_names and layouts.class_order(arrays.class_names, published) != list(arrays.class_names):
+        raise UsageError(f"The classes are not in the order of {published.name}; import it under another name (--as).")
+    return replace(arrays, published=published, class_names=published.class_names or arrays.class_names)
+
+
+def _check_size(contents: Contents, size: int, path: Path) -> None:
+    """Refuse a size for arrays and published sets, which have one already."""
+    shape = contents.published.shape if contents.published else None
+    if isinstance(contents, LabelledArrays):
+        shape = contents.image.shape[1:]
     if shape is not None and tuple(shape[1:]) != (size, size):
-        what = f"rows of shape {tuple(shape)}" if len(shape) > 1 else f"vectors of {shape[0]} numbers"
+        rows = f"rows of shape {tuple(shape)}" if len(shape) > 1 else f"vectors of {shape[0]} numbers"
         raise UsageError(
-            f"A size is for folders of pictures: '{path}' has {what}, which stay as they are; {size} was given. Leave "
+            f"A size is for folders of pictures: '{path}' has {rows}, which stay as they are; {size} was given. Leave "
             "the size out (--size)."
         )
 
 
-def _check_published(found: Contents, asked: PublishedDataset | None, path: Path) -> None:
-    """A published name is for the published data alone: another set, or a part of it, wants another name."""
-    known, rows = found.published, found.rows
+def _check_published(contents: Contents, asked: PublishedDataset | None, path: Path) -> None:
+    """Refuse another data set, or a part of one, under a published name."""
+    known, rows = contents.published, contents.rows
     if asked and known is not asked:
-        what = f"'{path}' is {known.name}" if known else f"'{path}' holds {found.kind}"
-        raise UsageError(f"{what}, not {asked.name}. Import it under another name (--as).")
+        kind = f"'{path}' is {known.name}" if known else f"'{path}' holds {contents.kind}"
+        raise UsageError(f"{kind}, not {asked.name}. Import it under another name (--as).")
     if known is None:
         return
     same = sum(rows) == sum(known.rows) if known.name == "imagenet-r" else rows == known.rows
-    if len(found.class_names) != known.classes or not same:
+    if len(contents.class_names) != known.classes or not same:
         raise UsageError(
             f"'{path}' has {rows[0]} + {rows[1]} rows, but {known.name} has {known.rows[0]} + {known.rows[1]} "
             f"in {known.classes} classes. Complete it, or import it under another name (--as)."

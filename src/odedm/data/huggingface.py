@@ -9,31 +9,32 @@ from typing import Any
 import numpy as np
 
 from odedm.core.errors import UsageError
-from odedm.data.archives import Folder
 from odedm.data.arrays import from_rows
-from odedm.data.contents import LabelledArrays
-from odedm.data.images import Array, BadPicture, Fit, decode, grey_or_colour, need_pillow, probe
+from odedm.data.contents import DataFolder, LabelledArrays
+from odedm.data.images import Array, BadPicture, Fit, decode, grey_or_colour, no_decoder_warnings, probe, require_pillow
 
 MARKS = ("dataset_dict.json", "state.json")
 TESTS = ("test", "validation", "valid", "val")
 
 
-def is_saved_dataset(path: Path) -> bool:
+def is_saved_dataset(folder: Path) -> bool:
     """Whether `save_to_disk` wrote this folder."""
-    return any((path / mark).is_file() for mark in MARKS)
+    return any((folder / mark).is_file() for mark in MARKS)
 
 
-def load_saved(path: Path, *, size: int | None = None, seed: int = 0, test_share: float = 0.2) -> LabelledArrays:
-    """The pictures or vectors and the labels of a saved data set; without a test part a share is held out."""
+def load_saved(
+    folder: DataFolder, *, size: int | None = None, seed: int = 0, test_share: float = 0.2
+) -> LabelledArrays:
+    """Read pictures or vectors and the labels of a saved data set; without a test part a share is held out."""
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise UsageError(
             "A saved Hugging Face data set needs their package: pip install 'odedm[huggingface]'."
         ) from error
-    _ = Folder(path).sizes  # refuses links and the like before anything is read
+    path = folder.source
     try:
-        saved = datasets.load_from_disk(str(path))
+        saved = datasets.load_from_disk(str(folder.path))
     except Exception as error:  # another package reads untrusted files: whatever it raises, the data set is bad
         raise UsageError(f"'{path}' cannot be read as a saved data set ({type(error).__name__}: {error}).") from error
     parts = dict(saved) if isinstance(saved, dict) else {"train": saved}
@@ -43,15 +44,15 @@ def load_saved(path: Path, *, size: int | None = None, seed: int = 0, test_share
     column, label = _columns(train, datasets, path)
     rows = partial(_rows, column=column, datasets=datasets, size=size, path=path)
     x, y = rows(train), np.array(train[label])
-    held = None if test is None else (rows(test), np.array(test[label]))
+    test_rows = None if test is None else (rows(test), np.array(test[label]))
     names = getattr(train.features[label], "names", None)
     if names and set(y.tolist()) != set(range(len(names))):
         raise UsageError(f"'{path}': the labels in '{label}' are not all of 0 to {len(names) - 1}.")
-    return from_rows(path, "Hugging Face", x, y, test=held, class_names=names, seed=seed, test_share=test_share)
+    return from_rows(path, "Hugging Face", x, y, test=test_rows, class_names=names, seed=seed, test_share=test_share)
 
 
 def _columns(part: Any, datasets: Any, path: Path) -> tuple[str, str]:
-    """The names of the column of pictures or vectors, and of the column of labels."""
+    """Return the names of the column of pictures or vectors, and of the column of labels."""
     features = part.features
     images = [name for name, kind in features.items() if isinstance(kind, datasets.Image)]
     labels = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
@@ -67,7 +68,7 @@ def _columns(part: Any, datasets: Any, path: Path) -> tuple[str, str]:
 def _rows(part: Any, column: str, datasets: Any, size: int | None, path: Path) -> Array:
     if not isinstance(part.features[column], datasets.Image):
         return np.array(part.with_format("numpy")[column])
-    need_pillow()
+    require_pillow()
     contents: list[bytes] = []
     for row, cell in enumerate(part.cast_column(column, datasets.Image(decode=False))[column]):
         if not isinstance(cell, dict) or not isinstance(cell.get("bytes"), bytes):
@@ -76,11 +77,12 @@ def _rows(part: Any, column: str, datasets: Any, size: int | None, path: Path) -
             )
         contents.append(cell["bytes"])
 
-    def decoded(fit: Fit) -> Array:
+    def decode_all(fit: Fit) -> Array:
         return np.stack([decode(content, fit) for content in contents])
 
     try:
-        channels, height, width = probe(contents[0])
-        return grey_or_colour(decoded, Fit(channels, size or height, size or width, size))
+        with no_decoder_warnings():
+            channels, height, width = probe(contents[0])
+            return grey_or_colour(decode_all, Fit(channels, size or height, size or width, size))
     except BadPicture as error:
         raise UsageError(f"'{path}', column '{column}': a picture {error}.") from error

@@ -13,24 +13,23 @@ from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
 from odedm.core.validators import Int, refused, validate_params
 from odedm.data import cache
-from odedm.data.cache import TENSORS, Manifest
-from odedm.data.importer import import_path
+from odedm.data.cache import Manifest
+from odedm.data.importer import import_path, no_progress, restore
 from odedm.data.published import PUBLISHED
-from odedm.data.tensor_file import COLUMNS
 
 if TYPE_CHECKING:
-    from odedm.data.image_workers import Watch
+    from odedm.data.contents import OnProgress
     from odedm.stream.dataset import Dataset
 
 
 @validate_params(tasks=Int(1), size=Int(1), seed=Int())
-def open_data(
+def load_dataset(
     name_or_path: str | Path,
     tasks: int | None = None,
     size: int | None = None,
     seed: int = 0,
     *,
-    watch: Watch | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Dataset:
     """Open a data set by its name, built in or imported, or straight from a folder, archive or array file.
 
@@ -41,7 +40,7 @@ def open_data(
         tasks: into how many tasks the classes are split; what the import noted unless given.
         size: makes pictures [c, size, size]; without it all must have one size.
         seed: which rows are held out where there is no test part.
-        watch: is called with what is going on, how much of it is done, and how much there is in all.
+        on_progress: is called with what is going on, how much of it is done, and how much there is in all.
 
     Returns:
         The data set: images [n, c, h, w], uint8 or float32, or vectors [n, d], float32, mapped from the disk.
@@ -50,7 +49,7 @@ def open_data(
     >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict("os.environ", ODEDM_DATA=folder):
     ...     np.savez(f"{folder}/mine.npz", x=np.zeros((40, 28, 28), np.uint8), y=np.arange(40) % 4)
-    ...     data = open_data(f"{folder}/mine.npz")
+    ...     data = load_dataset(f"{folder}/mine.npz")
     >>> data.classes, data.shape, len(data.image), len(data.test_image), data.tasks
     (4, (1, 28, 28), 32, 8, 2)
     """
@@ -62,7 +61,7 @@ def open_data(
     if name in DATASETS:
         data = _loaded(name)
         return data if tasks is None else replace(data, tasks=tasks)
-    return _open(find_or_import(name_or_path, size, seed, watch=watch), tasks)
+    return _open(find_or_import(name_or_path, size, seed, on_progress=on_progress), tasks)
 
 
 def _loaded(name: str) -> Dataset:
@@ -76,14 +75,16 @@ def _loaded(name: str) -> Dataset:
 
 
 def find_or_import(
-    name_or_path: str | Path, size: int | None = None, seed: int = 0, *, watch: Watch | None = None
+    name_or_path: str | Path, size: int | None = None, seed: int = 0, *, on_progress: OnProgress = no_progress
 ) -> Manifest:
     """The manifest of a data set that is then certain to be here: looked up by name, or imported from a path."""
     name, path = str(name_or_path), own_folder(name_or_path)
     if not name.strip():
         raise UsageError("The data set's name is empty. Give one of `odedm data list`, or a path.")
     if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and os.path.exists(path):
-        return import_path(path, size=size, seed=seed, watch=watch)
+        return import_path(path, size=size, seed=seed, on_progress=on_progress)
+    if cache.NAME.fullmatch(name):
+        restore(name)
     manifest = cache.find(name)
     if size is not None and manifest.shape[1:] != (size, size):
         raise UsageError(
@@ -94,29 +95,26 @@ def find_or_import(
 
 
 def _open(manifest: Manifest, tasks: int | None) -> Dataset:
-    """The cached tensors, mapped into memory: nothing is read before it is used."""
+    """Return the cached columns, mapped into memory: nothing is read before it is used."""
     import torch
-    from safetensors import SafetensorError, safe_open
 
     from odedm.stream.dataset import Dataset, constants
 
-    path = cache.root() / manifest.name / TENSORS
+    folder = cache.root() / manifest.name
+    again = f"Remove '{folder}' and import it again."
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            image, label, test_image, test_label = (file.get_tensor(name) for name in COLUMNS)
-    except (SafetensorError, OSError) as error:
-        raise UsageError(f"The tensors of '{manifest.name}' cannot be read ({error}). Import it again.") from error
-    kind, unit = (torch.uint8, 255.0) if manifest.dtype == "U8" else (torch.float32, 1.0)
-    for rows, numbers, many in zip((image, test_image), (label, test_label), manifest.rows, strict=True):
-        low, high = (int(edge) for edge in numbers.aminmax())
-        same = tuple(rows.shape) == (many, *manifest.shape) and rows.dtype == kind
-        if not same or low < 0 or high >= len(manifest.class_names):
-            raise UsageError(
-                f"The tensors of '{manifest.name}' are not what its manifest says. Remove '{path.parent}' and retry."
-            )
-    mean, deviation = (torch.tensor(each, dtype=torch.float64) for each in (manifest.mean, manifest.deviation))
+        columns = cache.open_columns(folder)
+    except (ValueError, OSError) as error:
+        raise UsageError(f"The arrays of '{manifest.name}' cannot be read ({error}). {again}") from error
+    image, label, test_image, test_label = columns
+    for rows, labels, number in zip((image, test_image), (label, test_label), manifest.rows, strict=True):
+        same = rows.shape == (number, *manifest.shape) and str(rows.dtype) == manifest.dtype
+        integers = labels.shape == (number,) and labels.dtype == "int64"
+        if not (same and integers and labels.min() >= 0 and labels.max() < len(manifest.class_names)):
+            raise UsageError(f"The arrays of '{manifest.name}' are not what its manifest says. {again}")
+    mean, deviation = (torch.tensor(values, dtype=torch.float64) for values in (manifest.mean, manifest.deviation))
+    unit = 255.0 if manifest.dtype == "uint8" else 1.0
     tasks = manifest.tasks if tasks is None else tasks
     transform = constants(mean, deviation, unit, pad=manifest.pad, flip=manifest.flip, image=len(manifest.shape) == 3)
-    return Dataset(
-        manifest.name, image, label, test_image, test_label, manifest.class_names, transform, tasks, manifest.checksum
-    )
+    x, y, test_x, test_y = (torch.from_numpy(column) for column in columns)
+    return Dataset(manifest.name, x, y, test_x, test_y, manifest.class_names, transform, tasks, manifest.checksum)

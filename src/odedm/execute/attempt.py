@@ -59,7 +59,7 @@ def attempt_run(
 ) -> Outcome:
     """Bring a run to its end; only one process at a time can."""
     from odedm.core.device import enough_memory  # torch is imported where runs happen, not where they are planned
-    from odedm.data.opening import open_data
+    from odedm.data.opening import load_dataset
     from odedm.training.loop import Run
     from odedm.training.preparation import Prepared
 
@@ -83,7 +83,7 @@ def attempt_run(
                     "`odedm resume` would have gone on with it."
                 )
                 options = replace(options, fresh=True)
-            prepared = Prepared(job.experiment, data or open_data(job.experiment.data))
+            prepared = Prepared(job.experiment, data or load_dataset(job.experiment.data))
             run = Run(prepared, observation=_observation(work, options, say))
             checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
             checkpointer.on_store = lambda: emit(Stored(job.key))
@@ -100,7 +100,7 @@ def attempt_run(
 
 def _trial(job: Job, emit: Emit, data: Dataset | None, stop: Callable[[], bool]) -> float:
     from odedm.core.device import enough_memory
-    from odedm.data.opening import open_data
+    from odedm.data.opening import load_dataset
     from odedm.training.hold_out import held_out
     from odedm.training.loop import Run
 
@@ -114,7 +114,7 @@ def _trial(job: Job, emit: Emit, data: Dataset | None, stop: Callable[[], bool])
     if job.select is None:
         raise ValueError("A trial needs to know which rows it holds out.")
     with enough_memory():
-        plan, part = held_out(data or open_data(job.experiment.data), job.experiment, job.select)
+        plan, part = held_out(data or load_dataset(job.experiment.data), job.experiment, job.select)
         return Run(plan, part).finish(watch).result.acc_last
 
 

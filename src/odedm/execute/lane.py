@@ -60,10 +60,10 @@ class Lane:
 
     def _open(self, name: str) -> Dataset:
         """The data set, opened once for all jobs."""
-        from odedm.data.opening import open_data
+        from odedm.data.opening import load_dataset
 
         if name not in self._data:
-            self._data[name] = open_data(name)
+            self._data[name] = load_dataset(name)
         return self._data[name]
 
     def stop(self) -> None:

@@ -63,7 +63,7 @@ def plan_jobs(
     refused all the same.
     """
     from odedm.data.cache import can_be_had
-    from odedm.data.opening import open_data
+    from odedm.data.opening import load_dataset
 
     placement, options = placement or Placement(), options or RunOptions()
     found: dict[str, Job] = {}
@@ -71,7 +71,7 @@ def plan_jobs(
     missing: dict[str, str] = {}
     for name in dict.fromkeys(plan.data for plan in plans):
         try:
-            data[name] = open_data(name)
+            data[name] = load_dataset(name)
         except UsageError as error:
             if not lenient or not can_be_had(name):
                 raise

@@ -57,6 +57,7 @@ def remove(
     tiny: float,
 ) -> Tensor:  # fmt: skip
     """Which rows [n] stay: labels, losses and sums of cosines are [n], unit vectors [n, d], noise [excess, classes]."""
+    label, loss, cosines, counts, noise = (x.contiguous() for x in (label, loss, cosines, counts, noise))
     stays = torch.empty_like(label, dtype=torch.int8)
     cosine = direction @ direction.T
     _remove[(1,)](

@@ -56,10 +56,11 @@ def _retreat(
 
 def advance(start: Tensor, slope: Tensor, rates: Tensor | float, clip: float) -> Tensor:
     """See `odedm.methods.adaptation_steps.advance`."""
-    start, slope, end = start.contiguous(), slope.contiguous(), torch.empty_like(start)
-    each = isinstance(rates, Tensor)
+    start, slope = start.contiguous(), slope.contiguous()
+    vector, rate = _split_rates(rates, start)
+    end = torch.empty_like(start)
     _advance[(triton.cdiv(len(start), BLOCK),)](
-        start, slope, rates if each else start, end, 0.0 if each else rates, clip, len(start), EACH=each, BLOCK=BLOCK
+        start, slope, vector, end, rate, clip, len(start), EACH=isinstance(rates, Tensor), BLOCK=BLOCK
     )
     return end
 
@@ -74,14 +75,19 @@ def retreat(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See `odedm.methods.adaptation_steps.retreat`."""
     pull, slope = pull.contiguous(), slope.contiguous()
-    adjoint, by_rates = (pull, pull) if back is None else back
+    adjoint, by_rates = (pull, pull) if back is None else (x.contiguous() for x in back)
     found = torch.empty_like(pull), torch.empty_like(pull), torch.empty_like(pull)
-    each = isinstance(rates, Tensor)
+    vector, rate = _split_rates(rates, pull)
     _retreat[(triton.cdiv(len(pull), BLOCK),)](
-        adjoint, by_rates, pull if bend is None else bend.contiguous(), pull, slope, rates if each else pull, *found,
-        0.0 if each else rates, clip, len(pull), EACH=each, FIRST=back is None, BENDS=bend is not None, BLOCK=BLOCK,
+        adjoint, by_rates, pull if bend is None else bend.contiguous(), pull, slope, vector, *found, rate, clip,
+        len(pull), EACH=isinstance(rates, Tensor), FIRST=back is None, BENDS=bend is not None, BLOCK=BLOCK,
     )  # fmt: skip
     return found
+
+
+def _split_rates(rates: Tensor | float, unused: Tensor) -> tuple[Tensor, float]:
+    """Return step sizes as a vector and as a number; a kernel reads one of the two."""
+    return (rates.contiguous(), 0.0) if isinstance(rates, Tensor) else (unused, rates)
 
 
 def trial(device: torch.device) -> None:

@@ -18,7 +18,7 @@ from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
 from odedm.core.validators import Bool, Int, refused
 from odedm.data import cache as imported
-from odedm.data.opening import open_data
+from odedm.data.opening import load_dataset
 from odedm.data.published import PUBLISHED
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
@@ -151,10 +151,10 @@ def _look_at(data: Any) -> tuple[int, bool]:
         discover()
         if data not in DATASETS and data.strip() and os.path.exists(own_folder(data)):
             raise UsageError(
-                f"What is in '{data}' is not known before it is imported. Give data=odedm.open_data('{data}'), or say "
-                "both yourself: classes=… and colour=True or False."
+                f"What is in '{data}' is not known before it is imported. Give data=odedm.load_dataset('{data}'), or "
+                "say both yourself: classes=… and colour=True or False."
             )
-    found = open_data(data)
+    found = load_dataset(data)
     return found.classes, is_colour(found)
 
 

@@ -16,7 +16,7 @@ from odedm.core.errors import UsageError
 from odedm.core.rng import derive, generator
 from odedm.core.rows import Probe, Rows
 from odedm.core.timer import Timer
-from odedm.data.opening import open_data
+from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM, Reservoir, consolidator
 from odedm.results.provenance import provenance
 from odedm.study.dac_timing_plan import Measured, Runtime, Timing, TimingCell, expected
@@ -126,7 +126,7 @@ def points_of(plan: Runtime, device: str, threads: int) -> Tensor | None:
     """
     if not plan.data:
         return None
-    data = open_data(plan.data)
+    data = load_dataset(plan.data)
     classes = data.classes // data.tasks
     first, tested = data.label < classes, data.test_label < classes
     task = replace(

@@ -11,7 +11,7 @@ import torch
 from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
 from odedm.core.validators import refused
-from odedm.data.opening import open_data
+from odedm.data.opening import load_dataset
 from odedm.memory.site import StreamShape
 from odedm.methods.base import Method
 from odedm.methods.hyperparameters import configure
@@ -45,7 +45,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
     for name, given, kind in (("The plan", plan, Experiment), ("data", data, Dataset | None)):
         if not isinstance(given, kind):
             raise refused(name, "an Experiment" if kind is Experiment else "a Dataset (see odedm.from_arrays)", given)
-    data = open_data(plan.data) if data is None else data
+    data = load_dataset(plan.data) if data is None else data
     labels = check_stream(data, **stream_settings(plan))
     cores = os.cpu_count() or 1
     if plan.threads > cores and not elsewhere:

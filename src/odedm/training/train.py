@@ -13,7 +13,7 @@ from odedm.core.device import enough_memory
 from odedm.core.errors import UsageError, shown, unknown
 from odedm.core.options import with_keyword
 from odedm.core.validators import Float, Int, NamedValues, refused
-from odedm.data.opening import open_data
+from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM
 from odedm.methods.option_hint import check_no_option
 from odedm.stream.dataset import Dataset
@@ -95,7 +95,7 @@ def train(
         before = NamedValues().validate(table, settings.get(table, {}))
         settings[table] = with_keyword(table, before, name, value)
     chosen, shows = _seeds(seeds, settings), wanted(progress)
-    given = open_data(data) if isinstance(data, str) else data
+    given = load_dataset(data) if isinstance(data, str) else data
     plan, observation = Experiment(data=given.name, **settings), Observation(evidence, anytime)
     found: list[Outcome] = []
     with ProgressLine(len(chosen or [0]), hidden=not shows) as line:

@@ -1,0 +1,91 @@
+"""`second_derivatives_triton` does what `TorchNorm` does in float64, one batch after the other."""
+
+import pytest
+import torch
+from kernel_inputs import LAYOUTS, normal
+
+from odedm.nets.grouped_batch_norm_triton import counters_for
+from odedm.nets.second_derivatives import normalised
+from odedm.nets.second_derivatives_triton import TritonNorm, trial, twice_norm
+
+
+def first_and_second(function, given, slope, *, seed=3):
+    """Outputs, first derivatives, and second ones in random directions, of a loss that is linear in the outputs."""
+    slope = slope.clone().requires_grad_()
+    y = function(*given)
+    first = torch.autograd.grad(y, given, slope, create_graph=True)
+    rng = torch.Generator().manual_seed(seed)
+    ways = [torch.randn(value.shape, generator=rng, dtype=torch.float64).to(value.dtype) for value in first]
+    second = torch.autograd.grad(first, [slope, given[0], given[-2]], ways)
+    return [y, *first, *second]
+
+
+def both(sizes, channels, sides, *, relu, adds, dtype=torch.float32, layout="dense", starts=None, bounds=None):
+    """By the kernels, and by the formulas in float64; `bounds` are the sizes that the host believes in."""
+    maps = [(2 * part + 3).to(dtype) for part in normal(1 + adds, sum(sizes), channels, *sides)]
+    given = [*map(LAYOUTS[layout], maps), *normal(2, channels, seed=5)]
+    counters = counters_for(channels, len(sizes), torch.device("cpu"))
+
+    def by_kernels(x, *rest):
+        beside, (weight, bias) = (rest[0], rest[1:]) if adds else (None, rest)
+        kernels = TritonNorm(bounds or sizes, counters, starts)
+        return twice_norm(x, beside, weight, bias, kernels, eps=1e-5, relu=relu)
+
+    def by_formulas(x, *rest):
+        beside, (weight, bias) = (rest[0].split(sizes), rest[1:]) if adds else ([None] * len(sizes), rest)
+        parts = zip(x.split(sizes), beside, strict=True)
+        return torch.cat([normalised(*part, weight, bias, eps=1e-5, relu=relu) for part in parts])
+
+    mine = [x.detach().requires_grad_() for x in given]
+    theirs = [x.detach().double().requires_grad_() for x in given]
+    with torch.no_grad():
+        near = by_formulas(*theirs).abs() < 0.05
+    # where rounding decides on which side of the ReLU a value lies, no gradient is asked for
+    slope = normal(sum(sizes), channels, *sides, seed=9).masked_fill(near & relu, 0.0)
+    found = first_and_second(by_kernels, mine, LAYOUTS[layout](slope.to(dtype)))
+    right = first_and_second(by_formulas, theirs, slope.to(dtype).double())
+    assert not counters.any(), "ready for the next call"
+    return found, right, near & relu
+
+
+def hold(found, right, near, rough):
+    """Every derivative, but for that by a slope whose value lies next to the ReLU's corner."""
+    assert len(found) == len(right)
+    for mine, theirs in zip(found, right, strict=True):
+        off = (mine.double() - theirs).abs()
+        off = off.masked_fill(near, 0.0) if off.shape == near.shape else off
+        assert off.max() <= rough * theirs.abs().max() + 1e-5
+
+
+CASES = [
+    ((2,), 1, (1, 1)),
+    ((1,), 3, (2, 2)),
+    ((3, 2), 20, (3, 5)),
+    ((7,), 33, (1, 1)),
+    ((5, 8), 40, (3, 4)),
+]
+
+
+@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True), (False, True)])
+@pytest.mark.parametrize(("sizes", "channels", "sides"), CASES)
+def test_derivatives(sizes, channels, sides, relu, adds):
+    hold(*both(sizes, channels, sides, relu=relu, adds=adds), 1e-4)
+
+
+def test_derivatives_of_maps_with_large_strides():
+    hold(*both((3, 2), 20, (3, 5), relu=True, adds=True, layout="strided"), 1e-4)
+
+
+def test_derivatives_in_half_precision():
+    hold(*both((6, 3), 20, (3, 5), relu=True, adds=True, dtype=torch.bfloat16), 4e-2)
+
+
+@pytest.mark.parametrize("sizes", [(5, 3), (2, 1), (7, 1), (1, 7)])
+def test_batches_whose_border_the_device_alone_knows(sizes):
+    rows = sum(sizes)
+    starts = torch.tensor([0, sizes[0], rows], dtype=torch.int32)
+    hold(*both(sizes, 20, (3, 3), relu=True, adds=True, starts=starts, bounds=(rows, rows)), 1e-4)
+
+
+def test_the_trial_runs():
+    trial(torch.device("cpu"))
