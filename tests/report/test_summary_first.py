@@ -10,7 +10,7 @@ from odedm.report.figures.comparisons import difference_plot
 from odedm.report.figures.memory_contents import memory_by_class, memory_density, memory_growth
 from odedm.report.page import render
 from odedm.report.verdicts import in_short
-from odedm.results.summary import accuracy_picture
+from odedm.results.run_summary import accuracy_picture
 
 
 def pairs(fabricate, seeds, better, method="der"):

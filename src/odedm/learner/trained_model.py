@@ -18,7 +18,7 @@ from odedm.learner.going_on import go_on
 from odedm.learner.kept_model import KeptModel, find_model, read_model
 from odedm.learner.online_learner import Learner
 from odedm.results.result import Result
-from odedm.results.summary import summary_line
+from odedm.results.run_summary import summary_line
 from odedm.stream.dataset import rows_in_form
 from odedm.training.experiment import Experiment
 from odedm.training.numerics import own_numerics

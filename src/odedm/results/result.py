@@ -15,7 +15,7 @@ from odedm.core.plain_data import DEEPEST, too_deep
 from odedm.core.plugin_modules import code_marks
 from odedm.core.seal import read_json
 from odedm.results.metrics import Matrix, compute_metrics
-from odedm.results.summary import summary_html, summary_line
+from odedm.results.run_summary import summary_html, summary_line
 
 SCHEMA = "odedm.result/3"
 

@@ -32,7 +32,7 @@ from odedm.results.folder import save_run
 from odedm.results.metrics import average_accuracy
 from odedm.results.provenance import provenance
 from odedm.results.result import Result
-from odedm.results.summary import summary_html, summary_line
+from odedm.results.run_summary import summary_html, summary_line
 from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
