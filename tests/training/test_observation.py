@@ -188,11 +188,11 @@ class Looking(Driver):
         super().__init__(memory, data, **options)
         plan = self.run.experiment
         self.run = Run(plan, data, BOTH)
-        self.roots, self.outside = self.run.roots(), self.run.outside()
+        self.roots, self.external_tensors = self.run.roots(), self.run.external_tensors()
         if state is not None:
-            from odedm.checkpoint.restore_state import restore_state
+            from odedm.checkpoint.load_state_tree import load_state_tree
 
-            restore_state(self.roots, state, self.outside)
+            load_state_tree(self.roots, state, self.external_tensors)
 
 
 @pytest.mark.parametrize(("method", "memory"), KILLED)

@@ -208,7 +208,7 @@ class Run:
         names = ("method", "memory", "replay", "progress", "timer", "keys", "views", "shuffle", "borders")
         return {name: getattr(self, name) for name in names}
 
-    def outside(self) -> Rows:
+    def external_tensors(self) -> Rows:
         """The stream's columns by name: a checkpoint refers to them and does not store them."""
         return {f"task {task.index} {name}": column for task in self.stream.tasks for name, column in task.rows.items()}
 
