@@ -299,8 +299,9 @@ def states_of(run: Any) -> dict[str, Any]:
     """A digest of every tensor and number that the run's steps change, by its place."""
     names = ("method", "memory", "replay", "keys", "views")
     seconds, run.timer.seconds = run.timer.seconds, {}  # which no two runs have alike
-    roots = {**{name: getattr(run, name) for name in names}, "loss": run.guard._broken}
-    state = state_tree(roots, run.external_tensors())
+    state = state_tree(
+        {**{name: getattr(run, name) for name in names}, "loss": run.guard._broken}, run.external_tensors()
+    )
     run.timer.seconds = seconds
     found: dict[str, Any] = {name: hash(each.numpy().tobytes()) for name, each in state.tensors.items()}
     return {**found, "": state.tree}
