@@ -102,3 +102,28 @@ def test_ranks_are_the_same_whatever_the_labels_are_called():
     label = torch.randint(5, (200,), generator=torch.Generator().manual_seed(0))
     for other in (label - 3, label * 10**12):
         assert rank_within(other).equal(rank_within(label))
+
+
+def test_what_does_not_fit_beside_pinned_rows_is_refused_and_changes_nothing():
+    store = Store(3, FIELDS)
+    store.pin(rows([1, 2]))
+    before = contents(store)
+    for given_rows in (rows([7, 8]), rows([5, 6, 7, 8])):
+        with pytest.raises(UsageError, match="rows cannot be pinned: 2 of 3 slots hold pinned rows already"):
+            store.pin(given_rows)
+    assert contents(store) == before
+    store.pin(rows([3]))
+    assert set(contents(store)) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("first", range(9))
+def test_rows_may_begin_anywhere_in_memory(first):
+    """A view into a larger tensor need not begin at a whole 64-bit word."""
+    memory = torch.arange(9 + 2 * 8, dtype=torch.uint8)
+    image = memory[first : first + 16].view(2, 8)
+    store = Store(2, [Field("image", (8,), torch.uint8)])
+    store.write(torch.tensor([1, 0]), {"image": image})
+    assert store.columns["image"].equal(image.flip(0))
+    store.columns["image"] = torch.zeros(9 + 16, dtype=torch.uint8)[first : first + 16].view(2, 8)
+    store.write(torch.tensor([0, 1]), {"image": image.t().contiguous().t()})
+    assert store.columns["image"].equal(image)

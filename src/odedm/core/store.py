@@ -16,19 +16,23 @@ from odedm.core.key_index import EMPTY, PINNED, KeyIndex
 from odedm.core.rows import Field, Rows, count, take
 from odedm.core.stored_names import stored
 
-__all__ = ["EMPTY", "MANY", "PINNED", "Store", "words"]
+__all__ = ["EMPTY", "MANY", "PINNED", "Store", "as_int64_view"]
 
 
-def words(column: Tensor) -> Tensor:
+def as_int64_view(column: Tensor) -> Tensor:
     """The same memory as rows of 64-bit words, where it divides: on a CPU, rows of bytes are copied one by one.
 
-    >>> words(torch.zeros(2, 4, 4, dtype=torch.uint8)).shape
+    >>> as_int64_view(torch.zeros(2, 4, 4, dtype=torch.uint8)).shape
     torch.Size([2, 2])
     """
     size = column.shape[1:].numel() * column.element_size()
-    if not column.is_cpu or column.dim() == 1 or size == 0 or size % 8:
+    if not column.is_cpu or column.dim() == 1 or size == 0 or size % 8 or not _is_aligned(column):
         return column
-    return column.contiguous().flatten(1).view(torch.int64)
+    return column.flatten(1).view(torch.int64)
+
+
+def _is_aligned(column: Tensor) -> bool:
+    return column.is_contiguous() and column.storage_offset() * column.element_size() % 8 == 0
 
 
 def as_array(column: Tensor) -> NDArray[Any]:
@@ -232,14 +236,19 @@ class Store:
 
     def pin(self, rows: Rows) -> None:
         """Store `rows` for good: empty slots go first, then short-term rows by smallest key."""
-        amount = count(rows)
+        amount, pinned = count(rows), int((self.key == PINNED).sum())
+        if amount > self.capacity - pinned:
+            raise UsageError(
+                f"{amount} rows cannot be pinned: {pinned} of {self.capacity} slots hold pinned rows already. Pin "
+                "fewer rows, or give a larger capacity."
+            )
         slot = self.key.topk(amount, largest=False).indices
         self.write(slot, rows)
         self.key.index_fill_(0, slot, PINNED)
 
     def write(self, slot: Tensor, rows: Rows, wins: Tensor | None = None) -> None:
         """Put row i into `slot[i]`, where `wins[i]` if that is given; the slots [n] are distinct."""
-        if not len(slot):  # what is empty may be laid out in ways that `words` cannot read
+        if not len(slot):  # what is empty may be laid out in ways that `as_int64_view` cannot read
             return
         for name, column in self.columns.items():
             if name not in rows:
@@ -249,7 +258,12 @@ class Store:
                 keep = wins.view(-1, *[1] * (column.dim() - 1))
                 value = torch.where(keep, value, column.index_select(0, slot))
             # the view is made anew each time: one that was kept would come apart from its column in a copy or a pickle
-            words(column).index_copy_(0, slot, words(value))
+            target = as_int64_view(column)
+            if target is not column:
+                value = as_int64_view(
+                    value if _is_aligned(value) else value.clone(memory_format=torch.contiguous_format)
+                )
+            target.index_copy_(0, slot, value)
 
     def read(self, slot: Tensor) -> Rows:
         """A copy of the rows at `slot` [n]."""
