@@ -33,7 +33,7 @@ def few_at_hand(monkeypatch):
 class AllSlots(Store):
     """A store that looks at all slots, always."""
 
-    def winners(self, key):
+    def accepted(self, key):
         won = self._compared(key)
         self._index = None
         return won

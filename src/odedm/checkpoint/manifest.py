@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from odedm.core.errors import InvalidFileError, UsageError, demand
-from odedm.core.plain_data import DEEPEST, text_fingerprint, too_deep
+from odedm.core.plain_data import DEEPEST, json_hash, too_deep
 from odedm.core.seal import read_json, sound
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     schema, seal = plain.get("schema"), plain.pop("seal", None)
     other = f"its format is {str(schema)[:60]!r}, and this version reads '{SCHEMA}'{_who_can(plain)}"
     demand(schema == SCHEMA, other)
-    demand(seal == text_fingerprint(plain), f"{MANIFEST} was changed after it was written: its seal is broken")
+    demand(seal == json_hash(plain), f"{MANIFEST} was changed after it was written: its seal is broken")
     try:
         _check_entries(plain, folder)
     except InvalidFileError as fault:
@@ -111,7 +111,7 @@ def _check_entries(plain: Mapping[str, Any], folder: Path) -> None:
     configuration, versions, checksum = plain.get("configuration"), plain.get("versions"), plain.get("data_checksum")
     there = isinstance(configuration, dict) and isinstance(checksum, str)
     demand(there, "its configuration or its data's checksum is missing")
-    same = plain.get("configuration_hash") == text_fingerprint(configuration)
+    same = plain.get("configuration_hash") == json_hash(configuration)
     demand(same, "its configuration is not the one it was written with")
     names = isinstance(versions, dict) and all(isinstance(each, str) for each in versions.values())
     demand(names, "its versions are not names")

@@ -77,14 +77,14 @@ def default_of(kind: Any, name: str) -> Any:
     return own.default if own.default_factory is MISSING else own.default_factory()
 
 
-def to_plain(plan: Any) -> dict[str, Any]:
+def to_dict(plan: Any) -> dict[str, Any]:
     """The settings of a data class as plain data, as a file will give them back.
 
     >>> from odedm.core.validators import Pair
     >>> @dataclass(frozen=True)
     ... class Plan:
     ...     dac: tuple[int, int] | None = setting_field(Pair(), (3, 4), "…", optional=True)
-    >>> to_plain(Plan())
+    >>> to_dict(Plan())
     {'dac': [3, 4]}
     """
     values = {name: getattr(plan, name) for name in settings_of(type(plan))}
@@ -92,7 +92,7 @@ def to_plain(plan: Any) -> dict[str, Any]:
     return found
 
 
-def from_plain(
+def from_dict(
     kind: Callable[..., T], what: str, plain: Mapping[str, Any], known: Mapping[str, Setting] | None = None
 ) -> T:
     """A data class from plain data of anyone's: the very settings it has, each checked."""

@@ -25,10 +25,10 @@ def too_deep(plain: object, most: int = DEEPEST) -> bool:
     return most == 0 or any(too_deep(each, most - 1) for each in (plain.values() if isinstance(plain, dict) else plain))
 
 
-def text_fingerprint(plain: Any, size: int = 16) -> str:
+def json_hash(plain: Any, size: int = 16) -> str:
     """The digest of plain data in so many bytes, whatever the order of its names.
 
-    >>> text_fingerprint({"a": 1, "b": 2}) == text_fingerprint({"b": 2, "a": 1})
+    >>> json_hash({"a": 1, "b": 2}) == json_hash({"b": 2, "a": 1})
     True
     """
     text = json.dumps(plain, sort_keys=True, ensure_ascii=True)

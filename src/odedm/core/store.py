@@ -48,14 +48,14 @@ def as_array(column: Tensor) -> NDArray[Any]:
         return column.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[column.element_size()]).numpy()
 
 
-class Winners(NamedTuple):
+class Accepted(NamedTuple):
     """Offered rows [m], best first, and the slots [m] they take."""
 
     row: NDArray[np.int64]
     slot: NDArray[np.int64]
 
 
-NOBODY = Winners(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+NOBODY = Accepted(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 LARGE_BATCH = 4096
 """Beyond so many offered rows a look at all slots is no great matter."""
@@ -126,7 +126,7 @@ class Store:
         `key` is [n], or [groups, n] when the slots are `groups` equal compartments that each keep their own
         largest keys. The i-th best newcomer displaces the i-th worst resident exactly when its key is larger.
         """
-        won = self.winners(key) if groups == 1 else None
+        won = self.accepted(key) if groups == 1 else None
         if won is not None:
             self.put(won, rows, key)
             return
@@ -146,7 +146,7 @@ class Store:
         self.write(slot, take(rows, best), None if slot.is_cpu else wins)
         self.key.index_copy_(0, slot, key)
 
-    def winners(self, key: Tensor) -> Winners | None:
+    def accepted(self, key: Tensor) -> Accepted | None:
         """Which of the rows with these keys [n] win a slot, and which slots, to be `put` there.
 
         None where finding out would stall the device.
@@ -165,10 +165,10 @@ class Store:
         row.sort(key=offered.__getitem__, reverse=True)
         pairs = zip(row, self._index.lowest(len(row)), strict=False)
         slot = [slot for i, (resident, slot) in pairs if offered[i] > resident]
-        return Winners(np.array(row[: len(slot)]), np.array(slot))
+        return Accepted(np.array(row[: len(slot)]), np.array(slot))
 
-    def _compared(self, key: Tensor) -> Winners:
-        """`winners` by a look at every slot."""
+    def _compared(self, key: Tensor) -> Accepted:
+        """`accepted` by a look at every slot."""
         if not self.capacity:
             return NOBODY
         least = self.key.min()
@@ -181,12 +181,12 @@ class Store:
             # from here on, unless someone writes keys; not before it is full, since topk has its own order of equals
             self._index = self._new_index() if least > EMPTY else None
         won = int((newcomer > resident).sum())  # newcomers fall and residents rise: the first ones
-        return Winners(row[best[:won]].numpy(), worst[:won].numpy())
+        return Accepted(row[best[:won]].numpy(), worst[:won].numpy())
 
     def _new_index(self) -> KeyIndex | None:
         return None if self.key.is_inference() else KeyIndex(self.key)  # of such a tensor torch counts no writes
 
-    def put(self, won: Winners, rows: Rows, key: Tensor, **own: NDArray[Any] | int) -> None:
+    def put(self, won: Accepted, rows: Rows, key: Tensor, **own: NDArray[Any] | int) -> None:
         """Store those of the offered rows [n] with their keys [n] that have won.
 
         `own` are the winners' values [m], or one for all, of columns that the offered rows have not.

@@ -12,13 +12,13 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
-def one_a_thread(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+def thread_map(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
     """Do the parts on all of torch's threads, one part per thread instead of all threads on one part.
 
     For operations too small to be shared: threads would mostly wait for each other, on a busy machine for long. And
     what is computed does not depend on their number.
 
-    >>> one_a_thread(lambda part: part + torch.get_num_threads(), [10, 20])
+    >>> thread_map(lambda part: part + torch.get_num_threads(), [10, 20])
     [11, 21]
     """
     threads, gradients = torch.get_num_threads(), torch.is_grad_enabled()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from odedm.core.errors import UsageError, unknown
 from odedm.core.files import own_folder
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.core.registry import DATASETS
 from odedm.data.published import PUBLISHED
 
@@ -72,7 +72,7 @@ class Manifest:
     def to_json(self) -> str:
         """Return the manifest as text, sealed: a change of one letter shows."""
         plain = {"schema": SCHEMA, **asdict(self)}
-        return json.dumps({**plain, "seal": text_fingerprint(plain)}, indent=1, ensure_ascii=False) + "\n"
+        return json.dumps({**plain, "seal": json_hash(plain)}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -80,7 +80,7 @@ class Manifest:
         plain = json.loads(text)
         if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}, so another version of odedm wrote it")
-        if plain.pop("seal", None) != text_fingerprint(plain):
+        if plain.pop("seal", None) != json_hash(plain):
             raise ValueError("it was changed after it was written")
         del plain["schema"]
         if set(plain) != {field.name for field in fields(cls)}:

@@ -24,7 +24,7 @@ from odedm.learner.given_batch import KINDS, LabelNames, LearnerRowForm
 from odedm.learner.online_parts import OnlineParts, Plan
 from odedm.memory.live_parts import PURPOSES
 from odedm.memory.live_state import restore_parts, stored
-from odedm.memory.settings import memory_from_plain, memory_to_plain
+from odedm.memory.settings import memory_from_dict, memory_to_dict
 from odedm.methods.base import Method
 from odedm.stream.augment import Transform
 
@@ -97,7 +97,7 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     plain["trigger"] = given["trigger"] is not None
     own = learner.scaling
     plain["scaling"] = [own.pad, own.flip] if isinstance(own, Transform) else own
-    return plain | {"memory": memory_to_plain(learner._parts.plan.memory)}
+    return plain | {"memory": memory_to_dict(learner._parts.plan.memory)}
 
 
 def _plain(value: Any) -> Any:
@@ -148,7 +148,7 @@ def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
                 "the constants that scale its rows are malformed",
             )
             plain["scaling"] = Transform(shift, scale, scaling[0], bool(scaling[1]))
-        plain["memory"] = memory_from_plain(plain["memory"])
+        plain["memory"] = memory_from_dict(plain["memory"])
     except InvalidFileError as error:
         raise UsageError(f"This is no saved learner: {error}.") from error
     plain["trigger"] = None

@@ -73,7 +73,7 @@ class KeyedMemory(ABC):
             raise _not_rows(rows, key)
         if not type(self).__module__.startswith("odedm."):  # ours have tests
             check_keys(type(self).__name__, key)
-        amount, won = count(rows), self.store.winners(key)
+        amount, won = count(rows), self.store.accepted(key)
         if won is None:
             device = self.store.key.device
             order = self.arrived + torch.arange(amount, device=device)

@@ -17,7 +17,7 @@ from torch import Tensor
 from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.files import write_given
 from odedm.core.plain_data import differences
-from odedm.core.rng import derive
+from odedm.core.rng import derive_seed
 from odedm.core.rows import Field
 from odedm.core.seal import check_file
 from odedm.core.store import Store
@@ -29,7 +29,7 @@ from odedm.memory.keyed import KeyedMemory
 from odedm.memory.live_host import LiveHost
 from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
 from odedm.memory.no_memory import NoMemory
-from odedm.memory.settings import MemorySettings, memory_from_plain, memory_to_plain
+from odedm.memory.settings import MemorySettings, memory_from_dict, memory_to_dict
 
 if TYPE_CHECKING:
     from odedm.memory.live import DualMemory
@@ -43,7 +43,7 @@ def capture(memory: DualMemory) -> dict[str, Any]:
     tensors = {f"generator.{name}": rng.get_state() for name, rng in memory._rngs.items()}
     state: dict[str, Any] = {
         "schema": SCHEMA,
-        "memory": memory_to_plain(memory.settings),
+        "memory": memory_to_dict(memory.settings),
         "seed": memory.seed,
         "device": memory.device.type,
         "tasks": memory.tasks,
@@ -76,7 +76,7 @@ def settings_in(state: Mapping[str, Any]) -> MemorySettings:
     if not isinstance(state, Mapping) or state.get("schema") != SCHEMA or not isinstance(state.get("tensors"), Mapping):
         found = str(state.get("schema"))[:60] if isinstance(state, Mapping) else type(state).__name__
         raise UsageError(f"This is no state of a memory in the format '{SCHEMA}'; '{found}' was found.")
-    kept = memory_from_plain(state.get("memory"))
+    kept = memory_from_dict(state.get("memory"))
     if isinstance(kept, NoMemory):
         raise UsageError("This is the state of no memory: nothing can be kept in one.")
     return kept
@@ -86,7 +86,7 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
     """Put a state into a memory of the same settings; one that does not fit is refused and changes nothing."""
     settings = settings_in(state)
     mine, theirs = (
-        {name: value for name, value in memory_to_plain(each).items() if name not in OF_METHODS}
+        {name: value for name, value in memory_to_dict(each).items() if name not in OF_METHODS}
         for each in (replace(memory.settings, capacity=settings.capacity), settings)
     )
     other = differences(mine, theirs)
@@ -120,7 +120,7 @@ def _number(value: Any, name: str) -> int:
 def _generators(seed: int, seen: int, device: torch.device, state: Mapping[str, Any]) -> Generators:
     """Generators that go on where they were; on another kind of device new ones, but not those of the start again."""
     same = state["device"] == device.type
-    rngs = generators(seed if same else derive(seed, f"on {device.type} after {seen}"), device)
+    rngs = generators(seed if same else derive_seed(seed, f"on {device.type} after {seen}"), device)
     for name, rng in rngs.items():
         stored = state["tensors"].get(f"generator.{name}")
         demand(isinstance(stored, Tensor), f"the generator '{name}' is missing")

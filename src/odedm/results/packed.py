@@ -13,7 +13,7 @@ from typing import Any
 
 from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.files import read_regular, writable_folder, write_bytes
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.core.seal import no_constant
 from odedm.results.folder import PACKED, FinishedRun, find
 from odedm.results.result import Result
@@ -84,7 +84,7 @@ def check_target(path: Path, inputs: Sequence[Path] = ()) -> None:
 def to_line(result: Result) -> str:
     """A result as a line: what it says in order of names, and a checksum of that."""
     plain = result.to_dict()
-    line = {"checksum": text_fingerprint(plain), "result": plain}
+    line = {"checksum": json_hash(plain), "result": plain}
     return json.dumps(line, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
@@ -121,7 +121,7 @@ def _from_line(line: bytes) -> Result:
     fine = isinstance(plain, dict) and set(plain) == {"checksum", "result"} and isinstance(plain["result"], dict)
     demand(fine, "it is not an object of 'checksum' and 'result'")
     own = plain["result"]
-    demand(text_fingerprint(own) == plain["checksum"], "it has changed since it was packed: its checksum is another")
+    demand(json_hash(own) == plain["checksum"], "it has changed since it was packed: its checksum is another")
     result = Result.from_dict(own, "in this line")
     unknown = set(own) - {each.name for each in fields(Result)}
     demand(not unknown, f"it has entries that no result has: {', '.join(sorted(unknown))[:80]}")

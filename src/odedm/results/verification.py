@@ -13,7 +13,7 @@ from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.seal import FILE as SEAL
 from odedm.core.seal import check_files, read_checksums, read_json
 from odedm.core.text import printable
-from odedm.memory.settings import ODEDM, memory_from_plain
+from odedm.memory.settings import ODEDM, memory_from_dict
 from odedm.memory.site import StreamShape
 from odedm.results.data_check import Skipped, against_data, within
 from odedm.results.folder import (
@@ -197,7 +197,7 @@ def _quotas(result: Result) -> list[int]:
     from odedm.memory.prototype_quotas import class_quotas
 
     try:
-        memory = memory_from_plain(plain)
+        memory = memory_from_dict(plain)
         assert isinstance(memory, ODEDM), "no other memory has a share"
         quota = class_quotas(memory, StreamShape.of(tuple(map(tuple, result.labels))))
     except UsageError as error:

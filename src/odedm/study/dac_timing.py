@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.rng import derive, generator
+from odedm.core.rng import derive_seed, generator
 from odedm.core.rows import Probe, Rows
 from odedm.core.timer import Timer
 from odedm.data.opening import load_dataset
@@ -107,7 +107,7 @@ def measure(
                     continue
                 tell(len(todo) - number, cell)
                 took = _timed(
-                    cell, drawn(cell, points, derive(found.plan.seed, f"repeat {repeat}"), place), repeat, warm
+                    cell, drawn(cell, points, derive_seed(found.plan.seed, f"repeat {repeat}"), place), repeat, warm
                 )
                 found = replace(found, timings=(*found.timings, Timing(cell, repeat, took)))
                 if time.monotonic() - saved > EVERY:

@@ -15,7 +15,7 @@ from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import Choice, Pair, Validator
 from odedm.memory.paper_reading import paper_dac
-from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_to_plain
+from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_to_dict
 from odedm.study.paper_numbers import plain
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import check_values
@@ -250,7 +250,7 @@ def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
         return flat.get(name)
     from odedm.training.ingredients import read_by_host  # needs torch
 
-    return memory_to_plain(read_by_host(plan.memory, METHODS[plan.method].load()))[name]
+    return memory_to_dict(read_by_host(plan.memory, METHODS[plan.method].load()))[name]
 
 
 def _method(word: str) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.generators import is_ours
-from odedm.core.recording import EAGER, ONE_AT_A_TIME, record
+from odedm.core.recording import CAPTURE_LOCK, EAGER, record
 from odedm.core.rows import Rows, count
 
 Step = Callable[[Rows, int], Rows]
@@ -68,7 +68,7 @@ class Stepper:
             self._seen.clear()
             self._cost.clear()
             recorded = bool(self._recordings)
-            with ONE_AT_A_TIME:
+            with CAPTURE_LOCK:
                 self._recordings.clear()
                 self._record = None
                 if recorded:
@@ -96,7 +96,7 @@ class Stepper:
             self._cost[kind] = self._gradient_rows() - before
             return rows
         else:
-            with ONE_AT_A_TIME:
+            with CAPTURE_LOCK:
                 while len(self._recordings) >= MOST:
                     self._recordings.pop(next(iter(self._recordings)))
                 if self._record is None:
@@ -120,7 +120,7 @@ class Stepper:
     def close(self) -> None:
         """Let go of the recordings, and of the run itself: with it they would be kept until Python collects garbage."""
         recorded = bool(self._recordings)
-        with ONE_AT_A_TIME:
+        with CAPTURE_LOCK:
             self._recordings.clear()
             self._record, self.recorder, self.step, self.net = None, None, _closed, None
             if recorded:

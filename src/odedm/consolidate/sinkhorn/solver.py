@@ -245,7 +245,7 @@ def chunks(pairs: int, target: Tensor) -> tuple[Tensor, ...]:
 def share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
     """Do the parts, on a processor one per thread: their products are too small to be shared by all."""
     if parts and parts[0].is_cpu:
-        threads.one_a_thread(work, parts)
+        threads.thread_map(work, parts)
         return
     for part in parts:
         work(part)
