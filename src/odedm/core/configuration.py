@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Setting:
     """What a field says of itself.
 
-    `panel` is the heading it stands under in help. `default_words` says what a default of None stands for. `pace`: sets
-    how fast a run is, not what it is. `axis`: a study can vary it.
+    `panel` is the heading it stands under in help. `default_words` says what a default of None stands for.
+    `speed_only`: it sets how fast a run is, not what it is. `axis`: a study can vary it.
     """
 
     validator: Validator
@@ -33,7 +33,7 @@ class Setting:
     default_words: str | None = None
     metavar: str | None = None
     optional: bool = False
-    pace: bool = False
+    speed_only: bool = False
     axis: bool = True
 
 
@@ -110,5 +110,5 @@ def from_dict(
 
 def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     """What of the plain data decides what a run is: all but what sets its pace."""
-    paces = {name for name, setting in settings_of(kind).items() if setting.pace}
+    paces = {name for name, setting in settings_of(kind).items() if setting.speed_only}
     return {name: value for name, value in plain.items() if name not in paces}

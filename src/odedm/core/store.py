@@ -13,10 +13,10 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.key_index import EMPTY, PINNED, KeyIndex
-from odedm.core.rows import Field, Rows, count, take
+from odedm.core.rows import ColumnSpec, Rows, count, take
 from odedm.core.stored_names import stored
 
-__all__ = ["EMPTY", "MANY", "PINNED", "Store", "as_int64_view"]
+__all__ = ["EMPTY", "LARGE_CAPACITY", "PINNED", "Store", "as_int64_view"]
 
 
 def as_int64_view(column: Tensor) -> Tensor:
@@ -60,10 +60,10 @@ NOBODY = Accepted(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 LARGE_BATCH = 4096
 """Beyond so many offered rows a look at all slots is no great matter."""
 
-FEW = 4
+SMALL_WRITE = 4
 """Up to so many rows are copied one by one, which takes less time than arrays of indices do."""
 
-MANY = 8_192
+LARGE_CAPACITY = 8_192
 """Beyond so many slots equal keys count in the order of slots, and a few rows are drawn without a look at all slots."""
 
 
@@ -76,8 +76,8 @@ class Store:
     and overwriting the smallest ones (`pin`) leaves a uniform sample of the stream at the smaller capacity.
     Everything happens in place with shapes that depend on sizes alone, so a captured step can hold it.
 
-    >>> store = Store(2, [Field("label", dtype=torch.int64)])
-    >>> store.offer({"label": torch.tensor([7, 8, 9])}, torch.tensor([0.2, 0.9, 0.5], dtype=torch.float64))
+    >>> store = Store(2, [ColumnSpec("label", dtype=torch.int64)])
+    >>> store.insert({"label": torch.tensor([7, 8, 9])}, torch.tensor([0.2, 0.9, 0.5], dtype=torch.float64))
     >>> sorted(store.columns["label"].tolist())
     [8, 9]
     """
@@ -87,7 +87,7 @@ class Store:
     _index: KeyIndex | None = None  # of the class, for stores that are put together from a checkpoint
     _kept: dict[str, tuple[Tensor, NDArray[Any]]] | None = None
 
-    def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
+    def __init__(self, capacity: int, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu") -> None:
         if capacity < 0:
             raise UsageError(f"A memory's capacity must be 0 or more rows; {capacity} was given.")
         self.capacity = capacity
@@ -101,13 +101,13 @@ class Store:
     @property
     def large(self) -> bool:
         """Whether there are so many slots on a CPU that nothing may look at all of them again and again."""
-        return self.capacity > MANY and self.key.is_cpu
+        return self.capacity > LARGE_CAPACITY and self.key.is_cpu
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy has memory of its own, and writes to it are counted anew
         return {**vars(self), "_index": None, "_kept": None}
 
-    def _check_room(self, fields: Sequence[Field], device: torch.device) -> None:
+    def _check_room(self, fields: Sequence[ColumnSpec], device: torch.device) -> None:
         """Refuse what would not fit, instead of being killed for it later."""
         per_row = 8 + sum(torch.Size(field.shape).numel() * field.dtype.itemsize for field in fields)
         if device.type == "cuda":
@@ -120,7 +120,7 @@ class Store:
                 f"and this machine has {room / 2**30:.0f}. Give a smaller capacity."
             )
 
-    def offer(self, rows: Rows, key: Tensor, *, groups: int = 1) -> None:
+    def insert(self, rows: Rows, key: Tensor, *, groups: int = 1) -> None:
         """Keep the largest keys among what is stored and what is offered.
 
         `key` is [n], or [groups, n] when the slots are `groups` equal compartments that each keep their own
@@ -153,7 +153,7 @@ class Store:
         """
         if not key.is_cpu:
             return None
-        if self._index is None or not self._index.follows(self.key):
+        if self._index is None or not self._index.is_current(self.key):
             self._index = self._new_index() if self.large else None
         if self._index is None or len(key) > LARGE_BATCH:
             return self._compared(key)
@@ -193,7 +193,7 @@ class Store:
         """
         if not len(won.row):
             return
-        few = [*zip(won.slot.tolist(), won.row.tolist(), strict=True)] if len(won.row) <= FEW else []
+        few = [*zip(won.slot.tolist(), won.row.tolist(), strict=True)] if len(won.row) <= SMALL_WRITE else []
         for name, column in self.columns.items():  # by numpy, which takes a third of torch's time for so little
             here = self._array(name, column)
             if name in own:
@@ -230,7 +230,7 @@ class Store:
 
     def index(self) -> KeyIndex:
         """What follows from the keys of a store on a CPU: made anew if they have changed by anything but `put`."""
-        if self._index is None or not self._index.follows(self.key):
+        if self._index is None or not self._index.is_current(self.key):
             self._index = KeyIndex(self.key)
         return self._index
 

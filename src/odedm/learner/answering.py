@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError, shown
-from odedm.core.rows import Part
+from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
 from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.estimator import Estimator, NotYetFit
@@ -187,6 +187,7 @@ class Answering(Estimator):
         return [self._labels.number(each) for each in listed]
 
 
-def _part(name: str) -> Part:
-    found = Choice("part of the memory", {each.value: each for each in Part}, also=(CANDIDATES,)).validate("part", name)
-    return Part(found)
+def _part(name: str) -> MemoryPart:
+    parts = Choice("part of the memory", {part.value: part for part in MemoryPart}, also=(CANDIDATES,))
+    found = parts.validate("part", name)
+    return MemoryPart(found)

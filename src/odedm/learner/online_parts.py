@@ -14,7 +14,7 @@ from odedm.core.errors import UsageError, shown
 from odedm.core.options import with_keyword
 from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
 from odedm.core.rng import generator
-from odedm.core.rows import Field, Rows, Task
+from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.core.validators import Choice, Device, Float, Int
 from odedm.learner.endless_memory import Consolidation, EndlessMemory, settle_memory
 from odedm.learner.given_batch import LearnerRowForm
@@ -176,7 +176,7 @@ class OnlineParts:
         compose(plan.ingredients, self.method)
         self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
         self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
-        image = Field("image", form.shape, form.dtype)
+        image = ColumnSpec("image", form.shape, form.dtype)
         self.memory = EndlessMemory(plan.memory, plan.policy, self.method.fields(), image, device)
         stored = self.memory.every_row if by_nearest_mean(plan.ingredients.predict, plan.method) else None
         self.probe = LearnerProbe(self.method, self.transform, stored)

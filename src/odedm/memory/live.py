@@ -11,7 +11,7 @@ import torch
 
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError, shown, unknown
-from odedm.core.rows import Part
+from odedm.core.rows import MemoryPart
 from odedm.core.validators import Int
 from odedm.memory import live_state
 from odedm.memory.collected import among
@@ -99,7 +99,7 @@ class DualMemory:
         held = f"{self.size('short')} short-term, {self.size('long')} long-term"
         return f"<DualMemory of {own.capacity} rows{share}: {held}>"
 
-    def size(self, part: str | Part = "all") -> int:
+    def size(self, part: str | MemoryPart = "all") -> int:
         """How many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
         part = _part(part)
         return self._live.host.size(part) if self._live else 0
@@ -125,7 +125,7 @@ class DualMemory:
         live.add({name: column.to(self.device) for name, column in rows.items()}, self.tasks)
         self._live = live
 
-    def sample(self, n: int, part: str | Part = "all") -> dict[str, Any]:
+    def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
         """Draw rows uniformly at random, none of them twice.
 
         Args:
@@ -144,7 +144,7 @@ class DualMemory:
         live = self._known()
         return live.form.give(live.host.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
 
-    def rows(self, part: str | Part = "all") -> dict[str, Any]:
+    def rows(self, part: str | MemoryPart = "all") -> dict[str, Any]:
         """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
         live = self._known()
         return live.form.give(live.host.rows(_part(part)))
@@ -260,10 +260,10 @@ class DualMemory:
         self.load_state_dict(state)
 
 
-def _part(part: str | Part) -> Part:
-    names = [each.value for each in Part]
-    if isinstance(part, Part):
+def _part(part: str | MemoryPart) -> MemoryPart:
+    names = [each.value for each in MemoryPart]
+    if isinstance(part, MemoryPart):
         return part
     if part not in names:
         raise unknown("part of a memory", str(part), names)
-    return Part(part)
+    return MemoryPart(part)

@@ -182,9 +182,9 @@ class LoopProbe:
         home = rows["image"].device
         return {OWN + name: self.form.column(name, each, count(rows)).to(home) for name, each in given.items()}
 
-    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Not known here."""
-        raise _needs_a_method("appraise")
+        raise _needs_a_method("features_and_losses")
 
     def predict(self, image: Tensor) -> Tensor:  # noqa: ARG002
         """Not known here."""

@@ -18,7 +18,7 @@ from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.files import write_given
 from odedm.core.plain_data import differences
 from odedm.core.rng import derive_seed
-from odedm.core.rows import Field
+from odedm.core.rows import ColumnSpec
 from odedm.core.seal import check_file
 from odedm.core.store import Store
 from odedm.core.tensor_archive import check_there, refuse_others
@@ -143,7 +143,7 @@ def _format(plain: Any) -> MemoryRowFormat:
         demand(sound and isinstance(each[2], str) and each[2] in TYPES, "a column is not named with its shape and type")
         name, shape, dtype = each
         demand(all(type(side) is int and 0 <= side <= LARGEST for side in shape), f"the shape of '{name}' is none")
-        fields.append(Field(name, tuple(shape), TYPES[dtype]))
+        fields.append(ColumnSpec(name, tuple(shape), TYPES[dtype]))
     names = [field.name for field in fields]
     demand(
         names[0] == "image" and fields[1] == LABEL and fields[0].shape, "images and labels are not its first columns"

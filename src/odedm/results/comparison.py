@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from odedm.core.plain_data import ABSENT, changed
+from odedm.core.plain_data import ABSENT, dict_diff
 from odedm.core.text import printable
 from odedm.results.result import Matrix, Result
 
@@ -83,7 +83,7 @@ def _rows(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Row]:
     >>> _rows({"method": "er", "options": {"lr": 0.1}}, {"method": "er", "options": {"lr": 0.1 + 0.2}})
     [('options.lr', '0.1', '0.3')]
     """
-    return [(name, *_told_apart(_shown, left, right)) for name, left, right in changed(one, other)]
+    return [(name, *_told_apart(_shown, left, right)) for name, left, right in dict_diff(one, other)]
 
 
 def _told_apart(show: Callable[[Any, int], str], left: Any, right: Any, *, digits: int = 6) -> tuple[str, str]:

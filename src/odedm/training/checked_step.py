@@ -27,8 +27,8 @@ def checked_step(method: Method, batch: Rows, replay: Replay) -> Rows:
     declared = {field.name for field in method.fields()}
     for column in fields.keys() ^ declared:
         raise UsageError(
-            f"{name}.step returned the column '{column}', which `fields` does not declare: add Field('{column}', shape "
-            "of one row's entry) to what `fields` returns."
+            f"{name}.step returned the column '{column}', which `fields` does not declare: add ColumnSpec('{column}', "
+            "shape of one row's entry) to what `fields` returns."
             if column in fields
             else f"{name}.fields declares the column '{column}', which `step` did not return."
         )

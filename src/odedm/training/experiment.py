@@ -41,7 +41,7 @@ BY_NAME: Any = {"metavar": "NAME=VALUE", "axis": False}
 """Of settings that are values by name."""
 MOST_SEEDS = 10_000
 """Of one call or command."""
-PACE: Any = {"panel": "Run", "pace": True, "axis": False}
+PACE: Any = {"panel": "Run", "speed_only": True, "axis": False}
 """Of settings that say how fast a run is, and not what it is."""
 
 

@@ -18,7 +18,7 @@ from odedm.core.generators import generators_of
 from odedm.core.plugin_modules import origins
 from odedm.core.registry import METHODS
 from odedm.core.rng import generator
-from odedm.core.rows import Field, Rows, Task
+from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.core.showing import counted
 from odedm.core.streams import own_stream
 from odedm.core.text import printable
@@ -184,8 +184,8 @@ class Run:
 
     def _site(self) -> Site:
         raw = (
-            Field("image", self.data.shape, self.data.image.dtype),
-            *(Field(name, dtype=torch.int64) for name in ("label", "task", "index")),
+            ColumnSpec("image", self.data.shape, self.data.image.dtype),
+            *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")),
         )
         return Site(
             StreamShape.of(self.stream.labels),
