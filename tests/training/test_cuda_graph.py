@@ -1,86 +1,13 @@
-"""When a step is recorded, when a recording is good, and that replaying changes no number: the logic, on a processor.
+"""When a step is recorded, and when a recording is good: the logic, on a processor.
 
-A recording made here does on replay what a CUDA graph does: the tensors' half of a step, with the host's values and
-references of when it was recorded. What the host counts or sets in it is undone, as if that code had not run.
+That replaying changes no number is in `test_recorded_steps.py`.
 """
 
 import pytest
 import torch
-from sampling import KEEPING, pairs
 
-from odedm import ODEDM, Experiment, Native, Reservoir, Run, shapes
-from odedm.core.registry import METHODS
-from odedm.methods import base, icarl
-from odedm.methods.base import Method
+from odedm import Experiment, Reservoir, Run, shapes
 from odedm.training.cuda_graph import EAGER, MOST, Stepper, fingerprint
-
-MEMORIES = {"reservoir": Reservoir(40), "native": Native(40), "odedm": ODEDM(40, k=2, replay="both")}
-CAPTURABLE = [name for name in KEEPING if METHODS[name].load().capturable]
-
-
-class Emulated:
-    """Records a step of a run and replays it as a graph would: on the host numbers of then, which it cannot change."""
-
-    def __init__(self, run):
-        memory = run.memory
-        self.hosts = [each for each in (memory, vars(memory).get("host"), run.replay, run.method) if each is not None]
-
-    def __call__(self, step, batch, new):
-        before = [numbers(host) for host in self.hosts]
-        shapes = {name: column.shape for name, column in batch.items()}
-        for host in self.hosts:
-            if "replayed" in dir(host):
-                host.replayed(new)  # recording runs the host's half of the step once
-                break
-
-        def replay(rows):
-            assert {name: column.shape for name, column in rows.items()} == shapes
-            now = [numbers(host) for host in self.hosts]
-            try:
-                for host, then in zip(self.hosts, before, strict=True):
-                    vars(host).update(then)
-                return step(rows, new)
-            finally:
-                for host, then in zip(self.hosts, now, strict=True):
-                    vars(host).update(then)
-
-        return replay
-
-
-def numbers(host):
-    """What the host knows: of a method every value and reference, of memory and replay what they count."""
-    if isinstance(host, Method):
-        return {name: list(value) if isinstance(value, list) else value for name, value in vars(host).items()}
-    return {name: value for name, value in vars(host).items() if isinstance(value, int)}
-
-
-@pytest.mark.parametrize(("method", "memory"), pairs(CAPTURABLE, MEMORIES))
-def test_a_replayed_run_has_the_numbers_of_an_eager_one(method, memory):
-    steps = replayed_as_eager(method, memory)
-    assert steps > 10
-
-
-@pytest.mark.parametrize(("method", "module"), [("icarl", icarl), ("puridiver", base)], ids=["icarl", "puridiver"])
-def test_so_has_one_as_a_gpu_does_it_with_recordings_for_several_tasks(method, module, monkeypatch):
-    before = replayed_as_eager(method, "native")
-    monkeypatch.setattr(module, "launch_bound", lambda _device: True)
-    assert replayed_as_eager(method, "native") > before
-
-
-def replayed_as_eager(method, memory):
-    """How many steps of a run are replayed, once its numbers have been found the same as those of an eager one."""
-    data, fewer = shapes(), {"turns": 1} if method == "onpro" else {}  # turns take half a minute and no other path
-    plan = Experiment(MEMORIES[memory], method=method, data="shapes", device="cpu", batch=4, options=fewer)
-    eager, replayed = Run(plan, data), Run(plan, data)
-    replayed.stepper.recorder = lambda: Emulated(replayed)
-    one, other = eager.finish(), replayed.finish()
-    assert one.result.class_il == other.result.class_il
-    assert one.result.class_counts == other.result.class_counts
-    for a, b in zip(one.method.net.state_dict().values(), other.method.net.state_dict().values(), strict=True):
-        assert a.equal(b)
-    for name, column in one.memory.rows().items():
-        assert column.equal(other.memory.rows()[name]), name
-    return replayed.stepper.captured
 
 
 def test_what_a_step_freezes_is_seen_in_the_fingerprint():

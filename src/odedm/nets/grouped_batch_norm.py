@@ -123,11 +123,11 @@ def grouped(net: nn.Module, sizes: tuple[int, ...]) -> Iterator[None]:
     norms = [module for module in net.modules() if isinstance(module, GroupedNorm)]
     try:
         for norm in norms:
-            norm.groups = sizes
+            vars(norm)["groups"] = sizes
         yield
     finally:
-        for norm in norms:
-            norm.groups = ()
+        for norm in norms:  # nothing stays behind in the state: a replayed step does not come here
+            vars(norm).pop("groups", None)
     counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
     if counts:
         torch._foreach_add_(counts, len(sizes))

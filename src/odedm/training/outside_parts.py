@@ -142,10 +142,14 @@ class Callbacks:
             if not own:
                 self._told["after_task"].append(each)
 
-    def after_step(self, run: object) -> None:
-        """A batch is learned."""
+    def after_step(self, run: Any) -> None:
+        """A batch is learned; what callbacks change in the method on the host, recorded steps are recorded anew for."""
+        if not self._told["after_step"]:
+            return
+        run.stepper.settle(run.method)
         for each in self._told["after_step"]:
             each(run)
+        run.stepper.begin_task(run.method)
 
     def after_task(self, run: object) -> None:
         """A task is over and tested."""
