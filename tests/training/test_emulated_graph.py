@@ -180,12 +180,20 @@ def test_a_slip_that_only_a_gpu_would_show_is_found(slip, monkeypatch):
         check_replayed_as_eager(plan, DATA)
 
 
-@pytest.mark.usefixtures("emulated_gpu")
-def test_memory_that_a_callback_replaces_in_mid_task_is_found():
-    class Shrink:
-        def after_step(self, run):
-            if run.progress.step == 7:
-                run.memory.host.resize(11)
+class Shrink:
+    """A callback that gives the memory another store, in mid-task or between tasks."""
 
-    with pytest.raises(NotRecordable, match="freed since recording"):
-        check_replayed_as_eager(plan_of(), DATA, callbacks=[Shrink()])
+    def __init__(self, moment):
+        setattr(self, moment, self.shrink)
+
+    def shrink(self, run):
+        if run.progress.step in (7, 10):
+            run.memory.host.resize(run.memory.host.capacity - 1)
+
+
+@pytest.mark.usefixtures("emulated_gpu")
+@pytest.mark.parametrize("moment", ["after_step", "after_task"])
+def test_a_memory_that_a_callback_replaces_is_the_one_that_is_recorded_then(moment):
+    run = check_replayed_as_eager(plan_of(draw=4), DATA, callbacks=[Shrink(moment)])
+    assert run.memory.host.capacity == (10 if moment == "after_step" else 11)
+    assert run.progress.captured > 8
