@@ -24,10 +24,10 @@ import torch
 
 from odedm import ODEDM, Dataset, Experiment, Run
 from odedm.checkpoint import read_checkpoint, write_checkpoint
-from odedm.checkpoint.capture_state import capture_state
 from odedm.checkpoint.lock import hold
 from odedm.checkpoint.manifest import listed
 from odedm.checkpoint.schedule import Schedule
+from odedm.checkpoint.state_tree import state_tree
 from odedm.core.registry import METHODS
 from odedm.core.streams import own_stream
 from odedm.execute.attempt import attempt_run, checkpointer_of
@@ -105,7 +105,7 @@ def cost(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -
     with tempfile.TemporaryDirectory(dir=".") as folder, hold(Path(folder)) as lock:
         checkpointer = checkpointer_of(run, Path(folder), lock, RunOptions())
         with own_numerics(1, run.experiment.precision), own_stream(run.device):
-            capture, state = best(lambda: capture_state(run.roots(), run.outside()))
+            capture, state = best(lambda: state_tree(run.roots(), run.external_tensors()))
             position = checkpointer.position()
 
             def write() -> Path:
@@ -118,7 +118,7 @@ def cost(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -
             assert found is not None
             assert listed(Path(folder)) == [path]
             fresh = Run(plan, data)
-            restore, _ = best(lambda: read_checkpoint.restore(fresh.roots(), found, fresh.outside()), 1)
+            restore, _ = best(lambda: read_checkpoint.restore(fresh.roots(), found, fresh.external_tensors()), 1)
     assert method in METHODS
     parts = {"capture_s": capture, "write_s": written, "read_s": read, "restore_s": restore}
     named = {"method": method, "capacity": capacity, "mib": round(size / MIB, 1), "tensors": len(state.tensors)}

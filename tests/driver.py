@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from odedm import Experiment, Run
-from odedm.checkpoint.capture_state import capture_state
-from odedm.checkpoint.restore_state import restore_state
+from odedm.checkpoint.load_state_tree import load_state_tree
+from odedm.checkpoint.state_tree import state_tree
 
 
 class _Killed(Exception):
@@ -16,12 +16,12 @@ class Driver:
 
     def __init__(self, memory, data, state=None, **options):
         self.run = Run(Experiment(memory, data=data.name, device="cpu", **options), data)
-        self.roots, self.outside = self.run.roots(), self.run.outside()
+        self.roots, self.external_tensors = self.run.roots(), self.run.external_tensors()
         if state is not None:
-            restore_state(self.roots, state, self.outside)
+            load_state_tree(self.roots, state, self.external_tensors)
 
     def capture(self):
-        return capture_state(self.roots, self.outside)
+        return state_tree(self.roots, self.external_tensors)
 
     def go(self, steps=None):
         """Train for so many steps more, or to the end; the outcome, or None where it was killed."""

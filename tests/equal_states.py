@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from odedm.checkpoint.capture_state import Node, State
+from odedm.checkpoint.state_tree import Node, State
 
 
 def equal_states(one: State, other: State) -> list[str]:
     """The places where two states differ, bit for bit; none where they are equal.
 
-    >>> from odedm.checkpoint.capture_state import capture_state
-    >>> equal_states(capture_state({"a": torch.ones(2), "b": 1}), capture_state({"a": torch.zeros(2), "b": 1}))
+    >>> from odedm.checkpoint.state_tree import state_tree
+    >>> equal_states(state_tree({"a": torch.ones(2), "b": 1}), state_tree({"a": torch.zeros(2), "b": 1}))
     ['a']
     """
     places = []
@@ -22,8 +22,8 @@ def equal_states(one: State, other: State) -> list[str]:
         a, b = one.tensors.get(name), other.tensors.get(name)
         if a is None or b is None or a.dtype != b.dtype or a.shape != b.shape or not _bits(a).equal(_bits(b)):
             places.append(name)
-    if one.plain != other.plain:
-        places.append("the tree: " + first_difference(one.plain, other.plain))
+    if one.tree != other.tree:
+        places.append("the tree: " + first_difference(one.tree, other.tree))
     return places
 
 

@@ -7,6 +7,7 @@ import pytest
 from golden.adapter import Today, Words
 from golden.cases_b1acfb6 import all_cases
 from golden.comparison import IntendedList, different, lasting, read_numbers, same
+from golden.gate import verdict
 from golden.measuring import measured
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -49,3 +50,26 @@ def test_the_adapter_on_old_words_is_the_identity():
     words = ("run", "--lanes", "2", "--set", "lr=0.1")
     assert Words().command(*words) == list(words)
     assert Words().columns("census", {"short": [1]}) == {"short": [1]}
+
+
+@pytest.mark.parametrize(
+    ("measure", "change", "word"),
+    [
+        ("rows", lambda rows: [-1, *rows[1:]], "choices"),
+        ("inertia", lambda inertia: 1.02 * inertia, "k-means"),
+        ("cost", lambda cost: 1.02 * cost, "Sinkhorn"),
+    ],
+)
+def test_the_gate_for_the_choice_of_prototypes_can_break(measure, change, word):
+    then = read_numbers(GOLDEN / "b1acfb6_selection.json")
+    assert len(then["rows"]) == 200
+    assert verdict(then, then)[1]
+    named = list(then[measure])
+    few, many = (
+        {**then, measure: then[measure] | {name: change(then[measure][name]) for name in names}}
+        for names in (named[: len(named) // 20], named[: len(named) if measure != "rows" else 11])
+    )
+    assert verdict(then, few)[1]
+    lines, holds = verdict(then, many)
+    assert not holds
+    assert [line for line in lines if line.startswith("BROKEN")] == [line for line in lines if f" {word}: " in line]

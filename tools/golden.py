@@ -5,18 +5,21 @@ python tools/golden.py gate                         the choice of prototypes, he
 python tools/golden.py record                       write tests/golden/*.json anew from a checkout of b1acfb6
 
 The cases are written in the words of b1acfb6 (tests/golden/cases_b1acfb6) and run by that commit's own code; the
-working tree runs them through tests/golden/adapter.py. Numbers of b1acfb6 are kept below build/golden/, for this
-machine, this torch and these cases. Differences that were meant stand in tests/golden/intended.toml with their cause.
+working tree runs them through tests/golden/adapter.py. Numbers of b1acfb6 are kept in the user's cache, for this
+processor, this torch and these cases. Differences that were meant stand in tests/golden/intended.toml with their cause.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import os
 import platform
+import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,24 +30,22 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "golden"
-KEPT = ROOT / "build" / "golden"
+KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odedm-golden"
 BASE = "b1acfb6"
 
-sys.path.insert(0, str(GOLDEN))
+sys.path.insert(0, str(GOLDEN.parent))
 
 Numbers = dict[str, dict[str, Any]]
 
 
 @contextmanager
 def checkout() -> Iterator[Path]:
-    """A checkout of b1acfb6, as long as the block lasts."""
+    """The code of b1acfb6 in a folder, as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="golden-base-") as place:
-        tree = Path(place) / "tree"
-        subprocess.run(["git", "worktree", "add", "--detach", "--quiet", str(tree), BASE], cwd=ROOT, check=True)
-        try:
-            yield tree
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+        packed = subprocess.run(["git", "archive", BASE, "src"], cwd=ROOT, check=True, capture_output=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(place, filter="data")
+        yield Path(place)
 
 
 def begin(tree: Path, out: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -57,10 +58,10 @@ def begin(tree: Path, out: Path, *words: str) -> subprocess.Popen[bytes]:
 def here(tree: Path, out: Path, only: list[str], form: str) -> None:
     """Write the numbers of whatever `odedm` is found, which must be the tree's."""
     import torch
-    from adapter import Today, Words
-    from cases_b1acfb6 import all_cases
-    from comparison import exact, lasting, write_numbers
-    from measuring import measured
+    from golden.adapter import Today, Words
+    from golden.cases_b1acfb6 import all_cases
+    from golden.comparison import exact, lasting, write_numbers
+    from golden.measuring import measured
 
     import odedm
 
@@ -69,6 +70,11 @@ def here(tree: Path, out: Path, only: list[str], form: str) -> None:
         raise SystemExit(f"the numbers would come from {where}, not from {tree}")
     torch.set_num_threads(1)
     api = Today() if tree == ROOT else Words()
+    if form == "gate":
+        from golden.gate import measures
+
+        write_numbers(out, measures(api))
+        return
     numbers: Numbers = {}
     for name, case in all_cases().items():
         if not wanted(name, only) or (form == "lasting" and not case.short):
@@ -110,45 +116,49 @@ def _cpu() -> list[str]:
 
 def both(only: list[str]) -> tuple[Numbers, Numbers]:
     """The numbers of b1acfb6 and of the working tree, measured side by side."""
-    from comparison import read_numbers
+    from golden.comparison import read_numbers
 
     kept = kept_file()
     words = ["--only", *only] if only else []
-    with tempfile.TemporaryDirectory(prefix="golden-numbers-") as place:
+    with tempfile.TemporaryDirectory(prefix="golden-numbers-") as place, checkout() as tree:
         then, now = Path(place) / "then.json", Path(place) / "now.json"
-        children = [begin(ROOT, now, *words)]
         if kept.is_file():
-            wait(children)
+            wait(begin(ROOT, now, *words))
             known = read_numbers(kept)
             return {name: parts for name, parts in known.items() if wanted(name, only)}, read_numbers(now)
-        with checkout() as tree:
-            children.append(begin(tree, then, *words))
-            wait(children)
+        wait(begin(ROOT, now, *words), begin(tree, then, *words))
         if not only:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(_beside(then, kept), kept)
-            return read_numbers(kept), read_numbers(now)
+            keep(then, kept)
         return read_numbers(then), read_numbers(now)
 
 
-def _beside(file: Path, kept: Path) -> Path:
-    part = kept.with_suffix(".part")
-    part.write_bytes(file.read_bytes())
-    return part
+def keep(numbers: Path, kept: Path) -> None:
+    """Put numbers where later comparisons find them, whole or not at all."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    part = kept.with_suffix(f".{os.getpid()}")
+    part.write_bytes(numbers.read_bytes())
+    part.replace(kept)
 
 
-def wait(children: list[subprocess.Popen[bytes]]) -> None:
-    """Wait for processes that must succeed."""
-    for child in children:
-        if child.wait():
-            for other in children:
-                other.kill()
-            raise SystemExit("measuring failed; see above")
+def wait(*children: subprocess.Popen[bytes]) -> None:
+    """Wait for processes that must succeed; none outlives this one."""
+    try:
+        while any(child.poll() is None for child in children):
+            time.sleep(0.1)
+            if any(child.poll() for child in children):
+                break
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+    if any(child.returncode for child in children):
+        raise SystemExit("measuring failed; see above")
 
 
 def compare(only: list[str]) -> int:
     """Say what differs between the working tree and b1acfb6; the exit code."""
-    from comparison import IntendedList, different
+    from golden.comparison import IntendedList, different
 
     begun = time.monotonic()
     then, now = both(only)
@@ -176,19 +186,33 @@ def _why(parts: dict[str, Any]) -> str:
     return "".join(f" [{parts[word]}]" for word in ("failed", "removed") if word in parts)
 
 
+def gate() -> int:
+    """Say whether the working tree's choice of prototypes is as good as that of b1acfb6; the exit code."""
+    from golden.comparison import read_numbers
+    from golden.gate import verdict
+
+    with tempfile.TemporaryDirectory(prefix="golden-numbers-") as place:
+        now = Path(place) / "now.json"
+        wait(begin(ROOT, now, "--form", "gate"))
+        lines, holds = verdict(read_numbers(GOLDEN / f"{BASE}_selection.json"), read_numbers(now))
+    print("\n".join(lines))
+    return 0 if holds else 1
+
+
 def record() -> None:
     """Write the committed numbers, by the code of b1acfb6."""
-    from comparison import read_numbers, write_numbers
+    from golden.comparison import read_numbers, write_numbers
 
     with tempfile.TemporaryDirectory(prefix="golden-numbers-") as place, checkout() as tree:
-        out = Path(place) / "then.json"
-        wait([begin(tree, out, "--form", "lasting")])
-        numbers = read_numbers(out)
+        short, chosen = Path(place) / "short.json", Path(place) / "chosen.json"
+        wait(begin(tree, short, "--form", "lasting"), begin(tree, chosen, "--form", "gate"))
+        numbers, selection = read_numbers(short), read_numbers(chosen)
     broken = [f"{name}: {parts['failed']}" for name, parts in numbers.items() if "failed" in parts]
     if broken:
         raise SystemExit("\n".join(broken))
     write_numbers(GOLDEN / f"{BASE}.json", numbers)
-    print(f"tests/golden/{BASE}.json: {len(numbers)} cases")
+    write_numbers(GOLDEN / f"{BASE}_selection.json", selection)
+    print(f"tests/golden/{BASE}.json: {len(numbers)} cases; {BASE}_selection.json: {len(selection['rows'])} choices")
 
 
 def main() -> None:
@@ -196,17 +220,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("compare").add_argument("--only", nargs="+", default=[], metavar="PATTERN")
+    commands.add_parser("gate")
     commands.add_parser("record")
     inner = commands.add_parser("here")
     inner.add_argument("tree", type=Path)
     inner.add_argument("out", type=Path)
     inner.add_argument("--only", nargs="+", default=[])
-    inner.add_argument("--form", choices=("exact", "lasting"), default="exact")
+    inner.add_argument("--form", choices=("exact", "lasting", "gate"), default="exact")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     if given.command == "here":
         here(given.tree, given.out, given.only, given.form)
     elif given.command == "record":
         record()
+    elif given.command == "gate":
+        sys.exit(gate())
     else:
         sys.exit(compare(given.only))
 

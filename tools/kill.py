@@ -26,12 +26,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "golden"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from adapter import Today
-from cases_b1acfb6.commands import stored
-from comparison import exact
+from golden.adapter import Today
+from golden.cases_b1acfb6.commands import stored
+from golden.comparison import exact
 from kill_study import SMALL
 
 SIGNALS = ("KILL", "TERM", "INT", "HUP", "STOP")

@@ -17,9 +17,9 @@ from equal_states import equal_states
 
 from odedm import ODEDM, Reservoir, UsageError, blobs
 from odedm.checkpoint import manifest, write_checkpoint
-from odedm.checkpoint.capture_state import State, capture_state
 from odedm.checkpoint.manifest import Meta, Position, inspect, working_folder
 from odedm.checkpoint.read_checkpoint import load_latest, restore
+from odedm.checkpoint.state_tree import State, state_tree
 from odedm.checkpoint.write_checkpoint import clear, save
 from odedm.core.plain_data import text_fingerprint
 
@@ -27,7 +27,7 @@ META = Meta({"method": {"name": "er", "lr": 0.1}, "seed": 0, "dac": (3, 4)}, "c0
 
 
 def a_state(number):
-    return capture_state({"x": torch.full((64,), float(number)), "number": number})
+    return state_tree({"x": torch.full((64,), float(number)), "number": number})
 
 
 def write(work, *steps, meta=META):
@@ -333,7 +333,7 @@ import torch
 from odedm.core.errors import UsageError
 from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.write_checkpoint import save
-from odedm.checkpoint.capture_state import State
+from odedm.checkpoint.state_tree import State
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 try:
     save(Path(sys.argv[1]), State({"x": torch.zeros(1 << 18)}, None), Meta({}, ""), Position(0, 2, 2))
@@ -359,9 +359,9 @@ from pathlib import Path
 import torch
 from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.write_checkpoint import save
-from odedm.checkpoint.capture_state import capture_state
+from odedm.checkpoint.state_tree import state_tree
 for step in range(1, 100000):
-    state = capture_state({"x": torch.full((1 << 16,), float(step)), "number": step})
+    state = state_tree({"x": torch.full((1 << 16,), float(step)), "number": step})
     save(Path(sys.argv[1]), state, Meta({}, "data"), Position(0, step, step))
     print(step, flush=True)
 """
@@ -402,12 +402,12 @@ def test_a_run_through_the_files_goes_on_bit_for_bit(tmp_path, memory):
         found = load_latest(work, meta)
         assert (found.position.step if found else 0) == done
         if found:
-            restore(part.roots, found, part.outside)
+            restore(part.roots, found, part.external_tensors)
         part.go(steps)
         done += steps
         save(work, part.capture(), meta, Position(part.run.progress.task, done, part.run.progress.rows))
     last = Driver(memory, data, **options)
-    restore(last.roots, load_latest(work, meta), last.outside)
+    restore(last.roots, load_latest(work, meta), last.external_tensors)
     last.go()
     for each in (straight, last):
         each.run.timer.seconds.clear()
@@ -417,7 +417,7 @@ def test_a_run_through_the_files_goes_on_bit_for_bit(tmp_path, memory):
 def test_an_empty_state_and_odd_names_are_files_like_others(tmp_path):
     tmp_path.joinpath("w").mkdir()
     for step, thing in enumerate(({}, {"ä b/..\n": torch.zeros(0, 3), "__metadata__": torch.ones(()), "": 1})):
-        save(tmp_path / "w", capture_state(thing), META, Position(0, step, 0))
+        save(tmp_path / "w", state_tree(thing), META, Position(0, step, 0))
         new, found = {}, load_latest(tmp_path / "w", META)
         assert found.position.step == step
         restore(new, found)

@@ -24,7 +24,7 @@ class Counting:
             lock,
             meta,
             roots=lambda: self.place,
-            outside={},
+            external_tensors={},
             position=lambda: Position(self.place["step"] // 4, self.place["step"], 8 * self.place["step"]),
             schedule=Schedule.parse(schedule),
             stop=stop,

@@ -11,9 +11,9 @@ from equal_states import equal_states
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odedm.checkpoint.capture_state import capture_state
 from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.read_checkpoint import load_latest, restore
+from odedm.checkpoint.state_tree import state_tree
 from odedm.checkpoint.write_checkpoint import save
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
@@ -114,7 +114,7 @@ class Bench:
 
 
 def through_files(bench, kind, capacity, folder, step):
-    save(folder, capture_state(bench.roots), META, Position(0, step, 0))
+    save(folder, state_tree(bench.roots), META, Position(0, step, 0))
     fresh = Bench(kind, capacity)
     found = load_latest(folder, META)
     assert found.position.step == step
@@ -142,7 +142,7 @@ def test_saving_and_loading_between_any_two_actions_changes_nothing(kind, capaci
     for bench in (straight, stopped):
         if hasattr(bench.roots["memory"], "timer"):
             bench.roots["memory"].timer.seconds.clear()
-    assert equal_states(capture_state(straight.roots), capture_state(stopped.roots)) == []
+    assert equal_states(state_tree(straight.roots), state_tree(stopped.roots)) == []
     assert len(straight.seen) == len(stopped.seen)
     for one, other in zip(straight.seen, stopped.seen, strict=True):
         assert all(one[name].equal(column) for name, column in other.items())

@@ -9,8 +9,8 @@ import torch
 
 import odedm
 from odedm import Experiment, Run
-from odedm.checkpoint.capture_state import State, StateError, capture_state
-from odedm.checkpoint.restore_state import restore_state
+from odedm.checkpoint.load_state_tree import load_state_tree
+from odedm.checkpoint.state_tree import State, StateError, state_tree
 from odedm.core import stored_names
 from odedm.core.registry import DISTANCES, METHODS, NETS, POLICIES, RETRIEVALS
 from odedm.core.rng import generator
@@ -63,20 +63,20 @@ def words(node):
 @pytest.mark.parametrize(("method", "memory"), RUNS, ids=[f"{method}-{memory}" for method, memory in RUNS])
 def test_a_state_names_no_module_of_the_package(method, memory):
     run = run_for_one_task(method, memory)
-    tree = capture_state(run.roots(), run.outside()).plain
+    tree = state_tree(run.roots(), run.external_tensors()).tree
     assert [word for word in words(tree) if "odedm." in word] == []
 
 
 @pytest.mark.parametrize("setting", [{"retrieval": name} for name in RETRIEVALS] + [{"optimizer": "adamw"}], ids=str)
 def test_nor_does_one_with_other_ingredients(setting):
     run = run_for_one_task("er", odedm.Reservoir(30), **setting)
-    assert [word for word in words(capture_state(run.roots(), run.outside()).plain) if "odedm." in word] == []
+    assert [word for word in words(state_tree(run.roots(), run.external_tensors()).tree) if "odedm." in word] == []
 
 
 def test_nor_does_one_that_is_looked_at():
     looked = Observation(evidence=True, anytime=2, keep_model=True)
     run = run_for_one_task("er", odedm.ODEDM(30, k=1), looked)
-    assert [word for word in words(capture_state(run.roots(), run.outside()).plain) if "odedm." in word] == []
+    assert [word for word in words(state_tree(run.roots(), run.external_tensors()).tree) if "odedm." in word] == []
 
 
 @pytest.mark.parametrize("table", [METHODS, POLICIES, RETRIEVALS, DISTANCES, NETS], ids=["m", "p", "r", "d", "n"])
@@ -99,19 +99,21 @@ def test_a_class_of_the_package_without_a_stored_name_is_refused():
         __module__ = "odedm.core.unnamed"
 
     with pytest.raises(StateError, match=r"memory is a odedm\.core\.unnamed.*Unnamed, a class without a stored name"):
-        capture_state({"memory": Unnamed(2, [])})
+        state_tree({"memory": Unnamed(2, [])})
 
 
 def test_a_class_may_be_renamed_and_move_to_another_module():
     run = run_for_one_task("derpp", odedm.ODEDM(30, k=1))
-    state = capture_state(run.roots(), run.outside())
+    state = state_tree(run.roots(), run.external_tensors())
     fresh = Run(run.experiment, small_stream())
     kinds = (ReservoirMemory, Store, type(run.method), type(run.memory), type(run.method.net), type(run.replay))
     names = [(kind.__module__, kind.__qualname__) for kind in kinds]
     try:
         for kind in kinds:
             kind.__module__, kind.__qualname__ = "odedm.elsewhere", f"Renamed{kind.__qualname__}"
-        restore_state(fresh.roots(), State(state.tensors, json.loads(json.dumps(state.plain))), fresh.outside())
+        load_state_tree(
+            fresh.roots(), State(state.tensors, json.loads(json.dumps(state.tree))), fresh.external_tensors()
+        )
     finally:
         for kind, (module, name) in zip(kinds, names, strict=True):
             kind.__module__, kind.__qualname__ = module, name
@@ -123,7 +125,7 @@ def test_a_class_may_be_renamed_and_move_to_another_module():
 def test_another_class_under_the_stored_name_takes_over_what_was_stored(monkeypatch):
     store = Store(3, [Field("label", dtype=torch.int64)])
     store.pin({"label": torch.tensor([4, 5])})
-    state = capture_state({"store": store})
+    state = state_tree({"store": store})
     monkeypatch.setattr(stored_names, "_NAMES", {**stored_names._NAMES})
     monkeypatch.delitem(STORED, "store")
 
@@ -132,21 +134,21 @@ def test_another_class_under_the_stored_name_takes_over_what_was_stored(monkeypa
         """The same class in a later version."""
 
     fresh = {"store": None}
-    restore_state(fresh, state)
+    load_state_tree(fresh, state)
     assert type(fresh["store"]) is Shelves
     assert fresh["store"].columns["label"].equal(store.columns["label"])
 
 
 def test_code_of_the_package_is_free_to_move_and_that_of_others_is_not():
-    state = capture_state(
+    state = state_tree(
         {"make": adamw, "draw": partial(generator, 3), "view": OwnViews(torch.zeros(1), torch.ones(1), view=abs)}
     )
-    assert sorted(word for word in words(state.plain) if "odedm" in word) == ["odedm", "partial of odedm"]
+    assert sorted(word for word in words(state.tree) if "odedm" in word) == ["odedm", "partial of odedm"]
     fresh = {"make": generator, "draw": partial(adamw), "view": None}
-    restore_state(fresh, state)
+    load_state_tree(fresh, state)
     assert fresh["make"] is generator
     with pytest.raises(StateError, match=r"made with odedm where the fresh object has builtins\.len"):
-        restore_state({"make": len, "draw": None, "view": None}, state)
+        load_state_tree({"make": len, "draw": None, "view": None}, state)
 
 
 def test_what_is_transient_adds_up_along_the_bases():
@@ -170,6 +172,6 @@ def test_a_plug_ins_caches_are_no_state_either():
 
     old, fresh = {"own": Cached(3)}, {"own": Cached(0)}
     kept = fresh["own"].cache
-    restore_state(fresh, capture_state(old))
+    load_state_tree(fresh, state_tree(old))
     assert fresh["own"].seen == 3
     assert fresh["own"].cache is kept

@@ -11,9 +11,9 @@ import torch
 from commands import odedm
 from jobs import SMALL, job_of, run_all
 
-from odedm.checkpoint.capture_state import capture_state
 from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.read_checkpoint import load_latest, restore
+from odedm.checkpoint.state_tree import state_tree
 from odedm.checkpoint.write_checkpoint import save
 from odedm.core import files
 from odedm.core.errors import DiskFull, UsageError
@@ -149,7 +149,7 @@ def test_a_checkpoint_is_there_after_every_operation(recorded):
     meta = Meta({}, "data")
 
     def store(folder, step):
-        state = capture_state({"x": torch.full((64,), float(step)), "number": step})
+        state = state_tree({"x": torch.full((64,), float(step)), "number": step})
         save(folder, state, meta, Position(0, step, step))
 
     for step in (1, 2):

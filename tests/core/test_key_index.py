@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odedm import Field, Part
-from odedm.checkpoint.capture_state import capture_state
-from odedm.checkpoint.restore_state import restore_state
+from odedm.checkpoint.load_state_tree import load_state_tree
+from odedm.checkpoint.state_tree import state_tree
 from odedm.core import key_index, store
 from odedm.core.store import EMPTY, MANY, Store
 from odedm.memory.keyed import distinct
@@ -82,7 +82,7 @@ def test_a_pin_in_inference_mode_is_noticed():
 
 def through_a_checkpoint(memory):
     fresh = ReservoirMemory(memory.capacity, FIELDS)
-    restore_state(fresh, capture_state(memory))
+    load_state_tree(fresh, state_tree(memory))
     return fresh
 
 

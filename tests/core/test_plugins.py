@@ -10,8 +10,8 @@ from jobs import SMALL
 
 import odedm
 from odedm import ODEDM, Experiment, Reservoir, UsageError
-from odedm.checkpoint.capture_state import State, StateError
-from odedm.checkpoint.restore_state import restore_state
+from odedm.checkpoint.load_state_tree import load_state_tree
+from odedm.checkpoint.state_tree import State, StateError
 from odedm.consolidate.distance import L2, MMD
 from odedm.core import plugins
 from odedm.core.plugin_modules import export_plugins, import_plugins, load_plugins
@@ -248,13 +248,14 @@ def test_a_strangers_files_that_name_code_import_nothing(name, canary, tmp_path,
 
 
 def test_a_checkpoints_tree_that_names_a_class_makes_one_of_registered_modules_only(canary):
-    tree = ["dict", "", [["own", ["object", "own", "odedm_canary.Mine", {"seen": 3}]]]]
+    node = {"type": "object", "path": "own", "class": "odedm_canary.Mine", "attributes": {"seen": 3}}
+    tree = {"type": "dict", "path": "", "items": [["own", node]]}
     with pytest.raises(StateError, match="not one of this package"):
-        restore_state({"own": None}, State({}, tree))
+        load_state_tree({"own": None}, State({}, tree))
     assert not canary.exists()
     load_plugins(["odedm_canary"])
     living = {"own": None}
-    restore_state(living, State({}, tree))
+    load_state_tree(living, State({}, tree))
     assert type(living["own"]) is sys.modules["odedm_canary"].Mine
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from odedm.checkpoint.capture_state import capture_state
+from odedm.checkpoint.state_tree import state_tree
 from odedm.core import recording
 from odedm.core.recording import EAGER, MOST, Recorded
 
@@ -96,10 +96,10 @@ def test_recordings_are_bounded_and_can_be_let_go_of(calls):
 
 def test_a_checkpoint_knows_nothing_of_them(calls):
     function = scaled(calls)
-    fresh = capture_state({"part": function}).plain
+    fresh = state_tree({"part": function}).tree
     function.allowed = True
     for _ in range(EAGER + 1):
         function(torch.ones(1), Pair(torch.ones(2)))
-    later = capture_state({"part": function})
-    assert later.plain == fresh
+    later = state_tree({"part": function})
+    assert later.tree == fresh
     assert not later.tensors

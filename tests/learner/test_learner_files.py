@@ -157,7 +157,9 @@ HOSTILE = {
     "another memory": (set_tensor("host.image", lambda each: each[:3]), "host.image"),
     "weights that are none": (set_tensor("head._parameters.weight", lambda w: w * torch.nan), "NaN"),
     "a foreign class": (
-        lambda head, _: head["drawn"].__setitem__(2, [["method", ["object", "method", "os.Popen", {}]]]),
+        lambda head, _: head["drawn"].update(
+            items=[["method", {"type": "object", "path": "method", "class": "os.Popen", "attributes": {}}]]
+        ),
         "cannot be used",
     ),
     "counts beyond the rows": (set_tensor("news", lambda each: each + 10**9), "'news' has numbers that cannot be"),

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 import torch
 from equal_states import first_difference
+from odedm.checkpoint.capture_state import capture_state
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from odedm import Dataset, Experiment, Run
-from odedm.checkpoint.capture_state import capture_state
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.outside_parts import can_be_recorded
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from odedm.checkpoint.capture_state import capture_state
 from odedm.checkpoint.lock import RunLock
 from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.read_checkpoint import Checkpoint, load_latest, restore
 from odedm.checkpoint.schedule import Schedule
+from odedm.checkpoint.state_tree import state_tree
 from odedm.checkpoint.write_checkpoint import clear, save
 
 
@@ -23,7 +23,7 @@ from odedm.checkpoint.write_checkpoint import clear, save
 class Checkpointer:
     """Stores a run's state when its schedule says so, and when `stop` does: then the run may end without loss.
 
-    `roots` is what of the run is state, `outside` the tensors that it only refers to; `check` is asked before each
+    `roots` is what of the run is state, `external_tensors` those that it only refers to; `check` is asked before each
     write, and raises where the state is not worth keeping. The lock is checked too: a folder that was deleted or taken
     over is left alone. `timed` is the block that a write happens in.
     """
@@ -33,7 +33,7 @@ class Checkpointer:
     meta: Meta
     _: KW_ONLY
     roots: Callable[[], Mapping[str, Any]]
-    outside: Mapping[str, Tensor]
+    external_tensors: Mapping[str, Tensor]
     position: Callable[[], Position]
     schedule: Schedule
     fresh: bool = False
@@ -57,7 +57,7 @@ class Checkpointer:
         found = load_latest(self.work, self.meta)
         if found is None:
             return None
-        restore(self.roots(), found, self.outside)
+        restore(self.roots(), found, self.external_tensors)
         self.last, self._step, self._time = found.folder, found.position.step, time.monotonic()
         for line in found.warnings:
             self.say(line)
@@ -92,7 +92,7 @@ class Checkpointer:
             start = time.monotonic()
             self.lock.check()
             position = self.position()
-            self.last = save(self.work, capture_state(self.roots(), self.outside), self.meta, position)
+            self.last = save(self.work, state_tree(self.roots(), self.external_tensors), self.meta, position)
             self._step, self._time = position.step, time.monotonic()
             self._cost = self._time - start
             self._spent += self._cost

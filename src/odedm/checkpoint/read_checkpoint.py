@@ -13,9 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from odedm.checkpoint.capture_state import State, StateError
+from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.manifest import FOLDER, MOST_TREE, TENSORS, TREE, Meta, Position, newest_sound, read_manifest
-from odedm.checkpoint.restore_state import restore_state
+from odedm.checkpoint.state_tree import State, StateError
 from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.files import remove_stale
 from odedm.core.plain_data import differences
@@ -98,10 +98,10 @@ def _other_versions(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[st
     return (f"The checkpoint was computed by others: {'; '.join(changed)}.",) if changed else ()
 
 
-def restore(thing: Any, checkpoint: Checkpoint, outside: Mapping[str, Tensor] | None = None) -> None:
+def restore(thing: Any, checkpoint: Checkpoint, external_tensors: Mapping[str, Tensor] | None = None) -> None:
     """Put a checkpoint's state into a freshly built object, or say that this version cannot."""
     try:
-        restore_state(thing, checkpoint.state, outside)
+        load_state_tree(thing, checkpoint.state, external_tensors)
     except StateError as error:
         raise UsageError(
             f"The checkpoint '{checkpoint.folder}' is whole, but does not fit this version of the code: {error} "

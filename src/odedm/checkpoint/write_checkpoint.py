@@ -13,9 +13,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from odedm.checkpoint.capture_state import State
 from odedm.checkpoint.manifest import FOLDER, MANIFEST, MOST_MANIFEST, SCHEMA, TENSORS, TREE, Meta, Position, listed
 from odedm.checkpoint.read_checkpoint import load, sweep
+from odedm.checkpoint.state_tree import State
 from odedm.core.errors import DiskFull, InvalidFileError, UsageError
 from odedm.core.files import atomic_folder, sync_file, write_text
 from odedm.core.plain_data import text_fingerprint
@@ -88,7 +88,7 @@ def _write(folder: Path, state: State, meta: Meta, position: Position) -> None:
 def _write_files(staging: Path, state: State, meta: Meta, position: Position) -> None:
     save_file(state.tensors, staging / TENSORS)
     sync_file(staging / TENSORS)
-    write_text(staging / TREE, json.dumps(state.plain, allow_nan=False, separators=(",", ":")))
+    write_text(staging / TREE, json.dumps(state.tree, allow_nan=False, separators=(",", ":")))
     plain = {
         "schema": SCHEMA,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),

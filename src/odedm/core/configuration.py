@@ -17,8 +17,6 @@ from odedm.core.errors import UsageError
 from odedm.core.validators import Validator
 
 T = TypeVar("T")
-ALWAYS = object()
-"""What `introduced` is for a field that every file has: part of what a run is, whatever it holds."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +24,7 @@ class Setting:
     """What a field says of itself.
 
     `panel` is the heading it stands under in help. `default_words` says what a default of None stands for. `pace`: sets
-    how fast a run is, not what it is. `axis`: a study can vary it. `introduced` is the value that runs from before the
-    field had, frozen when the field was added: a file without the field has it, and a run that holds it has the same
-    identity as before.
+    how fast a run is, not what it is. `axis`: a study can vary it.
     """
 
     validator: Validator
@@ -39,7 +35,6 @@ class Setting:
     optional: bool = False
     pace: bool = False
     axis: bool = True
-    introduced: Any = ALWAYS
 
 
 def setting_field(validator: Validator, default: Any, help: str, **more: Any) -> Any:
@@ -100,29 +95,20 @@ def to_plain(plan: Any) -> dict[str, Any]:
 def from_plain(
     kind: Callable[..., T], what: str, plain: Mapping[str, Any], known: Mapping[str, Setting] | None = None
 ) -> T:
-    """A data class from plain data of anyone's: the very settings it has, each checked.
-
-    A setting that the data lack takes the value that it had before there was such a field.
-    """
+    """A data class from plain data of anyone's: the very settings it has, each checked."""
     known = settings_of(kind) if known is None else known
     strange = [str(name)[:60] for name in plain if name not in known]
     if strange:
         raise UsageError(
             f"A stored {what} has '{strange[0]}', which this version of odedm does not know. Known: {', '.join(known)}."
         )
-    values = {name: own.introduced for name, own in known.items() if own.introduced is not ALWAYS} | dict(plain)
-    missing = [name for name in known if name not in values]
+    missing = [name for name in known if name not in plain]
     if missing:
         raise UsageError(f"A stored {what} lacks '{missing[0]}'; it has {', '.join(map(str, plain))}.")
-    return kind(**values)
-
-
-def introduced(kind: Any) -> dict[str, Any]:
-    """The settings that were added after the first ones, with the values that runs had before."""
-    return {name: own.introduced for name, own in settings_of(kind).items() if own.introduced is not ALWAYS}
+    return kind(**plain)
 
 
 def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the plain data decides what a run is: not its pace, and nothing that is as it was before its field."""
-    idle = {name for name, own in settings_of(kind).items() if own.pace or own.introduced == plain.get(name)}
-    return {name: value for name, value in plain.items() if name not in idle}
+    """What of the plain data decides what a run is: all but what sets its pace."""
+    paces = {name for name, setting in settings_of(kind).items() if setting.pace}
+    return {name: value for name, value in plain.items() if name not in paces}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -13,14 +13,12 @@ class Entry:
     """What a name stands for.
 
     `target` is "module:attribute" below the package, `about` one line for lists, `title` how people write the name.
-    `introduced` has, for each option that was added later, the value that runs from before had. `bound` marks a method
-    that is no contender but what others are measured against.
+    `bound` marks a method that is no contender but what others are measured against.
     """
 
     target: str
     about: str
     title: str = ""
-    introduced: Mapping[str, Any] = field(default_factory=dict)
     bound: bool = False
 
     @property

@@ -178,7 +178,7 @@ def checkpointer_of(
         lock,
         meta,
         roots=run.roots,
-        outside=run.outside(),
+        external_tensors=run.external_tensors(),
         position=lambda: Position(progress.task, progress.step, progress.rows),
         schedule=options.schedule,
         fresh=options.fresh,

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.checkpoint.capture_state import State, StateError, capture_state
-from odedm.checkpoint.restore_state import restore_state
+from odedm.checkpoint.load_state_tree import load_state_tree
+from odedm.checkpoint.state_tree import State, StateError, state_tree
 from odedm.core.errors import InvalidFileError, UsageError, demand, shown
 from odedm.core.files import write_given
 from odedm.core.tensor_archive import archive_bytes, read_archive
@@ -57,7 +57,7 @@ def capture(learner: Learner) -> dict[str, Any]:
     assert parts is not None
     assert form is not None
     try:
-        drawn = capture_state(parts.drawn_from())
+        drawn = state_tree(parts.drawn_from())
     except StateError as error:
         raise UsageError(f"This learner cannot be saved: {error}") from error
     memory = parts.memory
@@ -83,7 +83,7 @@ def capture(learner: Learner) -> dict[str, Any]:
         "events": [[each.row, each.what, list(each.labels)] for each in learner._events],
         "seen": int(memory.host.arrived),
         "candidates": [[label, int(each.arrived)] for label, each in compartments.items()],
-        "drawn": drawn.plain,
+        "drawn": drawn.tree,
     }
     return {"head": head, "tensors": {name: each.detach().cpu().clone() for name, each in tensors.items()}}
 
@@ -250,7 +250,7 @@ def _restore_memory(parts: OnlineParts, head: Mapping[str, Any], tensors: dict[s
 def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor]) -> None:
     """Weights, generators and what else the method keeps, of the very shapes that this learner has."""
     own = parts.drawn_from()
-    fresh = capture_state(own)
+    fresh = state_tree(own)
     found = {name.removeprefix("drawn."): each for name, each in tensors.items() if name.startswith("drawn.")}
     for name, each in fresh.tensors.items():
         demand(name in found, f"'{_place(name)}' is missing")
@@ -260,8 +260,8 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
         demand(
             not each.is_floating_point() or bool(each.isfinite().all()), f"'{_place(name)}' holds a NaN or an infinity"
         )
-    restore_state(own, State(found, tree))
-    again = capture_state(own)
+    load_state_tree(own, State(found, tree))
+    again = state_tree(own)
     demand(all(name in again.tensors for name in fresh.tensors), "it lacks a part of the learner")
     method: Method = parts.method
     for name, value in parts.plan.options.items():

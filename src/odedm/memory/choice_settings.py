@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import introduced, settings_of
+from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError
 from odedm.core.registry import WITHOUT_CLUSTERS
 from odedm.core.validators import Choice
@@ -85,7 +85,7 @@ def unstored_weight(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
     if plain.get("replay") != "union":
         return plain
     known = settings_of(kind)
-    given = {name: value for name, value in {**introduced(kind), **plain}.items() if name in OF_TERM and name in known}
+    given = {name: value for name, value in plain.items() if name in OF_TERM and name in known}
     for name, value in given.items():
         if value is not None:
             known[name].validator.validate(name, value)  # what is none at all is refused as ever

@@ -45,7 +45,6 @@ POLICY_OPTIONS: Any = {
     "panel": "Memory",
     "metavar": "NAME=VALUE",
     "axis": False,
-    "introduced": {},
 }
 
 
@@ -174,7 +173,6 @@ class ODEDM:
         None,
         "What that weight goes by.",
         default_words="fixed",
-        introduced="fixed",
     )
     distance: str = setting_field(Choice("distance", DISTANCES), "sinkhorn", "Of rows to prototypes.")
     dac: tuple[int, int] | None = setting_field(
@@ -197,9 +195,7 @@ class ODEDM:
         Choice("short-term policy", POLICIES, also=("native",)), "native", "How short-term rows are chosen."
     )
     annotate: str = setting_field(Choice("time of annotation", ANNOTATIONS), "end", "When long-term logits are taken.")
-    dac_distance: str = setting_field(
-        ClusterDistance("distance", DISTANCES), "sinkhorn", "Between clusters in --dac.", introduced="sinkhorn"
-    )
+    dac_distance: str = setting_field(ClusterDistance("distance", DISTANCES), "sinkhorn", "Between clusters in --dac.")
     epsilon: float | None = setting_field(Float(0), None, "Sinkhorn's ε between clusters.", default_words="0.05")
     pair_epsilon: float | None = setting_field(
         Float(0), None, "Sinkhorn's ε between rows and prototypes.", default_words="0.1"
@@ -207,13 +203,9 @@ class ODEDM:
     ground: str | None = setting_field(
         Choice("ground cost", GROUNDS), None, "Sinkhorn's ground cost.", default_words="auto"
     )
-    bandwidth: float | None = setting_field(
-        Float(0), None, "Of MMD's kernel.", default_words="the median distance", introduced=None
-    )
+    bandwidth: float | None = setting_field(Float(0), None, "Of MMD's kernel.", default_words="the median distance")
     policy_options: Mapping[str, Any] = setting_field(**POLICY_OPTIONS)
-    choose_again: bool = setting_field(
-        Bool(), False, "Choose past classes' prototypes anew at each task's end.", introduced=False
-    )
+    choose_again: bool = setting_field(Bool(), False, "Choose past classes' prototypes anew at each task's end.")
 
     PANEL: ClassVar[str] = "ODEDM"
     name: ClassVar[str] = "odedm"

@@ -118,7 +118,7 @@ def _reached(checkpoint: Path) -> tuple[float, ...]:
     try:
         rows = _listed(_find(read_json(checkpoint / TREE, MOST_TREE, "too large"), "class_il"))
         means = tuple(math.fsum(values) / len(values) for values in map(_listed, rows) if values)
-    except (InvalidFileError, ValueError, TypeError, RecursionError):
+    except (InvalidFileError, KeyError, ValueError, TypeError, RecursionError):
         return ()
     return means if all(0 <= value <= 100 for value in means) else ()
 
@@ -138,12 +138,12 @@ def _find(tree: Any, name: str) -> Any:
 
 
 def _listed(node: Any) -> list[Any]:
-    """What a list of the program is in a checkpoint: the word, its name, its elements.
+    """What a list of the program is in a checkpoint.
 
-    >>> _listed(["list", "progress.class_il", [1.5]])
+    >>> _listed({"type": "list", "path": "progress.class_il", "items": [1.5]})
     [1.5]
     """
-    kind, _, elements = node
-    if kind != "list" or not isinstance(elements, list):
+    items = node["items"] if node["type"] == "list" else None
+    if not isinstance(items, list):
         raise ValueError("no list")
-    return elements
+    return items

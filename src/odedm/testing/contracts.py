@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from odedm.checkpoint.capture_state import State, StateError, capture_state
-from odedm.checkpoint.restore_state import restore_state
+from odedm.checkpoint.load_state_tree import load_state_tree
+from odedm.checkpoint.state_tree import State, StateError, state_tree
 from odedm.core.rows import Part
 from odedm.memory.settings import MemorySettings
 from odedm.stream.dataset import Dataset
@@ -99,10 +99,10 @@ def check_exact(memory: MemorySettings, **settings: Any) -> None:
         def after_step(self, run: Run) -> None:
             if run.progress.task == 2 and run.progress.batch == 2:
                 try:
-                    state = capture_state(run.roots(), run.outside())
+                    state = state_tree(run.roots(), run.external_tensors())
                 except StateError as error:
                     raise BrokenPromise(f"A checkpoint cannot hold it: {error}") from error
-                stored.append(State(state.tensors, json.loads(json.dumps(state.plain))))
+                stored.append(State(state.tensors, json.loads(json.dumps(state.tree))))
 
     first = Run(plan, data, callbacks=[Halfway()]).finish()
     again = Run(plan, data).finish()
@@ -115,7 +115,7 @@ def check_exact(memory: MemorySettings, **settings: Any) -> None:
     promise(same_weights(first, looked), "A test in the middle of a task changes the run: `predict` keeps something.")
     resumed = Run(plan, data)
     try:
-        restore_state(resumed.roots(), stored[0], resumed.outside())
+        load_state_tree(resumed.roots(), stored[0], resumed.external_tensors())
     except StateError as error:
         raise BrokenPromise(f"A checkpoint cannot be gone on from: {error}") from error
     outcome = resumed.finish()

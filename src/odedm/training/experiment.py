@@ -98,18 +98,14 @@ class Experiment:
         "How many classes each task has, e.g. 2,3,5.",
         default_words="equally many",
         metavar="N,N,…",
-        introduced=None,
         **STREAM,
     )
-    recurring: int = setting_field(
-        Int(1), 1, "Passes in which the classes return, with other rows.", introduced=1, **STREAM
-    )
+    recurring: int = setting_field(Int(1), 1, "Passes in which the classes return, with other rows.", **STREAM)
     domain: str | None = setting_field(
         Choice("domain change", DOMAINS),
         None,
         "Every task has all classes; what changes from task to task.",
         default_words="each task has classes of its own",
-        introduced=None,
         **STREAM,
     )
     setting: str = setting_field(Choice("setting", SETTINGS), "standard", "Which training rows arrive.", **STREAM)
@@ -119,7 +115,6 @@ class Experiment:
         None,
         "Only the first N training and test rows of each class, for a first try.",
         default_words="all",
-        introduced=None,
         **STREAM,
     )
     blur: float = setting_field(Float(0), 0.0, "Share of every class that arrives in other tasks.", **STREAM)
@@ -127,42 +122,32 @@ class Experiment:
     class_order: str = setting_field(
         Choice("class order", CLASS_ORDERS), "natural", "In which order classes arrive.", **STREAM
     )
-    shuffle: bool = setting_field(
-        Bool(), True, "A task's rows in random order, or in that of the data set.", introduced=True, **STREAM
-    )
-    transform: str = setting_field(
-        Choice("transform", TRANSFORMS), "data", "Training views of rows.", introduced="data", **STREAM
-    )
+    shuffle: bool = setting_field(Bool(), True, "A task's rows in random order, or in that of the data set.", **STREAM)
+    transform: str = setting_field(Choice("transform", TRANSFORMS), "data", "Training views of rows.", **STREAM)
     net: str = setting_field(Choice("net", NETS, also=("auto",)), "auto", "The network.")
     net_options: Mapping[str, Any] = setting_field(
         NamedValues(), dict, "An option of the net, e.g. width=32.", **BY_NAME
     )
     batch: int = setting_field(Int(1), 32, "Stream rows per step.")
     draw: int | None = setting_field(Int(1), None, "Replayed rows per draw.", default_words="as many as batch")
-    epochs: int = setting_field(
-        Int(1), 1, "Passes over each task's rows: more than one is no longer online.", introduced=1
-    )
-    optimizer: str = setting_field(Choice("optimizer", OPTIMIZERS), "sgd", "What makes the steps.", introduced="sgd")
-    retrieval: str = setting_field(
-        Choice("retrieval", RETRIEVALS), "uniform", "Which stored rows a draw takes.", introduced="uniform"
-    )
+    epochs: int = setting_field(Int(1), 1, "Passes over each task's rows: more than one is no longer online.")
+    optimizer: str = setting_field(Choice("optimizer", OPTIMIZERS), "sgd", "What makes the steps.")
+    retrieval: str = setting_field(Choice("retrieval", RETRIEVALS), "uniform", "Which stored rows a draw takes.")
     retrieval_options: Mapping[str, Any] = setting_field(
-        NamedValues(), dict, "An option of the retrieval, e.g. candidates=100 of mir.", introduced={}, **BY_NAME
+        NamedValues(), dict, "An option of the retrieval, e.g. candidates=100 of mir.", **BY_NAME
     )
-    updates: int = setting_field(Int(1), 1, "Updates on each stream batch, with fresh views and draws.", introduced=1)
+    updates: int = setting_field(Int(1), 1, "Updates on each stream batch, with fresh views and draws.")
     stream_loss: str | None = setting_field(
         Choice("stream loss", STREAM_LOSSES),
         None,
         "The loss of the stream's own rows.",
         default_words="the method's own",
-        introduced=None,
     )
     predict: str | None = setting_field(
         Choice("prediction", PREDICTIONS),
         None,
         "By what classes are predicted.",
         default_words="the method's own",
-        introduced=None,
     )
     weight_average: float | str | None = setting_field(
         WordOr("auto", Length()),
@@ -171,9 +156,8 @@ class Experiment:
         "how many batches (half a task at most); auto: half a task.",
         default_words="the last weights",
         metavar="X|N|auto",
-        introduced=None,
     )
-    views: str = setting_field(Choice("views", VIEWS), "crop", "Views of replayed rows.", introduced="crop")
+    views: str = setting_field(Choice("views", VIEWS), "crop", "Views of replayed rows.")
     columns: str = setting_field(
         Choice("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes."
     )
@@ -244,9 +228,7 @@ class Experiment:
             raise UsageError(f"A stored experiment must be an object; a {type(plain).__name__} was found.")
         own = {name: value for name, value in plain.items() if name != "memory"}
         memory = memory_from_plain(plain.get("memory"))
-        found = from_plain(lambda **values: cls(memory, **values), "experiment", own, settings_of(cls))
-        before = METHODS[found.method].introduced
-        return replace(found, options={**before, **found.options})
+        return from_plain(lambda **values: cls(memory, **values), "experiment", own, settings_of(cls))
 
     def slug(self) -> str:
         """A folder name that says what is run, the same for every seed and different for every configuration.
@@ -263,22 +245,15 @@ def content_key(plain: Mapping[str, Any], checksum: object = None, marks: Mappin
 
     `marks` say which code from outside it was made by, or is to be (`Experiment.code_marks`).
 
-    What sets the pace of a run has no part in it, nor has a setting that holds the value which runs had before there
-    was such a setting. Today's defaults have none either: a resolved plan holds every value.
+    What sets the pace of a run has no part in it. Nor have today's defaults: a resolved plan holds every value.
 
     >>> plan = Experiment(ODEDM(100, k=2))
     >>> content_key(plan.describe()) == content_key(replace(plan, device="cpu").describe())
     True
     """
     memory = plain.get("memory")
-    method = METHODS.get(str(plain.get("method")))
-    before = {} if method is None else method.introduced
     own = identity(Experiment, plain)
     kind = KINDS.get(str(memory.get("name"))) if isinstance(memory, Mapping) else None
     if isinstance(memory, Mapping) and kind is not None:
         own["memory"] = identity(kind, memory)
-    if isinstance(plain.get("options"), Mapping):
-        own["options"] = {
-            name: value for name, value in plain["options"].items() if name not in before or before[name] != value
-        }
     return text_fingerprint([own, checksum, *([dict(marks)] if marks else [])], 12)
