@@ -162,10 +162,10 @@ class CudaRecorder:
 def addresses(memory: object) -> Hashable:
     """Return where the rows of a memory lie, in all stores that it holds at any depth: a recording goes on with these.
 
-    >>> from odedm.core.rows import Field
+    >>> from odedm.core.rows import ColumnSpec
     >>> class Memory:
     ...     def __init__(self, rows):
-    ...         self.parts = [Store(rows, [Field("label")])]
+    ...         self.parts = [Store(rows, [ColumnSpec("label")])]
     >>> memory = Memory(3)
     >>> before = addresses(memory)
     >>> memory.parts[0].columns["label"].fill_(1), addresses(memory) == before
