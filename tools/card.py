@@ -70,7 +70,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class MemoryPart:
+class Part:
     """A part, the seconds that it is expected to take at most, and what it does within so many seconds."""
 
     name: str
@@ -82,19 +82,17 @@ class OutOfTimeError(Exception):
     """A process took longer than it may."""
 
 
-def seconds_for(index: int, parts: Sequence[MemoryPart], left: float) -> float:
+def seconds_for(index: int, parts: Sequence[Part], left: float) -> float:
     """How many of the seconds that are left a part may take, so that those after it have what they need.
 
-    >>> parts = [MemoryPart("a", 100, None), MemoryPart("b", 50, None)]
+    >>> parts = [Part("a", 100, None), Part("b", 50, None)]
     >>> seconds_for(0, parts, 200), seconds_for(1, parts, 30), seconds_for(0, parts, 40)
     (150, 30, 0)
     """
     return max(0, left - sum(part.seconds for part in parts[index + 1 :]))
 
 
-def carry_out(
-    parts: Sequence[MemoryPart], budget: float, clock: Callable[[], float] = time.monotonic
-) -> dict[str, Outcome]:
+def carry_out(parts: Sequence[Part], budget: float, clock: Callable[[], float] = time.monotonic) -> dict[str, Outcome]:
     """Run parts in turn within a number of seconds; one that fails does not keep the others from running."""
     start, outcomes = clock(), dict[str, Outcome]()
     for index, part in enumerate(parts):
@@ -159,7 +157,7 @@ def tests(allowed: float) -> Outcome:
     """Every test marked `gpu`, dealt out to some processes."""
     start = time.monotonic()
     # of the settings in pyproject.toml some belong to plugins that need not be there
-    pytest = [sys.executable, "-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider"]
+    pytest = [sys.executable, "-P", "-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider"]
     (listed,) = run_all([[*pytest, "-m", "gpu", "--collect-only", "-q", *gpu_files()]], allowed)
     names = [line for line in listed.stdout.splitlines() if "::" in line and not line.startswith(" ")]
     if listed.returncode or not names:
@@ -313,7 +311,7 @@ def steps(allowed: float) -> Outcome:
     return compare_times(fresh, json.loads(TIMES.read_text(encoding="utf-8")))
 
 
-PARTS = (MemoryPart("tests", 200, tests), MemoryPart("cells", 200, cells), MemoryPart("steps", 130, steps))
+PARTS = (Part("tests", 200, tests), Part("cells", 200, cells), Part("steps", 130, steps))
 """In the order of what they tell; together they need less than nine minutes."""
 TITLES = {"tests": "the tests on a GPU", "cells": "twelve cells of the ledger", "steps": "step times"}
 

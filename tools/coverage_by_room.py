@@ -96,7 +96,7 @@ def measure(words: Sequence[str], processes: str) -> int:
     settings = FOLDER / "settings"
     settings.write_text(SETTINGS, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-n", processes]
+    command = [sys.executable, "-P", "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-n", processes]
     # measuring makes tests that have a time limit slower
     done = subprocess.run([*command, "--timeout=900", *words], cwd=ROOT, env=environment, check=False)
     _coverage("combine", "--quiet")
@@ -104,7 +104,7 @@ def measure(words: Sequence[str], processes: str) -> int:
 
 
 def _coverage(*words: str) -> None:
-    program = [sys.executable, "-m", "coverage", words[0], f"--rcfile={FOLDER / 'settings'}", *words[1:]]
+    program = [sys.executable, "-P", "-m", "coverage", words[0], f"--rcfile={FOLDER / 'settings'}", *words[1:]]
     subprocess.run(program, cwd=ROOT, check=True)
 
 
