@@ -257,7 +257,7 @@ class Run:
             mixes = self.method.mixes_memory and self.memory.size() > 0
             stored = self.replay.mixture() if mixes else None
             progress.batches = task_batches(task, self.experiment.batch, stored=stored, rng=self.shuffle)
-        self.stepper.begin_task(self.method)
+        self.stepper.begin_task(self.method, self.memory)
         with self.timer("train"):
             for batch, new in progress.rest(epochs, self.shuffle if self.experiment.shuffle else None):
                 rows = self.stepper(batch, 0 if progress.epoch else new)  # rows are stored in the first pass alone
@@ -270,7 +270,7 @@ class Run:
                 watch(task.index, progress.rows, total)
                 if checkpointer is not None and checkpointer.after_step():
                     raise Stopped
-        self.stepper.settle(self.method)
+        self.stepper.settle(self.method, self.memory)
         self.guard.settle(progress.step, task.index)
 
     def _look(self, task: Task, new: int) -> None:

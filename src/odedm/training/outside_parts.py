@@ -143,13 +143,13 @@ class Callbacks:
                 self._told["after_task"].append(each)
 
     def after_step(self, run: Any) -> None:
-        """A batch is learned; what callbacks change in the method on the host, recorded steps are recorded anew for."""
+        """A batch is learned; where callbacks change method or memory on the host, steps are recorded anew."""
         if not self._told["after_step"]:
             return
-        run.stepper.settle(run.method)
+        run.stepper.settle(run.method, run.memory)
         for each in self._told["after_step"]:
             each(run)
-        run.stepper.begin_task(run.method)
+        run.stepper.begin_task(run.method, run.memory)
 
     def after_task(self, run: object) -> None:
         """A task is over and tested."""
