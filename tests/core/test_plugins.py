@@ -133,9 +133,9 @@ def test_an_objects_numbers_are_those_of_the_run():
     theirs, own = (odedm.train("blobs", method="er", memory=each, batch=16) for each in plans.values())
     assert theirs.memory.rows()["index"].equal(own.memory.rows()["index"])
     said = {"title": "Scaled", "from": None, "again": False, "code": source_hash(Scaled)}
-    assert own.result.provenance["outside"] == {"memory.distance": said}
-    assert own.result.only_there() == ["Scaled"]
-    assert "outside" not in theirs.result.provenance
+    assert own.result.provenance["plugins"] == {"memory.distance": said}
+    assert own.result.not_importable() == ["Scaled"]
+    assert "plugins" not in theirs.result.provenance
 
 
 def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
@@ -232,7 +232,7 @@ def test_a_strangers_files_that_name_code_import_nothing(name, canary, tmp_path,
     path = folder / "result.json"
     plain = json.loads(path.read_text())
     plain["experiment"] = strange(plain["experiment"], name)
-    plain["provenance"]["outside"] = {"method": {"title": "Nice \x1b[31m", "from": "odedm_canary:Mine", "again": True}}
+    plain["provenance"]["plugins"] = {"method": {"title": "Nice \x1b[31m", "from": "odedm_canary:Mine", "again": True}}
     path.write_text(json.dumps(plain))
     (folder / "checksums.json").unlink()  # a stranger would have made its own
     assert "--plugin" in command("run", "--from", folder, code=2)

@@ -27,7 +27,7 @@ from odedm.execute.job import Lost, Progressed, Stored
 from odedm.execute.local_engine import Workers
 from odedm.execute.ray_engine import do_remotely
 from odedm.execute.scheduler import Scheduler, run_jobs
-from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, find
+from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, find_runs
 from odedm.results.result import Result
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
@@ -53,7 +53,7 @@ def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
         assert same(result, alone)
         files = [tmp_path / where / "memory.safetensors" for where in (f"many/seed-{seed}", f"alone/{seed}")]
         assert files[0].read_bytes() == files[1].read_bytes()
-    assert [Result.load(folder / FILE) for folder in find([tmp_path / "many"])] == beside
+    assert [Result.load(folder / FILE) for folder in find_runs([tmp_path / "many"])] == beside
 
 
 def digest(trained):

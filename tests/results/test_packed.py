@@ -100,7 +100,7 @@ def test_two_results_of_one_run_that_differ_are_refused_with_both_named(ledger, 
 
 def marked(code):
     def change(own):
-        own["provenance"]["outside"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": code}}
+        own["provenance"]["plugins"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": code}}
 
     return change
 

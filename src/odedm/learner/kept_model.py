@@ -30,7 +30,7 @@ from odedm.methods.base import Method
 from odedm.methods.hyperparameters import configure
 from odedm.nets.build import build, planned
 from odedm.nets.build import configure as configure_net
-from odedm.results.folder import MODEL_FILE, find_one
+from odedm.results.folder import MODEL_FILE, find_run
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
 from odedm.training.ingredients import by_nearest_mean
@@ -69,7 +69,7 @@ def find_model(path: Path) -> Path:
     if not path.is_dir():
         return path
     if not (path / MODEL_FILE).exists():
-        path = find_one(path)
+        path = find_run(path)
     if not (path / MODEL_FILE).exists():
         raise UsageError(
             f"There is no {MODEL_FILE} in '{path}': the run was made without its model. Make it again with "
@@ -166,7 +166,7 @@ def _parts(
 def _name(what: str, result: Result, given: Any, table: Mapping[str, Any]) -> str:
     """The name of a part in this process: the file's, or that of what was given in the place of an object."""
     name = result.experiment[what]
-    objects = {setting: title for setting, title, again in result.outside() if not again}
+    objects = {setting: title for setting, title, importable in result.plugins() if not importable}
     demand(isinstance(name, str), f"its {what} has no name")
     if given is None:
         if what in objects and (what == "net" or name not in table):

@@ -15,7 +15,7 @@ from odedm.core.errors import InvalidFileError, UsageError, demand
 from odedm.core.files import read_regular, writable_folder, write_bytes
 from odedm.core.plain_data import json_hash
 from odedm.core.seal import no_constant
-from odedm.results.folder import PACKED, FinishedRun, find
+from odedm.results.folder import PACKED, FinishedRun, find_runs
 from odedm.results.result import Result
 from odedm.results.verification import UNSEALED, check_metrics, first_fault, is_sealed, verify
 
@@ -30,7 +30,7 @@ def is_packed(path: Path) -> bool:
 
 def check_runs(paths: Sequence[Path]) -> list[FinishedRun]:
     """Return the finished runs at or below folders, if all are sound: packed, nobody can check their files any more."""
-    folders = find(paths)
+    folders = find_runs(paths)
     for folder in folders:
         checks = verify(folder)
         fault = first_fault(checks)

@@ -343,7 +343,7 @@ class Run:
             class_counts=progress.class_counts,
             provenance=provenance(self.device, self.data.checksum)
             | {"precision": self.experiment.precision, "steps": steps}
-            | {name: value for name, value in (("notes", progress.notes), ("outside", self.origins)) if value},
+            | {name: value for name, value in (("notes", progress.notes), ("plugins", self.origins)) if value},
             anytime=progress.anytime if self.observation.anytime else None,
             sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
             task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],
