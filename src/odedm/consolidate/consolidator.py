@@ -15,7 +15,7 @@ from odedm.consolidate.kmeans import kmeans_all
 from odedm.consolidate.nearest import Chosen
 from odedm.consolidate.select import all_finite, nearest, row_distances
 from odedm.core import device
-from odedm.core.errors import UsageError, unknown
+from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.rows import ModelView, Rows, take
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
@@ -53,7 +53,7 @@ class Consolidator:
 
     def __post_init__(self) -> None:
         if self.space not in SPACES:
-            raise unknown("space", self.space, SPACES)
+            raise unknown_name_error("space", self.space, SPACES)
         if self.k < 1 or self.rows_per_prototype < 1:
             raise UsageError(
                 f"A consolidator needs k and rows_per_prototype of 1 or more; {self.k} and {self.rows_per_prototype} "

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from odedm.core.errors import shown
+from odedm.core.errors import short_repr
 from odedm.core.stored_names import stored
 
 Rows = dict[str, Tensor]
@@ -57,7 +57,9 @@ class Task:
         return len(self.rows["label"])
 
     def __repr__(self) -> str:
-        return f"<Task {self.index + 1} of {self.total}: {len(self)} rows of the classes {shown(list(self.classes))}>"
+        return (
+            f"<Task {self.index + 1} of {self.total}: {len(self)} rows of the classes {short_repr(list(self.classes))}>"
+        )
 
 
 class ModelView(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.plugins import auto_register, check_name, needs_of
 from odedm.core.registry import typed
 
@@ -28,7 +28,7 @@ def refused(name: str, legal: str, value: object) -> UsageError:
     >>> str(refused("batch", "a whole number", "x"))
     "batch must be a whole number; 'x' was given."
     """
-    return UsageError(f"{name} must be {legal}; {shown(value)} was given.")
+    return UsageError(f"{name} must be {legal}; {short_repr(value)} was given.")
 
 
 class Validator:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.errors import UsageError, unknown
+from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.files import own_folder
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import DATASETS
@@ -216,7 +216,7 @@ def find(name: str) -> Manifest:
         )
     if name in DATASETS:
         raise UsageError(f"The data set '{name}' is built in: nothing was imported that could be looked at.")
-    error = unknown("data set", name, dict.fromkeys([*DATASETS, *PUBLISHED, *cached()]))
+    error = unknown_name_error("data set", name, dict.fromkeys([*DATASETS, *PUBLISHED, *cached()]))
     is_missing = _is_path_like(name) and not os.path.exists(os.path.expanduser(name))
     missing = f" There is no file or folder '{name}'." if is_missing else ""
     raise UsageError(f"{error}{missing} A folder of pictures or an archive can be given by its path.")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
 from odedm.learner.endless_memory import LearnerEvent
@@ -182,7 +182,8 @@ class Answering(Estimator):
         for each in listed:
             if self._labels.number(each) < 0:
                 raise UsageError(
-                    f"There is no class {shown(each)}; the labels so far are {shown(self._labels.names, 200)}."
+                    f"There is no class {short_repr(each)}; the labels so far are "
+                    f"{short_repr(self._labels.names, 200)}."
                 )
         return [self._labels.number(each) for each in listed]
 

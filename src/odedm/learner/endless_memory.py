@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import POLICIES
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, distinct, take
 from odedm.core.store import Store
@@ -73,7 +73,7 @@ def settle_memory(given: Any, native: str) -> tuple[MemorySettings, str]:
     if not isinstance(found, Reservoir | Native | ODEDM):
         raise UsageError(
             f"memory must be a number of rows, or an ODEDM, Reservoir or Native, e.g. ODEDM(200, rho=0.25); "
-            f"{shown(given)} was given."
+            f"{short_repr(given)} was given."
         )
     policy = "reservoir"
     if isinstance(found, ODEDM):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.rows import ColumnSpec, Rows
 
 LABEL = ColumnSpec("label", dtype=torch.int64)
@@ -33,7 +33,7 @@ def tensor_of(name: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
-            raise UsageError(f"{name} must be an array or a tensor of real numbers; {shown(value)} was given.")
+            raise UsageError(f"{name} must be an array or a tensor of real numbers; {short_repr(value)} was given.")
         try:
             value = torch.from_numpy(array.copy(order="C"))
         except (TypeError, ValueError):
@@ -42,7 +42,7 @@ def tensor_of(name: str, value: Any) -> Tensor:
     if tensor.dtype not in TYPES.values():
         raise UsageError(f"{name} cannot be of type {tensor.dtype}; give one of {', '.join(TYPES)}.")
     if tensor.dim() == 0:
-        raise UsageError(f"{name} must have one entry for each row; the single value {shown(value)} was given.")
+        raise UsageError(f"{name} must have one entry for each row; the single value {short_repr(value)} was given.")
     if tensor.is_floating_point():
         bad = (~tensor.isfinite()).flatten(1).any(1) if tensor.dim() > 1 else ~tensor.isfinite()
         if bool(bad.any()):

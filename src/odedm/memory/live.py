@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from odedm.core.configuration import settings_of
-from odedm.core.errors import UsageError, shown, unknown
+from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.rows import MemoryPart
 from odedm.core.validators import Int
 from odedm.memory import live_state
@@ -62,7 +62,7 @@ class DualMemory:
         known = [name for name in settings_of(ODEDM) if name not in OF_METHODS]
         for name in settings:
             if name not in known:
-                raise unknown("setting of a live memory", name, [*known, "seed", "device"])
+                raise unknown_name_error("setting of a live memory", name, [*known, "seed", "device"])
         self._begin(ODEDM(capacity, rho=rho, k=k, **settings), seed, device)
 
     @classmethod
@@ -78,7 +78,9 @@ class DualMemory:
         try:
             self.device = torch.device(device)
         except (RuntimeError, TypeError) as error:
-            raise UsageError(f"device must be one that torch has, such as cpu; {shown(device)} was given.") from error
+            raise UsageError(
+                f"device must be one that torch has, such as cpu; {short_repr(device)} was given."
+            ) from error
         self.tasks = 0
         """How many tasks have ended."""
         self._rngs = generators(self.seed, self.device)
@@ -265,5 +267,5 @@ def _part(part: str | MemoryPart) -> MemoryPart:
     if isinstance(part, MemoryPart):
         return part
     if part not in names:
-        raise unknown("part of a memory", str(part), names)
+        raise unknown_name_error("part of a memory", str(part), names)
     return MemoryPart(part)

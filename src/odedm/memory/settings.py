@@ -22,7 +22,7 @@ from odedm.core.registry import (
     SPACES,
     WITHOUT_CLUSTERS,
 )
-from odedm.core.showing import short_repr
+from odedm.core.showing import repr_without_defaults
 from odedm.core.validators import Bool, Choice, Float, Int, NamedValues, Pair, WordOr
 from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice, stored_weight, unstored_weight
 from odedm.memory.no_memory import NoMemory
@@ -106,7 +106,7 @@ class Native:
         check_settings(self)
 
     def __repr__(self) -> str:
-        return short_repr(self, ("capacity",))
+        return repr_without_defaults(self, ("capacity",))
 
     def resolve(self, shape: StreamShape, native: str) -> Native | Reservoir:  # noqa: ARG002 - of any shape
         """The policy by its name; where that is the reservoir, the plain reservoir: one memory has one description."""
@@ -215,7 +215,7 @@ class ODEDM:
         check_choice(self)
 
     def __repr__(self) -> str:
-        return short_repr(self, ("capacity",))
+        return repr_without_defaults(self, ("capacity",))
 
     @classmethod
     def paper(cls, capacity: int, rho: float = 0.25, **changes: Any) -> ODEDM:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from odedm.core.errors import unknown
+from odedm.core.errors import unknown_name_error
 from odedm.core.plugins import check_name
 from odedm.core.registry import NETS
 from odedm.core.rng import derive_seed
@@ -67,7 +67,7 @@ def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[st
     values = options(name)
     for key, value in given.items():
         if key not in values:
-            raise unknown(f"option of the net '{name}'", key, values)
+            raise unknown_name_error(f"option of the net '{name}'", key, values)
         values[key] = _cast(f"The net option {key} of '{name}'", value, type(values[key]))
     planned(name, shape, classes, values)
     return values

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import InvalidFileError, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import read_regular, writable_folder, write_bytes
 from odedm.core.plain_data import json_hash
 from odedm.core.seal import no_constant
@@ -46,7 +46,7 @@ def read_packed(path: Path) -> list[FinishedRun]:
     runs = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            demand(number <= MAX_RUNS, f"the file has more than {MAX_RUNS} runs")
+            require(number <= MAX_RUNS, f"the file has more than {MAX_RUNS} runs")
             runs.append(FinishedRun(Path(f"{path}:{number}"), _from_line(line)))
         except UsageError as fault:
             raise UsageError(
@@ -116,9 +116,9 @@ def _from_line(line: bytes) -> Result:
         plain: Any = json.loads(line, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidFileError(f"it is not JSON ({str(error)[:80]})") from None
-    demand(isinstance(plain, dict) and set(plain) == {"checksum", "result"}, "it is not a 'checksum' and a 'result'")
+    require(isinstance(plain, dict) and set(plain) == {"checksum", "result"}, "it is not a 'checksum' and a 'result'")
     same = json_hash(plain["result"]) == plain["checksum"]
-    demand(same, "it has changed since it was packed: its checksum is another")
+    require(same, "it has changed since it was packed: its checksum is another")
     result = Result.from_dict(plain["result"], "in this line")
     check_metrics(result)
     return result

@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import InvalidFileError, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import as_path
 from odedm.core.plain_data import DEEPEST, too_deep
 from odedm.core.plugin_modules import code_marks
@@ -141,7 +141,7 @@ class Result:
             raise UsageError(f"The result '{where}' lacks {', '.join(missing)}: run it again.")
         try:
             unknown = sorted(set(plain) - {field.name for field in fields(cls)})
-            demand(not unknown, f"it has entries that no result has: {', '.join(unknown)[:80]}")
+            require(not unknown, f"it has entries that no result has: {', '.join(unknown)[:80]}")
             for fault in _faults(cls(**plain)):
                 raise InvalidFileError(fault)
         except InvalidFileError as fault:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.rows import Rows
 from odedm.methods.base import Method, Replay
 
@@ -21,8 +21,8 @@ def checked_step(method: Method, batch: Rows, replay: Replay) -> Rows:
     name = type(method).__name__
     if not isinstance(fields, dict):
         raise UsageError(
-            f"{name}.step gave {shown(fields)} back; it must return the columns to be stored with the batch's rows as "
-            "a dictionary, {} where there are none."
+            f"{name}.step gave {short_repr(fields)} back; it must return the columns to be stored with the batch's "
+            "rows as a dictionary, {} where there are none."
         )
     declared = {field.name for field in method.fields()}
     for column in fields.keys() ^ declared:

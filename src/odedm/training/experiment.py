@@ -28,7 +28,7 @@ from odedm.core.registry import (
     TRANSFORMS,
     VIEWS,
 )
-from odedm.core.showing import short_repr
+from odedm.core.showing import repr_without_defaults
 from odedm.core.validators import Bool, Choice, Device, Float, Int, NamedValues, Text, WordOr
 from odedm.memory.given_memory import memory_of
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_dict, memory_to_dict
@@ -183,7 +183,7 @@ class Experiment:
             raise UsageError(f"factor belongs to the setting 'long-tail'; the setting is '{self.setting}'.")
 
     def __repr__(self) -> str:
-        return short_repr(self, ("memory", "method", "data"))
+        return repr_without_defaults(self, ("memory", "method", "data"))
 
     def with_seed(self, seed: int) -> Experiment:
         """The same run from another seed."""
