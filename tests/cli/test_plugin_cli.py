@@ -12,7 +12,7 @@ from jobs import SMALL, job_of
 from odedm.core.plugin_modules import export_plugins, load_plugins
 from odedm.core.plugins import plugins
 from odedm.core.registry import METHODS
-from odedm.execute.ray_engine import do_remotely
+from odedm.execute.ray_backend import do_remotely
 
 PLUGIN = """
 import os

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from odedm.checkpoint.state_tree import state_tree
-from odedm.core import recording
-from odedm.core.recording import EAGER, MOST, GraphedFunction
+from odedm.core.accel import recording
+from odedm.core.accel.recording import EAGER, MOST, GraphedFunction
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from odedm.cli.console import PlainConsole
 from odedm.cli.generated_options import experiment_from
 from odedm.core.plain_data import json_hash
 from odedm.core.seal import listing, write_checksums
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.planning import unfinished_runs
 from odedm.report.load import gather
 from odedm.report.page import save_page

@@ -12,7 +12,7 @@ import odedm
 from odedm.core.errors import UsageError
 from odedm.core.seal import write_checksums
 from odedm.execute.attempt import attempt
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import below, plan_jobs
 from odedm.study.grid import Grid

@@ -24,7 +24,7 @@ from odedm.core.files import no_empty_folders, writable_folder
 from odedm.core.registry import MEMORIES
 from odedm.data.opening import load_dataset
 from odedm.execute.attempt import discard_leftover
-from odedm.execute.engine import Placement, get_ready
+from odedm.execute.backend import Placement, get_ready
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import PlannedJobs, below, finished, plan_jobs, unfinished_runs
 from odedm.execute.scheduler import Summary, run_jobs

@@ -14,7 +14,7 @@ from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import kmeans_all
 from odedm.consolidate.nearest import Chosen
 from odedm.consolidate.select import all_finite, nearest, row_distances
-from odedm.core import device
+from odedm.core.accel import device
 from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.rows import ModelView, Rows, take
 from odedm.core.stored_names import stored

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import Start, kmeans_all
-from odedm.core import device
+from odedm.core.accel import device
+from odedm.core.accel.threads import thread_map
 from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
-from odedm.core.threads import thread_map
 
 MOST_CLUSTERS = 12
 """All subsets of the clusters are compared: 4083 for 12, and twice as many with each further one."""

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from odedm.consolidate.kmeans_cpu import LEAST_DRAWS, Foreseen, Nearest, Sums, repeatable, square_lengths
-from odedm.core import device
+from odedm.core.accel import device
+from odedm.core.accel.threads import thread_map
+from odedm.core.accel.triton_support import has_kernels
 from odedm.core.errors import UsageError
-from odedm.core.threads import thread_map
-from odedm.core.triton_support import has_kernels
 
 TABLE_BYTES = 1 << 28
 """Largest table of squared distances that seeding may hold; beyond it they are made row by row."""

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.accel.triton_support import has_kernels
 from odedm.core.errors import UsageError
 from odedm.core.rows import ColumnSpec, ModelView, Rows, Task, count
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
-from odedm.core.triton_support import has_kernels
 from odedm.memory.keyed import LATER, KeyedMemory
 
 TINY = 1e-6

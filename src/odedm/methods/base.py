@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm.core.device import launch_bound
+from odedm.core.accel.device import launch_bound
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.methods.class_shift import ClassShift

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.accel.recording import GraphedFunction
 from odedm.core.errors import choose
-from odedm.core.recording import GraphedFunction
 from odedm.core.rows import Rows, Task, count, take
 from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from odedm.core.device import launch_bound
+from odedm.core.accel.device import launch_bound
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import ColumnSpec, Rows, Task, count, take
 from odedm.core.stored_names import stored

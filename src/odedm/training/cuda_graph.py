@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from odedm.core.accel.recording import CAPTURE_LOCK, EAGER, record
 from odedm.core.generators import is_ours
-from odedm.core.recording import CAPTURE_LOCK, EAGER, record
 from odedm.core.rows import Rows, count
 from odedm.core.store import Store
 

@@ -13,6 +13,7 @@ import torch
 
 from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.stop import Stopped
+from odedm.core.accel.streams import own_stream
 from odedm.core.files import as_path
 from odedm.core.generators import generators_of
 from odedm.core.plugin_modules import origins
@@ -20,7 +21,6 @@ from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.core.showing import counted
-from odedm.core.streams import own_stream
 from odedm.core.text import printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory

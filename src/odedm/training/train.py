@@ -8,8 +8,8 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, overload
 
+from odedm.core.accel.device import enough_memory
 from odedm.core.configuration import default_of, settings_of
-from odedm.core.device import enough_memory
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.options import with_keyword
 from odedm.core.validators import Float, Int, NamedValues, refused

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from odedm.consolidate.sinkhorn.kernels import DenseKernel, Kernel
 from odedm.consolidate.sinkhorn.relaxation import COARSE, LOOK_EVERY, ROUGH_RELAXATION, Pace, Transport, least
-from odedm.core import device, threads
-from odedm.core.triton_support import has_kernels
+from odedm.core.accel import device, threads
+from odedm.core.accel.triton_support import has_kernels
 
 GROUP = 64
 """Targets from which on a source's pairs are solved together on its own non-zero bins."""

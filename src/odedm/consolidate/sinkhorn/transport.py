@@ -19,7 +19,7 @@ from odedm.consolidate.nearest import Chosen, Solve, nearest_by_estimate, neares
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.estimate import foresee
 from odedm.consolidate.sinkhorn.kernels import DenseKernel, GridKernel, Kernel
-from odedm.core import device
+from odedm.core.accel import device
 from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.stored_names import stored
 
