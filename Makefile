@@ -21,7 +21,7 @@ MINUTES ?= 1
 MAMMOTH ?= .venv-integrations/mammoth
 SEEDS ?= 40
 
-.PHONY: help demo test check format lint types fuzz kill pytest integrations reference docs package matrix matrix-full clean
+.PHONY: help demo test check format lint types card fuzz kill pytest integrations reference docs package matrix matrix-full clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -36,6 +36,10 @@ check: $(VENV)/.dev format test ## Format the code, then run everything that mus
 
 kill: $(VENV)/.dev ## Kill commands KILLS=300 times by random signals, and compare what they leave bit for bit
 	$(BIN)/python tools/kill.py --kills $(KILLS)
+
+# by the environment where there is one, else by the machine's own Python: torch for its GPU is there
+card: ## On a machine with a GPU: its tests, twelve cells of the ledger, step times; at most nine minutes
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tools/card.py
 
 fuzz: $(VENV)/.dev ## Feed hostile inputs to every reader, MINUTES=5 each; what is found stays in tests/fuzz/corpus
 	$(BIN)/python tests/fuzz/fuzzing.py $(MINUTES)

@@ -12,7 +12,7 @@ from odedm.core.errors import UsageError, demand
 from odedm.core.registry import METHODS, title
 from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.wording import between, measured, number
-from odedm.results.result import Result, numbers
+from odedm.results.result import Result, is_numbers
 from odedm.study.contests import candidates_of
 from odedm.study.grid import from_table
 from odedm.study.paper_catalogue import SEED, same_run
@@ -135,9 +135,9 @@ def read_tuned(path: Path) -> dict[str, Any]:
             for side in SIDES:
                 demand(contest[side], f"'{contest['host'][:80]}' has no try {side} ODEDM")
                 for each in contest[side]:
-                    demand(numbers([each["mean"]]) and numbers(each["scores"]), "a try has no scores")
+                    demand(is_numbers([each["mean"]]) and is_numbers(each["scores"]), "a try has no scores")
                     each["experiment"] = Experiment.from_dict(each["experiment"]).describe()
-                    demand(numbers([each["experiment"]["options"]["lr"]]), "a try has no learning rate")
+                    demand(is_numbers([each["experiment"]["options"]["lr"]]), "a try has no learning rate")
         demand("select" in plain or not plain["contests"], "[select] is missing")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"'{path}' is no tuned.json of `odedm tune` with a study: {error!r:.200}.") from error

@@ -10,7 +10,7 @@ from odedm.report.figures.comparisons import difference_plot
 from odedm.report.figures.memory_contents import memory_by_class, memory_density, memory_growth
 from odedm.report.page import render
 from odedm.report.verdicts import in_short
-from odedm.results.small_picture import accuracy_picture
+from odedm.results.run_summary import accuracy_picture
 
 
 def pairs(fabricate, seeds, better, method="der"):
@@ -98,7 +98,7 @@ def test_in_a_notebook_runs_are_a_table_and_a_picture(outcome):
     for thing in (outcome, outcome.result, odedm.Results(outcome)):
         shown = thing._repr_html_()
         assert "<table>" in shown
-        assert shown.count("<circle") == 5
+        assert shown.count("<polyline") == 1
 
 
 def test_the_picture_shows_names_as_text_and_refuses_what_cannot_be_told_apart():

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 import torch
 from equal_states import first_difference
-from odedm.checkpoint.capture_state import capture_state
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from odedm import Dataset, Experiment, Run
+from odedm.checkpoint.state_tree import state_tree
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.outside_parts import can_be_recorded
 
@@ -299,10 +299,12 @@ def states_of(run: Any) -> dict[str, Any]:
     """A digest of every tensor and number that the run's steps change, by its place."""
     names = ("method", "memory", "replay", "keys", "views")
     seconds, run.timer.seconds = run.timer.seconds, {}  # which no two runs have alike
-    state = capture_state({**{name: getattr(run, name) for name in names}, "loss": run.guard._broken}, run.outside())
+    state = state_tree(
+        {**{name: getattr(run, name) for name in names}, "loss": run.guard._broken}, run.external_tensors()
+    )
     run.timer.seconds = seconds
     found: dict[str, Any] = {name: hash(each.numpy().tobytes()) for name, each in state.tensors.items()}
-    return {**found, "": state.plain}
+    return {**found, "": state.tree}
 
 
 def check_replayed_as_eager(plan: Experiment, data: Dataset, **more: Any) -> Run:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from driver import Driver
 from equal_states import equal_states
+from plausible import check_run
 from rich.console import Console
 from sampling import KEEPING, QUICK, pairs
 
@@ -25,7 +26,7 @@ from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.terminal import print_run, print_table
 from odedm.results.comparison import compare
 from odedm.results.result import Result
-from odedm.results.verification import first_fault, is_sound, verify
+from odedm.results.verification import is_sound, verify
 from odedm.study.grid import Grid
 from odedm.training.evaluation import evaluate
 from odedm.training.experiment import content_key
@@ -173,23 +174,17 @@ def saved(tmp_path_factory):
 
 def test_saved_runs_are_sound_and_edited_ones_are_not(saved):
     for name in (*(f"{each}-odedm" for each in LASTING), "recurring-reservoir"):
-        checks = verify(saved / name)
-        assert is_sound(checks), first_fault(checks)
-        assert all(check.sound for check in checks), "against the data as well"
+        check_run(saved / name)
     path = saved / "recurring-odedm" / "result.json"
     whole = path.read_text()
     result = Result.load(path)
     assert Result.from_dict(result.to_dict()) == result
-    edits = {
-        "task_labels": [[0, 1]] * 6,
-        "task_il": result.class_il,
-        "forgetting": None,
-    }
+    edits = {"task_labels": [[0, 1]] * 5, "task_il": result.class_il, "forgetting": None}
     for name, value in edits.items():
         path.write_text(json.dumps({**result.to_dict(), name: value}))
         assert not is_sound(verify(path.parent)), name
     for value in ([[0, 99]] * 6, [[0]], "all", [[]] * 6, [[True]] * 6):
-        with pytest.raises(UsageError, match="'task_labels' does not hold labels below 6 for each of 6 tasks"):
+        with pytest.raises(UsageError, match="'task_labels' does not hold labels of the classes for each of 6 tasks"):
             Result.from_dict({**result.to_dict(), "task_labels": value})
     path.write_text(whole)
 

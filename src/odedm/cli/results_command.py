@@ -168,7 +168,7 @@ def verify(
         bool, opt("Runs without checksums may pass, as old ones have none.", None, "--allow-unsealed")
     ] = False,
 ) -> None:
-    """Check finished runs: files, figures, memory and data. Exit code 1 where one is broken, or without checksums."""
+    """Check finished runs: files, format, metrics and memory. Exit code 1 where one is broken, or without checksums."""
     from odedm.results.verification import is_sealed, is_sound, lines
     from odedm.results.verification import verify as look
 

@@ -42,11 +42,9 @@ def write_checksums(folder: Path) -> None:
 def read_checksums(folder: Path) -> Listing | None:
     """What a folder's files held; None where that was never written."""
     path = folder / FILE
-    return _listed(path) if path.exists() or path.is_symlink() else None
-
-
-def _listed(path: Path) -> Listing:
-    plain = read_json(path, MOST_LISTING, "far more than a list of checksums")
+    if not path.exists() and not path.is_symlink():
+        return None
+    plain = read_json(Path(os.path.realpath(path)), MOST_LISTING, "far more than a list of checksums")
     ours = isinstance(plain, dict) and plain.get("schema") == SCHEMA
     demand(ours, f"{FILE} is no list of checksums of the format '{SCHEMA}'")
     files: Listing = plain.get("files")
@@ -59,10 +57,10 @@ def check_one(folder: Path, name: str) -> None:
 
     Links are followed: stores of large files, such as git-annex, leave one in a file's place.
     """
-    path = folder / FILE
-    if not path.exists() and not path.is_symlink():
+    listed = read_checksums(folder)
+    if listed is None:
         return
-    entry = _listed(Path(os.path.realpath(path))).get(name)
+    entry = listed.get(name)
     demand(entry is not None, f"the checksums leave out {name}")
     real = Path(os.path.realpath(folder / name))
     same = entry is not None and check_file(real) == entry["bytes"] and fingerprint(real) == entry["blake2b"]

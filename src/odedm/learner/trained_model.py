@@ -17,8 +17,8 @@ from odedm.learner.given_batch import read_labels
 from odedm.learner.going_on import go_on
 from odedm.learner.kept_model import KeptModel, find_model, read_model
 from odedm.learner.online_learner import Learner
-from odedm.results.headline import one_line
 from odedm.results.result import Result
+from odedm.results.run_summary import summary_line
 from odedm.stream.dataset import rows_in_form
 from odedm.training.experiment import Experiment
 from odedm.training.numerics import own_numerics
@@ -187,4 +187,4 @@ class TrainedModel:
         return go_on(self._kept, {"patience": patience, "every": every, "trigger": trigger})
 
     def __repr__(self) -> str:
-        return f"<TrainedModel of {one_line([self.result])}>"
+        return f"<TrainedModel of {summary_line([self.result])}>"

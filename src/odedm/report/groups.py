@@ -16,7 +16,7 @@ from odedm.core.registry import METHODS, WITHOUT_CLUSTERS
 from odedm.report.labels import Settings, belongs_to_memory, group_names, title_key
 from odedm.report.wording import canonical
 from odedm.results.folder import FinishedRun
-from odedm.results.result import numbers
+from odedm.results.result import is_numbers
 from odedm.training.experiment import Experiment
 
 BASELINES = ("native", "reservoir")
@@ -164,7 +164,7 @@ def _place(settings: Settings) -> tuple[object, ...]:
     """Where a group stands in the table."""
     method, memory = settings["method"], settings["memory.name"]
     sizes: list[Any] = [settings.get(f"memory.{name}") for name in ("capacity", "k", "rho")]
-    capacity, *share = (float(size) if numbers([size]) else math.inf for size in sizes)
+    capacity, *share = (float(size) if is_numbers([size]) else math.inf for size in sizes)
     known = list(METHODS).index(method) if method in METHODS else len(METHODS)
     options = canonical({key: value for key, value in settings.items() if key.startswith("options.")})
     stream = settings["data"], str(settings.get("setting"))

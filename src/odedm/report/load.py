@@ -12,14 +12,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import InvalidFileError, UsageError
-from odedm.core.seal import check_one
+from odedm.core.errors import UsageError
 from odedm.core.text import LONGEST, printable
 from odedm.report.summary import Table, summarise
 from odedm.report.unfinished import find_unfinished, is_under_way
-from odedm.results.folder import FILE, FinishedRun, NoRuns, find
+from odedm.results.folder import FinishedRun, NoRuns, find, load_runs
 from odedm.results.packed import is_packed
-from odedm.results.result import Result, numbers
+from odedm.results.result import Result, is_numbers
 from odedm.study.dac_timing_plan import FILE as TIMINGS
 from odedm.study.dac_timing_plan import Measured
 from odedm.study.dac_timing_plan import load as load_timings
@@ -79,31 +78,15 @@ def load_sound(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
     packed = [path for path in paths if is_packed(path)]
     folders = [path for path in paths if not is_packed(path)]
     places = {folder.resolve(): folder for folder in find(folders)} if folders else {}
-    found, faults = _sound(list(places.values()))
-    runs = with_scores(found)
+    loaded, damaged = load_runs(places.values())
+    runs, faults = with_scores(loaded), list(damaged.values())
     if packed:
         own = by_content([*runs, *read_all(packed).values()])
         here = {key_of_result(run.result) for run in runs}
         runs += [run for key, run in own.items() if key not in here]
     if faults and not runs:
-        raise UsageError(faults[0])
+        raise UsageError(f"{faults[0]} Make it again: {AGAIN}.")
     return runs, faults
-
-
-def _sound(folders: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
-    """The runs whose result can be read and is as it was written, and what is wrong with each of the others."""
-    found, faults = [], []
-    for folder in folders:
-        try:
-            run = FinishedRun.load(folder)
-            check_one(folder, FILE)
-        except InvalidFileError as fault:
-            faults.append(f"The result '{folder / FILE}' cannot be used: {fault}. Make it again: {AGAIN}.")
-        except UsageError as error:
-            faults.append(str(error))
-        else:
-            found.append(run)
-    return found, faults
 
 
 def told_faults(faults: Sequence[str], runs: int) -> list[str]:
@@ -155,7 +138,7 @@ def _by_configuration(trials: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     scores: dict[str, dict[Any, list[float]]] = {}
     for line in trials:
         plain, score = line.get("experiment"), line.get("score", math.nan)
-        if isinstance(plain, dict) and numbers([score]):
+        if isinstance(plain, dict) and is_numbers([score]):
             scores.setdefault(_configuration(plain), {}).setdefault(str(plain.get("seed")), []).append(float(score))
     return {
         mark: statistics.fmean(own[0] for own in seeds.values())

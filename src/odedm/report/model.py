@@ -9,7 +9,7 @@ from typing import Literal
 from odedm.report.groups import Group, sweeps
 from odedm.report.statistics import Estimate, Paired
 from odedm.report.summary import ACC_LAST, COMPARED, METRICS, Metric, Row, Table
-from odedm.results.result import numbers
+from odedm.results.result import is_numbers
 from odedm.study.paper_numbers import Published, published
 from odedm.study.paper_protocol import departures
 
@@ -209,7 +209,7 @@ def beside(group: Group, metric: Metric, *, best: bool = False) -> Published | N
         tasks=group.tasks,
         k=k if isinstance(k, int) else None,
         rho=rho if isinstance(rho, int | float) else None,
-        dac=(int(dac[0]), int(dac[1])) if numbers(dac, 2) else None,
+        dac=(int(dac[0]), int(dac[1])) if is_numbers(dac, 2) else None,
         distance=str(own.get("memory.distance", "sinkhorn")),
         best=best,
         fit=own.get("options.fit") is True,

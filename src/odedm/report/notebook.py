@@ -16,7 +16,7 @@ from odedm.report.tables import LABEL, to_csv, to_html, to_latex, to_markdown
 from odedm.report.terminal import as_text
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
-from odedm.results.small_picture import accuracy_picture
+from odedm.results.run_summary import accuracy_picture
 
 ORIGIN = ("odedm", "commit", "device", "data_checksum", "finished")
 """What a row says of where its run was made."""

@@ -10,7 +10,7 @@ from odedm.report.groups import BASELINES, Group, group
 from odedm.report.statistics import Estimate, Paired, estimate, holm, paired
 from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
-from odedm.results.headline import TITLES
+from odedm.results.metrics import TITLES
 from odedm.results.result import Result
 
 

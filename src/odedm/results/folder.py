@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odedm.checkpoint.manifest import working_folder
 from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.files import atomic_folder, write_bytes, write_text
-from odedm.core.seal import check_file, no_constant, write_checksums
+from odedm.core.seal import check_file, check_one, write_checksums
 from odedm.core.text import printable
 from odedm.results.result import Result
 
@@ -40,7 +40,7 @@ Columns = dict[str, "np.ndarray[Any, Any]"]
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run and where it lies; `selection` is what its configuration scored on held-out rows, if known."""
+    """A finished run and its folder; `selection` is what its configuration scored on held-out rows, if known."""
 
     folder: Path
     result: Result
@@ -48,7 +48,7 @@ class FinishedRun:
 
     @classmethod
     def load(cls, folder: Path) -> FinishedRun:
-        """The run in a folder."""
+        """Read the run in a folder."""
         return cls(folder, Result.load(folder / FILE))
 
     @property
@@ -75,30 +75,48 @@ class FinishedRun:
         return [str(label) for label in range(max(counts, default=0))]
 
     def class_name(self, label: int) -> str:
-        """The name of one class; its number where it has none."""
+        """Return the name of one class; its number where it has none."""
         return self.classes[label] if 0 <= label < len(self.classes) else str(label)
 
 
+def load_runs(folders: Iterable[Path]) -> tuple[list[FinishedRun], dict[Path, str]]:
+    """Read the runs whose result is as it was written, and say by folder what is wrong with each of the others."""
+    runs, faults = [], {}
+    for folder in folders:
+        try:
+            run = FinishedRun.load(folder)
+            check_one(folder, FILE)
+        except InvalidFileError as fault:
+            faults[folder] = f"The result '{folder / FILE}' cannot be used: {fault}."
+        except UsageError as error:
+            faults[folder] = str(error)
+        else:
+            runs.append(run)
+    return runs, faults
+
+
 class NoRuns(UsageError):
-    """Where one looked there is no finished run."""
+    """There is no finished run at or below the folders that were given."""
 
 
 def check_free(folder: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that holds something already; with `overwrite` a finished run may be replaced, nothing else."""
+    """Refuse a folder that holds something; with `overwrite` a finished run may be replaced, nothing else."""
     if folder.is_symlink():
         raise UsageError(
             f"'{folder}' is a link; runs are written into real folders. Give another folder, on the command line "
             "by --out."
         )
-    there = (folder / FILE).is_file()
-    if not folder.exists() or (overwrite and there) or (folder.is_dir() and not any(folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    if there:
+    if not (folder / FILE).is_file():
+        raise UsageError(
+            f"'{folder}' exists and is not a run's folder. Give another folder, on the command line by --out."
+        )
+    if not overwrite:
         raise UsageError(
             f"'{folder}' holds a run already. Give another folder, or replace it: in Python overwrite=True; on the "
             "command line --out, or --overwrite."
         )
-    raise UsageError(f"'{folder}' exists and is not a run's folder. Give another folder, on the command line by --out.")
 
 
 def save_run(
@@ -127,9 +145,10 @@ def save_run(
 
 
 def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
-    """Those of the named columns that a run's file has, or all of them, without torch. Raises `InvalidFileError`."""
+    """Read the named columns that a run's file has, or all of them, without torch; a link is followed."""
     from safetensors import SafetensorError, safe_open
 
+    path = Path(os.path.realpath(path))
     check_file(path)
     try:
         with safe_open(path, framework="np") as file:
@@ -139,44 +158,32 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
         raise InvalidFileError(f"{path.name} cannot be read ({str(error)[:100]})") from None
 
 
-def read_head(path: Path) -> Any:
-    """The plain values in the head of a file of tensors, without torch; `InvalidFileError` where there are none."""
-    from safetensors import SafetensorError, safe_open
-
-    check_file(path)
-    try:
-        with safe_open(path, framework="np") as file:
-            return json.loads((file.metadata() or {})["odedm"], parse_constant=no_constant)
-    except (SafetensorError, OSError, TypeError, ValueError, KeyError, RecursionError) as error:
-        raise InvalidFileError(f"{path.name} cannot be read ({str(error)[:100]})") from None
-
-
 def find(paths: Sequence[Path]) -> list[Path]:
-    """Every folder at or below `paths` that holds a finished run, sorted; an error if there is none."""
-    found: set[Path] = set()
+    """Return every folder at or below `paths` that holds a finished run, sorted; raise `NoRuns` if there is none."""
+    folders: set[Path] = set()
     for path in paths:
         if not path.exists():
             if working_folder(path).is_dir():
                 raise UsageError(f"'{path}' is not finished. Go on with `odedm resume {path}`.")
             raise UsageError(f"There is no '{path}'. Give the folder of a run, or a folder that holds runs.")
         if path.name == FILE:
-            found.add(path.parent)
+            folders.add(path.parent)
             continue
         if path.is_file():
             packed = f"Packed results: `odedm report {path}`." if path.name.endswith(PACKED) else "Give a folder."
             raise UsageError(f"'{path}' is a file, and this takes folders of runs. {packed}")
-        for folder, below, files in os.walk(path):  # one may vanish meanwhile
-            below[:] = [each for each in below if not each.startswith(".")]  # what is unfinished
+        for folder, subfolders, files in os.walk(path):  # one may vanish meanwhile
+            subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # what is unfinished
             if FILE in files:
-                found.add(Path(folder))
-    if not found:
-        places = ", ".join(f"'{path}'" for path in paths)
-        raise NoRuns(f"No finished run at or below {places}: no {FILE} there. Make one with `odedm run`.")
-    return sorted(found)
+                folders.add(Path(folder))
+    if not folders:
+        given = ", ".join(f"'{path}'" for path in paths)
+        raise NoRuns(f"No finished run at or below {given}: no {FILE} there. Make one with `odedm run`.")
+    return sorted(folders)
 
 
 def find_one(path: Path) -> Path:
-    """The folder of the only run at or below a path."""
+    """Return the folder of the only run at or below a path."""
     folders = find([path])
     if len(folders) > 1:
         raise UsageError(f"'{path}' holds {len(folders)} runs; give one, e.g. '{folders[0]}', or use `odedm report`.")

@@ -1,13 +1,13 @@
-"""Packed results: many runs in one file that travels, a line of JSON for each, compressed; from anyone, so checked."""
+"""Packs results: many runs in one compressed file, a line of JSON each; files may be anyone's, so they are checked."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +17,44 @@ from odedm.core.plain_data import text_fingerprint
 from odedm.core.seal import no_constant
 from odedm.results.folder import PACKED, FinishedRun, find
 from odedm.results.result import Result
-from odedm.results.verification import UNSEALED, first_fault, is_sealed, verify, verify_numbers
+from odedm.results.verification import UNSEALED, check_metrics, first_fault, is_sealed, verify
 
-MOST_FILE, MOST_LINE, MOST_TEXT, MOST_RUNS = 1 << 27, 1 << 22, 1 << 30, 200_000
+MAX_FILE, MAX_LINE, MAX_TEXT, MAX_RUNS = 1 << 27, 1 << 22, 1 << 30, 200_000
 """Bytes of a file, of a line and of all lines, and how many there are at most: far more than any ledger has."""
 
 
 def is_packed(path: Path) -> bool:
-    """Whether this is a file of packed results, by its name."""
+    """Return whether this is a file of packed results, by its name."""
     return path.name.endswith(PACKED) and not path.is_dir()
 
 
 def check_runs(paths: Sequence[Path]) -> list[FinishedRun]:
-    """The finished runs at or below folders, if all are sound: packed, nobody can check their files any more."""
-    found = []
-    for folder in find(paths):
-        checks = verify(folder, data=False)
+    """Return the finished runs at or below folders, if all are sound: packed, nobody can check their files any more."""
+    folders = find(paths)
+    for folder in folders:
+        checks = verify(folder)
         fault = first_fault(checks)
         if fault is not None:
             raise UsageError(f"'{folder}' is broken and is not packed: {fault}. Leave it out, or run it again.")
         if not is_sealed(checks):
             raise UsageError(f"'{folder}' is unsealed and is not packed: {UNSEALED}. Leave it out, or run it again.")
-        found.append(FinishedRun.load(folder))
-    return found
+    return [FinishedRun.load(folder) for folder in folders]
 
 
 def read_packed(path: Path) -> list[FinishedRun]:
-    """Every run of a file, each with its place there for a folder: it has no files of its own."""
-    found = []
+    """Read every run of a file; each has its line in the place of a folder."""
+    runs = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            demand(number <= MOST_RUNS, f"the file has more than {MOST_RUNS} runs")
-            found.append(FinishedRun(Path(f"{path}:{number}"), _from_line(line)))
+            demand(number <= MAX_RUNS, f"the file has more than {MAX_RUNS} runs")
+            runs.append(FinishedRun(Path(f"{path}:{number}"), _from_line(line)))
         except UsageError as fault:
             raise UsageError(
                 f"Line {number} of '{path}' is no packed result: {str(fault).rstrip('.')}. Pack its run anew."
             ) from None
-    if not found:
+    if not runs:
         raise UsageError(f"'{path}' holds no result. Make such a file with `odedm results pack`.")
-    return found
+    return runs
 
 
 def write_packed(path: Path, results: Iterable[Result]) -> None:
@@ -70,11 +69,11 @@ def write_packed(path: Path, results: Iterable[Result]) -> None:
 
 
 def check_target(path: Path, inputs: Sequence[Path] = ()) -> None:
-    """Refuse a file that is not named as one of packed results, or that is there already and no input."""
+    """Refuse a file that is not named as one of packed results, or that exists and is no input."""
     if not path.name.endswith(PACKED):
         raise UsageError(f"Packed results are written to a file that ends in {PACKED}; '{path}' was given as --out.")
-    inside = path.exists() and any(each.exists() and each.samefile(path) for each in inputs)
-    if (path.exists() or path.is_symlink()) and not inside:
+    is_input = path.exists() and any(file.exists() and file.samefile(path) for file in inputs)
+    if (path.exists() or path.is_symlink()) and not is_input:
         raise UsageError(
             f"'{path}' is there already. Give another --out, or bring both together: "
             f"`odedm results merge {path} OTHER{PACKED} --out {path}`."
@@ -82,49 +81,44 @@ def check_target(path: Path, inputs: Sequence[Path] = ()) -> None:
 
 
 def to_line(result: Result) -> str:
-    """A result as a line: what it says in order of names, and a checksum of that."""
+    """Return a result as a line of JSON, its keys sorted, with a checksum."""
     plain = result.to_dict()
     line = {"checksum": text_fingerprint(plain), "result": plain}
     return json.dumps(line, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a compressed file, one at a time, and never more of it than there may be."""
+    """Yield the lines of a compressed file, and never more of it than there may be; a link is followed."""
     try:
-        packed = read_regular(path, MOST_FILE)
+        content = read_regular(Path(os.path.realpath(path)), MAX_FILE)
     except OSError as error:
         raise UsageError(f"Cannot read the packed results '{path}': {error.strerror or error}.") from None
-    read, number = 0, 0
-    with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+    total, number = 0, 0
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
         while True:
             number += 1
             try:
-                line = file.readline(MOST_LINE + 1)
+                line = file.readline(MAX_LINE + 1)
             except (OSError, EOFError, zlib.error) as error:
                 raise UsageError(
                     f"'{path}' is damaged or no gzip file at line {number} ({error}). Copy or pack it anew."
                 ) from None
             if not line:
                 return
-            read += len(line)
-            if len(line) > MOST_LINE or read > MOST_TEXT:
+            total += len(line)
+            if len(line) > MAX_LINE or total > MAX_TEXT:
                 raise UsageError(f"Line {number} of '{path}' goes on beyond what packed results may have.")
             yield line
 
 
 def _from_line(line: bytes) -> Result:
-    """The result of a line, checked as one in a run's folder is."""
     try:
         plain: Any = json.loads(line, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidFileError(f"it is not JSON ({str(error)[:80]})") from None
-    fine = isinstance(plain, dict) and set(plain) == {"checksum", "result"} and isinstance(plain["result"], dict)
-    demand(fine, "it is not an object of 'checksum' and 'result'")
-    own = plain["result"]
-    demand(text_fingerprint(own) == plain["checksum"], "it has changed since it was packed: its checksum is another")
-    result = Result.from_dict(own, "in this line")
-    unknown = set(own) - {each.name for each in fields(Result)}
-    demand(not unknown, f"it has entries that no result has: {', '.join(sorted(unknown))[:80]}")
-    fault = first_fault(verify_numbers(result))
-    demand(fault is None, fault or "")
+    demand(isinstance(plain, dict) and set(plain) == {"checksum", "result"}, "it is not a 'checksum' and a 'result'")
+    same = text_fingerprint(plain["result"]) == plain["checksum"]
+    demand(same, "it has changed since it was packed: its checksum is another")
+    result = Result.from_dict(plain["result"], "in this line")
+    check_metrics(result)
     return result

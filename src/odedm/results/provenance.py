@@ -20,26 +20,26 @@ from odedm.core.version import __version__
 
 @cache
 def commit() -> str | None:
-    """The git commit of the code that runs, with a + where files were changed; None outside a checkout."""
-    here = Path(__file__).parent
+    """Return the git commit of the code that runs, with a + where files were changed; None outside a checkout."""
     try:
-        root = Path(_git(here, "rev-parse", "--show-toplevel"))
+        root = Path(_git("rev-parse", "--show-toplevel"))
         if not (root / "src" / "odedm").is_dir():  # some other project that merely contains an installed copy
             return None
-        mark = _git(here, "rev-parse", "HEAD")
-        return mark + ("+" if _git(here, "status", "--porcelain", "--untracked-files=no") else "")
+        return _git("rev-parse", "HEAD") + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
+def _git(*words: str) -> str:
+    done = subprocess.run(
+        ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True
+    )
     return done.stdout.strip()
 
 
 @cache
 def processor() -> str:
-    """The processor's name as the system gives it."""
+    """Return the processor's name as the system gives it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -48,20 +48,21 @@ def processor() -> str:
 
 
 def versions(device: torch.device) -> dict[str, str]:
-    """What decides about the last digits: a run that goes on under others is not the same bit for bit."""
+    """Return what decides about the last digits: a run resumed under others is not the same bit for bit."""
     name = _gpu(device) if device.type == "cuda" else processor()
     return {"odedm": __version__, "commit": commit() or "unknown", "torch": str(torch.__version__), "device": name}
 
 
 def _gpu(device: torch.device) -> str:
-    """The GPU's name, and how much of it where that is less than all: libraries choose their kernels by that."""
-    found = torch.cuda.get_device_properties(device)
+    """Return the GPU's name, and how much of it where that is less than all: libraries choose kernels by that."""
+    properties = torch.cuda.get_device_properties(device)
     limited = os.environ.get(GPU_SHARE, "100") != "100"
-    return f"{found.name}, {found.multi_processor_count} multiprocessors" if limited else str(found.name)
+    name = str(properties.name)
+    return f"{name}, {properties.multi_processor_count} multiprocessors" if limited else name
 
 
 def provenance(device: torch.device, checksum: str) -> dict[str, Any]:
-    """Everything two results must agree on to be compared bit for bit, and when this one was finished."""
+    """Return everything two results must agree on to be compared bit for bit, and when this one was finished."""
     return {
         **versions(device),
         "commit": commit(),

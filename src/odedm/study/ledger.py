@@ -16,11 +16,10 @@ from odedm.checkpoint.lock import hold
 from odedm.core.errors import UsageError
 from odedm.core.files import append_line, read_regular, remove_stale, writable_folder, write_text
 from odedm.core.plain_data import too_deep
-from odedm.core.seal import check_one
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer
-from odedm.results.folder import FILE, FinishedRun
-from odedm.results.result import Result, numbers
+from odedm.results.folder import FILE, FinishedRun, load_runs
+from odedm.results.result import Result, is_numbers
 from odedm.study.identity import Code, key_of_result, made_by
 from odedm.study.study import Study, read
 from odedm.training.experiment import content_key
@@ -96,17 +95,20 @@ class Ledger(Observer):
 
     def _results(self) -> tuple[dict[str, FinishedRun], set[Path]]:
         """The finished runs, and the folders whose result cannot be read or is not as it was written."""
-        found: dict[str, FinishedRun] = {}
-        damaged: set[Path] = set()
-        for path in sorted(self.runs.glob(f"*/*/{FILE}")):
-            if not path.parent.name.startswith(".") and not path.parents[1].is_symlink():  # whose runs are no study's
-                try:
-                    run = FinishedRun.load(path.parent)
-                    check_one(path.parent, FILE)
-                    found.setdefault(key_of_result(run.result), run)
-                except (UsageError, AttributeError, TypeError):
-                    damaged.add(path.parent)
-        return found, damaged
+        folders = [
+            path.parent
+            for path in sorted(self.runs.glob(f"*/*/{FILE}"))
+            if not path.parent.name.startswith(".") and not path.parents[1].is_symlink()  # whose runs are no study's
+        ]
+        runs, faults = load_runs(folders)
+        by_key: dict[str, FinishedRun] = {}
+        damaged = set(faults)
+        for run in runs:
+            try:
+                by_key.setdefault(key_of_result(run.result), run)
+            except (UsageError, AttributeError, TypeError):
+                damaged.add(run.folder)
+        return by_key, damaged
 
     def status(
         self, jobs: Sequence[Job], *, reuse: str, code: Code, have: Mapping[str, FinishedRun] | None = None
@@ -187,7 +189,7 @@ class Ledger(Observer):
 
 def scores_in(path: Path) -> dict[str, float]:
     """The score of every trial in a file of trials, by its content hash; what is no share in per cent is no score."""
-    found = {line["key"]: line["score"] for line in lines(path) if numbers([line.get("score")])}
+    found = {line["key"]: line["score"] for line in lines(path) if is_numbers([line.get("score")])}
     return {key: score for key, score in found.items() if 0 <= score <= 100}
 
 

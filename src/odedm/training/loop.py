@@ -29,9 +29,10 @@ from odedm.memory.site import Site, StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import build
 from odedm.results.folder import save_run
-from odedm.results.headline import as_html, one_line
+from odedm.results.metrics import average_accuracy
 from odedm.results.provenance import provenance
-from odedm.results.result import Result, average_accuracy
+from odedm.results.result import Result
+from odedm.results.run_summary import summary_html, summary_line
 from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_like
 from odedm.stream.tasks import split
@@ -68,10 +69,10 @@ class Outcome:
     evidence: Rows | None = None
 
     def __repr__(self) -> str:
-        return f"<Outcome of {one_line([self.result])}>"
+        return f"<Outcome of {summary_line([self.result])}>"
 
     def _repr_html_(self) -> str:
-        return as_html([self.result])
+        return summary_html([self.result])
 
     def save(self, path: str | Path, *, overwrite: bool = False, keep_model: bool = True) -> Path:
         """Write the trained model, or the run with it, whole or not at all; `odedm.load(path)` gives the model again.
@@ -342,8 +343,7 @@ class Run:
             class_counts=progress.class_counts,
             provenance=provenance(self.device, self.data.checksum)
             | {"precision": self.experiment.precision, "steps": steps}
-            | ({"notes": progress.notes} if progress.notes else {})
-            | ({"outside": self.origins} if self.origins else {}),
+            | {name: value for name, value in (("notes", progress.notes), ("outside", self.origins)) if value},
             anytime=progress.anytime if self.observation.anytime else None,
             sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
             task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],

@@ -9,8 +9,8 @@ from typing import overload
 from odedm.core.errors import UsageError, shown
 from odedm.core.files import as_path
 from odedm.results.folder import check_free
-from odedm.results.headline import as_html, figures_of, means_of, one_line
 from odedm.results.result import Result
+from odedm.results.run_summary import mean_metrics, metrics_of, summary_html, summary_line
 from odedm.training.loop import Outcome
 
 
@@ -51,16 +51,16 @@ class Outcomes(Sequence[Outcome]):
     @property
     def mean(self) -> dict[str, float]:
         """The mean of each figure over the seeds: acc_last, acc_mean, task_il_last, forgetting, … seconds."""
-        return means_of(self.results)[0]
+        return mean_metrics(self.results)[0]
 
     @property
     def error(self) -> dict[str, float]:
         """The standard error of each mean; empty for a single seed, which has none."""
-        return means_of(self.results)[1]
+        return mean_metrics(self.results)[1]
 
     def table(self) -> list[dict[str, float]]:
         """One row a seed, ready for pandas.DataFrame; `odedm.Results` compares several of these, paired by seed."""
-        return [{"seed": each.experiment["seed"], **figures_of(each)} for each in self.results]
+        return [{"seed": each.experiment["seed"], **metrics_of(each)} for each in self.results]
 
     def save(self, folder: str | Path, *, overwrite: bool = False, keep_model: bool = True) -> Path:
         """Write each run's folder as `seed-N` below one; `odedm report` and `odedm.Results` read that.
@@ -82,7 +82,7 @@ class Outcomes(Sequence[Outcome]):
         return place
 
     def __repr__(self) -> str:
-        return f"<Outcomes of {one_line(self.results)}>"
+        return f"<Outcomes of {summary_line(self.results)}>"
 
     def _repr_html_(self) -> str:
-        return as_html(self.results)
+        return summary_html(self.results)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from odedm.core.text import printable
 from odedm.core.validators import Bool
-from odedm.results.result import average_accuracy
+from odedm.results.metrics import average_accuracy
 from odedm.training.loop import Run, Watch
 
 REDRAWN, PRINTED = 0.1, 10.0
