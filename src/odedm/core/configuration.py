@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Setting:
     """What a field says of itself.
 
-    `panel` is the heading it stands under in help. `default_words` says what a default of None stands for. `pace`: sets
-    how fast a run is, not what it is. `axis`: a study can vary it.
+    `panel` is the heading it stands under in help. `default_words` says what a default of None stands for.
+    `speed_only`: it sets how fast a run is, not what it is. `axis`: a study can vary it.
     """
 
     validator: Validator
@@ -33,7 +33,7 @@ class Setting:
     default_words: str | None = None
     metavar: str | None = None
     optional: bool = False
-    pace: bool = False
+    speed_only: bool = False
     axis: bool = True
 
 
@@ -77,14 +77,14 @@ def default_of(kind: Any, name: str) -> Any:
     return own.default if own.default_factory is MISSING else own.default_factory()
 
 
-def to_plain(plan: Any) -> dict[str, Any]:
+def to_dict(plan: Any) -> dict[str, Any]:
     """The settings of a data class as plain data, as a file will give them back.
 
     >>> from odedm.core.validators import Pair
     >>> @dataclass(frozen=True)
     ... class Plan:
     ...     dac: tuple[int, int] | None = setting_field(Pair(), (3, 4), "…", optional=True)
-    >>> to_plain(Plan())
+    >>> to_dict(Plan())
     {'dac': [3, 4]}
     """
     values = {name: getattr(plan, name) for name in settings_of(type(plan))}
@@ -92,7 +92,7 @@ def to_plain(plan: Any) -> dict[str, Any]:
     return found
 
 
-def from_plain(
+def from_dict(
     kind: Callable[..., T], what: str, plain: Mapping[str, Any], known: Mapping[str, Setting] | None = None
 ) -> T:
     """A data class from plain data of anyone's: the very settings it has, each checked."""
@@ -110,5 +110,5 @@ def from_plain(
 
 def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     """What of the plain data decides what a run is: all but what sets its pace."""
-    paces = {name for name, setting in settings_of(kind).items() if setting.pace}
+    paces = {name for name, setting in settings_of(kind).items() if setting.speed_only}
     return {name: value for name, value in plain.items() if name not in paces}

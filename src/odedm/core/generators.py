@@ -87,7 +87,7 @@ def state_of(generator: AnyGenerator) -> Any:
     return generator.get_state() if isinstance(generator, torch.Generator) else generator.bit_generator.state
 
 
-def put_back(generator: AnyGenerator, state: Any) -> None:
+def set_state(generator: AnyGenerator, state: Any) -> None:
     """Let a generator stand where it stood; a step that is recorded is not disturbed where it stands there already."""
     if not isinstance(generator, torch.Generator):
         generator.bit_generator.state = state

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from odedm.core.errors import UsageError
-from odedm.core.validators import refused
+from odedm.core.validators import BOOLEANS, refused
 
-WORDS = {"true": True, "false": False}
-LEGAL = {bool: "true or false", int: "a whole number", float: "a finite float"}
+LEGAL = {bool: "true or false", int: "a whole number", float: "a finite float", str: "text"}
 LARGEST_FLOAT = 3.4028234e38
 """What float32 can hold: beyond it a number is infinite where it is used."""
 
@@ -106,8 +105,12 @@ def cast_like(what: str, value: Any, default: Any) -> Any:
         return value
     try:
         if kind is bool:
-            return value if isinstance(value, bool) else WORDS[str(value).lower()]
+            return value if isinstance(value, bool) else BOOLEANS[str(value).lower()]
         if isinstance(value, bool):  # which Python takes for 0 or 1
+            raise TypeError
+        if isinstance(value, str) and kind not in (str, int, float):  # its letters are no values
+            raise TypeError
+        if kind is str and not isinstance(value, str):
             raise TypeError
         if kind is int and not isinstance(value, str):
             return operator.index(value)  # a fraction is none: cut to a whole number it would be another run
@@ -115,5 +118,5 @@ def cast_like(what: str, value: Any, default: Any) -> Any:
         if kind is float and not abs(cast) <= LARGEST_FLOAT:
             raise ValueError
     except (ValueError, TypeError, KeyError, OverflowError):
-        raise refused(what, LEGAL.get(kind, kind.__name__), value) from None
+        raise refused(what, LEGAL.get(kind, f"a {kind.__name__}"), value) from None
     return cast

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.core import registry
-from odedm.core.errors import UsageError, choose, shown, unknown, why
+from odedm.core.errors import UsageError, choose, describe_error, short_repr, unknown_name_error
 from odedm.core.registry import Entry, typed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
@@ -136,25 +136,25 @@ def register(point: str, name: str, target: Any, *, about: str = "", title: str 
     Traceback (most recent call last):
     odedm.UsageError: The method 'er' is built in; register 'mypackage.mine:Mine' under another name.
     """
-    extension = choose("list of names", point if isinstance(point, str) else shown(point), POINTS)
+    extension = choose("list of names", point if isinstance(point, str) else short_repr(point), POINTS)
     what = extension.what
     if not isinstance(name, str) or not NAME.fullmatch(name):
         legal = "up to 60 letters, digits, dots, underscores, plus and minus signs, a letter or digit first"
-        raise UsageError(f"The name of a {what} must be {legal}; {shown(name)} was given.")
+        raise UsageError(f"The name of a {what} must be {legal}; {short_repr(name)} was given.")
     if isinstance(target, str):
         if not IMPORT_PATH.fullmatch(target):
-            raise UsageError(f"The place of a {what} is written 'package.module:Name'; {shown(target)} was given.")
+            raise UsageError(f"The place of a {what} is written 'package.module:Name'; {short_repr(target)} was given.")
         entry = PluginEntry(target, about or f"From {target}.", title or name, point=point)
     else:
         check_plugin(point, target, name)  # refused now, not in the middle of a study
         entry = _entry_of(point, target, title or name, about)
     before = extension.table.get(name)
     if name in extension.reserved or (before is not None and not isinstance(before, PluginEntry)):
-        raise UsageError(f"The {what} '{name}' is built in; register {shown(target)} under another name.")
+        raise UsageError(f"The {what} '{name}' is built in; register {short_repr(target)} under another name.")
     if before is not None and before.target and entry.target not in ("", before.target):
         raise UsageError(
-            f"The {what} '{name}' is registered already, as {before.target}; register {shown(target)} under another "
-            "name."
+            f"The {what} '{name}' is registered already, as {before.target}; register {short_repr(target)} under "
+            "another name."
         )
     _add(name, entry)
 
@@ -190,11 +190,11 @@ def check_name(what: str, name: str, table: Mapping[str, Any], also: Sequence[st
         return name
     point = _point_of(table)
     if point is None:
-        raise unknown(what, name, [*also, *table])
+        raise unknown_name_error(what, name, [*also, *table])
     discover()
     if name not in table and not _in_plugin(point, name):
         titles = {registry.title(table, key).lower(): key for key in typed(table)}
-        raise UsageError(f"{unknown(what, name, [*also, *typed(table)], titles)} {HOW}")
+        raise UsageError(f"{unknown_name_error(what, name, [*also, *typed(table)], titles)} {HOW}")
     return name
 
 
@@ -300,7 +300,7 @@ def check_plugin(point: str, thing: Any, name: str) -> Any:
     else:
         fits = all(hasattr(thing, attribute) for attribute in has)
     if not fits:
-        raise UsageError(f"The {what} '{name}' must be {needs}; {shown(thing)} was given.")
+        raise UsageError(f"The {what} '{name}' must be {needs}; {short_repr(thing)} was given.")
     missing = sorted(getattr(thing, "__abstractmethods__", ())) if isinstance(thing, type) else []
     if missing:
         raise UsageError(f"The {what} '{name}' lacks {', '.join(missing)}, which every {what} defines.")
@@ -316,7 +316,7 @@ def import_object(path: str, what: str) -> Any:
             thing = getattr(thing, attribute)
     except Exception as error:  # a module of anyone's may raise what it likes as it is imported
         process = f" in process {os.getpid()}" if plugins else ""
-        raise UsageError(f"{what} cannot be had from '{path}'{process}: {why(error)}.") from error
+        raise UsageError(f"{what} cannot be had from '{path}'{process}: {describe_error(error)}.") from error
     return thing
 
 

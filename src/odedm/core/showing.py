@@ -8,10 +8,10 @@ from dataclasses import fields
 from typing import Any
 
 from odedm.core.configuration import default_of
-from odedm.core.errors import shown
+from odedm.core.errors import short_repr
 
 
-def short_repr(plan: Any, always: Sequence[str] = ()) -> str:
+def repr_without_defaults(plan: Any, always: Sequence[str] = ()) -> str:
     """A data class as Python writes it, without what is as it is by default; the names in `always` stand there anyway.
 
     >>> from dataclasses import dataclass
@@ -19,12 +19,12 @@ def short_repr(plan: Any, always: Sequence[str] = ()) -> str:
     ... class Plan:
     ...     batch: int = 32
     ...     seed: int = 0
-    >>> short_repr(Plan(seed=3)), short_repr(Plan(), always=["batch"])
+    >>> repr_without_defaults(Plan(seed=3)), repr_without_defaults(Plan(), always=["batch"])
     ('Plan(seed=3)', 'Plan(batch=32)')
     """
     values = {each.name: getattr(plan, each.name) for each in fields(plan) if each.repr}
     own = {name: each for name, each in values.items() if name in always or each != default_of(type(plan), name)}
-    return f"{type(plan).__name__}({', '.join(f'{name}={shown(value, 200)}' for name, value in own.items())})"
+    return f"{type(plan).__name__}({', '.join(f'{name}={short_repr(value, 200)}' for name, value in own.items())})"
 
 
 def counted(number: int, thing: str) -> str:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from odedm.core.errors import InvalidFileError, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.seal import check_file, no_constant
 from odedm.core.version import __version__
 
@@ -79,9 +79,9 @@ def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[
         with safe_open(path, "pt") as file:
             words = file.metadata() or {}
             plain = words["odedm"]
-            demand(len(plain) <= MOST_HEAD, f"its head is larger than any {what}'s")
+            require(len(plain) <= MOST_HEAD, f"its head is larger than any {what}'s")
             head = json.loads(plain, parse_constant=no_constant)
-            demand(isinstance(head, dict), f"its head is not a {what}'s")
+            require(isinstance(head, dict), f"its head is not a {what}'s")
             refuse_others(head, schema)
             other = head.get("schema")
             if other != schema:
@@ -90,7 +90,7 @@ def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[
                     "load it with the version that wrote it"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        demand(archive_fingerprint(plain, tensors) == words.get("checksum"), "it has changed since it was written")
+        require(archive_fingerprint(plain, tensors) == words.get("checksum"), "it has changed since it was written")
     except InvalidFileError as error:
         raise UsageError(f"'{path}' is no {what} that can be loaded: {error}.") from error
     except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:

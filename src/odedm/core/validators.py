@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.plugins import auto_register, check_name, needs_of
 from odedm.core.registry import typed
 
@@ -18,6 +18,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 LARGEST = 2**63 - 1
 """What the libraries below can count to."""
+BOOLEANS = {"true": True, "false": False}
+"""What text stands for true and false."""
 
 
 def refused(name: str, legal: str, value: object) -> UsageError:
@@ -26,7 +28,7 @@ def refused(name: str, legal: str, value: object) -> UsageError:
     >>> str(refused("batch", "a whole number", "x"))
     "batch must be a whole number; 'x' was given."
     """
-    return UsageError(f"{name} must be {legal}; {shown(value)} was given.")
+    return UsageError(f"{name} must be {legal}; {short_repr(value)} was given.")
 
 
 class Validator:
@@ -55,6 +57,10 @@ class Validator:
         if not isinstance(value, self.cli_type):
             raise TypeError
         return value
+
+    def from_text(self, text: str) -> Any:
+        """The value that text of a command line or file stands for; any error of a conversion where it is none."""
+        return self.convert(self.cli_type(text))
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,10 @@ class Bool(Validator):
 
     expected = "true or false"
     cli_type = bool
+
+    def from_text(self, text: str) -> bool:
+        """Not by `bool`, which takes every text for true."""
+        return BOOLEANS[text.lower()]
 
 
 @dataclass(frozen=True)
@@ -214,7 +224,7 @@ class WordOr(Validator):
     def convert(self, value: Any) -> Any:
         """The word, or a value of the other kind."""
         if isinstance(value, str):
-            return self.word if value == self.word else self.other.convert(self.other.cli_type(value))
+            return self.word if value == self.word else self.other.from_text(value)
         return self.other.convert(value)
 
 

@@ -158,7 +158,7 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
         raise InvalidFileError(f"{path.name} cannot be read ({str(error)[:100]})") from None
 
 
-def find(paths: Sequence[Path]) -> list[Path]:
+def find_runs(paths: Sequence[Path]) -> list[Path]:
     """Return every folder at or below `paths` that holds a finished run, sorted; raise `NoRuns` if there is none."""
     folders: set[Path] = set()
     for path in paths:
@@ -182,9 +182,9 @@ def find(paths: Sequence[Path]) -> list[Path]:
     return sorted(folders)
 
 
-def find_one(path: Path) -> Path:
+def find_run(path: Path) -> Path:
     """Return the folder of the only run at or below a path."""
-    folders = find([path])
+    folders = find_runs([path])
     if len(folders) > 1:
         raise UsageError(f"'{path}' holds {len(folders)} runs; give one, e.g. '{folders[0]}', or use `odedm report`.")
     return folders[0]

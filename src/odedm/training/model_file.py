@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import write_given
 from odedm.core.tensor_archive import archive_bytes
 from odedm.core.version import __version__
@@ -35,8 +35,8 @@ def model_bytes(outcome: Outcome) -> bytes:
     for name, each in net.state_dict().items():
         if not isinstance(each, Tensor):
             raise UsageError(
-                f"The model cannot be kept: the net's state '{name}' is {shown(each)}, and a file holds tensors alone. "
-                "Keep it as a buffer, or save the run without its model (keep_model=False)."
+                f"The model cannot be kept: the net's state '{name}' is {short_repr(each)}, and a file holds tensors "
+                "alone. Keep it as a buffer, or save the run without its model (keep_model=False)."
             )
     tree, own = own_state(outcome.method)
     rows, seen = stored_rows(outcome.memory)

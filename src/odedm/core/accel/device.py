@@ -25,13 +25,13 @@ def launch_bound(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def quick(device: torch.device) -> AbstractContextManager[object]:
+def inference_mode_on_gpu(device: torch.device) -> AbstractContextManager[object]:
     """A block in which an operation is started with less ado, where starting is what costs; the numbers are the same.
 
     What is made in it must be copied before it is changed or learned from outside. It holds for its thread alone, so
     a processor, which shares work among threads, does without.
 
-    >>> with torch.no_grad(), quick(torch.device("cpu")):
+    >>> with torch.no_grad(), inference_mode_on_gpu(torch.device("cpu")):
     ...     torch.ones(1).is_inference(), torch.is_grad_enabled()
     (False, False)
     """

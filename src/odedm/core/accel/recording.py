@@ -16,7 +16,7 @@ from odedm.core.stored_names import stored
 
 Found = TypeVar("Found")
 
-ONE_AT_A_TIME = threading.Lock()
+CAPTURE_LOCK = threading.Lock()
 """Held while something is recorded, and wherever a recording is let go of.
 
 Every graph enters itself with the device's default generator when it is recorded, and leaves it when it is freed. That
@@ -41,7 +41,7 @@ def record(
     for generator in generators:
         if generator.device.type == "cuda":
             graph.register_generator_state(generator)
-    with ONE_AT_A_TIME, _no_garbage_collection():
+    with CAPTURE_LOCK, _no_garbage_collection():
         # thread_local: other runs go on in other threads of this process
         graph.capture_begin(pool, capture_error_mode="thread_local")
         try:
@@ -67,14 +67,14 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 @stored("recorded")
-class Recorded:
+class GraphedFunction:
     """A function of tensors, recorded once for each shape of its arguments that repeats, and replayed from then on.
 
     For parts of a step whose shapes are known only in the midst of it. Arguments are tensors, or data classes that hold
     tensors; all else in them counts for the shape. The function draws no random numbers and changes nothing. What a
     call returns is overwritten by the next. Nothing is recorded before `allowed` is set.
 
-    >>> double = Recorded(lambda x: (2 * x,))
+    >>> double = GraphedFunction(lambda x: (2 * x,))
     >>> double(torch.ones(2))
     (tensor([2., 2.]),)
     """
@@ -113,7 +113,7 @@ class Recorded:
     def _record(
         self, given: Sequence[Any], tensors: Sequence[Tensor]
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
-        with ONE_AT_A_TIME:
+        with CAPTURE_LOCK:
             while len(self._recordings) >= MOST:
                 self._recordings.pop(next(iter(self._recordings)))
         self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -135,7 +135,7 @@ class Recorded:
 
     def clear(self) -> None:
         """Let go of all recordings and their memory."""
-        with ONE_AT_A_TIME:
+        with CAPTURE_LOCK:
             self._recordings.clear()
             self._buffers.clear()
             self._seen.clear()
