@@ -13,10 +13,8 @@ from odedm.core.options import cast_like
 from odedm.core.validators import LARGEST, Bool, Int, WordOr, validate_params
 
 
-def test_a_number_beyond_counting_is_told_the_largest():
-    with pytest.raises(UsageError, match=rf"^seed must be a whole number, 0 or more, up to {LARGEST}; {2**70} was"):
-        Experiment(seed=2**70)
-    for other in (-1, 0.5, True, "x", -(2**70)):
+def test_whole_numbers_have_bounds():
+    for other in (-1, 0.5, True, "x", 2**70, -(2**70)):
         with pytest.raises(UsageError, match="^seed must be a whole number, 0 or more; "):
             Experiment(seed=other)
     with pytest.raises(UsageError, match="^side must be a whole number, 1 or more, up to 9; "):

@@ -47,17 +47,21 @@ def setting_field(validator: Validator, default: Any, help: str, **more: Any) ->
     >>> settings_of(Plan)["batch"].help
     'Rows per step.'
     """
-    own = Setting(validator, help, optional=default is None or more.pop("optional", False), **more)
+    setting = Setting(validator, help, optional=default is None or more.pop("optional", False), **more)
     if callable(default):
-        return dataclasses.field(default_factory=default, hash=False, metadata={"setting": own})  # tables have none
-    return dataclasses.field(default=default, metadata={"setting": own})
+        return dataclasses.field(default_factory=default, hash=False, metadata={"setting": setting})  # tables have none
+    return dataclasses.field(default=default, metadata={"setting": setting})
 
 
 def _settings_of(kind: Any) -> dict[str, Setting]:
     """The settings of a data class by name, in its order; one without a panel stands under the class's `PANEL`."""
-    found = {each.name: each.metadata["setting"] for each in dataclasses.fields(kind) if "setting" in each.metadata}
+    fields = [field for field in dataclasses.fields(kind) if "setting" in field.metadata]
+    settings = {field.name: field.metadata["setting"] for field in fields}
     panel = getattr(kind, "PANEL", "")
-    return {name: own if own.panel else dataclasses.replace(own, panel=panel) for name, own in found.items()}
+    return {
+        name: setting if setting.panel else dataclasses.replace(setting, panel=panel)
+        for name, setting in settings.items()
+    }
 
 
 settings_of: Callable[[Any], dict[str, Setting]] = functools.cache(_settings_of)  # large studies ask for every run
@@ -65,16 +69,16 @@ settings_of: Callable[[Any], dict[str, Setting]] = functools.cache(_settings_of)
 
 def check_settings(plan: Any) -> None:
     """Put every setting of a data class into its own type, or refuse it; for `__post_init__`."""
-    for name, own in settings_of(type(plan)).items():
+    for name, setting in settings_of(type(plan)).items():
         value = getattr(plan, name)
-        if value is not None or not own.optional:
-            object.__setattr__(plan, name, own.validator.validate(name, value))
+        if value is not None or not setting.optional:
+            object.__setattr__(plan, name, setting.validator.validate(name, value))
 
 
 def default_of(kind: Any, name: str) -> Any:
     """The default of a field; MISSING where it has none."""
-    own = next(each for each in dataclasses.fields(kind) if each.name == name)
-    return own.default if own.default_factory is MISSING else own.default_factory()
+    field = next(field for field in dataclasses.fields(kind) if field.name == name)
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def to_dict(plan: Any) -> dict[str, Any]:
@@ -88,8 +92,8 @@ def to_dict(plan: Any) -> dict[str, Any]:
     {'dac': [3, 4]}
     """
     values = {name: getattr(plan, name) for name in settings_of(type(plan))}
-    found: dict[str, Any] = json.loads(json.dumps(values, default=str))
-    return found
+    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return plain
 
 
 def from_dict(

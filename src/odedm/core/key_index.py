@@ -61,9 +61,9 @@ class KeyIndex:
         They were written through numpy, which torch does not count.
         """
         del self._low[: len(keys)]
-        for each in zip(keys, slots, strict=True):
-            if self._all_low or (self._low and each < self._low[-1]):
-                insort(self._low, each)
+        for entry in zip(keys, slots, strict=True):
+            if self._all_low or (self._low and entry < self._low[-1]):
+                insort(self._low, entry)
         if self._end is not None:
             self._end = max(self._end, max(slots) + 1)
 

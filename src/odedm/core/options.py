@@ -36,9 +36,10 @@ def options_of(kind: Any, reserved: Reserved = NOTHING) -> dict[str, Any]:
     >>> options_of(Policy, Reserved(1, ("classes",)))
     {'alpha': 0.5}
     """
-    own = list(inspect.signature(kind).parameters.values())[reserved.first :]
+    parameters = list(inspect.signature(kind).parameters.values())[reserved.first :]
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {each.name: each.default for each in own if each.kind in named and each.name not in reserved.names}
+    settable = [p for p in parameters if p.kind in named and p.name not in reserved.names]
+    return {parameter.name: parameter.default for parameter in settable}
 
 
 def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -59,10 +60,10 @@ def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, 
         known = {} if isinstance(part, type) else options_of(kind)
     except (ValueError, TypeError):  # a number, say: refused where a name is wanted
         return part, dict(options)
-    own = {name: getattr(part, name) for name, default in known.items() if getattr(part, name, default) != default}
+    changed = {name: getattr(part, name) for name, default in known.items() if getattr(part, name, default) != default}
     ours = kind.__module__.startswith("odedm.")
     name = next((name for name, entry in table.items() if ours and entry.load() is kind), kind)
-    return name, {**own, **options}
+    return name, {**changed, **options}
 
 
 def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: Reserved = NOTHING) -> dict[str, Any]:

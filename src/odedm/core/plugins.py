@@ -159,11 +159,11 @@ def register(point: str, name: str, target: Any, *, about: str = "", title: str 
     _add(name, entry)
 
 
-def _entry_of(point: str, thing: Any, title: str, about: str = "") -> PluginEntry:
+def _entry_of(point: str, obj: Any, title: str, about: str = "") -> PluginEntry:
     """The entry of a class, function or object; one that cannot be imported is held."""
-    path = import_path(thing)
-    about = about or (getattr(thing, "__doc__", "") or "").strip().partition("\n")[0] or "From this process."
-    return PluginEntry(path, about, title, point=point, held=None if path else thing)
+    path = import_path(obj)
+    about = about or (getattr(obj, "__doc__", "") or "").strip().partition("\n")[0] or "From this process."
+    return PluginEntry(path, about, title, point=point, held=None if path else obj)
 
 
 def _add(name: str, entry: PluginEntry) -> None:
@@ -207,11 +207,11 @@ def _in_plugin(point: str, name: str) -> bool:
     module = next((module for module in plugins if name.startswith(f"{module}.")), None)
     if module is None:
         return False
-    thing = _attribute(sys.modules.get(module), name.removeprefix(f"{module}."))
-    if thing is None or not import_path(thing):
+    obj = _attribute(sys.modules.get(module), name.removeprefix(f"{module}."))
+    if obj is None or not import_path(obj):
         return False
-    check_plugin(point, thing, name)
-    _add(name, _entry_of(point, thing, thing.__qualname__))
+    check_plugin(point, obj, name)
+    _add(name, _entry_of(point, obj, obj.__qualname__))
     return True
 
 
@@ -243,40 +243,40 @@ def safe_path() -> list[str]:
     return [path for path in sys.path if path and Path(path).resolve() != folder]
 
 
-def auto_register(table: Mapping[str, Any], thing: Any) -> str | None:
+def auto_register(table: Mapping[str, Any], obj: Any) -> str | None:
     """The name of a class, function or object in a table, made for it if it has none; None where names alone go.
 
     It is called by its module and itself. What no other process can import, an object or a class of a notebook that is
     defined once more, has a number as well.
     """
     point = _point_of(table)
-    if point is None or thing is None or isinstance(thing, bool | int | float | bytes | list | tuple | dict | set):
+    if point is None or obj is None or isinstance(obj, bool | int | float | bytes | list | tuple | dict | set):
         return None
-    existing = _existing_name(table, thing)
+    existing = _existing_name(table, obj)
     if existing is not None:
         return existing
-    is_object = not hasattr(thing, "__qualname__")
-    kind = type(thing) if is_object else thing
+    is_object = not hasattr(obj, "__qualname__")
+    kind = type(obj) if is_object else obj
     title = kind.__qualname__.replace("<locals>.", "").replace("<lambda>", "function")
-    check_plugin(point, thing, f"{title} object" if is_object else title)
+    check_plugin(point, obj, f"{title} object" if is_object else title)
     name = f"{kind.__module__}.{title}"
     if is_object or name in table:
         name = next(numbered for n in count(1) if (numbered := f"{name}@{n}") not in table)
-    _add(name, _entry_of(point, thing, title))
+    _add(name, _entry_of(point, obj, title))
     return name
 
 
-def _existing_name(table: Mapping[str, Any], thing: Any) -> str | None:
+def _existing_name(table: Mapping[str, Any], obj: Any) -> str | None:
     """The name under which a class, function or object is in a table already.
 
     >>> from odedm.consolidate.distance import L2
     >>> _existing_name(registry.DISTANCES, L2)
     'l2'
     """
-    path = import_path(thing)
+    path = import_path(obj)
     for name, entry in table.items():
         held = getattr(entry, "held", None)
-        if isinstance(entry, Entry) and (held is thing if held is not None else entry.import_path == path):
+        if isinstance(entry, Entry) and (held is obj if held is not None else entry.import_path == path):
             return name
     return None
 
@@ -292,44 +292,44 @@ def is_built_in(name: str) -> bool:
     )
 
 
-def check_plugin(point: str, thing: Any, name: str) -> Any:
-    """What the package works with, made of a thing from outside; refused where it is none of its kind."""
+def check_plugin(point: str, obj: Any, name: str) -> Any:
+    """What the package works with, made of an object from outside; refused where it is none of its kind."""
     _, what, needs, base, has, _, adapt = POINTS[point]
     if base:
-        fits = isinstance(thing, type) and issubclass(thing, Entry(base, "").load())
+        fits = isinstance(obj, type) and issubclass(obj, Entry(base, "").load())
     else:
-        fits = all(hasattr(thing, attribute) for attribute in has)
+        fits = all(hasattr(obj, attribute) for attribute in has)
     if not fits:
-        raise UsageError(f"The {what} '{name}' must be {needs}; {short_repr(thing)} was given.")
-    missing = sorted(getattr(thing, "__abstractmethods__", ())) if isinstance(thing, type) else []
+        raise UsageError(f"The {what} '{name}' must be {needs}; {short_repr(obj)} was given.")
+    missing = sorted(getattr(obj, "__abstractmethods__", ())) if isinstance(obj, type) else []
     if missing:
         raise UsageError(f"The {what} '{name}' lacks {', '.join(missing)}, which every {what} defines.")
-    return Entry(adapt, "").load()(thing) if adapt else thing
+    return Entry(adapt, "").load()(obj) if adapt else obj
 
 
 def import_object(path: str, what: str) -> Any:
     """What is at "package.module:Name", imported now."""
     module, _, attributes = path.partition(":")
     try:
-        thing: Any = import_module(module)
+        obj: Any = import_module(module)
         for attribute in attributes.split("."):
-            thing = getattr(thing, attribute)
+            obj = getattr(obj, attribute)
     except Exception as error:  # a module of anyone's may raise what it likes as it is imported
         process = f" in process {os.getpid()}" if plugins else ""
         raise UsageError(f"{what} cannot be had from '{path}'{process}: {describe_error(error)}.") from error
-    return thing
+    return obj
 
 
-def import_path(thing: Any) -> str:
+def import_path(obj: Any) -> str:
     """Where another process can import a class or function from; empty where it cannot.
 
     >>> import_path(UsageError), import_path(lambda: None)
     ('odedm:UsageError', '')
     """
-    module, attributes = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
+    module, attributes = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "")
     if not module or module == "__main__" or not IMPORT_PATH.fullmatch(f"{module}:{attributes}"):
         return ""
-    return f"{module}:{attributes}" if _attribute(sys.modules.get(module), attributes) is thing else ""
+    return f"{module}:{attributes}" if _attribute(sys.modules.get(module), attributes) is obj else ""
 
 
 def _attribute(module: Any, path: str) -> Any:

@@ -159,7 +159,7 @@ class Store:
             return self._compared(key)
         offered, low = key.tolist(), self._index.lowest(1)
         least = low[0][0] if low else PINNED
-        row = [i for i, each in enumerate(offered) if each > least]
+        row = [i for i, value in enumerate(offered) if value > least]
         if not row:
             return NOBODY
         row.sort(key=offered.__getitem__, reverse=True)
@@ -175,7 +175,7 @@ class Store:
         row = (key > least).nonzero().view(-1)
         newcomer, best = key.index_select(0, row).topk(min(len(row), self.capacity))
         if self.large:  # equal keys in the order of slots, as the index has them
-            resident, worst = (each[: len(best)] for each in self.key.sort(stable=True))
+            resident, worst = (part[: len(best)] for part in self.key.sort(stable=True))
         else:
             resident, worst = self.key.topk(len(best), largest=False)
             # from here on, unless someone writes keys; not before it is full, since topk has its own order of equals
@@ -186,18 +186,18 @@ class Store:
     def _new_index(self) -> KeyIndex | None:
         return None if self.key.is_inference() else KeyIndex(self.key)  # of such a tensor torch counts no writes
 
-    def put(self, won: Accepted, rows: Rows, key: Tensor, **own: NDArray[Any] | int) -> None:
+    def put(self, won: Accepted, rows: Rows, key: Tensor, **values: NDArray[Any] | int) -> None:
         """Store those of the offered rows [n] with their keys [n] that have won.
 
-        `own` are the winners' values [m], or one for all, of columns that the offered rows have not.
+        `values` are the winners' values [m], or one for all, of columns that the offered rows have not.
         """
         if not len(won.row):
             return
         few = [*zip(won.slot.tolist(), won.row.tolist(), strict=True)] if len(won.row) <= SMALL_WRITE else []
         for name, column in self.columns.items():  # by numpy, which takes a third of torch's time for so little
-            here = self._array(name, column)
-            if name in own:
-                here[won.slot] = own[name]
+            array = self._array(name, column)
+            if name in values:
+                array[won.slot] = values[name]
                 continue
             value = rows.get(name)
             if value is None:
@@ -205,9 +205,9 @@ class Store:
             offered = as_array(value if value.dtype is column.dtype else value.to(column.dtype))
             if few:
                 for slot, row in few:
-                    here[slot] = offered[row]
+                    array[slot] = offered[row]
             else:
-                here[won.slot] = offered.take(won.row, 0)
+                array[won.slot] = offered.take(won.row, 0)
         fresh = as_array(key).take(won.row)
         self._array("", self.key)[won.slot] = fresh
         if self._index is not None:

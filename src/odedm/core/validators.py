@@ -46,11 +46,7 @@ class Validator:
         try:
             return self.convert(value)
         except Exception:  # a conversion of anyone's object may raise what it likes
-            raise refused(name, self.expected_for(value), value) from None
-
-    def expected_for(self, value: Any) -> str:  # noqa: ARG002 - most say the same of every value
-        """The legal values in the words that fit a value which is none."""
-        return self.expected
+            raise refused(name, self.expected, value) from None
 
     def convert(self, value: Any) -> Any:
         """The value in its own type; any error of a conversion where it is not legal."""
@@ -79,11 +75,6 @@ class Int(Validator):
     def expected(self) -> str:
         """In words."""
         return f"a whole number, {self.least} or more" + (f", up to {self.most}" if self.most < LARGEST else "")
-
-    def expected_for(self, value: Any) -> str:
-        """With the bound that libraries set, where it is this that a value is beyond."""
-        beyond = isinstance(value, int) and value > self.most == LARGEST
-        return f"{self.expected}, up to {self.most}" if beyond else self.expected
 
     def convert(self, value: Any) -> int:
         """A plain int."""
@@ -163,11 +154,11 @@ class Choice(Validator):
 
     def validate(self, name: str, value: Any) -> str:
         """The name; an error with the nearest one where there is none such."""
-        found = value if isinstance(value, str) else auto_register(self.table, value)
-        if found is None:
+        chosen = value if isinstance(value, str) else auto_register(self.table, value)
+        if chosen is None:
             code = needs_of(self.table)
             raise refused(name, f"a name, {self.expected}{code and f', or {code}'}", value)
-        return check_name(self.what, found, self.table, self.also)
+        return check_name(self.what, chosen, self.table, self.also)
 
 
 @dataclass(frozen=True)

@@ -44,11 +44,11 @@ def enough_memory() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        gpu, said = isinstance(error, torch.OutOfMemoryError), (str(error).splitlines() or ["none at all."])[0]
-        if not gpu and not isinstance(error, MemoryError) and not any(each in said for each in NO_MEMORY):
+        gpu, message = isinstance(error, torch.OutOfMemoryError), (str(error).splitlines() or ["none at all."])[0]
+        if not gpu and not isinstance(error, MemoryError) and not any(words in message for words in NO_MEMORY):
             raise
-        said = said.rpartition("can't allocate memory: ")[2]
+        message = message.rpartition("can't allocate memory: ")[2]
         raise UsageError(
-            f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {said} Run fewer at once "
+            f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {message} Run fewer at once "
             "(--lanes), or lower batch, draw, capacity (--batch …) or the net's width. A command given again goes on."
         ) from None
