@@ -16,7 +16,7 @@ from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError, state_tree
 from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
 from odedm.core.files import write_given
-from odedm.core.tensor_archive import archive_bytes, read_archive
+from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent
@@ -51,8 +51,8 @@ MOST_CLASSES = 1 << 24
 TYPES = {"uint8": torch.uint8, "float32": torch.float32}
 
 
-def capture(learner: Learner) -> dict[str, Any]:
-    """The whole state: a head of plain values, and copies of all tensors on the CPU."""
+def capture(learner: Learner, *, copies: bool = True) -> dict[str, Any]:
+    """The whole state: a head of plain values, and all tensors on the CPU, the learner's own unless `copies`."""
     parts, form = learner._parts, learner._form
     assert parts is not None
     assert form is not None
@@ -85,7 +85,8 @@ def capture(learner: Learner) -> dict[str, Any]:
         "candidates": [[label, int(each.arrived)] for label, each in compartments.items()],
         "drawn": drawn.tree,
     }
-    return {"head": head, "tensors": {name: each.detach().cpu().clone() for name, each in tensors.items()}}
+    tensors = {name: each.detach().cpu() for name, each in tensors.items()}
+    return {"head": head, "tensors": {name: each.clone() for name, each in tensors.items()} if copies else tensors}
 
 
 def _plain_parameters(learner: Learner) -> dict[str, Any]:
@@ -298,7 +299,7 @@ def _unlike(said: str) -> str:
 
 def write(state: Mapping[str, Any], path: Path) -> Path:
     """One file in safetensors' format, the head as JSON in it, and a checksum over both."""
-    return write_given("learner", path, archive_bytes(state["head"], state["tensors"]))
+    return write_given("learner", path, lambda given: write_archive(given, state["head"], state["tensors"]))
 
 
 def read(path: Path) -> dict[str, Any]:

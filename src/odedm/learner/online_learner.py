@@ -286,7 +286,7 @@ class Learner(Answering):
             The path.
         """
         self._ready()
-        return learner_state.write(learner_state.capture(self), as_path(path))
+        return learner_state.write(learner_state.capture(self, copies=False), as_path(path))
 
     @classmethod
     def load(cls, path: str | Path, **given: Any) -> Learner:

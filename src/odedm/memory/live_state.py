@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from odedm.core.errors import InvalidFileError, UsageError, require
-from odedm.core.files import write_given
+from odedm.core.files import atomic_file, write_given
 from odedm.core.plain_data import differences
 from odedm.core.rng import derive_seed
 from odedm.core.rows import ColumnSpec
 from odedm.core.seal import check_file
 from odedm.core.store import Store
-from odedm.core.tensor_archive import check_there, refuse_others
+from odedm.core.tensor_archive import check_there, refuse_others, save_tensors
 from odedm.core.validators import LARGEST
 from odedm.memory.collected import AllRows, ClassReservoirs, Collected
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
@@ -219,7 +218,12 @@ def write(state: Mapping[str, Any], path: Path) -> Path:
     """One file in safetensors' format; the plain values are in its head."""
     plain = json.dumps({name: state[name] for name in PLAIN}, allow_nan=False)
     tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
-    return write_given("memory", path, save(tensors, {"odedm": plain}))
+
+    def save_all(given: Path) -> None:
+        with atomic_file(given) as part:
+            save_tensors(part, tensors, {"odedm": plain})
+
+    return write_given("memory", path, save_all)
 
 
 def read(path: Path) -> dict[str, Any]:

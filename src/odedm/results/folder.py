@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,7 +124,7 @@ def save_run(
     result: Result,
     rows: Rows,
     evidence: Rows | None = None,
-    model: bytes | None = None,
+    model: Callable[[Path], None] | None = None,
     *,
     overwrite: bool = False,
 ) -> Path:
@@ -138,7 +138,7 @@ def save_run(
         if evidence is not None:
             write_bytes(staging / EVIDENCE_FILE, save(evidence))
         if model is not None:
-            write_bytes(staging / MODEL_FILE, model)
+            model(staging / MODEL_FILE)
         write_text(staging / FILE, json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
         write_checksums(staging)
     return folder

@@ -43,7 +43,7 @@ from odedm.training.evaluation import evaluate
 from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
 from odedm.training.ingredients import Ingredients, by_nearest_mean, check_restored, compose, make_updates, reading_of
-from odedm.training.model_file import SUFFIX, model_bytes, save_model
+from odedm.training.model_file import SUFFIX, save_model, write_model
 from odedm.training.numerics import arranged, own_numerics, settle
 from odedm.training.observation import Observation
 from odedm.training.outside_parts import Callbacks, can_be_recorded, own_optimiser, views_of
@@ -89,7 +89,7 @@ class Outcome:
         place = as_path(path)
         if place.suffix == SUFFIX:
             return save_model(self, place, overwrite=overwrite)
-        model = model_bytes(self) if keep_model else None
+        model = partial(write_model, self) if keep_model else None
         return save_run(place, self.result, self.memory.rows(), self.evidence, model, overwrite=overwrite)
 
     def labels(self) -> list[Any]:
