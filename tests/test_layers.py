@@ -51,7 +51,6 @@ OPTIONAL |= {
         "nets/grouped_batch_norm_triton.py",
         "nets/second_derivatives_triton.py",
         "methods/adaptation_steps_triton.py",
-        "consolidate/kmeans_triton.py",
         "consolidate/sinkhorn/solver_triton.py",
         "consolidate/sinkhorn/clouds_triton.py",
         "methods/row_squares_triton.py",
