@@ -12,6 +12,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
 from odedm.memory.live import DualMemory
+from odedm.nets.base import modes_kept
 
 try:
     from utils.augmentations import apply_transform
@@ -130,13 +131,9 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
                 found: Tensor = model.net(seen, returnt="features")
                 return found.flatten(1).to(images.device)
 
-            modes = {each: each.training for each in model.net.modules()}
-            model.net.eval()
-            try:
+            with modes_kept(model.net):
+                model.net.eval()
                 self.memory.end_task(embed=embed)
-            finally:
-                for module, mode in modes.items():
-                    module.training = mode
 
 
 def attach(model: Any, **settings: Any) -> Any:
