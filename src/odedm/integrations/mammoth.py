@@ -12,7 +12,6 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
 from odedm.memory.live import DualMemory
-from odedm.nets.base import modes_kept
 
 try:
     from utils.augmentations import apply_transform
@@ -131,9 +130,13 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
                 found: Tensor = model.net(seen, returnt="features")
                 return found.flatten(1).to(images.device)
 
-            with modes_kept(model.net):
-                model.net.eval()
+            modes = {each: each.training for each in model.net.modules()}
+            model.net.eval()
+            try:
                 self.memory.end_task(embed=embed)
+            finally:
+                for module, mode in modes.items():
+                    module.training = mode
 
 
 def attach(model: Any, **settings: Any) -> Any:
