@@ -21,7 +21,7 @@ MINUTES ?= 1
 MAMMOTH ?= .venv-integrations/mammoth
 SEEDS ?= 40
 
-.PHONY: help demo test check format lint types card fuzz kill pytest integrations reference docs package matrix matrix-full clean
+.PHONY: help demo test check format lint types card coverage fuzz kill pytest integrations reference docs package matrix matrix-full clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ kill: $(VENV)/.dev ## Kill commands KILLS=300 times by random signals, and compa
 # by the environment where there is one, else by the machine's own Python: torch for its GPU is there
 card: ## On a machine with a GPU: its tests, twelve cells of the ledger, step times; at most nine minutes
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tools/card.py
+
+coverage: $(VENV)/.dev ## Run the tests, and say and write down how many lines and branches of each room they take
+	$(BIN)/python tools/coverage_by_room.py
 
 fuzz: $(VENV)/.dev ## Feed hostile inputs to every reader, MINUTES=5 each; what is found stays in tests/fuzz/corpus
 	$(BIN)/python tests/fuzz/fuzzing.py $(MINUTES)

@@ -28,8 +28,8 @@ from odedm.checkpoint.lock import hold
 from odedm.checkpoint.manifest import listed
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.state_tree import state_tree
+from odedm.core.accel.streams import own_stream
 from odedm.core.registry import METHODS
-from odedm.core.streams import own_stream
 from odedm.execute.attempt import attempt_run, checkpointer_of
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import job_of

@@ -21,18 +21,18 @@ from typing import Any
 
 import torch
 
-from odedm import Field, Rows
+from odedm import ColumnSpec, Rows
 from odedm.memory.reservoir import ReservoirMemory
 
-LABEL, LOGITS = Field("label", dtype=torch.int64), Field("logits", (10,))
-FIELDS = [Field("image", (3, 32, 32), torch.uint8), LABEL, LOGITS]
-SMALL = [Field("image", (64,), torch.uint8), LABEL, LOGITS]
+LABEL, LOGITS = ColumnSpec("label", dtype=torch.int64), ColumnSpec("logits", (10,))
+FIELDS = [ColumnSpec("image", (3, 32, 32), torch.uint8), LABEL, LOGITS]
+SMALL = [ColumnSpec("image", (64,), torch.uint8), LABEL, LOGITS]
 BATCH, PINS = 32, 12
 CAPACITIES, GROWTH = (200, 5120), (200, 5120, 65_536, 100_000, 1_000_000)
 CALLS = 50
 
 
-def rows(n: int, fields: Sequence[Field] = FIELDS) -> Rows:
+def rows(n: int, fields: Sequence[ColumnSpec] = FIELDS) -> Rows:
     """A batch like those of a stream."""
     shape = fields[0].shape
     return {

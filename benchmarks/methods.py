@@ -23,7 +23,7 @@ from rich.console import Console
 from odedm import ODEDM, Experiment, Native, NoMemory, Run, from_arrays
 from odedm.cli.board import Board
 from odedm.core.registry import METHODS
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.planning import below, plan_jobs
 from odedm.execute.scheduler import run_jobs
 

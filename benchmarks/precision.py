@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 
-from odedm.results.folder import FILE, find
+from odedm.results.folder import FILE, find_runs
 from odedm.results.result import Result
 
 FIGURES: dict[str, Callable[[Result], float]] = {
@@ -28,7 +28,7 @@ FIGURES: dict[str, Callable[[Result], float]] = {
 
 def by_seed(folder: Path) -> dict[int, Result]:
     """The results below a folder; one experiment, many seeds."""
-    found = [Result.load(each / FILE) for each in find([folder])]
+    found = [Result.load(each / FILE) for each in find_runs([folder])]
     return {int(result.experiment["seed"]): result for result in found}
 
 

@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from odedm import Experiment, Native, Run, from_arrays
 from odedm.consolidate.consolidator import Consolidator
-from odedm.core.streams import own_stream
+from odedm.core.accel.streams import own_stream
 from odedm.core.timer import Timer
 from odedm.training.numerics import own_numerics, settle
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from odedm import ODEDM, Dataset, Experiment, Reservoir
 from odedm.data.opening import load_dataset
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, RunOptions
 from odedm.execute.observers import Observer
 from odedm.execute.planning import plan_jobs

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from odedm.data.opening import load_dataset
 from odedm.memory.prototype_quotas import class_quotas
-from odedm.memory.settings import memory_from_plain
+from odedm.memory.settings import memory_from_dict
 from odedm.memory.site import StreamShape
 from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED
 from odedm.results.result import Result
@@ -57,7 +57,7 @@ def quotas(result: Result) -> list[int]:
     if plain.get("k") is not None or not plain.get("rho"):
         return [int(plain.get("k") or 0) * per] * len(result.classes)
     shape = StreamShape.of(tuple(map(tuple, result.labels)))
-    return [quota * per for quota in class_quotas(memory_from_plain(plain), shape)]
+    return [quota * per for quota in class_quotas(memory_from_dict(plain), shape)]
 
 
 def check_class_counts(result: Result) -> None:

@@ -5,7 +5,7 @@ import json
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from odedm.core.tensor_archive import archive_fingerprint
+from odedm.core.tensor_archive import archive_checksum
 
 
 def rewrite(path, change, seal=True):
@@ -16,5 +16,5 @@ def rewrite(path, change, seal=True):
     change(head, tensors)
     plain = json.dumps(head)
     tensors = {name: each.contiguous() for name, each in tensors.items()}
-    checksum = archive_fingerprint(plain, tensors) if seal else checksum
+    checksum = archive_checksum(plain, tensors) if seal else checksum
     save_file(tensors, path, {"odedm": plain, "checksum": checksum})

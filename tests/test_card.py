@@ -48,6 +48,13 @@ def the_ledgers_cells(seed):
     return ledger, json.loads(json.dumps([run for run in ledger if wanted(run)]))
 
 
+def test_the_command_plans_twelve_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path))
+    (done,) = card.run_all([card.cell_command(str(tmp_path / "runs"), "--dry-run")], 120)
+    assert done.returncode == 0, done.stdout
+    assert ["Runs:", "12"] in [line.split() for line in done.stdout.splitlines()]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_ledgers_own_runs_are_within_its_spread(seed):
     ledger, fresh = the_ledgers_cells(seed)

@@ -18,7 +18,7 @@ from odedm.cli.generated_options import spelling
 from odedm.core.configuration import settings_of
 from odedm.core.registry import DISTANCES, METHODS
 from odedm.core.validators import Choice
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.memory.settings import KINDS
 from odedm.study.grid import axes
 from odedm.study.paper_studies import READY

@@ -16,7 +16,7 @@ import odedm
 from odedm.cli.app import app
 from odedm.cli.generated_options import spelling
 from odedm.core.configuration import settings_of
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.memory.settings import KINDS
 from odedm.study.grid import axes
 from odedm.training.experiment import Experiment

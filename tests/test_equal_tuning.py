@@ -12,7 +12,7 @@ from beside import imported
 from odedm import Dataset
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import attempt
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.results.result import Result
 from odedm.stream.synthetic import blobs
 from odedm.study.contests import contests

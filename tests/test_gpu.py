@@ -28,10 +28,10 @@ from odedm.consolidate.distance import Sinkhorn
 from odedm.consolidate.kmeans import kmeans, kmeans_all
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
+from odedm.core.accel.triton_support import has_kernels
 from odedm.core.registry import DISTANCES, METHODS, RETRIEVALS, WITHOUT_CLUSTERS
-from odedm.core.triton_support import has_kernels
 from odedm.execute.attempt import attempt_run
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.job import Progressed, Said
 from odedm.execute.observers import Observer
 from odedm.execute.scheduler import run_jobs

@@ -59,7 +59,7 @@ OPTIONAL |= {
     },
 }
 OPTIONAL |= {"avalanche": {"integrations/avalanche.py"}, "utils": {"integrations/mammoth.py"}}  # Mammoth's utils
-OPTIONAL |= {"ray": {"execute/ray_engine.py"}, "pandas": {"report/notebook.py"}}
+OPTIONAL |= {"ray": {"execute/ray_backend.py"}, "pandas": {"report/notebook.py"}}
 
 
 def imports(path):

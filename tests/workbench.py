@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch.nn import functional as F
 
-from odedm import Field, Task
+from odedm import ColumnSpec, Task
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.nets.small import MLP, SmallCNN
@@ -58,9 +58,9 @@ class Bench:
     ):
         self.net = (net or mlp()).train()
         self.method = kind(net=self.net, draw=draw, **options)
-        numbers = [Field(name, dtype=torch.int64) for name in ("label", "task", "index")]
+        numbers = [ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")]
         own = [replace(field, dtype=torch.float64) for field in self.method.fields()]
-        self.memory = policy(capacity, [Field("image", SHAPE, torch.float64), *numbers, *own])
+        self.memory = policy(capacity, [ColumnSpec("image", SHAPE, torch.float64), *numbers, *own])
         self.probe = LearnerProbe(self.method, transform)
         self.replay = MemoryReplay(
             self.memory,

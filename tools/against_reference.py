@@ -28,7 +28,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm import Field, Task
+from odedm import ColumnSpec, Task
 from odedm.core.rng import generator
 from odedm.core.rows import Rows
 from odedm.memory.gradient_diversity import similarities
@@ -146,7 +146,7 @@ def projections(folder: Path) -> None:
 def remembered(stored: Rows, method: Any, dtype: torch.dtype) -> tuple[ReservoirMemory, MemoryReplay]:
     """A memory that holds these rows, and a replay that draws up to all of them, as they are."""
     size = len(stored["label"])
-    memory = ReservoirMemory(size, [Field("image", SHAPE, dtype), *map(_number, ("label", "task", "index"))])
+    memory = ReservoirMemory(size, [ColumnSpec("image", SHAPE, dtype), *map(_number, ("label", "task", "index"))])
     memory.see({key: column for key, column in stored.items() if key != "input"}, rng=torch.Generator())
     plain = Transform(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
     replay = MemoryReplay(
@@ -155,8 +155,8 @@ def remembered(stored: Rows, method: Any, dtype: torch.dtype) -> tuple[Reservoir
     return memory, replay
 
 
-def _number(name: str) -> Field:
-    return Field(name, dtype=torch.int64)
+def _number(name: str) -> ColumnSpec:
+    return ColumnSpec(name, dtype=torch.int64)
 
 
 class _Buffer:

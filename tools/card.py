@@ -157,7 +157,7 @@ def tests(allowed: float) -> Outcome:
     """Every test marked `gpu`, dealt out to some processes."""
     start = time.monotonic()
     # of the settings in pyproject.toml some belong to plugins that need not be there
-    pytest = [sys.executable, "-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider"]
+    pytest = [sys.executable, "-P", "-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider"]
     (listed,) = run_all([[*pytest, "-m", "gpu", "--collect-only", "-q", *gpu_files()]], allowed)
     names = [line for line in listed.stdout.splitlines() if "::" in line and not line.startswith(" ")]
     if listed.returncode or not names:
@@ -265,16 +265,21 @@ def outside_of_seeds(group: Sequence[Cell]) -> list[str]:
     return outside
 
 
+def cell_command(folder: str, *further: str) -> list[str]:
+    """The command that makes the twelve runs."""
+    only = ("data=cifar10", "setting=standard", "capacity=200", f"method={','.join(METHODS)}")
+    words = ["paper", "table1", *(word for choice in only for word in ("--only", choice)), "--seeds", "1"]
+    lanes = str(min(LANES, os.cpu_count() or 1))
+    return [sys.executable, "-P", "-m", "odedm", *words, "--out", folder, "--lanes", lanes, *further]
+
+
 def cells(allowed: float) -> Outcome:
     """Twelve runs of the paper's first table, against the ledger's."""
     with tempfile.TemporaryDirectory() as folder:
-        only = ("data=cifar10", "setting=standard", "capacity=200", f"method={','.join(METHODS)}")
-        words = ["paper", "table1", *(word for choice in only for word in ("--only", choice)), "--seeds", "1"]
-        words += ["--out", folder, "--device", "cuda", "--gpu-share", str(SHARE)]
-        words += ["--lanes", str(min(LANES, os.cpu_count() or 1))]
-        (done,) = run_all([[sys.executable, "-P", "-m", "odedm", *words]], allowed)
+        command = cell_command(folder, "--device", "cuda", "--gpu-share", str(SHARE))
+        (done,) = run_all([command], allowed)
         if done.returncode:
-            raise RuntimeError(f"odedm {' '.join(words)}:\n{done.stdout[-1500:]}")
+            raise RuntimeError(f"{' '.join(command[2:])}:\n{done.stdout[-1500:]}")
         fresh = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).rglob("result.json"))]
     return compare_cells(fresh, read_ledger())
 

@@ -178,7 +178,10 @@ ONCE: dict[int, tuple[Step, ...]] = {
 }
 """What leads from a format to the next; done to results of this format and of earlier ones."""
 
-RENAMES: tuple[Step, ...] = (rename("census", "class_counts"),)
+RENAMES: tuple[Step, ...] = (
+    rename("census", "class_counts"),
+    rename("provenance.outside", "plugins"),
+)
 """What has other names since format 3, in the order of the renames: by `rename`, `replace` and `drop` alone, which do
 nothing where they were done before."""
 
@@ -206,11 +209,12 @@ def converted_result(plain: Json) -> Json:
     """A result as one of today's, after a check that its numbers and origin are the same."""
     new = converted(plain, format_of(plain))
     result = Result.from_dict(new)
-    for name in ("class_il", "task_il", "acc", "acc_last", "seconds", "provenance", "anytime", "sample_gradients"):
+    for name in ("class_il", "task_il", "acc", "acc_last", "seconds", "anytime", "sample_gradients"):
         if getattr(result, name) != plain.get(name):
             raise SystemExit(f"The conversion changes {name} of a result.")
-    if result.experiment["seed"] != plain["experiment"]["seed"]:
-        raise SystemExit("The conversion changes the seed of a result.")
+    for part, name in (("experiment", "seed"), ("provenance", "commit"), ("provenance", "data_checksum")):
+        if getattr(result, part).get(name) != plain[part].get(name):
+            raise SystemExit(f"The conversion changes the {name} of a result.")
     return new
 
 

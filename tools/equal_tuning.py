@@ -22,7 +22,7 @@ from equal_tuning_cases import WITH, WITHOUT, Case, cases, read_tuned
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.registry import METHODS
-from odedm.memory.settings import ODEDM, memory_from_plain
+from odedm.memory.settings import ODEDM, memory_from_dict
 from odedm.report.statistics import Paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import measured, number
@@ -93,7 +93,7 @@ def readings(every: Sequence[Case]) -> str:
     others: dict[str, None] = {}
     for case in every:
         for result in case.tuned.results:
-            memory = memory_from_plain(result.experiment["memory"])
+            memory = memory_from_dict(result.experiment["memory"])
             if isinstance(memory, ODEDM):
                 share = " times the long-term share" if memory.gamma_rule == "share" else ""
                 term = "" if memory.replay == "union" else f" with γ = {memory.gamma:g}{share}"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError, demand
+from odedm.core.errors import UsageError, require
 from odedm.core.registry import METHODS, title
 from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.wording import between, measured, number
@@ -124,21 +124,21 @@ def read_tuned(path: Path) -> dict[str, Any]:
     """What `odedm tune` wrote about a study; it may come from anyone, so experiments are read as such."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-        demand(
+        require(
             all(isinstance(plain.get(name, {}), dict) for name in ("undecided", "code")),
             "'undecided' or 'code' is no table",
         )
         if "select" in plain:
             plain["select"] = asdict(from_table(Selection, "select", plain["select"]))
         for contest in plain["contests"]:
-            demand(isinstance(contest["host"], str), "a host has no name")
+            require(isinstance(contest["host"], str), "a host has no name")
             for side in SIDES:
-                demand(contest[side], f"'{contest['host'][:80]}' has no try {side} ODEDM")
+                require(contest[side], f"'{contest['host'][:80]}' has no try {side} ODEDM")
                 for each in contest[side]:
-                    demand(is_numbers([each["mean"]]) and is_numbers(each["scores"]), "a try has no scores")
+                    require(is_numbers([each["mean"]]) and is_numbers(each["scores"]), "a try has no scores")
                     each["experiment"] = Experiment.from_dict(each["experiment"]).describe()
-                    demand(is_numbers([each["experiment"]["options"]["lr"]]), "a try has no learning rate")
-        demand("select" in plain or not plain["contests"], "[select] is missing")
+                    require(is_numbers([each["experiment"]["options"]["lr"]]), "a try has no learning rate")
+        require("select" in plain or not plain["contests"], "[select] is missing")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"'{path}' is no tuned.json of `odedm tune` with a study: {error!r:.200}.") from error
     return dict(plain)

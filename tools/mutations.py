@@ -49,7 +49,7 @@ def copy_tree(folder: Path) -> None:
 def first_failure(folder: Path, tests: list[str]) -> str | None:
     """Run tests in a copy of the tree until one fails; its name, or None where all pass."""
     environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False

@@ -22,7 +22,7 @@ from changes_figure import Change, save_figure
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.registry import METHODS, title
-from odedm.memory.settings import ODEDM, memory_to_plain
+from odedm.memory.settings import ODEDM, memory_to_dict
 from odedm.report.statistics import FEWEST, Paired, estimate, paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import between, measured, number
@@ -108,7 +108,7 @@ class Host:
 
     def is_default(self, reading: Reading) -> bool:
         """Whether `--replay auto` stands for this reading."""
-        return _reading(memory_to_plain(read_by_host(ODEDM(10), METHODS[self.method].load()))) == reading
+        return _reading(memory_to_dict(read_by_host(ODEDM(10), METHODS[self.method].load()))) == reading
 
 
 def hosts(results: Iterable[Result]) -> dict[tuple[str, int], dict[str, Host]]:

@@ -69,7 +69,7 @@ plt.show()
 
 # %%
 # alt: two rows of twelve small pictures of clothes, the prototypes
-kept = dual[0].memory.rows(odedm.Part.LONG)
+kept = dual[0].memory.rows(odedm.MemoryPart.LONG)
 figure, axes = plt.subplots(2, 12, figsize=(9, 1.7))
 for place, picture in zip(axes.flat, kept["image"], strict=False):
     place.imshow(picture.squeeze().numpy(), cmap="gray_r")

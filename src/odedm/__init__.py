@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odedm.consolidate.select import select
     from odedm.core.errors import UsageError
     from odedm.core.plugins import register
-    from odedm.core.rows import Field, Part, Probe, Rows, Task
+    from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task
     from odedm.core.store import Store
     from odedm.data.opening import load_dataset
     from odedm.learner.endless_memory import LearnerEvent
@@ -55,9 +55,9 @@ _HOMES = {
     "UsageError": "core.errors",
     "Observation": "training.observation",
     "register": "core.plugins",
-    "Field": "core.rows",
-    "Part": "core.rows",
-    "Probe": "core.rows",
+    "ColumnSpec": "core.rows",
+    "MemoryPart": "core.rows",
+    "ModelView": "core.rows",
     "Rows": "core.rows",
     "Store": "core.store",
     "Task": "core.rows",
@@ -100,24 +100,24 @@ _HOMES = {
 __all__ = [
     "MIR",
     "ODEDM",
+    "ColumnSpec",
     "Dataset",
     "Distance",
     "DualMemory",
     "Experiment",
-    "Field",
     "Learner",
     "LearnerEvent",
     "Memory",
+    "MemoryPart",
     "Method",
+    "ModelView",
     "Native",
     "Net",
     "NoMemory",
     "Observation",
     "Outcome",
     "Outcomes",
-    "Part",
     "Prequential",
-    "Probe",
     "Replay",
     "Reservoir",
     "Result",

@@ -21,7 +21,7 @@ from odedm.checkpoint.manifest import Meta, Position, inspect, working_folder
 from odedm.checkpoint.read_checkpoint import load_latest, restore
 from odedm.checkpoint.state_tree import State, state_tree
 from odedm.checkpoint.write_checkpoint import clear, save
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 
 META = Meta({"method": {"name": "er", "lr": 0.1}, "seed": 0, "dac": (3, 4)}, "c0ffee", {"torch": "2.13.0"})
 
@@ -54,7 +54,7 @@ def reseal(folder, change):
     plain = json.loads(path.read_text())
     plain.pop("seal")
     change(plain)
-    path.write_text(json.dumps({**plain, "seal": text_fingerprint(plain)}))
+    path.write_text(json.dumps({**plain, "seal": json_hash(plain)}))
 
 
 def flip(path, place, bit=0):
@@ -147,7 +147,7 @@ DAMAGE = {
     "no format": (lambda f: reseal(f, lambda plain: plain.pop("schema")), "its format is 'None'"),
     "another configuration": (
         lambda f: reseal(f, lambda p: p.update(configuration={**p["configuration"], "seed": 7},
-                                               configuration_hash=text_fingerprint({**p["configuration"], "seed": 7}))),
+                                               configuration_hash=json_hash({**p["configuration"], "seed": 7}))),
         "another configuration: seed=7 there, 0 here"),
     "other data": (set_(data_checksum="beef"), "made on other data"),
     "the step of another": (set_(position={"task": 0, "step": 9, "rows": 9}), "lies under another name"),

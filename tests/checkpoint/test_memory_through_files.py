@@ -18,16 +18,16 @@ from odedm.checkpoint.write_checkpoint import save
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
 from odedm.core.registry import POLICIES
-from odedm.core.rows import Field, Part, Task
+from odedm.core.rows import ColumnSpec, MemoryPart, Task
 from odedm.core.timer import Timer
 from odedm.memory.dual import Candidates, TaskDualMemory
 
 FIELDS = (
-    Field("image", (8,), torch.uint8),
-    Field("label", dtype=torch.int64),
-    Field("task", dtype=torch.int64),
-    Field("index", dtype=torch.int64),
-    Field("logits", (4,)),
+    ColumnSpec("image", (8,), torch.uint8),
+    ColumnSpec("label", dtype=torch.int64),
+    ColumnSpec("task", dtype=torch.int64),
+    ColumnSpec("index", dtype=torch.int64),
+    ColumnSpec("logits", (4,)),
 )
 TASKS, PER_TASK = 3, 2
 META = Meta({"test": True}, "none")
@@ -42,7 +42,7 @@ class Answers:
     def annotate(self, rows):
         return {"logits": rows["index"].float()[:, None].expand(-1, 4).clone()}
 
-    def appraise(self, rows):
+    def features_and_losses(self, rows):
         return rows["image"].float(), rows["image"].float().mean(1) / 100
 
     def gradients(self, rows, *, of="head", then=None):
@@ -93,7 +93,7 @@ class Bench:
             if len(rows["label"]):
                 memory.add({**rows, **Answers().annotate(rows)}, Answers(), rng=rng["keys"])
         elif action == "sample":
-            for part in Part:
+            for part in MemoryPart:
                 self.note(memory.sample(amount, part=part, rng=rng["draw"]))
         elif action == "pin":
             host = getattr(memory, "host", memory)

@@ -14,7 +14,7 @@ from torch import nn
 
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError, state_tree
-from odedm.core.rows import Field, Part
+from odedm.core.rows import ColumnSpec, MemoryPart
 from odedm.core.store import Store
 from odedm.core.timer import Timer
 from odedm.nets.small import MLP
@@ -53,7 +53,7 @@ def moved(old, new):
 @dataclass
 class Inner:
     weight: torch.Tensor
-    part: Part = Part.ALL
+    part: MemoryPart = MemoryPart.ALL
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Holder:
     [
         None, True, False, 0, -1, 2**53 + 1, -(2**200), "", "ä\n\x00\ud800", 0.1, -0.0, 5e-324, 1.7976931348623157e308,
         math.nan, math.inf, -math.inf, [], (), {}, [1, [2.5, (None, "x")]], {"a": {"b": (1, 2)}}, {3: "x", (0, 1): [1]},
-        Part.LONG, torch.float16, torch.channels_last,
+        MemoryPart.LONG, torch.float16, torch.channels_last,
     ],
 )  # fmt: skip
 def test_plain_values_come_back_exactly(value):
@@ -186,10 +186,10 @@ def test_recurrent_layers_go_on_where_they_were_also_where_their_weights_lie_in_
 
 
 def test_a_store_is_filled_in_place():
-    fields = [Field("image", (8,), torch.uint8), Field("label", dtype=torch.int64)]
+    fields = [ColumnSpec("image", (8,), torch.uint8), ColumnSpec("label", dtype=torch.int64)]
     old, new = Store(3, fields), Store(3, fields)
     rows = {"image": torch.arange(16, dtype=torch.uint8).view(2, 8), "label": torch.tensor([1, 2])}
-    old.offer(rows, torch.tensor([0.5, 0.6], dtype=torch.float64))
+    old.insert(rows, torch.tensor([0.5, 0.6], dtype=torch.float64))
     state = state_tree(old)
     address = new.columns["image"].data_ptr()
     load_state_tree(new, through_json(state))

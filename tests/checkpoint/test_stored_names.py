@@ -14,7 +14,7 @@ from odedm.checkpoint.state_tree import State, StateError, state_tree
 from odedm.core import stored_names
 from odedm.core.registry import DISTANCES, METHODS, NETS, POLICIES, RETRIEVALS
 from odedm.core.rng import generator
-from odedm.core.rows import Field
+from odedm.core.rows import ColumnSpec
 from odedm.core.store import Store
 from odedm.core.stored_names import STORED, stored, stored_name, transient
 from odedm.memory.reservoir import ReservoirMemory
@@ -123,7 +123,7 @@ def test_a_class_may_be_renamed_and_move_to_another_module():
 
 
 def test_another_class_under_the_stored_name_takes_over_what_was_stored(monkeypatch):
-    store = Store(3, [Field("label", dtype=torch.int64)])
+    store = Store(3, [ColumnSpec("label", dtype=torch.int64)])
     store.pin({"label": torch.tensor([4, 5])})
     state = state_tree({"store": store})
     monkeypatch.setattr(stored_names, "_NAMES", {**stored_names._NAMES})

@@ -32,12 +32,9 @@ def test_a_limit_takes_the_first_rows_of_each_class():
     assert len(larger.tasks[0].rows["label"]) == len(split(data, tasks=5).tasks[0].rows["label"])
 
 
-def test_a_run_without_a_limit_is_the_run_it_was_before_there_was_one():
+def test_a_limited_run_is_another_run():
     plan = Experiment(ODEDM(20, k=1), method="er", data="blobs").describe()
-    before = {name: value for name, value in plan.items() if name != "limit"}
-    assert content_key(plan) == content_key(before)
     assert content_key({**plan, "limit": FEW}) != content_key(plan)
-    assert Experiment.from_dict(before).limit is None
 
 
 def test_a_limited_run_is_sound_and_another_problem(tmp_path):
@@ -71,7 +68,7 @@ def test_data_that_are_not_read_are_told_what_is(tmp_path):
     for words in (
         f"'{table}'",
         "train/<class>/*",
-        "tar.gz or zip",
+        "tar.xz, zip",
         ".npz",
         "numpy.savez('mine.npz', x=rows, y=labels)",
     ):

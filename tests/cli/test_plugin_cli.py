@@ -12,7 +12,7 @@ from jobs import SMALL, job_of
 from odedm.core.plugin_modules import export_plugins, load_plugins
 from odedm.core.plugins import plugins
 from odedm.core.registry import METHODS
-from odedm.execute.ray_engine import do_remotely
+from odedm.execute.ray_backend import do_remotely
 
 PLUGIN = """
 import os
@@ -127,7 +127,7 @@ def test_a_study_does_again_what_other_code_made_unless_any_counts(plugin, tmp_p
 
     def code():
         (path,) = (tmp_path / "study" / "runs").glob("*-mine-*/seed-0/result.json")
-        return json.loads(path.read_text())["provenance"]["outside"]["method"]["code"]
+        return json.loads(path.read_text())["provenance"]["plugins"]["method"]["code"]
 
     before = code()
     edited(tmp_path / plugin)

@@ -7,7 +7,7 @@ import pytest
 from commands import odedm
 from jobs import same
 
-from odedm.results.folder import FinishedRun, find
+from odedm.results.folder import FinishedRun, find_runs
 
 WORDS = ["--data", "blobs", "--method", "derpp", "--capacity", 30, "--k", 2, "--replay", "both", "--set", "alpha=0.3"]
 WORDS += ["--batch", 16, "--device", "cpu"]
@@ -16,7 +16,7 @@ OLD = Path(__file__).parents[1] / "results" / "runs"
 
 
 def only(folder):
-    (found,) = find([folder])
+    (found,) = find_runs([folder])
     return FinishedRun.load(found).result
 
 
@@ -29,7 +29,7 @@ def first(tmp_path):
 def test_the_same_run_again(first, tmp_path):
     odedm("run", "--from", first / "result.json", "--out", tmp_path / "again")
     assert same(only(first), only(tmp_path / "again"))
-    assert find([tmp_path / "again"])[0].parent.name == first.parent.name, "one experiment has one folder"
+    assert find_runs([tmp_path / "again"])[0].parent.name == first.parent.name, "one experiment has one folder"
 
 
 def test_another_seed_is_what_a_command_would_have_run(first, tmp_path):

@@ -17,7 +17,7 @@ from odedm.consolidate.nearest import nearest_by_estimate, nearest_distinct
 from odedm.consolidate.select import nearest
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn import transport
-from odedm.core import device
+from odedm.core.accel import device
 from odedm.core.timer import Timer
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -10,7 +10,7 @@ from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.direct_choice import DIRECT_CHOICES, Herding, RandomRows
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS
-from odedm.core.rows import Field, Part, Task
+from odedm.core.rows import ColumnSpec, MemoryPart, Task
 from odedm.memory.herding import HerdedQuota
 from odedm.memory.site import StreamShape
 from odedm.testing import check_distance
@@ -69,7 +69,9 @@ def test_random_rows_ask_no_network_and_go_by_the_seed():
 
 def test_herding_is_the_rule_of_icarl():
     rows, probe = task_rows(), FakeProbe()
-    memory = HerdedQuota(60, [Field("image", (3, 4, 4), torch.uint8), *(Field(n, (), torch.int64) for n in INTS)])
+    memory = HerdedQuota(
+        60, [ColumnSpec("image", (3, 4, 4), torch.uint8), *(ColumnSpec(n, (), torch.int64) for n in INTS)]
+    )
     memory.end_task(Task(0, 2, (4, 7), rows), Bare(), rng=rng())
     of_policy = memory.rows()["index"][memory.rows()["label"] == 4][:5]
     chosen = run(Consolidator(5, Herding()), rows, probe=probe)["index"][:5]
@@ -134,7 +136,7 @@ def test_one_choice_has_one_description(name):
 @pytest.mark.parametrize("memory", [{}, {"candidates": 6}, {"rows_per_prototype": 2}, {"annotate": "stream"}])
 def test_runs_keep_k_rows_of_each_past_class(name, memory):
     _, outcome = finish(ODEDM(40, k=2, distance=name, **memory), method="derpp", batch=16)
-    label = outcome.memory.rows(Part.LONG)["label"]
+    label = outcome.memory.rows(MemoryPart.LONG)["label"]
     assert label.bincount().tolist() == [2 * memory.get("rows_per_prototype", 1)] * 8
 
 

@@ -11,7 +11,7 @@ from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn import transport
 from odedm.consolidate.sinkhorn.estimate import foresee, own
 from odedm.consolidate.sinkhorn.kernels import DenseKernel
-from odedm.core import device
+from odedm.core.accel import device
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from sampling import EVERYTHING, FIRST_METHODS, FIRST_POLICIES, KEEPING, QUICK, pairs
 
-from odedm import ODEDM, Experiment, Native, NoMemory, Part, Reservoir, Run, UsageError, blobs, shapes
+from odedm import ODEDM, Experiment, MemoryPart, Native, NoMemory, Reservoir, Run, UsageError, blobs, shapes
 from odedm.core.registry import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
 from odedm.testing import contracts
 from odedm.testing.contracts import CAPACITY, check_promises, same_weights
@@ -50,7 +50,7 @@ def test_every_method_with_every_memory_and_reading(method, case):
 def test_every_method_with_every_kind_of_long_term_memory(method, variant):
     run, outcome = finish(ODEDM(CAPACITY, k=2, **ODEDMS[variant]), method=method, batch=16)
     check_promises(run, outcome)
-    assert outcome.memory.size(Part.LONG) == 16
+    assert outcome.memory.size(MemoryPart.LONG) == 16
 
 
 @pytest.mark.parametrize(("method", "policy"), pairs(KEEPING, POLICIES, FIRST_POLICIES))
@@ -79,10 +79,10 @@ def test_long_term_logits_may_be_those_of_the_stream(method, candidates):
         original(rows, probe, rng=rng)
 
     run.memory.add = add
-    long = run.finish().memory.rows(Part.LONG)
+    long = run.finish().memory.rows(MemoryPart.LONG)
     assert len(long["index"]) == 16
     assert all(seen[index].equal(logits) for index, logits in zip(long["index"].tolist(), long["logits"], strict=True))
-    plain = finish(ODEDM(CAPACITY, k=2, candidates=candidates), method=method, batch=16)[1].memory.rows(Part.LONG)
+    plain = finish(ODEDM(CAPACITY, k=2, candidates=candidates), method=method, batch=16)[1].memory.rows(MemoryPart.LONG)
     own = [seen.get(index) for index in plain["index"].tolist()]
     assert not all(a.equal(b) for a, b in zip(own, plain["logits"], strict=True))
 
@@ -92,7 +92,7 @@ def test_long_term_logits_may_be_those_of_the_stream(method, candidates):
 def test_every_distance_in_every_space_on_images(distance, space):
     run, outcome = finish(ODEDM(20, k=2, distance=distance, space=space), shapes(per_class=20), batch=16)
     check_promises(run, outcome)
-    assert outcome.memory.size(Part.LONG) == 8
+    assert outcome.memory.size(MemoryPart.LONG) == 8
 
 
 @pytest.mark.parametrize(("method", "capacity"), pairs(KEEPING, [0, 1, 3, 500]))
@@ -115,8 +115,8 @@ def test_a_dual_memory_without_prototypes_is_its_short_term_policy_bit_for_bit(m
 
 def test_a_long_term_share_of_one_leaves_no_short_term_rows():
     _, outcome = finish(ODEDM(24, rho=1.0), method="derpp", batch=16)
-    assert outcome.memory.size(Part.SHORT) == 0
-    assert outcome.memory.size(Part.LONG) == 24
+    assert outcome.memory.size(MemoryPart.SHORT) == 0
+    assert outcome.memory.size(MemoryPart.LONG) == 24
     assert [sum(part["short"]) for part in outcome.result.class_counts] == [18, 12, 6, 0, 0]
 
 

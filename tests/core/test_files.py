@@ -214,7 +214,7 @@ def test_a_line_begins_at_a_line_s_start(tmp_path) -> None:
 
 
 def test_folders_on_the_way_to_a_file_of_a_user_are_made(tmp_path) -> None:
-    path = write_given("thing", tmp_path / "new" / "folder" / "file", b"content")
+    path = write_given("thing", tmp_path / "new" / "folder" / "file", lambda path: write_bytes(path, b"content"))
     assert path.read_bytes() == b"content"
     with pytest.raises(UsageError, match=r"Cannot write the thing to '.*': .*\. Give a path in a folder you may write"):
-        write_given("thing", path / "below", b"")
+        write_given("thing", path / "below", lambda path: write_bytes(path, b""))

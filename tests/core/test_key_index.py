@@ -6,15 +6,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odedm import Field, Part
+from odedm import ColumnSpec, MemoryPart
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import state_tree
 from odedm.core import key_index, store
-from odedm.core.store import EMPTY, MANY, Store
+from odedm.core.store import EMPTY, LARGE_CAPACITY, Store
 from odedm.memory.keyed import distinct
 from odedm.memory.reservoir import ReservoirMemory
 
-FIELDS = [Field("uid", dtype=torch.int64), Field("logits", (2,)), Field("half", (3,), torch.bfloat16)]
+FIELDS = [ColumnSpec("uid", dtype=torch.int64), ColumnSpec("logits", (2,)), ColumnSpec("half", (3,), torch.bfloat16)]
 
 
 def rows(start, amount):
@@ -25,15 +25,15 @@ def rows(start, amount):
 @pytest.fixture
 def few_at_hand(monkeypatch):
     """So few slots in order that they are used up, and so few that are many."""
-    monkeypatch.setattr(key_index, "AT_HAND", 6)
+    monkeypatch.setattr(key_index, "CACHED_SLOTS", 6)
     monkeypatch.setattr(store, "LARGE_BATCH", 6)
-    monkeypatch.setattr(store, "MANY", 20)
+    monkeypatch.setattr(store, "LARGE_CAPACITY", 20)
 
 
 class AllSlots(Store):
     """A store that looks at all slots, always."""
 
-    def winners(self, key):
+    def accepted(self, key):
         won = self._compared(key)
         self._index = None
         return won
@@ -56,7 +56,7 @@ def test_a_store_that_remembers_its_keys_has_the_bits_of_one_that_looks_at_all(c
         for each in (quick, slow):
             free = each.key < 1
             if kind == "o":
-                each.offer(own, key)
+                each.insert(own, key)
             elif kind == "p" and amount <= int(free.sum()):
                 each.pin(own)
             elif kind == "k":  # someone else writes keys
@@ -77,7 +77,7 @@ def test_a_pin_in_inference_mode_is_noticed():
     memory.see({"uid": torch.arange(100, 400)}, rng=rng)
     for start in range(400, 490, 9):
         memory.see({"uid": torch.arange(start, start + 9)}, rng=rng)
-    assert memory.rows(Part.LONG)["uid"].tolist() == [*range(900, 920)]
+    assert memory.rows(MemoryPart.LONG)["uid"].tolist() == [*range(900, 920)]
 
 
 def through_a_checkpoint(memory):
@@ -100,7 +100,9 @@ def test_a_large_memory_goes_on_as_it_would_have(way):
             for at in range(500, 600, 5):
                 for each, draw in ((memory, rng), (twin, other)):
                     each.see(rows(at, 5), rng=draw)
-                drawn = [each.sample(4, part=p, rng=g) for each, g in ((memory, rng), (twin, other)) for p in Part]
+                drawn = [
+                    each.sample(4, part=p, rng=g) for each, g in ((memory, rng), (twin, other)) for p in MemoryPart
+                ]
                 assert all(drawn[i]["uid"].equal(drawn[i + 3]["uid"]) for i in range(3))
             assert memory.store.key.equal(twin.store.key)
 
@@ -111,7 +113,7 @@ def test_draws_from_a_large_memory_are_distinct_uniform_and_of_their_part(filled
     memory, rng, repeats = ReservoirMemory(60, [FIELDS[0]]), torch.Generator().manual_seed(3), 3000
     memory.see({"uid": torch.arange(filled)}, rng=rng)
     memory.pin({"uid": torch.arange(900, 912), "prototype": torch.arange(12)})
-    for part in Part:
+    for part in MemoryPart:
         expected, counts = memory.rows(part)["uid"], torch.zeros(1000)
         first = torch.zeros(1000)
         for _ in range(repeats):
@@ -138,16 +140,16 @@ def test_a_large_memory_keeps_every_row_with_the_same_probability():
 
 
 def test_a_draw_up_to_the_limit_takes_the_largest_of_one_number_for_each_slot():
-    memory = ReservoirMemory(MANY, [FIELDS[0]])
-    memory.see({"uid": torch.arange(MANY)}, rng=torch.Generator().manual_seed(0))
-    noise = torch.rand(MANY, generator=torch.Generator().manual_seed(7))
+    memory = ReservoirMemory(LARGE_CAPACITY, [FIELDS[0]])
+    memory.see({"uid": torch.arange(LARGE_CAPACITY)}, rng=torch.Generator().manual_seed(0))
+    noise = torch.rand(LARGE_CAPACITY, generator=torch.Generator().manual_seed(7))
     drawn = memory.sample(5, rng=torch.Generator().manual_seed(7))["uid"]
     assert drawn.equal(memory.store.columns["uid"][noise.topk(5).indices])
 
 
 def test_nothing_in_a_large_memory_looks_at_all_slots_again_and_again(monkeypatch):
-    memory, rng = ReservoirMemory(MANY + 1, [FIELDS[0]]), torch.Generator().manual_seed(0)
-    memory.see({"uid": torch.arange(MANY + 1)}, rng=rng)
+    memory, rng = ReservoirMemory(LARGE_CAPACITY + 1, [FIELDS[0]]), torch.Generator().manual_seed(0)
+    memory.see({"uid": torch.arange(LARGE_CAPACITY + 1)}, rng=rng)
     memory.see({"uid": torch.arange(32)}, rng=rng)
     memory.sample(3, rng=rng)
     for place in ("topk", "min", "sort", "nonzero"):
@@ -155,7 +157,7 @@ def test_nothing_in_a_large_memory_looks_at_all_slots_again_and_again(monkeypatc
     state = rng.get_state()
     for _ in range(50):
         memory.see({"uid": torch.arange(32)}, rng=rng)
-        memory.sample(3, part=Part.SHORT, rng=rng)
+        memory.sample(3, part=MemoryPart.SHORT, rng=rng)
     assert not rng.get_state().equal(state)
 
 

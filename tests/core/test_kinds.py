@@ -9,13 +9,12 @@ from torch import nn
 
 import odedm
 from odedm import Experiment, Learner, Native, Reservoir, UsageError, blobs, load, train
-from odedm.core.validators import LARGEST, Int, validate_params
+from odedm.core.options import cast_like
+from odedm.core.validators import LARGEST, Bool, Int, WordOr, validate_params
 
 
-def test_a_number_beyond_counting_is_told_the_largest():
-    with pytest.raises(UsageError, match=rf"^seed must be a whole number, 0 or more, up to {LARGEST}; {2**70} was"):
-        Experiment(seed=2**70)
-    for other in (-1, 0.5, True, "x", -(2**70)):
+def test_whole_numbers_have_bounds():
+    for other in (-1, 0.5, True, "x", 2**70, -(2**70)):
         with pytest.raises(UsageError, match="^seed must be a whole number, 0 or more; "):
             Experiment(seed=other)
     with pytest.raises(UsageError, match="^side must be a whole number, 1 or more, up to 9; "):
@@ -78,3 +77,31 @@ def test_a_type_error_from_inside_a_checked_function_stays_itself():
 
     with pytest.raises(TypeError, match="unsupported operand"):
         broken(1)
+
+
+def test_a_word_or_a_bool_reads_false_as_false():
+    auto = WordOr("auto", Bool())
+    assert [auto.validate("flip", value) for value in ("auto", "false", "True", False)] == ["auto", False, True, False]
+    with pytest.raises(UsageError, match="flip must be 'auto' or true or false; 'no' was given"):
+        auto.validate("flip", "no")
+
+
+@pytest.mark.parametrize(
+    ("value", "default", "legal"),
+    [
+        (None, "auto", "text"),
+        (3, "auto", "text"),
+        (None, 1, "a whole number"),
+        ("ab", (1, 2), "a tuple"),
+        ("ab", [], "a list"),
+        (None, (1, 2), "a tuple"),
+    ],
+)
+def test_an_option_of_another_type_than_its_default_is_refused(value, default, legal):
+    with pytest.raises(UsageError, match=f"^alpha must be {legal}; {value!r} was given"):
+        cast_like("alpha", value, default)
+
+
+def test_an_option_keeps_the_type_of_its_default():
+    assert cast_like("alpha", [3, 4], (1, 2)) == (3, 4)
+    assert cast_like("alpha", "x", "auto") == "x"

@@ -17,7 +17,7 @@ from odedm.core import plugins
 from odedm.core.plugin_modules import export_plugins, import_plugins, load_plugins
 from odedm.core.registry import DISTANCES, METHODS, POLICIES, RETRIEVALS, Entry
 from odedm.core.source_hash import source_hash
-from odedm.execute.engine import Placement, ThisProcess, open_engine
+from odedm.execute.backend import InProcessBackend, Placement, open_backend
 from odedm.execute.job import Job
 from odedm.execute.planning import plan_jobs
 from odedm.memory.reservoir import ReservoirMemory
@@ -133,9 +133,9 @@ def test_an_objects_numbers_are_those_of_the_run():
     theirs, own = (odedm.train("blobs", method="er", memory=each, batch=16) for each in plans.values())
     assert theirs.memory.rows()["index"].equal(own.memory.rows()["index"])
     said = {"title": "Scaled", "from": None, "again": False, "code": source_hash(Scaled)}
-    assert own.result.provenance["outside"] == {"memory.distance": said}
-    assert own.result.only_there() == ["Scaled"]
-    assert "outside" not in theirs.result.provenance
+    assert own.result.provenance["plugins"] == {"memory.distance": said}
+    assert own.result.not_importable() == ["Scaled"]
+    assert "plugins" not in theirs.result.provenance
 
 
 def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
@@ -143,13 +143,13 @@ def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
 
     plan = replace(SMALL, memory=ODEDM(20, k=1, distance=Scaled()))
     planned = plan_jobs([plan, plan.with_seed(1)], lambda each: tmp_path / str(each.seed))
-    assert isinstance(open_engine(planned.jobs, Placement(), planned.data), ThisProcess)
+    assert isinstance(open_backend(planned.jobs, Placement(), planned.data), InProcessBackend)
     for placement in (Placement(lanes=2), Placement(engine="ray")):
         with pytest.raises(UsageError, match="known to this process alone"):
-            open_engine(planned.jobs, placement, planned.data)
+            open_backend(planned.jobs, placement, planned.data)
     on_gpu = [replace(job, experiment=replace(job.experiment, device="cuda")) for job in planned.jobs]
     with pytest.raises(UsageError, match="leave out lanes, gpu_share and engine"):
-        open_engine(on_gpu, Placement(gpu_share=40), planned.data)
+        open_backend(on_gpu, Placement(gpu_share=40), planned.data)
 
 
 def test_a_job_of_registered_code_crosses_a_pipe():
@@ -232,7 +232,7 @@ def test_a_strangers_files_that_name_code_import_nothing(name, canary, tmp_path,
     path = folder / "result.json"
     plain = json.loads(path.read_text())
     plain["experiment"] = strange(plain["experiment"], name)
-    plain["provenance"]["outside"] = {"method": {"title": "Nice \x1b[31m", "from": "odedm_canary:Mine", "again": True}}
+    plain["provenance"]["plugins"] = {"method": {"title": "Nice \x1b[31m", "from": "odedm_canary:Mine", "again": True}}
     path.write_text(json.dumps(plain))
     (folder / "checksums.json").unlink()  # a stranger would have made its own
     assert "--plugin" in command("run", "--from", folder, code=2)

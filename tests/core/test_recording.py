@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from odedm.checkpoint.state_tree import state_tree
-from odedm.core import recording
-from odedm.core.recording import EAGER, MOST, Recorded
+from odedm.core.accel import recording
+from odedm.core.accel.recording import EAGER, MOST, GraphedFunction
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def scaled(calls):
         calls.append(len(pair.x))
         return pair.x.sum() * weights, weights * pair.factor
 
-    return Recorded(function)
+    return GraphedFunction(function)
 
 
 def test_what_repeats_is_recorded_and_replayed_with_the_values_of_each_call(calls):

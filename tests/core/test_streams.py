@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from odedm.core import streams
+from odedm.core.accel import streams
 
 GPU = torch.device("cuda")
 

@@ -157,7 +157,7 @@ def word(text):
 
 
 def old_pickle(image, labels, key="labels", kind="u1", name=b"cnumpy\nndarray\n", before=b""):
-    """A batch file as Python 2 wrote them: protocol 2, byte strings, an array by `_reconstruct` and BUILD."""
+    """A batch file as Python 2 wrote them: protocol 2, byte strings, an array by `_reconstruct` and BUILD, names."""
     raw = image.tobytes()
     array = (
         b"cnumpy.core.multiarray\n_reconstruct\nq\x07" + name + b"q\x08K\x00\x85" + word("b") + b"\x87Rq\t"
@@ -166,10 +166,14 @@ def old_pickle(image, labels, key="labels", kind="u1", name=b"cnumpy\nndarray\n"
         + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xff"
         b"K\x00tb\x89T" + struct.pack("<i", len(raw)) + raw + b"tb"
     )  # fmt: skip
-    listed = b"]q\x05(" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    batches = (labels[start : start + 4] for start in range(0, len(labels), 4))  # as Python appends a thousand at once
+    listed = b"]q\x05" + b"".join(b"(" + b"".join(b"K" + bytes([label]) for label in batch) + b"e" for batch in batches)
+    files = b"]q\x0c(" + b"".join(word(f"labels_{number}.png") for number in range(len(labels))) + b"e"
+    coarse = word("coarse_labels") + b"q\x0d]q\x0e(K\x01K\x02e" if key == "fine_labels" else b""
     return (
         b"\x80\x02}q\x01(" + before + word("batch_label") + b"q\x02" + word("training batch 1 of 5") + b"q\x03"
-        + word(key) + b"q\x04" + listed + word("data") + b"q\x06" + array + b"u."
+        + word(key) + b"q\x04" + listed + coarse + word("data") + b"q\x06" + array
+        + word("filenames") + b"q\x0f" + files + b"u."
     )  # fmt: skip
 
 

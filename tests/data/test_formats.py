@@ -48,18 +48,18 @@ def test_both_versions_of_cifar_packed_or_not(name, version, packed, tmp_path, m
     known = small(monkeypatch, name, rows)
     files = makers[version - 1]()
     path = tar(tmp_path / "c.tar.gz", files) if packed else folder(tmp_path / "c", files)
-    found = read(path, name)
-    assert found.published is known
-    assert found.class_names == known.class_names
-    assert found.image.shape == (rows[0], 3, 32, 32)
-    assert found.test_image.shape == (rows[1], 3, 32, 32)
+    contents = read(path, name)
+    assert contents.published is known
+    assert contents.class_names == known.class_names
+    assert contents.image.shape == (rows[0], 3, 32, 32)
+    assert contents.test_image.shape == (rows[1], 3, 32, 32)
     first_rows = rows[0] // (5 if name == "cifar10" else 1)
     image, label = cifar_rows(first_rows, known.classes, 0 if name == "cifar10" else rows[0])
-    np.testing.assert_array_equal(found.image[:first_rows].reshape(first_rows, -1), image)
-    np.testing.assert_array_equal(found.label[:first_rows], label)
+    np.testing.assert_array_equal(contents.image[:first_rows].reshape(first_rows, -1), image)
+    np.testing.assert_array_equal(contents.label[:first_rows], label)
     test_image, test_label = cifar_rows(rows[1], known.classes, 5 if name == "cifar10" else rows[1])
-    np.testing.assert_array_equal(found.test_image.reshape(rows[1], -1), test_image)
-    np.testing.assert_array_equal(found.test_label, test_label)
+    np.testing.assert_array_equal(contents.test_image.reshape(rows[1], -1), test_image)
+    np.testing.assert_array_equal(contents.test_label, test_label)
 
 
 def test_the_published_names_are_the_official_ones():
@@ -74,12 +74,12 @@ def test_the_published_names_are_the_official_ones():
 
 def test_tiny_imagenet_follows_wnids_and_tests_on_the_annotated_pictures(tmp_path, monkeypatch):
     small(monkeypatch, "tiny-imagenet", (6, 4), classes=2)
-    found = read(zipped(tmp_path / "t.zip", tiny_imagenet()))
-    assert found.class_names == ("Egyptian cat", "reel"), "the order of wnids.txt, not of the numbers"
-    assert found.train.labels == [0, 0, 0, 1, 1, 1]
-    assert all(name.split("/")[2] == ("n00000002", "n00000001")[label] for name, label in pairs(found.train))
-    assert found.test.names[0].endswith("val/images/val_0.JPEG")
-    assert found.test.labels == [0, 0, 1, 1]
+    contents = read(zipped(tmp_path / "t.zip", tiny_imagenet()))
+    assert contents.class_names == ("Egyptian cat", "reel"), "the order of wnids.txt, not of the numbers"
+    assert contents.train.labels == [0, 0, 0, 1, 1, 1]
+    assert all(name.split("/")[2] == ("n00000002", "n00000001")[label] for name, label in pairs(contents.train))
+    assert contents.test.names[0].endswith("val/images/val_0.JPEG")
+    assert contents.test.labels == [0, 0, 1, 1]
 
 
 def pairs(part):
@@ -112,26 +112,26 @@ FOLDERS = {
 @pytest.mark.parametrize("case", FOLDERS)
 def test_image_folders_of_every_layout(case, tmp_path):
     files, rows = FOLDERS[case]
-    found = read(folder(tmp_path / "x", files))
-    assert found.class_names == ("ant", "bee")
-    assert (len(found.train.names), len(found.test.names)) == rows
-    for part in (found.train, found.test):
+    contents = read(folder(tmp_path / "x", files))
+    assert contents.class_names == ("ant", "bee")
+    assert (len(contents.train.names), len(contents.test.names)) == rows
+    for part in (contents.train, contents.test):
         assert all(("ant", "bee")[label] in name for name, label in pairs(part))
 
 
 def test_what_is_no_picture_is_skipped_and_counted(tmp_path):
     junk = ["README.md", ".DS_Store", "train/ant/notes.txt", "train/ant/._0.png", "__MACOSX/train/ant/0.png"]
-    found = read(zipped(tmp_path / "x.zip", pets() | dict.fromkeys(junk, b"junk")))
-    assert found.skipped == len(junk) - 1, "whole folders of it are not looked into"
-    assert len(found.train.names) == 8
+    contents = read(zipped(tmp_path / "x.zip", pets() | dict.fromkeys(junk, b"junk")))
+    assert contents.skipped == len(junk) - 1, "whole folders of it are not looked into"
+    assert len(contents.train.names) == 8
 
 
 def test_known_classes_come_in_official_order_whatever_the_folders_are_called(tmp_path, monkeypatch):
     small(monkeypatch, "cifar10", (20, 10))
     names = ["Airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "TRUCK"]
-    found = read(folder(tmp_path / "x", pets(names, 2, 1, (32, 32))), "cifar10")
-    assert found.class_names == PUBLISHED["cifar10"].class_names
-    assert [found.train.names[row].split("/")[1] for row in range(0, 20, 2)] == names
+    contents = read(folder(tmp_path / "x", pets(names, 2, 1, (32, 32))), "cifar10")
+    assert contents.class_names == PUBLISHED["cifar10"].class_names
+    assert [contents.train.names[row].split("/")[1] for row in range(0, 20, 2)] == names
     numbered = read(folder(tmp_path / "y", pets([str(n) for n in range(10)], 2, 1, (32, 32))), "cifar10")
     assert numbered.class_names == PUBLISHED["cifar10"].class_names
 
@@ -145,10 +145,10 @@ def test_folders_made_of_links_are_read(tmp_path):
         (tmp_path / "part" / part / "cow").mkdir()
         for path in (whole / part / "cow").iterdir():
             (tmp_path / "part" / part / "cow" / path.name).symlink_to(path)
-    found = read(tmp_path / "part")
-    assert found.class_names == ("bee", "cow")
-    assert found.rows == (8, 4)
-    assert decode(found.folder.path / found.train.names[0], Fit(3, 8, 8)).shape == (3, 8, 8)
+    contents = read(tmp_path / "part")
+    assert contents.class_names == ("bee", "cow")
+    assert contents.rows == (8, 4)
+    assert decode(contents.folder.path / contents.train.names[0], Fit(3, 8, 8)).shape == (3, 8, 8)
 
 
 def test_a_link_back_to_a_folder_above_is_no_endless_way(tmp_path):
@@ -171,8 +171,8 @@ def test_arrays_of_five_dimensions_are_not_called_corrupt(tmp_path):
 
 
 def test_numbered_folders_are_in_the_order_of_their_numbers(tmp_path):
-    found = read(folder(tmp_path / "x", pets([str(number) for number in range(12)])))
-    assert found.class_names == tuple(str(number) for number in range(12))
+    contents = read(folder(tmp_path / "x", pets([str(number) for number in range(12)])))
+    assert contents.class_names == tuple(str(number) for number in range(12))
 
 
 def test_a_picture_is_decoded_to_its_own_pixels():
@@ -226,37 +226,37 @@ def test_arrays_by_every_name(case, tmp_path):
     for name, array in arrays.items():
         np.save(tmp_path / "folder" / f"{name}.npy", array)
     first = next(iter(arrays))
-    for found in (
+    for contents in (
         read(tmp_path / "a.npz"),
         read(tmp_path / "folder"),
         read(tmp_path / "folder" / f"{first}.npy"),
     ):
-        assert found.class_names == ("0", "1")
-        rows = {tuple(row.ravel()) for row in (*found.image, *found.test_image)}
+        assert contents.class_names == ("0", "1")
+        rows = {tuple(row.ravel()) for row in (*contents.image, *contents.test_image)}
         assert rows == {tuple(row.ravel()) for row in X}
-        for row, label in zip(found.image, found.label, strict=True):
+        for row, label in zip(contents.image, contents.label, strict=True):
             assert Y[row.ravel()[0] // 6] == label
 
 
 def test_vectors_and_class_names_from_arrays(tmp_path):
     np.savez(tmp_path / "v.npz", x=np.random.default_rng(0).normal(size=(10, 4)), y=Y, class_names=["no", "yes"])
-    found = read(tmp_path / "v.npz")
-    assert found.image.dtype == np.float32
-    assert found.class_names == ("no", "yes")
+    contents = read(tmp_path / "v.npz")
+    assert contents.image.dtype == np.float32
+    assert contents.class_names == ("no", "yes")
 
 
 def test_a_saved_hugging_face_data_set(tmp_path):
     datasets = pytest.importorskip("datasets")
-    contents = [noise(seed) for seed in range(10)]
+    noises = [noise(seed) for seed in range(10)]
     features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "ant"])})
-    rows = {"img": [{"bytes": content, "path": None} for content, _ in contents], "label": [n % 2 for n in range(10)]}
+    rows = {"img": [{"bytes": content, "path": None} for content, _ in noises], "label": [n % 2 for n in range(10)]}
     part = datasets.Dataset.from_dict(rows, features=features)
     datasets.DatasetDict({"train": part, "test": part.select(range(4))}).save_to_disk(str(tmp_path / "hf"))
-    found = read(tmp_path / "hf")
-    assert found.class_names == ("cat", "ant"), "names in the order of their labels"
-    np.testing.assert_array_equal(found.image, np.stack([array.transpose(2, 0, 1) for _, array in contents]))
-    assert found.label.tolist() == [0, 1] * 5
-    assert len(found.test_label) == 4
+    contents = read(tmp_path / "hf")
+    assert contents.class_names == ("cat", "ant"), "names in the order of their labels"
+    np.testing.assert_array_equal(contents.image, np.stack([array.transpose(2, 0, 1) for _, array in noises]))
+    assert contents.label.tolist() == [0, 1] * 5
+    assert len(contents.test_label) == 4
     part.save_to_disk(str(tmp_path / "one"))
     assert len(read(tmp_path / "one", size=4).test_label) == 2
 

@@ -268,26 +268,40 @@ HOSTILE = {
     ),
     "CIFAR python: calls os.system": (
         pickled(before=word("x") + b"cos\nsystem\n(" + word("touch PWNED") + b"tR"),
-        "asks for 'os.system'",
+        "the instruction GLOBAL os system",
     ),
-    "CIFAR python: calls eval": (pickled(name=b"cbuiltins\neval\n"), "asks for 'builtins.eval'"),
-    "CIFAR python: array of objects": (pickled(kind="O8"), "not of bytes"),
+    "CIFAR python: calls eval": (pickled(name=b"cbuiltins\neval\n"), "the instruction GLOBAL builtins eval"),
+    "CIFAR python: array of objects": (pickled(kind="O8"), "an array that is not of bytes"),
+    "CIFAR python: columns first": (
+        cifar(
+            maker=lambda: {name: content.replace(b"tb\x89T", b"tb\x88T") for name, content in cifar10_python().items()}
+        ),
+        "an array that is not of bytes, row by row",
+    ),
+    "CIFAR python: fewer labels": (
+        cifar(maker=lambda: cifar10_python(pickled=lambda image, labels: old_pickle(image, labels[:-1]))),
+        "30720 bytes of images and 9 labels; 10 × 3072 and 10 were expected",
+    ),
+    "CIFAR python: label 200": (
+        cifar(maker=lambda: cifar10_python(pickled=lambda image, labels: old_pickle(image, [200, *labels[1:]]))),
+        "labels out of range in 1 of 10 records: 200 in record 0",
+    ),
     "CIFAR python: array without a shape": (
         cifar(maker=lambda: dict.fromkeys(cifar10_python(), SHAPELESS)),
-        "a NoneType where a tuple belongs",
+        "holds no images",
     ),
     "CIFAR python: array with an endless shape": (
         cifar(maker=lambda: dict.fromkeys(cifar10_python(), ENDLESS_SHAPE)),
-        "holds an array of 1 bytes",
+        "holds no images",
     ),
-    "CIFAR python: other instructions": (pickled(before=word("x") + b"P1\n"), "uses the instruction PERSID"),
+    "CIFAR python: other instructions": (pickled(before=word("x") + b"P1\n"), "the instruction PERSID 1"),
     "CIFAR python: truncated": (
         cifar(maker=lambda: {name: content[:-9] for name, content in cifar10_python().items()}),
-        "no sound batch of CIFAR's python version: expected 30720 bytes",
+        "no sound batch of CIFAR's python version: expected 12 bytes in a string1",
     ),
     "CIFAR python: a newer pickle": (
         cifar(maker=lambda: dict.fromkeys(cifar10_python(), b"\x80\x04}.")),
-        "a pickle of protocol 4",
+        "the instruction PROTO 4",
     ),
     "path: not there": (lambda tmp: tmp / "nothing", "There is no file or folder"),
 }

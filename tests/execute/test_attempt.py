@@ -20,7 +20,7 @@ from odedm.checkpoint.stop import Stopped
 from odedm.core import plugins
 from odedm.core.errors import DiskFull
 from odedm.core.files import remove_stale
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.core.registry import METHODS
 from odedm.core.seal import listing
 from odedm.execute.attempt import attempt_run, discard_leftover
@@ -312,7 +312,7 @@ def seal_anew(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["seal"]
     manifest["files"] = listing(folder, manifest["files"])
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": text_fingerprint(manifest)}))
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": json_hash(manifest)}))
 
 
 @pytest.mark.parametrize(("part", "change", "sentence"), AVERAGES.values(), ids=AVERAGES)

@@ -13,10 +13,10 @@ import torch
 import odedm
 from odedm.core.errors import UsageError
 from odedm.core.processes import GPU_SHARE, safe_environment
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.gpu_sharing import CONTROL, FOLDERS, MOST_LANES, SharedGPU
-from odedm.execute.local_engine import Workers
 from odedm.execute.planning import below, plan_jobs
+from odedm.execute.process_backend import ProcessBackend
 from odedm.results.provenance import versions
 
 PROGRAM = """#!/bin/sh
@@ -105,20 +105,20 @@ def test_a_share_without_the_service_is_refused(control, tmp_path, monkeypatch):
         SharedGPU(tmp_path, 40)
 
 
-def test_an_engine_that_cannot_have_a_share_leaves_nothing_behind(control, tmp_path, monkeypatch):
+def test_a_backend_that_cannot_have_a_share_leaves_nothing_behind(control, tmp_path, monkeypatch):
     control(code=1)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "here"))
     (tmp_path / "here").mkdir()
     with pytest.raises(UsageError, match="did not start here"):
-        Workers(2, shares_gpu=True, gpu_share=40)
+        ProcessBackend(2, shares_gpu=True, gpu_share=40)
     assert list((tmp_path / "here").iterdir()) == []
 
 
 def test_more_lanes_than_the_service_takes_have_no_share(control):
     log = control()
     with pytest.raises(UsageError, match=rf"takes {MOST_LANES} runs at a time; --lanes 49 was given"):
-        Workers(MOST_LANES + 1, shares_gpu=True, gpu_share=40)
-    Workers(MOST_LANES + 1, shares_gpu=True).close()
+        ProcessBackend(MOST_LANES + 1, shares_gpu=True, gpu_share=40)
+    ProcessBackend(MOST_LANES + 1, shares_gpu=True).close()
     assert not log.exists()
 
 

@@ -31,14 +31,14 @@ def lane_bytes(run):
 def test_the_store_is_reckoned_to_the_byte():
     """λ rows: image, five numbers of eight bytes, a key of eight, ten logits of four."""
     assert limits.memory_bytes(plan(Reservoir(1000))) == 1000 * (784 + 40 + 8 + 40)
-    from odedm.core.rows import Field
+    from odedm.core.rows import ColumnSpec
     from odedm.memory.reservoir import ReservoirMemory as Store
 
     raw = [
-        Field("image", (1, 28, 28), torch.uint8),
-        *[Field(name, dtype=torch.int64) for name in ("label", "task", "index")],
+        ColumnSpec("image", (1, 28, 28), torch.uint8),
+        *[ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")],
     ]
-    store = Store(1000, [*raw, Field("logits", (10,))]).store
+    store = Store(1000, [*raw, ColumnSpec("logits", (10,))]).store
     assert sum(each.nbytes for each in (*store.columns.values(), store.key)) == 1000 * (784 + 40 + 8 + 40)
 
 

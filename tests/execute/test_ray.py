@@ -12,14 +12,14 @@ import pytest
 
 import odedm
 from odedm.core.errors import UsageError
-from odedm.execute.ray_engine import keep_secret, own_token
+from odedm.execute.ray_backend import keep_secret, own_token
 
 STUDY = """
 import os, subprocess, sys
 from pathlib import Path
 from jobs import SMALL, job_of, run_all, same
-from odedm.execute.engine import Placement
-from odedm.execute.ray_engine import Cluster
+from odedm.execute.backend import Placement
+from odedm.execute.ray_backend import RayBackend
 from odedm.execute.scheduler import Scheduler
 from odedm.execute.eta import TimeEstimate
 
@@ -51,7 +51,7 @@ def listening(processes):
 if __name__ == "__main__":
     place = Path(sys.argv[1])
     job = job_of(SMALL, place / "ray")
-    engine = Cluster(1)
+    engine = RayBackend(1)
     try:
         summary = Scheduler(engine, [], TimeEstimate()).run([job])
         assert summary.failed == {}, summary.failed

@@ -22,9 +22,9 @@ from odedm.checkpoint.read_checkpoint import load_latest, restore
 from odedm.checkpoint.write_checkpoint import save
 from odedm.cli.console import PlainConsole
 from odedm.cli.generated_options import experiment_from
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.core.seal import listing, write_checksums
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.planning import unfinished_runs
 from odedm.report.load import gather
 from odedm.report.page import save_page
@@ -217,8 +217,8 @@ def sealed_again(folder, *, relist):
         plain.pop("seal", None)
         if relist:
             plain["files"] = listing(folder, (TENSORS, TREE))
-        plain["configuration_hash"] = text_fingerprint(plain["configuration"])
-        (folder / MANIFEST).write_text(json.dumps({**plain, "seal": text_fingerprint(plain)}))
+        plain["configuration_hash"] = json_hash(plain["configuration"])
+        (folder / MANIFEST).write_text(json.dumps({**plain, "seal": json_hash(plain)}))
 
 
 FUZZERS = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 import odedm
-from odedm.core.tensor_archive import archive_fingerprint
+from odedm.core.tensor_archive import archive_checksum
 from odedm.learner.learner_state import capture
 
 X = np.random.default_rng(0).random((16, 3))
@@ -28,7 +28,7 @@ def state_of(method, memory, **settings):
 def content(state):
     plain = json.dumps(state["head"])
     tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
-    return save(tensors, {"odedm": plain, "checksum": archive_fingerprint(plain, tensors)})
+    return save(tensors, {"odedm": plain, "checksum": archive_checksum(plain, tensors)})
 
 
 def changed(number, plain, fill):

@@ -11,9 +11,10 @@ from fuzz_memory import NUMBERS, VALUES, WAYS
 from fuzzing import Fuzzer, mutated
 from hypothesis import strategies as st
 from safetensors import safe_open
+from safetensors.torch import save
 
 import odedm
-from odedm.core.tensor_archive import archive_bytes
+from odedm.core.tensor_archive import archive_checksum
 
 
 def state_of(method, memory):
@@ -27,9 +28,13 @@ def state_of(method, memory):
             return {"head": head, "tensors": {name: file.get_tensor(name) for name in file.keys()}}  # noqa: SIM118
 
 
+def as_file(state):
+    head, tensors = json.dumps(state["head"]), {name: each.contiguous() for name, each in state["tensors"].items()}
+    return save(tensors, {"odedm": head, "checksum": archive_checksum(head, tensors)})
+
+
 def changed(number, plain, fill):
-    state = changed_state(STATES[number], plain, fill)
-    return archive_bytes(state["head"], state["tensors"])
+    return as_file(changed_state(STATES[number], plain, fill))
 
 
 def go_on(path):
@@ -54,6 +59,6 @@ CHANGED = st.builds(
     st.lists(st.tuples(st.one_of(WAYS, st.lists(st.integers(0, 30), min_size=3, max_size=9)), VALUES), max_size=2),
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60), NUMBERS), max_size=2),
 )
-WHOLE = [archive_bytes(state["head"], state["tensors"]) for state in STATES]
+WHOLE = [as_file(state) for state in STATES]
 
 FUZZERS = {"model": Fuzzer(st.one_of(CHANGED, mutated(*WHOLE)), go_on, share=30)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from odedm.core.triton_support import has_kernels
+from odedm.core.accel.triton_support import has_kernels
 
 FOLDER = Path(__file__).parent
 KERNELS = sorted((FOLDER.parents[1] / "src/odedm").rglob("*_triton.py"))

@@ -12,7 +12,7 @@ from torch import nn
 
 import odedm
 from odedm import ODEDM, Learner, Reservoir, UsageError
-from odedm.core.tensor_archive import archive_fingerprint
+from odedm.core.tensor_archive import archive_checksum
 from odedm.learner import learner_state
 from odedm.methods.er import ER
 from odedm.nets.small import MLP
@@ -47,7 +47,7 @@ def run(learner, first, last):
 
 def digest(learner):
     state = learner_state.capture(learner)
-    return archive_fingerprint(json.dumps(state["head"]), state["tensors"])
+    return archive_checksum(json.dumps(state["head"]), state["tensors"])
 
 
 def test_a_loaded_learner_says_what_it_was_made_with_and_takes_its_own_settings_again(tmp_path):
@@ -74,13 +74,13 @@ def test_so_it_does_in_another_process(tmp_path):
     path = learner.save(tmp_path / "learner.safetensors")
     code = f"""{STREAM}
 import json, sys, odedm
-from odedm.core.tensor_archive import archive_fingerprint
+from odedm.core.tensor_archive import archive_checksum
 from odedm.learner import learner_state
 learner = odedm.Learner.load({str(path)!r})
 for x, y in batches(7, 15):
     learner.partial_fit(x, y)
 state = learner_state.capture(learner)
-print(archive_fingerprint(json.dumps(state["head"]), state["tensors"]))
+print(archive_checksum(json.dumps(state["head"]), state["tensors"]))
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == [digest(run(learner, 7, 15))]

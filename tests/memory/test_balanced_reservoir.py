@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 import torch
 
-from odedm import DualMemory, Field, Part
+from odedm import ColumnSpec, DualMemory, MemoryPart
 from odedm.memory.balanced_reservoir import BalancedReservoir
 
-LABEL, INDEX = Field("label", dtype=torch.int64), Field("index", dtype=torch.int64)
+LABEL, INDEX = ColumnSpec("label", dtype=torch.int64), ColumnSpec("index", dtype=torch.int64)
 
 
 def stream(seed, shares, n):
@@ -127,11 +127,11 @@ def test_pins_take_the_places_of_rows_of_the_largest_class():
     memory.pin({"label": torch.tensor([1, 1]), "index": torch.tensor([900, 901]), "prototype": torch.tensor([0, 1])})
     assert memory.class_counts(2) == {"short": [4, 4], "long": [0, 2]}
     key = {int(i): float(k) for i, k in zip(memory.store.columns["index"], memory.store.key, strict=True)}
-    assert all(0 <= key[int(i)] < 1 for i in memory.rows(Part.SHORT)["index"])
+    assert all(0 <= key[int(i)] < 1 for i in memory.rows(MemoryPart.SHORT)["index"])
     memory.see(stream(5, [0.0, 1.0], 30), rng=torch.Generator().manual_seed(1))
     assert memory.class_counts(2) == {"short": [4, 4], "long": [0, 2]}, "a full class grows no more"
     memory.resize(5)
-    assert memory.size(Part.LONG) == 2
+    assert memory.size(MemoryPart.LONG) == 2
     assert sorted(memory.class_counts(2)["short"]) == [1, 2]
     memory.resize(12)
     memory.see(stream(6, [1.0, 1.0], 30), rng=torch.Generator().manual_seed(2))

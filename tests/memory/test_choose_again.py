@@ -5,7 +5,7 @@ import torch
 from plausible import check_run
 from test_dual import FIELDS, stream_through, task
 
-from odedm import ODEDM, DualMemory, Learner, Part, UsageError, blobs
+from odedm import ODEDM, DualMemory, Learner, MemoryPart, UsageError, blobs
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.direct_choice import RandomRows
 from odedm.consolidate.distance import L2
@@ -57,25 +57,25 @@ def short_keys(stored):
 def test_no_row_is_lost_and_each_keeps_its_columns(capacity):
     stored, probe = memory(capacity=capacity), Drifting()
     list(stream_through(stored, probe, [task(0)]))
-    first = stored.rows(Part.LONG)["index"].tolist()
+    first = stored.rows(MemoryPart.LONG)["index"].tolist()
     for turn in (5.0, 100.0, 0.01):
-        before, short, keys = everything(stored), stored.size(Part.SHORT), short_keys(stored)
+        before, short, keys = everything(stored), stored.size(MemoryPart.SHORT), short_keys(stored)
         probe.turn = turn
         stored._choose_again(stored.consolidator, [], probe)
         after = everything(stored)
         assert after <= before
         assert {each[0] for each in after} == {each[0] for each in before}
-        index = stored.rows(Part.SHORT)["index"]
-        assert len(index) == len(index.unique()) == stored.size(Part.SHORT)  # a copy of a row is no second one
-        assert short - stored.size(Part.SHORT) == len(before) - len(after)
-        assert len(short_keys(stored)) == stored.size(Part.SHORT)
+        index = stored.rows(MemoryPart.SHORT)["index"]
+        assert len(index) == len(index.unique()) == stored.size(MemoryPart.SHORT)  # a copy of a row is no second one
+        assert short - stored.size(MemoryPart.SHORT) == len(before) - len(after)
+        assert len(short_keys(stored)) == stored.size(MemoryPart.SHORT)
         assert short_keys(stored) <= keys  # so the threshold that new rows must pass stays, and they enter as before
         assert stored.class_counts(2)["long"] == [2, 2]
-        long = stored.rows(Part.LONG)
+        long = stored.rows(MemoryPart.LONG)
         assert sorted(zip(long["label"].tolist(), long["prototype"].tolist(), strict=True)) == [
             (0, 0), (0, 1), (1, 0), (1, 1),
         ]  # fmt: skip
-        assert (stored.rows(Part.SHORT)["prototype"] == -1).all()
+        assert (stored.rows(MemoryPart.SHORT)["prototype"] == -1).all()
         assert sorted(long["order"].tolist()) == [0, 1, 2, 3]
     assert set(long["index"].tolist()) != set(first)
 
@@ -92,7 +92,9 @@ def test_what_is_chosen_is_what_the_present_features_say():
         # the pool has a row once, where it is in both parts
         once = torch.tensor([index.tolist().index(each) for each in index.unique()])
         nearest = index[once][(points[once] - points[once].mean(0)).norm(dim=1).argmin()]
-        assert stored.rows(Part.LONG)["index"][stored.rows(Part.LONG)["label"] == label].tolist() == [int(nearest)]
+        assert stored.rows(MemoryPart.LONG)["index"][stored.rows(MemoryPart.LONG)["label"] == label].tolist() == [
+            int(nearest)
+        ]
 
 
 def test_only_past_classes_are_chosen_again_and_only_where_it_is_asked_for():
@@ -100,7 +102,7 @@ def test_only_past_classes_are_chosen_again_and_only_where_it_is_asked_for():
         stored, probe, first = memory(again), Drifting(), {}
         probe.turn = 1.0
         for each in stream_through(stored, probe, [task(i) for i in range(4)]):
-            long = stored.rows(Part.LONG)
+            long = stored.rows(MemoryPart.LONG)
             own = {label: set(long["index"][long["label"] == label].tolist()) for label in range(8)}
             if each.index < 3:
                 assert all(set(own[label]) <= set(each.rows["index"].tolist()) for label in each.classes)
@@ -117,7 +119,7 @@ def test_random_rows_are_drawn_again_and_quotas_are_kept():
     stored, probe = memory(distance=RandomRows(), quota=(3, 1, 2, 2, 0, 0)), Drifting()
     found = []
     for each in stream_through(stored, probe, [task(i, total=3) for i in range(3)]):
-        found.append(set(stored.rows(Part.LONG)["index"].tolist()))
+        found.append(set(stored.rows(MemoryPart.LONG)["index"].tolist()))
         assert stored.class_counts(6)["long"] == ([3, 1, 0, 0, 0, 0] if each.index == 0 else [3, 1, 2, 2, 0, 0])
     assert not found[0] <= found[1]
     assert found[1] == found[2]  # nothing is chosen when the last task ends
@@ -128,10 +130,10 @@ def test_a_class_that_would_get_another_number_is_left_as_it_is():
     few = task(0, per_class=2)
     list(stream_through(stored, probe, [few]))
     stored.host.add({**task(0).rows, "logits": torch.zeros(24, 3)}, probe, rng=torch.Generator().manual_seed(5))
-    before, told = stored.rows(Part.LONG)["index"].tolist(), []
+    before, told = stored.rows(MemoryPart.LONG)["index"].tolist(), []
     stored.on_selection = lambda *what: told.append(what)
     stored._choose_again(stored.consolidator, [], probe)
-    assert stored.rows(Part.LONG)["index"].tolist() == before
+    assert stored.rows(MemoryPart.LONG)["index"].tolist() == before
     assert told == []
 
 
@@ -141,8 +143,8 @@ def test_every_policy_of_short_term_rows(policy):
     run, outcome = finish(ODEDM(40, k=2, short_policy=policy, choose_again=True), method=method, batch=16)
     check_promises(run, outcome)
     assert outcome.memory.class_counts(10)["long"] == [2] * 8 + [0, 0]
-    assert (outcome.memory.rows(Part.SHORT)["prototype"] == -1).all()
-    long = outcome.memory.rows(Part.LONG)
+    assert (outcome.memory.rows(MemoryPart.SHORT)["prototype"] == -1).all()
+    long = outcome.memory.rows(MemoryPart.LONG)
     assert sorted(long["order"].tolist()) == list(range(16))
     if "full" in long:
         assert not long["full"].any()

@@ -1,16 +1,16 @@
 import pytest
 import torch
 
-from odedm import Field, Part, Task, UsageError
+from odedm import ColumnSpec, MemoryPart, Task, UsageError
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
 from odedm.core.timer import Timer
 from odedm.memory.dual import Candidates, TaskDualMemory
 from odedm.memory.reservoir import ReservoirMemory
 
-RAW = [Field("image", (2,)), Field("label", dtype=torch.int64), Field("task", dtype=torch.int64)]
-RAW += [Field("index", dtype=torch.int64)]
-FIELDS = [*RAW, Field("logits", (3,))]
+RAW = [ColumnSpec("image", (2,)), ColumnSpec("label", dtype=torch.int64), ColumnSpec("task", dtype=torch.int64)]
+RAW += [ColumnSpec("index", dtype=torch.int64)]
+FIELDS = [*RAW, ColumnSpec("logits", (3,))]
 
 
 def task(index, total=4, per_class=12):
@@ -47,19 +47,19 @@ def test_long_term_grows_by_the_classes_of_each_task_but_the_last(probe):
     memory, tasks = dual(), [task(i) for i in range(4)]
     for each in stream_through(memory, probe, tasks):
         expected = 4 * min(each.index + 1, 3)
-        assert memory.size(Part.LONG) == expected
-        assert memory.size(Part.SHORT) == min(24 * (each.index + 1), 30 - expected)
+        assert memory.size(MemoryPart.LONG) == expected
+        assert memory.size(MemoryPart.SHORT) == min(24 * (each.index + 1), 30 - expected)
         assert memory.size() <= memory.capacity == 30
         counts = memory.class_counts(8)
         assert counts["long"] == [2] * min(2 * each.index + 2, 6) + [0] * (8 - min(2 * each.index + 2, 6))
-        assert sum(counts["short"]) == memory.size(Part.SHORT)
+        assert sum(counts["short"]) == memory.size(MemoryPart.SHORT)
 
 
 def test_pinned_rows_are_distinct_real_rows_with_identity_and_annotated_fields(probe):
     memory, tasks = dual(k=3, capacity=40), [task(i) for i in range(4)]
     pinned = []
     for each in stream_through(memory, probe, tasks):
-        long = memory.rows(Part.LONG)
+        long = memory.rows(MemoryPart.LONG)
         assert long["index"].tolist()[: len(pinned)] == pinned, "nothing pinned ever leaves"
         pinned = long["index"].tolist()
         if each.index < 3:
@@ -77,7 +77,7 @@ def test_pinned_rows_are_distinct_real_rows_with_identity_and_annotated_fields(p
 def test_two_rows_per_prototype_share_their_identity(probe):
     memory = dual(k=2, capacity=60, rows_per_prototype=2)
     list(stream_through(memory, probe, [task(i) for i in range(2)]))
-    long = memory.rows(Part.LONG)
+    long = memory.rows(MemoryPart.LONG)
     identity = list(zip(long["label"].tolist(), long["prototype"].tolist(), strict=True))
     assert sorted(identity) == sorted([(c, p) for c in range(4) for p in range(2)] * 2)
 

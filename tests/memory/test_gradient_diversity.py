@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 from workbench import Bench, batch_of, cnn, flat
 
-from odedm import Native, Part, UsageError, train
+from odedm import MemoryPart, Native, UsageError, train
 from odedm.memory.gradient_diversity import GradientDiverse, similarities, victim_shares
 from odedm.methods.gss import GSS
 
@@ -94,6 +94,6 @@ def test_through_a_run_with_its_options_and_hosted():
         progress=False,
     )
     assert outcome.memory.size() == 30
-    assert outcome.memory.size(Part.LONG) == 0
+    assert outcome.memory.size(MemoryPart.LONG) == 0
     with pytest.raises(UsageError, match="references of gss must be a whole number, 1 or more; 0 was given"):
         train("blobs", method="gss", memory=Native(30, policy_options={"references": 0}))

@@ -5,11 +5,11 @@ import random
 import pytest
 import torch
 
-from odedm import Field, Part, Task
+from odedm import ColumnSpec, MemoryPart, Task
 from odedm.memory.greedy_balance import GreedyBalanced
 from odedm.memory.quota import ClassQuota
 
-FIELDS = [Field("label", dtype=torch.int64), Field("index", dtype=torch.int64)]
+FIELDS = [ColumnSpec("label", dtype=torch.int64), ColumnSpec("index", dtype=torch.int64)]
 
 
 def rows(label, first=0):
@@ -63,7 +63,7 @@ def test_pinned_rows_are_not_counted_and_stay():
     memory.see(rows([0] * 6), rng=rng)
     memory.pin({**rows([0, 0], 90), "prototype": torch.tensor([0, 1])})
     memory.see(rows([1, 1, 1, 1], 10), rng=rng)
-    assert memory.rows(Part.LONG)["index"].tolist() == [90, 91]
+    assert memory.rows(MemoryPart.LONG)["index"].tolist() == [90, 91]
     assert memory.class_counts(2)["short"] == [2, 2]
 
 
@@ -87,5 +87,5 @@ def test_the_class_quota_keeps_as_many_random_rows_of_every_class():
     memory.pin({**rows([0, 0, 0, 0, 0, 0], 90), "prototype": torch.arange(6)})
     back = Task(3, 4, (0, 1), rows([0, 1] * 9, 500))
     memory.end_task(back, NoFields(), rng=rng)
-    assert memory.size(Part.LONG) == 6
+    assert memory.size(MemoryPart.LONG) == 6
     assert sum(memory.class_counts(6)["short"]) == 4, "of six classes the newest, where there is no room for all"

@@ -7,15 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odedm import Field, Part, Task
+from odedm import ColumnSpec, MemoryPart, Task
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
 from odedm.core.timer import Timer
 from odedm.memory.dual import TaskDualMemory
 from odedm.memory.herding import HerdedQuota, herd, priority
 
-FIELDS = [Field("image", (4,)), *[Field(name, dtype=torch.int64) for name in ("label", "task", "index")]]
-FIELDS += [Field("logits", (3,))]
+FIELDS = [ColumnSpec("image", (4,)), *[ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")]]
+FIELDS += [ColumnSpec("logits", (3,))]
 RNG = torch.Generator()
 
 
@@ -120,7 +120,7 @@ def task(index, *, classes=2, total=5, per_class=30):
 
 
 def indices(memory, label):
-    rows = memory.rows(Part.SHORT)
+    rows = memory.rows(MemoryPart.SHORT)
     return rows["index"][rows["label"] == label].tolist()
 
 
@@ -208,13 +208,13 @@ def test_pins_drop_the_last_picks_evenly(probe):
     for pinned in range(1, 25):
         memory.pin(extra)
         short = memory.class_counts(4)["short"]
-        assert sum(short) == 24 - pinned == memory.size(Part.SHORT)
+        assert sum(short) == 24 - pinned == memory.size(MemoryPart.SHORT)
         assert max(short) - min(short) <= 1
         for label in range(4):
             assert indices(memory, label) == herded(tasks[label // 2], label)[: short[label]]
     memory.end_task(task(2), probe, rng=RNG)
-    assert memory.size(Part.SHORT) == 0, "no room is legal"
-    assert memory.size(Part.LONG) == 24
+    assert memory.size(MemoryPart.SHORT) == 0, "no room is legal"
+    assert memory.size(MemoryPart.LONG) == 24
 
 
 def test_a_class_with_fewer_rows_than_its_quota_gives_what_it_has(probe):
@@ -270,7 +270,7 @@ def test_with_prototypes_the_quota_follows_the_room_they_leave(k, probe):
     for each in tasks:
         memory.end_task(each, probe, rng=torch.Generator().manual_seed(1))
         seen, long = 2 * each.index + 2, 2 * k * min(each.index + 1, 3)
-        assert memory.size(Part.LONG) == long
+        assert memory.size(MemoryPart.LONG) == long
         assert memory.class_counts(seen)["short"] == [(40 - long) // seen] * seen
         assert memory.size() <= memory.capacity == 40
         for label in range(seen):

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 import odedm
-from odedm import ODEDM, DualMemory, Field, Native, Part, Reservoir, UsageError
+from odedm import ODEDM, ColumnSpec, DualMemory, MemoryPart, Native, Reservoir, UsageError
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 
-FIELDS = [Field("image", (4,)), Field("label", dtype=torch.int64), Field("own.logits", (3,))]
+FIELDS = [ColumnSpec("image", (4,)), ColumnSpec("label", dtype=torch.int64), ColumnSpec("own.logits", (3,))]
 
 
 def batch(number, classes=(0, 1), rows=20):
@@ -60,7 +60,7 @@ def test_every_task_leaves_k_prototypes_of_each_class_that_are_its_rows():
         memory.end_task(embed=lambda image: image)
         assert per_class(memory) == [3] * (2 * task + 2)
         assert len(memory) == 40
-        assert memory.size("short") + memory.size(Part.LONG) == 40
+        assert memory.size("short") + memory.size(MemoryPart.LONG) == 40
     rows = memory.rows("long")
     seen = [batch(100 * task + n, (2 * task, 2 * task + 1)) for task in range(3) for n in range(3)]
     image, logits = torch.cat([each[0] for each in seen]), torch.cat([each[2] for each in seen])
@@ -394,7 +394,7 @@ class Appraising(odedm.Memory):
     """Keeps by the loss of a method's network, which a loop of one's own has not told it."""
 
     def add(self, rows, probe, *, rng):
-        probe.appraise(rows)
+        probe.features_and_losses(rows)
 
     def end_task(self, task, probe, *, rng):
         pass
@@ -402,7 +402,7 @@ class Appraising(odedm.Memory):
 
 def test_a_policy_that_needs_a_method_says_so():
     memory = DualMemory(20, k=1, short_policy=Appraising)
-    with pytest.raises(UsageError, match=r"asks `probe.appraise`, which only a method can answer"):
+    with pytest.raises(UsageError, match=r"asks `probe.features_and_losses`, which only a method can answer"):
         memory.add(*GOOD)
 
 

@@ -6,11 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odedm import Field, Part, UsageError
+from odedm import ColumnSpec, MemoryPart, UsageError
 from odedm.memory.purity import Purity, relevant_directions, survivors, trade_off, z_score
 
 CLASSES, WIDTH = 4, 6
-FIELDS = [Field("image", (WIDTH,)), Field("label", dtype=torch.int64), Field("index", dtype=torch.int64)]
+FIELDS = [ColumnSpec("image", (WIDTH,)), ColumnSpec("label", dtype=torch.int64), ColumnSpec("index", dtype=torch.int64)]
 
 
 class TableProbe:
@@ -27,7 +27,7 @@ class TableProbe:
     def losses(self, rows):
         return rows["image"].sum(1) if self.loss is None else self.loss[rows["image"][:, 0].long()]
 
-    def appraise(self, rows):
+    def features_and_losses(self, rows):
         return self.embed(rows["image"]), self.losses(rows)
 
     def class_weights(self):
@@ -217,16 +217,16 @@ def test_never_more_than_the_capacity_columns_together_and_classes_even_out(batc
     memory, probe, rng = Purity(capacity, FIELDS), TableProbe(), torch.Generator().manual_seed(seed)
     seen = make(0)
     for turn, size in enumerate(batches):
-        before = memory.rows(Part.SHORT)
+        before = memory.rows(MemoryPart.SHORT)
         batch = make(size, seed + turn, start=len(seen["label"]))
         seen = {name: torch.cat([seen[name], batch[name]]) for name in seen}
         memory.add(batch, probe, rng=rng)
         if turn == 2 and pins <= memory.short_capacity:
             pinned = {**make(pins, 99), "index": torch.full((pins,), -1), "prototype": torch.arange(pins)}
             memory.pin(pinned)
-        short = memory.rows(Part.SHORT)
+        short = memory.rows(MemoryPart.SHORT)
         assert memory.size() <= capacity
-        assert len(short["label"]) == memory.size(Part.SHORT) <= memory.short_capacity
+        assert len(short["label"]) == memory.size(MemoryPart.SHORT) <= memory.short_capacity
         assert short["image"].equal(seen["image"][short["index"]])
         assert short["label"].equal(seen["label"][short["index"]])
         assert short["index"].tolist() == sorted(set(short["index"].tolist())), "distinct, by arrival"
@@ -248,7 +248,7 @@ def test_pinned_rows_are_neither_scored_nor_counted_nor_dropped():
     assert memory.class_counts(CLASSES) == {"short": [1, 2, 0, 0], "long": [3, 0, 0, 0]}
     for turn in range(5):
         memory.add(make(4, turn), probe, rng=torch.Generator())
-    assert memory.rows(Part.LONG)["image"].equal(make(3, 7)["image"])
+    assert memory.rows(MemoryPart.LONG)["image"].equal(make(3, 7)["image"])
 
 
 def test_pins_displace_uniformly_random_rows_however_long_they_have_been_here():
@@ -264,10 +264,10 @@ def test_pins_displace_uniformly_random_rows_however_long_they_have_been_here():
         # one row of each of five new classes: five of the old rows go
         new = {"image": torch.rand(5, WIDTH), "label": torch.arange(2, 7), "index": torch.arange(20, 25)}
         memory.add(new, probe, rng=rng)
-        before = memory.rows(Part.SHORT)["index"].tolist()
+        before = memory.rows(MemoryPart.SHORT)["index"].tolist()
         assert before[5:] == list(range(20, 25))
         memory.pin({name: column[:5] for name, column in pins.items()})
-        counts[sorted(set(before) - set(memory.rows(Part.SHORT)["index"].tolist()))] += 1
+        counts[sorted(set(before) - set(memory.rows(MemoryPart.SHORT)["index"].tolist()))] += 1
     assert counts.sum() == 5 * repeats
     assert (counts[20:] / repeats - 0.5).abs().max() < 5 * (0.25 / repeats) ** 0.5
 

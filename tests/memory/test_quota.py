@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odedm import Field, Part, Task
+from odedm import ColumnSpec, MemoryPart, Task
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
 from odedm.core.rows import rank_within
@@ -13,8 +13,8 @@ from odedm.core.timer import Timer
 from odedm.memory.dual import TaskDualMemory
 from odedm.memory.quota import ReleasedTaskQuota, TaskQuota, priorities, quotas
 
-FIELDS = [Field("image", (2,)), *[Field(name, dtype=torch.int64) for name in ("label", "task", "index")]]
-FIELDS += [Field("logits", (3,))]
+FIELDS = [ColumnSpec("image", (2,)), *[ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")]]
+FIELDS += [ColumnSpec("logits", (3,))]
 
 
 def task(index, size=24, total=9):
@@ -31,7 +31,7 @@ def seeded(seed=1):
 
 
 def by_task(memory, tasks):
-    rows = memory.rows(Part.SHORT)
+    rows = memory.rows(MemoryPart.SHORT)
     return [rows["index"][rows["task"] == t].tolist() for t in range(tasks)]
 
 
@@ -41,7 +41,7 @@ def check_columns(memory):
     assert (rows["image"][:, 0] == rows["index"]).all()
     assert (rows["logits"] == rows["index"][:, None]).all(), "annotated by the probe"
     assert memory.size() == len(rows["index"]) <= memory.capacity
-    short = memory.rows(Part.SHORT)["index"].tolist()
+    short = memory.rows(MemoryPart.SHORT)["index"].tolist()
     assert len(set(short)) == len(short)
 
 
@@ -87,8 +87,10 @@ def test_inside_a_dual_memory_the_quota_is_of_what_the_pins_leave(probe_like, ca
         memory.end_task(each, probe_like, rng=rng)
         room = capacity - 2 * k * min(t + 1, len(sizes) - 1)
         assert host.short_capacity == room
-        assert memory.rows(Part.LONG)["index"].tolist()[: len(long)] == long, "long-term rows are no quota's business"
-        long = memory.rows(Part.LONG)["index"].tolist()
+        assert memory.rows(MemoryPart.LONG)["index"].tolist()[: len(long)] == long, (
+            "long-term rows are no quota's business"
+        )
+        long = memory.rows(MemoryPart.LONG)["index"].tolist()
         assert len(long) == capacity - room
         now, quota = by_task(memory, t + 1), quotas(room, t + 1)
         for j, own in enumerate(now):
@@ -188,7 +190,7 @@ def test_ranks_and_priorities(sizes):
 def test_the_released_quota_is_full_and_nearly_balanced():
     counts = torch.zeros(3)
     for seed in range(60):
-        memory = ReleasedTaskQuota(30, [Field("label", dtype=torch.int64), Field("task", dtype=torch.int64)])
+        memory = ReleasedTaskQuota(30, [ColumnSpec("label", dtype=torch.int64), ColumnSpec("task", dtype=torch.int64)])
         rng = torch.Generator().manual_seed(seed)
         for index in range(3):
             label = torch.full((50,), index)

@@ -3,11 +3,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odedm import Field, Part, UsageError
-from odedm.core.store import MANY
+from odedm import ColumnSpec, MemoryPart, UsageError
+from odedm.core.store import LARGE_CAPACITY
 from odedm.memory.reservoir import ReservoirMemory
 
-FIELDS = [Field("label", dtype=torch.int64), Field("logits", (2,))]
+FIELDS = [ColumnSpec("label", dtype=torch.int64), ColumnSpec("logits", (2,))]
 
 
 def make(start, size):
@@ -25,8 +25,8 @@ def fill(memory, total, batch, seed=0, start=0):
         memory.see(make(at, min(batch, start + total - at)), rng=rng)
 
 
-@pytest.mark.parametrize("part", list(Part))
-@pytest.mark.parametrize("capacity", [20, MANY + 1])
+@pytest.mark.parametrize("part", list(MemoryPart))
+@pytest.mark.parametrize("capacity", [20, LARGE_CAPACITY + 1])
 def test_a_draw_of_no_rows_is_empty(capacity, part):
     memory = ReservoirMemory(capacity, FIELDS)
     fill(memory, capacity, capacity)
@@ -39,7 +39,7 @@ def test_size_and_contents_for_every_kind_of_capacity(capacity, batch):
     memory = ReservoirMemory(capacity, FIELDS)
     fill(memory, 40, batch)
     rows = memory.rows()
-    assert memory.size() == memory.size(Part.SHORT) == min(capacity, 40) == len(rows["label"])
+    assert memory.size() == memory.size(MemoryPart.SHORT) == min(capacity, 40) == len(rows["label"])
     assert len(set(rows["label"].tolist())) == memory.size(), "a streamed row is stored once"
     assert rows["label"].tolist() == sorted(rows["label"].tolist()), "rows come in the order of their arrival"
     assert (rows["logits"] == torch.stack([rows["label"].float(), -rows["label"].float()], 1)).all()
@@ -64,7 +64,7 @@ def inclusion(repeats, pinned_at=None):
             memory.see({"label": torch.arange(start, start + 10)}, rng=rng)
             if start + 10 == pinned_at:
                 memory.pin({"label": torch.full((8,), 99), "prototype": torch.arange(8)})
-        counts[memory.rows(Part.SHORT)["label"]] += 1
+        counts[memory.rows(MemoryPart.SHORT)["label"]] += 1
     return counts / repeats
 
 
@@ -93,10 +93,10 @@ def test_short_term_is_the_top_keys_of_the_entire_stream_after_every_batch(batch
         memory.pin(pins(1000 + long, amount))
         long += amount
         best = sorted(range(start), key=lambda uid: -keys[uid])[: capacity - long]
-        assert memory.rows(Part.SHORT)["label"].tolist() == sorted(best)
-        assert memory.rows(Part.LONG)["label"].tolist() == list(range(1000, 1000 + long))
-        assert memory.size(Part.SHORT) == len(best)
-        assert memory.size(Part.LONG) == long
+        assert memory.rows(MemoryPart.SHORT)["label"].tolist() == sorted(best)
+        assert memory.rows(MemoryPart.LONG)["label"].tolist() == list(range(1000, 1000 + long))
+        assert memory.size(MemoryPart.SHORT) == len(best)
+        assert memory.size(MemoryPart.LONG) == long
         assert memory.size() == len(best) + long <= capacity
 
 
@@ -113,7 +113,7 @@ def test_draws_are_distinct_uniform_and_from_the_part_asked_for():
     share = counts[counts > 0] / repeats
     assert len(share) == 10
     assert (share - 0.3).abs().max() < 5 * (0.3 * 0.7 / repeats) ** 0.5
-    for part, legal in ((Part.LONG, range(100, 104)), (Part.SHORT, range(50))):
+    for part, legal in ((MemoryPart.LONG, range(100, 104)), (MemoryPart.SHORT, range(50))):
         label = memory.sample(50, part=part, rng=rng)["label"].tolist()
         assert len(label) == len(set(label)) == memory.size(part)
         assert set(label) <= set(legal)
@@ -124,7 +124,7 @@ def test_pinned_rows_survive_any_stream_and_say_which_prototype_they_are():
     fill(memory, 20, 5)
     memory.pin(pins(100, 3))
     fill(memory, 5000, 50, start=1000)
-    long = memory.rows(Part.LONG)
+    long = memory.rows(MemoryPart.LONG)
     assert long["label"].tolist() == [100, 101, 102]
     assert long["prototype"].tolist() == [0, 1, 2]
     assert (long["logits"][:, 0] == long["label"]).all()
@@ -134,7 +134,7 @@ def test_everything_may_be_pinned_and_adding_is_then_a_no_op():
     memory = ReservoirMemory(3, FIELDS)
     memory.pin(pins(100, 3))
     fill(memory, 20, 5)
-    assert memory.size(Part.SHORT) == 0
+    assert memory.size(MemoryPart.SHORT) == 0
     assert memory.rows()["label"].tolist() == [100, 101, 102]
     with pytest.raises(UsageError, match="1 rows cannot be pinned: 3 of 3"):
         memory.pin(pins(200, 1))

@@ -7,9 +7,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odedm import ODEDM, Native, Part, Rows, UsageError
+from odedm import ODEDM, MemoryPart, Native, Rows, UsageError
 from odedm.core.registry import POLICIES
-from odedm.core.rows import Field, Task
+from odedm.core.rows import ColumnSpec, Task
 from odedm.core.timer import Timer
 from odedm.memory.prototype_quotas import class_quotas
 from odedm.memory.site import Site, StreamShape
@@ -17,7 +17,7 @@ from odedm.memory.site import Site, StreamShape
 WIDE = 3
 
 
-class Probe:
+class ModelView:
     """A learner that sees pixels, and whose loss is one number."""
 
     def embed(self, image):
@@ -26,7 +26,7 @@ class Probe:
     def annotate(self, rows):
         return {}
 
-    def appraise(self, rows):
+    def features_and_losses(self, rows):
         return rows["image"], rows["image"].sum(1).abs()
 
     def gradients(self, rows, *, of="head", then=None):
@@ -45,7 +45,7 @@ def rng(name):
 
 def built(memory, labels, native="reservoir"):
     shape = StreamShape.of(labels)
-    raw = (Field("image", (WIDE,)), *(Field(name, dtype=torch.int64) for name in ("label", "task", "index")))
+    raw = (ColumnSpec("image", (WIDE,)), *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")))
     site = Site(shape, raw, (), torch.device("cpu"), rng=rng, cpu_rng=rng, timer=Timer())
     return memory.resolve(shape, native).build(site)
 
@@ -68,7 +68,7 @@ def feed(memory, task, size=7):
     memory.begin_task(task)
     for start in range(0, len(task), size):
         rows = {name: column[start : start + size] for name, column in task.rows.items()}
-        memory.add(rows, Probe(), rng=rng("memory"))
+        memory.add(rows, ModelView(), rng=rng("memory"))
         assert memory.size() <= memory.capacity
 
 
@@ -107,11 +107,11 @@ def test_prototypes_keep_to_their_quota_and_all_rows_to_the_capacity(labels, siz
     assert sum(most) <= room or not shape.task_classes
     arrived = Counter()
     for task in tasks_of(labels, sizes, seed):
-        before = memory.rows(Part.LONG)
+        before = memory.rows(MemoryPart.LONG)
         feed(memory, task)
-        memory.end_task(task, Probe(), rng=rng("borders"))
+        memory.end_task(task, ModelView(), rng=rng("borders"))
         arrived.update(task.rows["label"].tolist())
-        long, held = memory.rows(Part.LONG), memory.rows()
+        long, held = memory.rows(MemoryPart.LONG), memory.rows()
         assert memory.size() == len(held["label"]) <= memory.host.capacity <= memory.capacity == room
         assert len(set(long["index"].tolist())) == len(long["index"]), "no row is pinned twice"
         pinned, past = (Counter(each["label"].tolist()) for each in (long, before))
@@ -133,7 +133,7 @@ def test_no_policy_holds_more_than_its_capacity_or_a_row_twice(policy, labels, s
     for task in tasks_of(labels, sizes, seed):
         before = torch.bincount(memory.rows()["label"], minlength=20)
         feed(memory, task)
-        memory.end_task(task, Probe(), rng=rng("borders"))
+        memory.end_task(task, ModelView(), rng=rng("borders"))
         rows = memory.rows()
         assert memory.size() == len(rows["label"]) <= capacity
         assert len(set(rows["index"].tolist())) == len(rows["index"])
@@ -151,17 +151,17 @@ def test_the_choice_for_a_class_that_returns_is_among_its_prototypes_and_new_row
     tasks = tasks_of(labels, [10, 9, 2], 0)
     for task in tasks[:2]:
         feed(memory, task)
-        memory.end_task(task, Probe(), rng=rng("borders"))
-    first = set(memory.rows(Part.LONG)["index"].tolist())
+        memory.end_task(task, ModelView(), rng=rng("borders"))
+    first = set(memory.rows(MemoryPart.LONG)["index"].tolist())
     feed(memory, tasks[2])
-    memory.end_task(tasks[2], Probe(), rng=rng("borders"))
-    long = memory.rows(Part.LONG)
+    memory.end_task(tasks[2], ModelView(), rng=rng("borders"))
+    long = memory.rows(MemoryPart.LONG)
     own = set(long["index"][long["label"] == 0].tolist())
     assert len(own) == 4, "two new rows do not push four prototypes out"
     assert own <= first | set(tasks[2].rows["index"].tolist())
     assert long["prototype"][long["label"] == 0].sort().values.tolist() == [0, 1, 2, 3]
     order = memory.host.store.columns["order"][memory.host.store.key > 1]
-    assert sorted(order.tolist()) == list(range(memory.size(Part.LONG))), "ranks without a gap"
+    assert sorted(order.tolist()) == list(range(memory.size(MemoryPart.LONG))), "ranks without a gap"
 
 
 def test_recorded_steps_go_on_with_the_same_store():
@@ -171,9 +171,9 @@ def test_recorded_steps_go_on_with_the_same_store():
     before = [column.data_ptr() for column in (memory.host.store.key, *memory.host.store.columns.values())]
     for task in tasks_of(labels, [9], 1):
         feed(memory, task)
-        memory.end_task(task, Probe(), rng=rng("borders"))
+        memory.end_task(task, ModelView(), rng=rng("borders"))
     assert before == [column.data_ptr() for column in (memory.host.store.key, *memory.host.store.columns.values())]
-    assert memory.size(Part.LONG) == 4
+    assert memory.size(MemoryPart.LONG) == 4
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from workbench import Bench, batch_of
 
-from odedm import Field, Part, UsageError, train
+from odedm import ColumnSpec, MemoryPart, UsageError, train
 from odedm.core.rows import take
 from odedm.memory.shapley import ShapleyValued, knn_shapley
 from odedm.methods.er import ER
@@ -59,7 +59,10 @@ class Pixels:
         return image
 
 
-FIELDS = [Field("image", (2,), torch.float64), *(Field(name, dtype=torch.int64) for name in ("label", "index"))]
+FIELDS = [
+    ColumnSpec("image", (2,), torch.float64),
+    *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "index")),
+]
 
 
 def batch(seed, n=6, first=0, classes=3):
@@ -103,7 +106,7 @@ def test_pinned_rows_stay():
     memory.pin({**batch(1, 5, first=900), "prototype": torch.arange(5)})
     for step in range(2, 9):
         memory.add(batch(step, first=100 * step), Pixels(), rng=rng)
-    assert memory.rows(Part.LONG)["index"].tolist() == [900, 901, 902, 903, 904]
+    assert memory.rows(MemoryPart.LONG)["index"].tolist() == [900, 901, 902, 903, 904]
     assert memory.size() == 20
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from odedm.core.side_stream import SideStream
-from odedm.core.triton_support import has_kernels
+from odedm.core.accel.streams import SideStream
+from odedm.core.accel.triton_support import has_kernels
 from odedm.methods import adaptation_steps
 from odedm.methods.adaptation_steps import advance, retreat
 

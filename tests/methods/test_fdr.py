@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workbench import CLASSES, SHAPE, Bench, batch_of, cnn, flat, mlp, same, sgd, task_of
 
-from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, blobs, shapes
+from odedm import ODEDM, Experiment, MemoryPart, Native, Reservoir, Run, blobs, shapes
 from odedm.memory.quota import TaskQuota
 from odedm.methods.er import ER
 from odedm.methods.fdr import FDR, function_distance
@@ -193,11 +193,11 @@ def test_runs_with_every_memory_and_beats_chance(memory, data, chance):
     outcome = finish(MEMORIES[memory], data, lr=0.1)
     assert outcome.result.acc_last > 1.5 * chance
     assert outcome.method.net.training
-    pinned = outcome.memory.size(Part.LONG)
+    pinned = outcome.memory.size(MemoryPart.LONG)
     tasks = len(outcome.result.acc)
     assert pinned == (0 if memory in ("reservoir", "native") else 4 * (tasks - 1))
     if memory in ("native", "auxiliary", "union", "both"):
-        task = outcome.memory.rows(Part.SHORT)["task"]
+        task = outcome.memory.rows(MemoryPart.SHORT)["task"]
         assert torch.bincount(task, minlength=tasks).tolist() == [(30 - pinned) // tasks] * tasks
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from odedm import ODEDM, Experiment, Field, Part, Reservoir, Run, Task, UsageError, blobs, shapes
+from odedm import ODEDM, ColumnSpec, Experiment, MemoryPart, Reservoir, Run, Task, UsageError, blobs, shapes
 from odedm.core.registry import REPLAYS
 from odedm.core.rng import generator
 from odedm.core.rows import distinct
@@ -21,7 +21,7 @@ from odedm.training.replay import MemoryReplay
 
 CLASSES = 6
 PLAIN = Transform(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
-INTEGERS = [Field(name, dtype=torch.int64) for name in ("label", "task", "index")]
+INTEGERS = [ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")]
 
 
 def vectors(n=8, seed=0, labels=range(CLASSES)):
@@ -58,7 +58,7 @@ class Bench:
         self.net = net or mlp()
         self.method = ICarl(net=self.net, draw=4, **options)
         shape = shape or ((5,) if stored is None else tuple(stored["image"].shape[1:]))
-        self.memory = ReservoirMemory(capacity, [Field("image", shape, torch.float64), *INTEGERS])
+        self.memory = ReservoirMemory(capacity, [ColumnSpec("image", shape, torch.float64), *INTEGERS])
         if stored is not None:
             self.memory.see(stored, rng=torch.Generator().manual_seed(0))
         self.replay = MemoryReplay(
@@ -218,7 +218,7 @@ def test_a_step_draws_nothing_but_the_auxiliary_rows(reading):
     twin, batch = copy.deepcopy(bench.net), vectors(seed=2)
     drawn, sample = [], bench.memory.sample
 
-    def watched(n, *, part=Part.ALL, rng):
+    def watched(n, *, part=MemoryPart.ALL, rng):
         rows = sample(n, part=part, rng=rng)
         drawn.append((part, rows))
         return rows
@@ -226,7 +226,7 @@ def test_a_step_draws_nothing_but_the_auxiliary_rows(reading):
     bench.memory.sample = watched
     change = moved(bench, batch)
     loss = slow_loss(twin, batch, CLASSES, l2=1e-5)
-    assert [part for part, _ in drawn] == ([] if reading == "union" else [Part.LONG])
+    assert [part for part, _ in drawn] == ([] if reading == "union" else [MemoryPart.LONG])
     if drawn:
         rows = drawn[0][1]
         assert sorted(rows["index"].tolist()) == [7000, 7001, 7002]
@@ -516,7 +516,7 @@ def test_memories_smaller_than_the_number_of_classes(memory):
 
 def test_a_memory_of_nothing_but_prototypes():
     _, outcome = finish(ODEDM(16, rho=1.0))
-    assert (outcome.memory.size(Part.SHORT), outcome.memory.size(Part.LONG)) == (0, 16)
+    assert (outcome.memory.size(MemoryPart.SHORT), outcome.memory.size(MemoryPart.LONG)) == (0, 16)
     last = outcome.result.class_il[-1]
     assert last[-1] == 0, "the last task is never consolidated, so it has no exemplars"
     assert max(last) > 20

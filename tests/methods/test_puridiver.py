@@ -14,7 +14,7 @@ from sklearn.mixture import GaussianMixture
 from torch import nn
 from torch.nn import functional as F
 
-from odedm import ODEDM, Experiment, Field, Native, Part, Reservoir, Run, Task, UsageError, blobs, shapes
+from odedm import ODEDM, ColumnSpec, Experiment, MemoryPart, Native, Reservoir, Run, Task, UsageError, blobs, shapes
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods import noisy_labels as fitting
@@ -82,8 +82,8 @@ class Bench:
         self.net = net or mlp()
         picture = isinstance(self.net, SmallCNN)
         self.method = kind(net=self.net, draw=draw, rng=seeds, **options)
-        image = Field("image", (3, 8, 8), torch.uint8) if picture else Field("image", (5,), torch.float64)
-        fields = [image, *[Field(name, dtype=torch.int64) for name in ("label", "task", "index")]]
+        image = ColumnSpec("image", (3, 8, 8), torch.uint8) if picture else ColumnSpec("image", (5,), torch.float64)
+        fields = [image, *[ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")]]
         self.memory = ReservoirMemory(capacity, fields)
         if transform is None:
             transform = constants(torch.full((3,), 0.5), torch.full((3,), 0.25), 255.0, pad=1) if picture else PLAIN
@@ -705,8 +705,8 @@ def test_it_learns_with_every_memory(memory, data, fit):
 
 def test_the_dual_memory_shrinks_its_purity_host():
     outcome = finish(ODEDM(30, k=2))
-    assert outcome.memory.size(Part.LONG) == 16
-    assert outcome.memory.size(Part.SHORT) == 14
+    assert outcome.memory.size(MemoryPart.LONG) == 16
+    assert outcome.memory.size(MemoryPart.SHORT) == 14
     short = outcome.result.class_counts[-1]["short"]
     assert sum(short) == 14
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from workbench import CLASSES, PLAIN, SHAPE, Bench, batch_of, cnn, flat, mlp, same, task_of
 
-from odedm import ODEDM, Experiment, Native, Part, Reservoir, Run, UsageError, blobs, shapes
+from odedm import ODEDM, Experiment, MemoryPart, Native, Reservoir, Run, UsageError, blobs, shapes
 from odedm.methods import refresh as refresh_module
 from odedm.methods import row_squares
 from odedm.methods.derpp import DERpp
@@ -495,7 +495,7 @@ def test_runs_with_every_memory_and_beats_chance(memory, data, chance):
     outcome = finish(MEMORIES[memory], data)
     assert outcome.result.acc_last > 2 * chance
     assert outcome.method.net.training
-    assert outcome.memory.size(Part.LONG) == (0 if memory in ("reservoir", "native") else 4 * (data.tasks - 1))
+    assert outcome.memory.size(MemoryPart.LONG) == (0 if memory in ("reservoir", "native") else 4 * (data.tasks - 1))
     assert all(fisher.max() > 0 for fisher in outcome.method.fisher.values())
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from odedm import Field, Part
+from odedm import ColumnSpec, MemoryPart
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods.der import DER
@@ -35,7 +35,10 @@ class Bench:
         shape = (5,) if net is None else (1, 8, 8)
         self.net = net or build("mlp", shape, CLASSES, seed=0)
         self.method = kind(net=self.net, draw=draw, **options)
-        fields = [Field("image", shape), *[Field(name, dtype=torch.int64) for name in ("label", "task", "index")]]
+        fields = [
+            ColumnSpec("image", shape),
+            *[ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")],
+        ]
         self.memory = ReservoirMemory(capacity, [*fields, *self.method.fields()])
         self.replay = MemoryReplay(
             self.memory, transform, reading="auxiliary", draw=draw, gamma=1.0, rng=lambda name: generator(0, name)
@@ -250,7 +253,7 @@ def test_auxiliary_term_is_one_cross_entropy_on_long_term_rows(kind, reading):
     drawn = []
     original = bench.memory.sample
 
-    def sample(n, *, part=Part.ALL, rng):
+    def sample(n, *, part=MemoryPart.ALL, rng):
         rows = original(n, part=part, rng=rng)
         drawn.append((part, rows["index"].tolist()))
         return rows
@@ -258,13 +261,13 @@ def test_auxiliary_term_is_one_cross_entropy_on_long_term_rows(kind, reading):
     bench.memory.sample = sample
     bench.step(vectors(1))
     own = [part for part, _ in drawn[: 2 if kind is DERpp else 1]]
-    assert set(own) == {Part.SHORT if reading == "auxiliary" else Part.ALL}
+    assert set(own) == {MemoryPart.SHORT if reading == "auxiliary" else MemoryPart.ALL}
     extra = drawn[len(own) :]
     if reading == "union":
         assert extra == []
         return
     assert len(extra) == 1
-    assert extra[0][0] is Part.LONG
+    assert extra[0][0] is MemoryPart.LONG
     assert sorted(extra[0][1]) == [700, 701, 702], "all three long-term rows, as fewer than a draw are there"
     auxiliary = 0.5 * F.cross_entropy(twin(long["image"]), long["label"])
     pull = torch.cat([g.flatten() for g in torch.autograd.grad(auxiliary, list(twin.parameters()))])
@@ -285,7 +288,7 @@ def test_a_full_long_term_memory_still_serves_the_methods_own_terms():
     bench = Bench(DER, capacity=2)
     rows = {k: v for k, v in vectors(7, 2).items() if k != "input"}
     bench.memory.pin({**rows, "prototype": torch.arange(2), "logits": torch.zeros(2, CLASSES)})
-    assert bench.memory.size(Part.SHORT) == 0
+    assert bench.memory.size(MemoryPart.SHORT) == 0
     assert sorted(bench.replay(5)["index"].tolist()) == [700, 701]
 
 

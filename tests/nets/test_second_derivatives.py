@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from odedm.core.triton_support import has_kernels
+from odedm.core.accel.triton_support import has_kernels
 from odedm.methods.meta_learning import NetFunction, Objective, hypergradient
 from odedm.nets import base
 from odedm.nets.grouped_batch_norm import Norm2d, still

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import odedm
-from odedm import Part
+from odedm import MemoryPart
 from oracles.allocation import allocation
 from oracles.consolidation import row_costs
 from oracles.points import embedding, pictures
@@ -50,7 +50,7 @@ def test_the_long_term_part_is_what_the_oracle_keeps(method):
         assert sum(counts["short"]) == short
         assert counts["long"] == [long.get(label, 0) for label in range(10)]
 
-    long = outcome.memory.rows(Part.LONG)
+    long = outcome.memory.rows(MemoryPart.LONG)
     assert long["prototype"].tolist() == list(range(K)) * 8
     stored = numbers_of(images, long["image"].squeeze(1).numpy())
     points = embedding(images).astype(np.float64)

@@ -103,7 +103,7 @@ def test_a_sealed_result_that_a_store_of_large_files_left_links_for_is_read(runs
 def test_runs_by_several_versions_of_ones_own_code_are_named(fabricate: Fabricate, tmp_path: Path) -> None:
     def made(code: str | None, **more: object) -> None:
         origin = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": code}}
-        fabricate("er", "reservoir", provenance={"odedm": "0.1.0", "outside": origin}, **more)
+        fabricate("er", "reservoir", provenance={"odedm": "0.1.0", "plugins": origin}, **more)
 
     for seed, code in enumerate(("aa", "aa", "bb")):
         made(code, seed=seed)

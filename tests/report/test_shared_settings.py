@@ -17,7 +17,7 @@ OTHERS: dict[str, Any] = {"epochs": 2, "blur": 0.2, "noise": 0.4, "class_order":
 CHANGING = sorted(
     name
     for name, own in settings_of(Experiment).items()
-    if not own.pace and name not in {*NEVER, "seed", "options", "net_options", "retrieval_options"}
+    if not own.speed_only and name not in {*NEVER, "seed", "options", "net_options", "retrieval_options"}
 )
 """Settings of a plan itself that may change a number."""
 WORDS = ("offline, 2 epochs", "blur=0.2", "noise=0.4", "class_order=seed", "2 updates")

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from odedm import UsageError
 from odedm.checkpoint.manifest import working_folder
 from odedm.cli.app import app
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.core.seal import FILE as SEAL
 from odedm.data.cache import load_manifest
 from odedm.execute.planning import unfinished_runs
@@ -113,13 +113,13 @@ class TestNamesThatAreNotRegistered:
                 "schema": "odedm.checkpoint/4",
                 "position": {"task": 0, "step": 1, "rows": 1},
                 "configuration": configuration,
-                "configuration_hash": text_fingerprint(configuration),
+                "configuration_hash": json_hash(configuration),
                 "data_checksum": "",
                 "versions": {},
                 "observation": {},
                 "files": {"state.safetensors": entry, "state.json": entry},
             }
-            (folder / "manifest.json").write_text(json.dumps({**plain, "seal": text_fingerprint(plain)}))
+            (folder / "manifest.json").write_text(json.dumps({**plain, "seal": json_hash(plain)}))
             with pytest.raises(UsageError, match=r"Known: |must be one of"):
                 unfinished_runs([tmp_path])
 

@@ -10,7 +10,7 @@ import pytest
 from commands import odedm
 
 from odedm import ODEDM, Reservoir, UsageError, train
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.report.load import load
 from odedm.report.summary import summarise
 from odedm.report.tables import to_csv, to_markdown
@@ -46,7 +46,7 @@ def changed(line, change):
     """A line with a change and a seal that fits: by someone who knows how."""
     result = json.loads(line)["result"]
     change(result)
-    return json.dumps({"result": result, "checksum": text_fingerprint(result)}) + "\n"
+    return json.dumps({"result": result, "checksum": json_hash(result)}) + "\n"
 
 
 def test_what_is_packed_comes_back_whole_and_the_bytes_depend_on_nothing_else(ledger, tmp_path):
@@ -60,7 +60,7 @@ def test_what_is_packed_comes_back_whole_and_the_bytes_depend_on_nothing_else(le
 
 def test_a_line_of_the_runs_is_read_as_this_version_would_have_written_it(ledger, tmp_path):
     plain = json.loads((OLD / "er-native" / "result.json").read_text())
-    line = json.dumps({"result": plain, "checksum": text_fingerprint(plain)})
+    line = json.dumps({"result": plain, "checksum": json_hash(plain)})
     (run,) = read_packed(rewrite(tmp_path / "old.jsonl.gz", [line]))
     assert run.result == FinishedRun.load(OLD / "er-native").result
 
@@ -100,7 +100,7 @@ def test_two_results_of_one_run_that_differ_are_refused_with_both_named(ledger, 
 
 def marked(code):
     def change(own):
-        own["provenance"]["outside"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": code}}
+        own["provenance"]["plugins"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": code}}
 
     return change
 

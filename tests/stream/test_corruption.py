@@ -7,7 +7,7 @@ import pytest
 import torch
 from sampling import KEEPING, QUICK, pairs
 
-from odedm import ODEDM, Experiment, Native, Part, Run, UsageError, blobs, from_arrays, split
+from odedm import ODEDM, Experiment, MemoryPart, Native, Run, UsageError, blobs, from_arrays, split
 from odedm.core.registry import SETTINGS
 from odedm.stream.class_schedule import schedule
 from odedm.stream.corruption import blurred, check_shares, keep, mislabelled, random_share
@@ -261,6 +261,6 @@ def test_every_method_learns_from_blurry_and_noisy_streams(method, name):
     assert outcome.method.last_loss.isfinite()
     assert all(weight.isfinite().all() for weight in outcome.method.net.parameters())
     if isinstance(memory, ODEDM):
-        long = outcome.memory.rows(Part.LONG)
+        long = outcome.memory.rows(MemoryPart.LONG)
         assert torch.bincount(long["label"], minlength=10).tolist() == [2] * 8 + [0] * 2, "of its own classes alone"
         assert (long["task"] == long["label"] // 2).all(), "chosen from what came in the class's own task"

@@ -88,22 +88,22 @@ def test_without_tensorboard_there_is_a_sentence(tmp_path: Path, monkeypatch: py
 
 def test_a_cluster_that_does_not_answer_is_told_at_once() -> None:
     pytest.importorskip("ray")
-    from odedm.execute.ray_engine import Cluster
+    from odedm.execute.ray_backend import RayBackend
 
     with pytest.raises(UsageError, match=r"Ray could not be reached at '127\.0\.0\.1:1': .*refused\. Bring its token"):
-        Cluster(address="127.0.0.1:1")
+        RayBackend(address="127.0.0.1:1")
 
 
 def test_without_ray_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from odedm.execute.ray_engine import Cluster
+    from odedm.execute.ray_backend import RayBackend
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"odedm\[ray\]"):
-        Cluster()
+        RayBackend()
 
 
 def test_files_of_a_worker_stay_in_their_folder(tmp_path: Path) -> None:
-    from odedm.execute.ray_engine import contents, unpack
+    from odedm.execute.ray_backend import contents, unpack
 
     for name in ("../result.json", "/etc/x", ".hidden", "a/b"):
         with pytest.raises(UsageError, match="leads out"):

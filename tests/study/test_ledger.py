@@ -12,7 +12,7 @@ import odedm
 from odedm.core.errors import UsageError
 from odedm.core.seal import write_checksums
 from odedm.execute.attempt import attempt
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import below, plan_jobs
 from odedm.study.grid import Grid
@@ -100,7 +100,7 @@ def test_a_run_on_other_data_is_replaced(jobs) -> None:
 def test_a_run_by_another_version_of_ones_own_code_is_made_by_other_code(jobs) -> None:
     folder = write_run(jobs[0])
     plain = json.loads((folder / "result.json").read_text())
-    plain["provenance"]["outside"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": "12ab"}}
+    plain["provenance"]["plugins"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": "12ab"}}
     (folder / "result.json").write_text(json.dumps(plain))
     status = Ledger(folder.parents[2]).status(jobs[:1], reuse="version", code=HERE)
     assert (len(status.todo), status.outdated, status.damaged) == (1, 1, 0)

@@ -16,7 +16,7 @@ from odedm.cli import paper_command
 from odedm.core.errors import UsageError
 from odedm.data import opening
 from odedm.execute import scheduler
-from odedm.execute.engine import ThisProcess
+from odedm.execute.backend import InProcessBackend
 from odedm.report.figures.printed_against_ours import printed_cells, save_printed_against_ours
 from odedm.report.paper_overview import to_markdown
 from odedm.report.paper_tables import beside, finding, to_latex, variant_title
@@ -67,7 +67,7 @@ def small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
         return copies[name]
 
     monkeypatch.setattr(opening, "load_dataset", open_copy)
-    monkeypatch.setattr(scheduler, "open_engine", lambda *_: ThisProcess())  # which has the copies
+    monkeypatch.setattr(scheduler, "open_backend", lambda *_: InProcessBackend())  # which has the copies
     monkeypatch.setitem(paper_protocol.NETS, "cifar10", ("resnet18", {"width": 2}))
     vit = {"patch": 16, "depth": 1, "width": 12, "heads": 3, "weights": ""}
     monkeypatch.setitem(paper_protocol.NETS, "imagenet-r", ("vit", vit))

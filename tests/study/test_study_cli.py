@@ -14,7 +14,7 @@ from odedm import ODEDM, Experiment
 from odedm.cli.app import app
 from odedm.cli.tune_command import _one_host
 from odedm.cli.tuned_choices import differing
-from odedm.results.folder import find
+from odedm.results.folder import find_runs
 from odedm.results.result import Result
 from odedm.study.study import parse, read, read_to_run
 from odedm.study.tuning import Tried
@@ -75,9 +75,9 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
         page = tmp_path / "again.html"
         assert (out / "table.csv").read_text() in odedm("report", place, "--out", page, "--csv")
         assert page.read_bytes() == (out / "report.html").read_bytes()
-    assert len(find([out])) == 6
+    assert len(find_runs([out])) == 6
     assert len(list(out.glob("runs/*/*/evidence.safetensors"))) == 6
-    assert all(len(Result.load(folder / "result.json").anytime or []) == 10 for folder in find([out]))
+    assert all(len(Result.load(folder / "result.json").anytime or []) == 10 for folder in find_runs([out]))
     kinds = [json.loads(line)["event"] for line in events.read_text().splitlines()]
     assert kinds.count("finished") == 6
     assert kinds.count("task") == 30

@@ -13,7 +13,7 @@ from jobs import DUAL, SMALL, result_of
 from odedm import ODEDM
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import attempt
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.planning import below, plan_jobs
 from odedm.stream.synthetic import blobs
 from odedm.study.balanced_draw import balanced_draw

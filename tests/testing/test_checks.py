@@ -43,7 +43,7 @@ class WrongFields(ER):
     """Declares a column and gives another."""
 
     def fields(self):
-        return (odedm.Field("logits", (10,)),)
+        return (odedm.ColumnSpec("logits", (10,)),)
 
     def step(self, batch, replay):
         super().step(batch, replay)
@@ -127,7 +127,7 @@ class PastTheDoor(OtherLabels):
     """Offers to the store itself, without the columns that a memory adds."""
 
     def add(self, rows, probe, *, rng):
-        self.store.offer(rows, torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+        self.store.insert(rows, torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
 
 
 class NoTable(OtherLabels):

@@ -1,6 +1,6 @@
 """CUDA graphs on a processor: work is recorded and replayed as a graph does it, and what a graph cannot hold fails.
 
-`record` stands in for `odedm.core.recording.record`. It runs the work once, logs every operation of torch below
+`record` stands in for `odedm.core.accel.recording.record`. It runs the work once, logs every operation of torch below
 autograd, and undoes what they changed, as recording computes nothing. A replay runs no code of the step: it repeats the
 logged operations on the recorded addresses, with the numbers (and so the optimizer's groups) that they were called with
 then. Generators advance, as registered ones do.
@@ -248,7 +248,7 @@ def _read_back_by_host() -> Iterator[None]:
 
 
 def record(work: Callable[[], Any], _pool: Any, generators: Iterable[torch.Generator] = ()) -> tuple[Graph, Any]:
-    """As `odedm.core.recording.record`."""
+    """As `odedm.core.accel.recording.record`."""
     graph = Graph(generators)
     with graph.recording():
         found = work()
@@ -279,8 +279,8 @@ def emulate_device(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tensor, "is_cpu", property(lambda own: not _sees_a_gpu() and base.is_cpu.__get__(own)))
     for module in ("methods.base", "methods.icarl", "methods.refresh"):
         patch.setattr(f"odedm.{module}.launch_bound", lambda _device: True)
-    patch.setattr("odedm.core.recording.on_gpu", lambda _tensor: True)
-    patch.setattr("odedm.core.recording.record", record)
+    patch.setattr("odedm.core.accel.recording.on_gpu", lambda _tensor: True)
+    patch.setattr("odedm.core.accel.recording.record", record)
     patch.setattr("odedm.training.cuda_graph.record", record)
     patch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 0))
     patch.setattr("torch.cuda.is_current_stream_capturing", lambda: bool(_capturing))

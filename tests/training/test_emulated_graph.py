@@ -1,13 +1,17 @@
 """What graphs on a processor hold, and what they refuse: as CUDA's, which no test without a GPU can ask."""
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
 from emulated_graph import NotRecordable, check_replayed_as_eager, record
 
 from odedm import ODEDM, Experiment, Run, shapes
+from odedm.memory.keyed import KeyedMemory
+from odedm.methods.base import Method
 from odedm.methods.plain_sgd import PlainSGD
+from odedm.training.replay import MemoryReplay
 
 DATA = shapes(per_class=12)
 READ_BACKS = {
@@ -143,3 +147,53 @@ def test_a_rate_that_changes_on_the_host_without_its_key_is_found(monkeypatch):
 def test_callbacks_that_change_the_rate_do_so_in_a_recorded_run_too(callback):
     run = check_replayed_as_eager(plan_of(options={"momentum": 0.9}), DATA, callbacks=[callback])
     assert run.progress.captured > 3
+
+
+def count_updates(method, loss, replay=None):
+    method.updates = getattr(method, "updates", 0) + 1
+    DESCEND(method, loss / method.updates, replay)
+
+
+def look_at_loss(method, loss, replay=None):
+    if loss.item() < 1e9:
+        DESCEND(method, loss, replay)
+
+
+DESCEND = Method.descend
+SLIPS = {
+    "sizes that a draw depends on": (KeyedMemory, "frozen", lambda *_: ()),
+    "sizes that a share depends on": (MemoryReplay, "frozen", lambda replay: replay.memory.frozen(4)),
+    "the host's half of a step": (KeyedMemory, "replayed", lambda *_: None),
+    "a generator": (Run, "_generators", lambda run: iter([run.keys])),
+    "a number of the host": (Method, "descend", count_updates),
+    "a read-back": (Method, "descend", look_at_loss),
+}
+"""What a recorded step may lack, or do too much, and no eager step shows."""
+
+
+@pytest.mark.usefixtures("emulated_gpu")
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_that_only_a_gpu_would_show_is_found(slip, monkeypatch):
+    plan = replace(plan_of(draw=4), memory=ODEDM(48, k=4, gamma_rule="share"))
+    monkeypatch.setattr(*SLIPS[slip])
+    with pytest.raises((AssertionError, RuntimeError)):
+        check_replayed_as_eager(plan, DATA)
+
+
+class Shrink:
+    """A callback that gives the memory another store, in mid-task or between tasks."""
+
+    def __init__(self, moment):
+        setattr(self, moment, self.shrink)
+
+    def shrink(self, run):
+        if run.progress.step in (7, 10):
+            run.memory.host.resize(run.memory.host.capacity - 1)
+
+
+@pytest.mark.usefixtures("emulated_gpu")
+@pytest.mark.parametrize("moment", ["after_step", "after_task"])
+def test_a_memory_that_a_callback_replaces_is_the_one_that_is_recorded_then(moment):
+    run = check_replayed_as_eager(plan_of(draw=4), DATA, callbacks=[Shrink(moment)])
+    assert run.memory.host.capacity == (10 if moment == "after_step" else 11)
+    assert run.progress.captured > 8

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import odedm
-from odedm import ODEDM, Experiment, Part, Reservoir, Run, UsageError, blobs, shapes, train
+from odedm import ODEDM, Experiment, MemoryPart, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.methods.derpp import DERpp
 from odedm.results.result import SCHEMA, Result
 from odedm.training.evaluation import evaluate
@@ -214,15 +214,15 @@ def test_bounded_candidates_shift_no_key_of_the_stream():
     runs = [Run(Experiment(ODEDM(60, k=2, candidates=c), data="blobs")) for c in ("task", 4)]
     for run in runs:
         run.finish()
-    wide, narrow = (set(run.memory.rows(Part.SHORT)["index"].tolist()) for run in runs)
+    wide, narrow = (set(run.memory.rows(MemoryPart.SHORT)["index"].tolist()) for run in runs)
     assert narrow < wide, "the smaller short-term part holds the largest keys of the same draw"
 
 
 def test_a_share_of_one_is_legal_at_any_capacity():
     for capacity in (100, 203, 300):
         outcome = train("blobs", memory=ODEDM(capacity, rho=1.0), tasks=5)
-        assert outcome.memory.size(Part.LONG) <= capacity
-        assert outcome.memory.size(Part.LONG) > capacity - 8
+        assert outcome.memory.size(MemoryPart.LONG) <= capacity
+        assert outcome.memory.size(MemoryPart.LONG) > capacity - 8
 
 
 IMPOSSIBLE = {

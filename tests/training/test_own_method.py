@@ -115,7 +115,10 @@ def train(method, **more):
         (Undecorated, r"Undecorated declares lr, but is no data class, .*write @dataclass\(kw_only=True, eq=False\)"),
         (Untyped, r"Untyped sets lr = 0.001 without a type, .*: write lr: float = 0.001\."),
         (Silent, r"Silent.step gave None back; it must return .*, \{\} where there are none"),
-        (Generous, r"Generous.step returned the column 'logits', which `fields` does not declare: add Field\('logits'"),
+        (
+            Generous,
+            r"Generous.step returned the column 'logits', which `fields` does not declare: add ColumnSpec\('logits'",
+        ),
         (Stingy, "Stingy.fields declares the column 'logits', which `step` did not return"),
     ],
 )

@@ -15,7 +15,7 @@ from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS
 from odedm.core.validators import Choice
 from odedm.learner.online_parts import Plan
 from odedm.memory.live_state import capture
-from odedm.memory.settings import memory_from_plain, memory_to_plain
+from odedm.memory.settings import memory_from_dict, memory_to_dict
 from odedm.methods.er import ER
 from odedm.recipes.demo import demo
 from odedm.report.labels import group_names
@@ -123,9 +123,9 @@ def test_a_reading_without_the_term_has_one_description():
     both = type("Both", (ER,), {"reading": "union", "reading_rule": "share"})
     plain = read_by_host(ODEDM(20, replay="union"), both)
     assert plain == read_by_host(ODEDM(20), both)
-    stored = memory_to_plain(plain)
+    stored = memory_to_dict(plain)
     assert (stored["gamma"], stored["gamma_rule"]) == (1.0, "fixed"), "as files had it when a weight of 1 was taken"
-    assert plain == memory_from_plain(stored)
+    assert plain == memory_from_dict(stored)
 
 
 WEIGHTS = [{"gamma": 0.5}, {"gamma": 0.0}, {"gamma": 1.0}, {"gamma_rule": "share"}, {"gamma_rule": "fixed"}]
@@ -146,11 +146,11 @@ def test_a_weight_beside_a_reading_without_the_term_is_refused_but_in_files_of_b
     with pytest.raises(UsageError, match=f"Grid 1 of the study 'study': {said[1:]}"):
         parse(f"replay = ['auxiliary', 'union']\n{name} = {given[name]!r}").experiments()
     kept = ODEDM(20, k=1, replay="union")
-    before = {**memory_to_plain(kept), **given}
-    assert memory_from_plain(before) == kept
+    before = {**memory_to_dict(kept), **given}
+    assert memory_from_dict(before) == kept
     assert read_by_host(memory_from({}, before), ER) == kept
     with pytest.raises(UsageError, match=f"{name} must be|Unknown rule for gamma"):
-        memory_from_plain({**before, name: "nonsense"})
+        memory_from_dict({**before, name: "nonsense"})
 
 
 @pytest.mark.parametrize("method", ["er", "der", "derpp"])
@@ -233,12 +233,12 @@ def test_a_live_memory_has_no_reading_and_takes_a_state_with_one():
 
 
 def test_stored_memories_mean_what_they_say():
-    before = memory_to_plain(prepared(ODEDM(20, k=1, replay="auxiliary")).memory)
+    before = memory_to_dict(prepared(ODEDM(20, k=1, replay="auxiliary")).memory)
     assert (before["replay"], before["gamma"]) == ("auxiliary", 1.0)
-    kept = memory_from_plain(before)
+    kept = memory_from_dict(before)
     assert reading_of(read_by_host(kept, ER)) == {"reading": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
     with pytest.raises(UsageError, match="lacks 'replay'"):
-        memory_from_plain({name: value for name, value in before.items() if name != "replay"})
+        memory_from_dict({name: value for name, value in before.items() if name != "replay"})
 
 
 def test_the_papers_memory_by_union_has_no_weight_that_nobody_gave():
@@ -264,10 +264,10 @@ def test_the_demo_shows_the_default():
 def test_the_command_line_takes_a_weight_for_a_wish_and_refuses_one_without_a_term():
     assert memory_from({"gamma": 0.5}) == ODEDM(gamma=0.5)
     assert memory_from({"gamma": 0.5, "replay": "both"}).gamma == 0.5
-    union = memory_to_plain(prepared(ODEDM(20, k=1, replay="union")).memory)
+    union = memory_to_dict(prepared(ODEDM(20, k=1, replay="union")).memory)
     with pytest.raises(UsageError, match=r"gamma_rule is for the auxiliary term, and the reading 'union'"):
         memory_from({"gamma_rule": "share"}, union)
-    weighed = memory_to_plain(ODEDM(20, k=1, replay="both", gamma=0.5, gamma_rule="share"))
+    weighed = memory_to_dict(ODEDM(20, k=1, replay="both", gamma=0.5, gamma_rule="share"))
     assert memory_from({"replay": "union"}, weighed) == ODEDM(20, k=1, replay="union")
     again = memory_from({"replay": "auto"}, union)
     assert (again.replay, again.gamma, again.gamma_rule) == ("auto", None, None)

@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "plug-ins": (
         "Plug-ins",
         "What code from outside is made of, and how it gets a name.",
-        "register Method Replay Memory Store Rows Field Part Probe Distance Net Retrieval MIR",
+        "register Method Replay Memory Store Rows ColumnSpec MemoryPart ModelView Distance Net Retrieval MIR",
     ),
 }
 """By page: title, first sentence, names. A public name that is in none of them goes to the last page."""

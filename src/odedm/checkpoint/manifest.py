@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from odedm.core.errors import InvalidFileError, UsageError, demand
-from odedm.core.plain_data import DEEPEST, text_fingerprint, too_deep
+from odedm.core.errors import InvalidFileError, UsageError, require
+from odedm.core.plain_data import DEEPEST, json_hash, too_deep
 from odedm.core.seal import read_json, sound
 
 T = TypeVar("T")
@@ -81,16 +81,16 @@ def newest_sound(work: Path, read: Callable[[Path], T]) -> tuple[T | None, list[
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What a checkpoint says of itself, as far as that alone can be checked."""
-    demand(not folder.is_symlink(), "it is a link, not a folder of its own")
-    demand(folder.is_dir(), "it is not a folder")
+    require(not folder.is_symlink(), "it is a link, not a folder of its own")
+    require(folder.is_dir(), "it is not a folder")
     plain = read_json(folder / MANIFEST, MOST_MANIFEST, "more than any manifest")
     if not isinstance(plain, dict):
         raise InvalidFileError(f"{MANIFEST} is a {type(plain).__name__}, not an object")
-    demand(not too_deep(plain), f"{MANIFEST} is not sound: more than {DEEPEST} levels of it lie in each other")
+    require(not too_deep(plain), f"{MANIFEST} is not sound: more than {DEEPEST} levels of it lie in each other")
     schema, seal = plain.get("schema"), plain.pop("seal", None)
     other = f"its format is {str(schema)[:60]!r}, and this version reads '{SCHEMA}'{_who_can(plain)}"
-    demand(schema == SCHEMA, other)
-    demand(seal == text_fingerprint(plain), f"{MANIFEST} was changed after it was written: its seal is broken")
+    require(schema == SCHEMA, other)
+    require(seal == json_hash(plain), f"{MANIFEST} was changed after it was written: its seal is broken")
     try:
         _check_entries(plain, folder)
     except InvalidFileError as fault:
@@ -110,20 +110,20 @@ def _who_can(plain: Mapping[str, Any]) -> str:
 def _check_entries(plain: Mapping[str, Any], folder: Path) -> None:
     configuration, versions, checksum = plain.get("configuration"), plain.get("versions"), plain.get("data_checksum")
     there = isinstance(configuration, dict) and isinstance(checksum, str)
-    demand(there, "its configuration or its data's checksum is missing")
-    same = plain.get("configuration_hash") == text_fingerprint(configuration)
-    demand(same, "its configuration is not the one it was written with")
+    require(there, "its configuration or its data's checksum is missing")
+    same = plain.get("configuration_hash") == json_hash(configuration)
+    require(same, "its configuration is not the one it was written with")
     names = isinstance(versions, dict) and all(isinstance(each, str) for each in versions.values())
-    demand(names, "its versions are not names")
-    demand(isinstance(plain.get("observation"), dict), "what it looks at is not said as it should be")
+    require(names, "its versions are not names")
+    require(isinstance(plain.get("observation"), dict), "what it looks at is not said as it should be")
     position: Any = plain.get("position")
     named = isinstance(position, dict) and set(position) == {"task", "step", "rows"}
-    demand(named, "its position is not a task, a step and rows")
+    require(named, "its position is not a task, a step and rows")
     whole = all(type(each) is int and 0 <= each < LARGEST for each in position.values())
-    demand(whole, "its position is not made of whole numbers")
+    require(whole, "its position is not made of whole numbers")
     step = position["step"]
-    demand(folder.name == f"step-{step:08d}", f"it is of step {step} and lies under another name")
+    require(folder.name == f"step-{step:08d}", f"it is of step {step} and lies under another name")
     files: Any = plain.get("files")
-    demand(sound(files) and set(files) == {TENSORS, TREE}, "the files it lists are not those of a checkpoint")
+    require(sound(files) and set(files) == {TENSORS, TREE}, "the files it lists are not those of a checkpoint")
     size = files[TREE]["bytes"]
-    demand(size <= MOST_TREE, f"{TREE} is said to have {size} bytes, more than any state")
+    require(size <= MOST_TREE, f"{TREE} is said to have {size} bytes, more than any state")

@@ -16,7 +16,7 @@ from torch import Tensor
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.manifest import FOLDER, MOST_TREE, TENSORS, TREE, Meta, Position, newest_sound, read_manifest
 from odedm.checkpoint.state_tree import State, StateError
-from odedm.core.errors import InvalidFileError, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import remove_stale
 from odedm.core.plain_data import differences
 from odedm.core.seal import check_files, read_json
@@ -87,9 +87,9 @@ def load(folder: Path, expected: Meta | None = None) -> Checkpoint:
 def _check_owner(meta: Meta, expected: Meta) -> None:
     other = differences(json.loads(json.dumps(expected.configuration)), meta.configuration)
     named = "; ".join(f"{there} there, {here} here" for there, here in other[:5])
-    demand(not other, f"it is of another configuration: {named}")
+    require(not other, f"it is of another configuration: {named}")
     there, here = meta.data_checksum, expected.data_checksum
-    demand(there == here, f"it was made on other data: their checksum is {there[:64]} there, {here} here")
+    require(there == here, f"it was made on other data: their checksum is {there[:64]} there, {here} here")
 
 
 def _other_versions(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from odedm.checkpoint.read_checkpoint import load, sweep
 from odedm.checkpoint.state_tree import State
 from odedm.core.errors import DiskFull, InvalidFileError, UsageError
 from odedm.core.files import atomic_folder, sync_file, write_text
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.core.seal import listing
 
 KEPT = 2
@@ -94,11 +94,11 @@ def _write_files(staging: Path, state: State, meta: Meta, position: Position) ->
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "position": asdict(position),
         **asdict(meta),
-        "configuration_hash": text_fingerprint(meta.configuration),
+        "configuration_hash": json_hash(meta.configuration),
         "files": listing(staging, (TENSORS, TREE)),
     }
     plain = json.loads(json.dumps(plain))  # tuples become lists before the seal, as they will be after reading
-    write_text(staging / MANIFEST, json.dumps({**plain, "seal": text_fingerprint(plain)}, indent=1) + "\n")
+    write_text(staging / MANIFEST, json.dumps({**plain, "seal": json_hash(plain)}, indent=1) + "\n")
 
 
 def _last(work: Path) -> str:

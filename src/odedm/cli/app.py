@@ -28,7 +28,7 @@ from odedm.core.plugin_modules import load_plugins
 from odedm.core.plugins import discover
 from odedm.core.registry import typed
 from odedm.core.version import __version__
-from odedm.execute.engine import ENGINES
+from odedm.execute.backend import ENGINES
 from odedm.recipes.recommendations import recipe_lines, recipes
 from odedm.study.paper_studies import READY
 

@@ -69,12 +69,12 @@ def list_(as_json: AsJson = False) -> None:
     from odedm.data import cache
     from odedm.data.published import PUBLISHED
 
-    here = cache.cached()
+    imported = cache.cached()
     rows = [(name, "built in", entry.about) for name, entry in DATASETS.items()]
     for name, known in PUBLISHED.items():
-        state = _state(here.pop(name, None))
+        state = _state(imported.pop(name, None))
         rows.append((name, state or f"odedm data get {name}", known.about))
-    rows += [(name, _state(found) or "", _about(found)) for name, found in here.items()]
+    rows += [(name, _state(manifest) or "", _about(manifest)) for name, manifest in imported.items()]
     if as_json:
         tell_json([dict(zip(("name", "state", "about"), row, strict=True)) for row in rows])
         return
@@ -85,15 +85,15 @@ def list_(as_json: AsJson = False) -> None:
     tell(f"Imported data sets live in {cache.root()} (set ODEDM_DATA to change it).")
 
 
-def _state(found: Manifest | str | None) -> str | None:
-    return found if found is None else "broken" if isinstance(found, str) else "here"
+def _state(manifest: Manifest | str | None) -> str | None:
+    return manifest if manifest is None else "broken" if isinstance(manifest, str) else "here"
 
 
-def _about(found: Manifest | str) -> str:
-    if isinstance(found, str):
-        return found
-    rows = f"{found.rows[0]} + {found.rows[1]} rows {_shape(found)}"
-    return f"{rows}, {len(found.class_names)} classes, from {found.source}."
+def _about(manifest: Manifest | str) -> str:
+    if isinstance(manifest, str):
+        return manifest
+    rows = f"{manifest.rows[0]} + {manifest.rows[1]} rows {_shape(manifest)}"
+    return f"{rows}, {len(manifest.class_names)} classes, from {manifest.source}."
 
 
 def _shape(manifest: Manifest) -> str:
@@ -234,8 +234,8 @@ def _classes(names: Sequence[str]) -> str:
 
 def _print(rows: Mapping[str, str]) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for each, value in rows.items():
-        table.add_row(Text(each, style="bold"), Text(value))
+    for name, value in rows.items():
+        table.add_row(Text(name, style="bold"), Text(value))
     out.print(table, highlight=False)
 
 
@@ -246,4 +246,4 @@ def _done(manifest: Manifest) -> None:
 
 
 def _numbers(values: tuple[float, ...]) -> str:
-    return " ".join(f"{each:.4f}" for each in values[:4]) + (" …" if len(values) > 4 else "")
+    return " ".join(f"{value:.4f}" for value in values[:4]) + (" …" if len(values) > 4 else "")

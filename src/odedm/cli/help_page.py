@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import typer
 import typer.core
 
-from odedm.core.errors import shown
+from odedm.core.errors import short_repr
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,7 +38,7 @@ class HelpfulCommand(_PlainSwitches, typer.core.TyperCommand):
             options = [name for name in getattr(error.param, "opts", []) if name.startswith("-")]
             given = _given(words, options)
             if given is not None and repr(given) not in error.message:
-                error.message = f"{error.message.rstrip('.')}; {shown(given)} was given."
+                error.message = f"{error.message.rstrip('.')}; {short_repr(given)} was given."
             raise
 
 

@@ -18,7 +18,7 @@ from odedm.cli.generated_options import Events, Given, Logs, opt, with_settings
 from odedm.cli.study_command import PLACE, Conduct, carry_out, checked_reuse, session_from
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.eta import in_words, parse_time
 from odedm.study.gathering import read_all
 from odedm.study.ledger import Ledger

@@ -12,7 +12,7 @@ from odedm.cli.app import LISTS, app
 from odedm.cli.generated_options import shown_default, spelling
 from odedm.core.configuration import settings_of
 from odedm.core.plugins import PluginEntry
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation

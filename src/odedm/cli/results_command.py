@@ -16,7 +16,7 @@ from odedm.cli.generated_options import AsJson, opt
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
 from odedm.core.text import printable
-from odedm.results.folder import FinishedRun, find, find_one
+from odedm.results.folder import FinishedRun, find_run, find_runs
 
 if TYPE_CHECKING:
     from odedm.report.summary import Table as Summary
@@ -151,7 +151,7 @@ def show(
         raise UsageError("--figure draws the story of one row; give it too, e.g. --row 17.")
     from odedm.report.terminal import print_run, show_row
 
-    run = FinishedRun.load(find_one(path))
+    run = FinishedRun.load(find_run(path))
     if row is not None:
         show_row(run, row, out, as_json=as_json, folder=figure)
     elif as_json:
@@ -172,7 +172,7 @@ def verify(
     from odedm.results.verification import is_sealed, is_sound, lines
     from odedm.results.verification import verify as look
 
-    found = {folder: look(folder) for folder in find(paths)}
+    found = {folder: look(folder) for folder in find_runs(paths)}
     broken = [folder for folder, checks in found.items() if not is_sound(checks)]
     bare = [folder for folder, checks in found.items() if not allow_unsealed and not is_sealed(checks)]
     if as_json:
@@ -213,7 +213,7 @@ def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
     """Say what differs between two runs, and whether they can be compared."""
     from odedm.results.comparison import compare
 
-    one, other = (FinishedRun.load(find_one(path)).result for path in (first, second))
+    one, other = (FinishedRun.load(find_run(path)).result for path in (first, second))
     try:
         found = compare(one, other)
     except (AttributeError, TypeError, ValueError, KeyError, IndexError) as error:

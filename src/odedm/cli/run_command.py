@@ -24,12 +24,12 @@ from odedm.core.files import no_empty_folders, writable_folder
 from odedm.core.registry import MEMORIES
 from odedm.data.opening import load_dataset
 from odedm.execute.attempt import discard_leftover
-from odedm.execute.engine import Placement, get_ready
+from odedm.execute.backend import Placement, get_ready
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import PlannedJobs, below, finished, plan_jobs, unfinished_runs
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.memory.settings import KINDS, ODEDM
-from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, check_free, find_one
+from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, check_free, find_run
 from odedm.results.result import Result
 from odedm.training.average_length import few_digits, left_after_a_batch
 from odedm.training.experiment import MOST_SEEDS, Experiment
@@ -62,7 +62,7 @@ def run(
     tensorboard: Logs = None,
 ) -> None:
     """Train a method with a memory on a stream, for one seed or many; again, it goes on where it stopped."""
-    stored = None if again is None else Result.load(find_one(again) / FILE)
+    stored = None if again is None else Result.load(find_run(again) / FILE)
     before = None if stored is None else stored.experiment
     if lr is not None:
         given.setdefault("options", []).append(f"lr={lr}")
@@ -77,9 +77,9 @@ def run(
     try:
         plan = experiment_from(given, before)
     except UsageError as error:
-        if stored is None or not stored.only_there():
+        if stored is None or not stored.not_importable():
             raise
-        what = ", ".join(stored.only_there())
+        what = ", ".join(stored.not_importable())
         raise UsageError(
             f"{error} The run was made with {what}, of a script or an object: no file can name it."
         ) from error

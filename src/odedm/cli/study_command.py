@@ -17,7 +17,7 @@ from odedm.cli.generated_options import Events, Given, Logs, opt, with_settings
 from odedm.cli.results_command import say_if_no_figures, tell_report
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.engine import Placement, get_ready, lanes_here
+from odedm.execute.backend import Placement, get_ready, lanes_here
 from odedm.execute.eta import in_words, parse_time
 from odedm.study.gathering import read_all
 from odedm.study.identity import REUSE

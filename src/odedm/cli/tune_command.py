@@ -19,7 +19,7 @@ from odedm.cli.tuned_choices import conclude, conclude_one
 from odedm.core.errors import UsageError
 from odedm.core.files import no_empty_folders, writable_folder
 from odedm.core.showing import counted
-from odedm.execute.engine import Placement, get_ready
+from odedm.execute.backend import Placement, get_ready
 from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
 from odedm.study.choice_files import CHOICES, STEM

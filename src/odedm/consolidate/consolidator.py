@@ -14,9 +14,9 @@ from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import kmeans_all
 from odedm.consolidate.nearest import Chosen
 from odedm.consolidate.select import all_finite, nearest, row_distances
-from odedm.core import device
-from odedm.core.errors import UsageError, unknown
-from odedm.core.rows import Probe, Rows, take
+from odedm.core.accel import device
+from odedm.core.errors import UsageError, unknown_name_error
+from odedm.core.rows import ModelView, Rows, take
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 
@@ -53,7 +53,7 @@ class Consolidator:
 
     def __post_init__(self) -> None:
         if self.space not in SPACES:
-            raise unknown("space", self.space, SPACES)
+            raise unknown_name_error("space", self.space, SPACES)
         if self.k < 1 or self.rows_per_prototype < 1:
             raise UsageError(
                 f"A consolidator needs k and rows_per_prototype of 1 or more; {self.k} and {self.rows_per_prototype} "
@@ -71,7 +71,7 @@ class Consolidator:
         self,
         rows: Rows,
         classes: Sequence[int],
-        probe: Probe,
+        probe: ModelView,
         *,
         rng: torch.Generator,
         timer: Timer,
@@ -131,12 +131,12 @@ class Consolidator:
     ) -> list[Rows]:
         """The rows of each class that are nearest to the centres of its clusters, or the means of those."""
         where = sets[0].device if sets else rows["label"].device
-        with timer("reduce"), device.quick(where):
+        with timer("reduce"), device.inference_mode_on_gpu(where):
             if self.dac is None:
                 keeps = [torch.arange(len(x), device=x.device) for x in sets]
             else:
                 keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
-        with timer("centre"), device.quick(where):
+        with timer("centre"), device.inference_mode_on_gpu(where):
             kept = [kept_rows(x, keep) for x, keep in zip(sets, keeps, strict=True)]
             clusters = kmeans_all(kept, self.k, rngs=rngs)[0]
         # pixels have places between which mass can move; the entries of a vector have none
@@ -149,7 +149,7 @@ class Consolidator:
                 if self.mixup:
                     parts.append(_means(take(rows, member[keep.to(home)]), own.label.to(home)))
                     continue
-                with device.quick(where):
+                with device.inference_mode_on_gpu(where):
                     measure = distance.prepare(x, image_shape)
                     chosen = nearest(measure, few, own, self.rows_per_prototype)
                 # copies, since what was made so may not be changed or learned from later
@@ -162,14 +162,14 @@ class Consolidator:
                         on_selection(take(rows, member[keep.to(home)]), chosen, far)
         return parts
 
-    def _points(self, image: Tensor, members: list[Tensor], probe: Probe) -> list[Tensor]:
+    def _points(self, image: Tensor, members: list[Tensor], probe: ModelView) -> list[Tensor]:
         """The rows of each class as points [n, d]."""
         if isinstance(self.distance, DirectChoice) and not self.distance.needs_points:
             return [member.new_zeros(len(member), 0) for member in members]
         wanted = torch.cat(members) if members else torch.zeros(0, dtype=torch.int64, device=image.device)
         return list(self._embed(image.index_select(0, wanted), probe).split([len(member) for member in members]))
 
-    def _embed(self, image: Tensor, probe: Probe) -> Tensor:
+    def _embed(self, image: Tensor, probe: ModelView) -> Tensor:
         """The rows as float points [n, d]; all classes at once, so the network runs over large batches."""
         if self.space == "pixels" or len(image) == 0:
             return image.flatten(1).float()

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from odedm.consolidate.distance import Distance, Sinkhorn
 from odedm.consolidate.kmeans import Start, kmeans_all
-from odedm.core import device
+from odedm.core.accel import device
+from odedm.core.accel.threads import thread_map
 from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
-from odedm.core.threads import one_a_thread
 
 MOST_CLUSTERS = 12
 """All subsets of the clusters are compared: 4083 for 12, and twice as many with each further one."""
@@ -100,7 +100,7 @@ class Dac:
             solve = partial(_cloud_distance, fitted[i], clouds[i])
             return closest_by_bounds(at_least(clouds[i]).tolist(), sizes[i], smallest, solve)
 
-        return one_a_thread(closest, range(len(clouds)))
+        return thread_map(closest, range(len(clouds)))
 
     def _matrices(self, fitted: Sequence[Distance], clouds: Sequence[Sequence[Tensor]]) -> list[list[list[float]]]:
         """For each set the symmetric matrix of distances between its clouds, with zeros on its diagonal."""

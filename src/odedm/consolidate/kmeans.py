@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from odedm.consolidate.kmeans_cpu import LEAST_DRAWS, Foreseen, Nearest, Sums, repeatable, square_lengths
-from odedm.core import device
+from odedm.core.accel import device
+from odedm.core.accel.threads import thread_map
+from odedm.core.accel.triton_support import has_kernels
 from odedm.core.errors import UsageError
-from odedm.core.threads import one_a_thread
-from odedm.core.triton_support import has_kernels
 
 TABLE_BYTES = 1 << 28
 """Largest table of squared distances that seeding may hold; beyond it they are made row by row."""
@@ -106,7 +106,7 @@ def kmeans_all(
     together = device.launch_bound(sets[0].device)
     groups = ([many] if many else []) if together else [[i] for i in many]
     small = not together and all(sets[i].numel() * k < WIDE for i in many)
-    for group in one_a_thread(solve, groups) if small else map(solve, groups):
+    for group in thread_map(solve, groups) if small else map(solve, groups):
         found.update(group)
     clusters, sizes = zip(*(found[i] for i in range(len(sets))), strict=True)
     return list(clusters), list(sizes)

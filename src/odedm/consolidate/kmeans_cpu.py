@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core import device
+from odedm.core.accel import device
 
 DIRECTIONS = 16
 """Directions in which a move of the centroids is followed; in all others together it is bounded."""

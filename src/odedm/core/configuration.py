@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Setting:
     """What a field says of itself.
 
-    `panel` is the heading it stands under in help. `default_words` says what a default of None stands for. `pace`: sets
-    how fast a run is, not what it is. `axis`: a study can vary it.
+    `panel` is the heading it stands under in help. `default_words` says what a default of None stands for.
+    `speed_only`: it sets how fast a run is, not what it is. `axis`: a study can vary it.
     """
 
     validator: Validator
@@ -33,7 +33,7 @@ class Setting:
     default_words: str | None = None
     metavar: str | None = None
     optional: bool = False
-    pace: bool = False
+    speed_only: bool = False
     axis: bool = True
 
 
@@ -47,17 +47,21 @@ def setting_field(validator: Validator, default: Any, help: str, **more: Any) ->
     >>> settings_of(Plan)["batch"].help
     'Rows per step.'
     """
-    own = Setting(validator, help, optional=default is None or more.pop("optional", False), **more)
+    setting = Setting(validator, help, optional=default is None or more.pop("optional", False), **more)
     if callable(default):
-        return dataclasses.field(default_factory=default, hash=False, metadata={"setting": own})  # tables have none
-    return dataclasses.field(default=default, metadata={"setting": own})
+        return dataclasses.field(default_factory=default, hash=False, metadata={"setting": setting})  # tables have none
+    return dataclasses.field(default=default, metadata={"setting": setting})
 
 
 def _settings_of(kind: Any) -> dict[str, Setting]:
     """The settings of a data class by name, in its order; one without a panel stands under the class's `PANEL`."""
-    found = {each.name: each.metadata["setting"] for each in dataclasses.fields(kind) if "setting" in each.metadata}
+    fields = [field for field in dataclasses.fields(kind) if "setting" in field.metadata]
+    settings = {field.name: field.metadata["setting"] for field in fields}
     panel = getattr(kind, "PANEL", "")
-    return {name: own if own.panel else dataclasses.replace(own, panel=panel) for name, own in found.items()}
+    return {
+        name: setting if setting.panel else dataclasses.replace(setting, panel=panel)
+        for name, setting in settings.items()
+    }
 
 
 settings_of: Callable[[Any], dict[str, Setting]] = functools.cache(_settings_of)  # large studies ask for every run
@@ -65,34 +69,34 @@ settings_of: Callable[[Any], dict[str, Setting]] = functools.cache(_settings_of)
 
 def check_settings(plan: Any) -> None:
     """Put every setting of a data class into its own type, or refuse it; for `__post_init__`."""
-    for name, own in settings_of(type(plan)).items():
+    for name, setting in settings_of(type(plan)).items():
         value = getattr(plan, name)
-        if value is not None or not own.optional:
-            object.__setattr__(plan, name, own.validator.validate(name, value))
+        if value is not None or not setting.optional:
+            object.__setattr__(plan, name, setting.validator.validate(name, value))
 
 
 def default_of(kind: Any, name: str) -> Any:
     """The default of a field; MISSING where it has none."""
-    own = next(each for each in dataclasses.fields(kind) if each.name == name)
-    return own.default if own.default_factory is MISSING else own.default_factory()
+    field = next(field for field in dataclasses.fields(kind) if field.name == name)
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def to_plain(plan: Any) -> dict[str, Any]:
+def to_dict(plan: Any) -> dict[str, Any]:
     """The settings of a data class as plain data, as a file will give them back.
 
     >>> from odedm.core.validators import Pair
     >>> @dataclass(frozen=True)
     ... class Plan:
     ...     dac: tuple[int, int] | None = setting_field(Pair(), (3, 4), "…", optional=True)
-    >>> to_plain(Plan())
+    >>> to_dict(Plan())
     {'dac': [3, 4]}
     """
     values = {name: getattr(plan, name) for name in settings_of(type(plan))}
-    found: dict[str, Any] = json.loads(json.dumps(values, default=str))
-    return found
+    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return plain
 
 
-def from_plain(
+def from_dict(
     kind: Callable[..., T], what: str, plain: Mapping[str, Any], known: Mapping[str, Setting] | None = None
 ) -> T:
     """A data class from plain data of anyone's: the very settings it has, each checked."""
@@ -110,5 +114,5 @@ def from_plain(
 
 def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     """What of the plain data decides what a run is: all but what sets its pace."""
-    paces = {name for name, setting in settings_of(kind).items() if setting.pace}
+    paces = {name for name, setting in settings_of(kind).items() if setting.speed_only}
     return {name: value for name, value in plain.items() if name not in paces}

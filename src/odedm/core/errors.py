@@ -36,10 +36,10 @@ class InvalidFileError(UsageError):
     """Something that was stored is not as it should be: half a sentence, to stand behind the thing's name."""
 
 
-def shown(value: object, limit: int = 80) -> str:
+def short_repr(value: object, limit: int = 80) -> str:
     """A value as Python writes it, in one line of bounded length, whatever it is.
 
-    >>> shown("x"), shown(10**5000), shown([1] * 99, 12)
+    >>> short_repr("x"), short_repr(10**5000), short_repr([1] * 99, 12)
     ("'x'", 'a int without words', '[1, 1, 1, 1…')
     """
     try:
@@ -50,15 +50,15 @@ def shown(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def why(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error of anyone's code in half a sentence."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".")
 
 
-def demand(fine: object, fault: str) -> None:
+def require(fine: object, fault: str) -> None:
     """Refuse what was stored where it is not fine.
 
-    >>> demand(1 > 2, "it has rows of no class")
+    >>> require(1 > 2, "it has rows of no class")
     Traceback (most recent call last):
     odedm.core.errors.InvalidFileError: it has rows of no class
     """
@@ -66,16 +66,18 @@ def demand(fine: object, fault: str) -> None:
         raise InvalidFileError(fault)
 
 
-def unknown(kind: str, given: str, legal: Iterable[str], titles: Mapping[str, str] | None = None) -> UsageError:
+def unknown_name_error(
+    kind: str, given: str, legal: Iterable[str], titles: Mapping[str, str] | None = None
+) -> UsageError:
     """The error for a name that is not in the list, with the nearest one that is.
 
     `titles` are names by how people write them, in small letters: who gives one means that name and no other.
 
-    >>> str(unknown("method", "derp", ["er", "der", "derpp"]))
+    >>> str(unknown_name_error("method", "derp", ["er", "der", "derpp"]))
     "Unknown method 'derp': did you mean 'derpp'? Known: er, der, derpp."
-    >>> str(unknown("method", "zzz", ["er"]))
+    >>> str(unknown_name_error("method", "zzz", ["er"]))
     "Unknown method 'zzz'. Known: er."
-    >>> str(unknown("method", "DER++", ["der", "derpp"], {"der++": "derpp"}))
+    >>> str(unknown_name_error("method", "DER++", ["der", "derpp"], {"der++": "derpp"}))
     "Unknown method 'DER++': did you mean 'derpp'? Known: der, derpp."
     """
     names, given = list(legal), str(given)[:60]
@@ -92,5 +94,5 @@ def choose(kind: str, given: str, table: Mapping[str, T]) -> T:
     1
     """
     if given not in table:
-        raise unknown(kind, given, table)
+        raise unknown_name_error(kind, given, table)
     return table[given]

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -91,18 +91,17 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write to a temporary file beside `path`, flush it to the disk, then rename it into place.
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A block that writes a temporary file beside `path`, which is flushed and takes its place when it ends well.
 
-    It is made as any new file is, so the user's umask decides who may read it.
+    Made as any new file is, so the user's umask decides who may read it.
     """
     part = _beside(path)
     with writing(path):
         try:
-            with part.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            yield part
+            sync_file(part)
             os.replace(part, path)
             sync_folder(path.parent)
         except BaseException:
@@ -110,11 +109,17 @@ def write_bytes(path: Path, content: bytes) -> None:
             raise
 
 
-def write_given(what: str, path: Path, content: bytes) -> Path:
-    """Write a file whose path a user gave, whole or not at all, with the folders on its way; `what` it is, in words."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    with atomic_file(path) as part:
+        part.write_bytes(content)
+
+
+def write_given(what: str, path: Path, write: Callable[[Path], object]) -> Path:
+    """Call `write` for a path that a user gave, with the folders on its way made; `what` it is, for the error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, content)
+        write(path)
     except OSError as error:
         raise UsageError(
             f"Cannot write the {what} to '{path}': {error.strerror or error}. Give a path in a folder you may write to."

@@ -16,7 +16,7 @@ LIBRARIES = frozenset({"torch", "numpy", *sys.stdlib_module_names})
 AnyGenerator = torch.Generator | np.random.Generator
 
 
-def is_plain_object(thing: object) -> bool:
+def is_plain_object(obj: object) -> bool:
     """Whether all that an object is lies in its attributes: a class in Python, without slots, not a list or the like.
 
     >>> class Mine:
@@ -26,23 +26,23 @@ def is_plain_object(thing: object) -> bool:
     >>> is_plain_object(Mine()), is_plain_object(Counts()), is_plain_object(iter([]))
     (True, False, False)
     """
-    kind = type(thing)
-    if not hasattr(thing, "__dict__") or isinstance(thing, type):
+    kind = type(obj)
+    if not hasattr(obj, "__dict__") or isinstance(obj, type):
         return False
     if kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
         return False
     fresh = kind.__basicsize__ <= _Plain.__basicsize__ and not kind.__itemsize__
-    return fresh and not any(vars(each).get("__slots__") for each in kind.__mro__)
+    return fresh and not any(vars(base).get("__slots__") for base in kind.__mro__)
 
 
 class _Plain:
     """An object with a dictionary and nothing else."""
 
 
-def is_ours(thing: object) -> bool:
+def is_ours(obj: object) -> bool:
     """Whether an object is of a class of this package, or of one from outside that is no library's."""
-    top = type(thing).__module__.partition(".")[0]
-    return top == "odedm" or (top not in LIBRARIES and is_plain_object(thing))
+    top = type(obj).__module__.partition(".")[0]
+    return top == "odedm" or (top not in LIBRARIES and is_plain_object(obj))
 
 
 def generators_of(owner: Any) -> Iterator[torch.Generator]:
@@ -54,7 +54,7 @@ def generators_of(owner: Any) -> Iterator[torch.Generator]:
     >>> len(list(generators_of(Mine())))
     1
     """
-    return (each for each in every_generator(owner) if isinstance(each, torch.Generator))
+    return (generator for generator in every_generator(owner) if isinstance(generator, torch.Generator))
 
 
 def every_generator(owner: Any, seen: dict[int, Any] | None = None) -> Iterator[AnyGenerator]:
@@ -65,8 +65,8 @@ def every_generator(owner: Any, seen: dict[int, Any] | None = None) -> Iterator[
     seen[id(owner)] = owner  # an id is a name only while its object lives
     if isinstance(owner, AnyGenerator):
         yield owner
-    for each in _inside(owner):
-        yield from every_generator(each, seen)
+    for value in _inside(owner):
+        yield from every_generator(value, seen)
 
 
 def _inside(owner: Any) -> Iterator[Any]:
@@ -87,7 +87,7 @@ def state_of(generator: AnyGenerator) -> Any:
     return generator.get_state() if isinstance(generator, torch.Generator) else generator.bit_generator.state
 
 
-def put_back(generator: AnyGenerator, state: Any) -> None:
+def set_state(generator: AnyGenerator, state: Any) -> None:
     """Let a generator stand where it stood; a step that is recorded is not disturbed where it stands there already."""
     if not isinstance(generator, torch.Generator):
         generator.bit_generator.state = state

@@ -10,7 +10,7 @@ from torch import Tensor
 
 EMPTY, PINNED = -torch.inf, torch.inf
 
-AT_HAND = 256
+CACHED_SLOTS = 256
 """At least so many slots of the smallest keys are kept in order; all are looked at again when these are used up.
 
 And at least a 64th of all, so that the mean cost of a row does not grow with the memory."""
@@ -35,7 +35,7 @@ class KeyIndex:
         self._pinned: Tensor | None = None
         self._end: int | None = None
 
-    def follows(self, key: Tensor) -> bool:
+    def is_current(self, key: Tensor) -> bool:
         """Whether this is the index of `key`, and knows of every write to it."""
         return self.key is key and key._version == self._seen
 
@@ -46,7 +46,7 @@ class KeyIndex:
         """
         if len(self._low) < n and not self._all_low:
             key = self.key.numpy()
-            amount = min(max(n, AT_HAND, len(key) // 64), len(key))
+            amount = min(max(n, CACHED_SLOTS, len(key) // 64), len(key))
             slot = np.flatnonzero(key == EMPTY)[:amount]
             if len(slot) < amount:  # not by topk, which takes ten times as long for so many
                 slot = key.argpartition(amount - 1)[:amount]
@@ -61,9 +61,9 @@ class KeyIndex:
         They were written through numpy, which torch does not count.
         """
         del self._low[: len(keys)]
-        for each in zip(keys, slots, strict=True):
-            if self._all_low or (self._low and each < self._low[-1]):
-                insort(self._low, each)
+        for entry in zip(keys, slots, strict=True):
+            if self._all_low or (self._low and entry < self._low[-1]):
+                insort(self._low, entry)
         if self._end is not None:
             self._end = max(self._end, max(slots) + 1)
 

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from odedm.core.errors import UsageError
-from odedm.core.validators import refused
+from odedm.core.validators import BOOLEANS, refused
 
-WORDS = {"true": True, "false": False}
-LEGAL = {bool: "true or false", int: "a whole number", float: "a finite float"}
+LEGAL = {bool: "true or false", int: "a whole number", float: "a finite float", str: "text"}
 LARGEST_FLOAT = 3.4028234e38
 """What float32 can hold: beyond it a number is infinite where it is used."""
 
@@ -37,9 +36,10 @@ def options_of(kind: Any, reserved: Reserved = NOTHING) -> dict[str, Any]:
     >>> options_of(Policy, Reserved(1, ("classes",)))
     {'alpha': 0.5}
     """
-    own = list(inspect.signature(kind).parameters.values())[reserved.first :]
+    parameters = list(inspect.signature(kind).parameters.values())[reserved.first :]
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {each.name: each.default for each in own if each.kind in named and each.name not in reserved.names}
+    settable = [p for p in parameters if p.kind in named and p.name not in reserved.names]
+    return {parameter.name: parameter.default for parameter in settable}
 
 
 def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -60,10 +60,10 @@ def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, 
         known = {} if isinstance(part, type) else options_of(kind)
     except (ValueError, TypeError):  # a number, say: refused where a name is wanted
         return part, dict(options)
-    own = {name: getattr(part, name) for name, default in known.items() if getattr(part, name, default) != default}
+    changed = {name: getattr(part, name) for name, default in known.items() if getattr(part, name, default) != default}
     ours = kind.__module__.startswith("odedm.")
     name = next((name for name, entry in table.items() if ours and entry.load() is kind), kind)
-    return name, {**own, **options}
+    return name, {**changed, **options}
 
 
 def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: Reserved = NOTHING) -> dict[str, Any]:
@@ -106,8 +106,12 @@ def cast_like(what: str, value: Any, default: Any) -> Any:
         return value
     try:
         if kind is bool:
-            return value if isinstance(value, bool) else WORDS[str(value).lower()]
+            return value if isinstance(value, bool) else BOOLEANS[str(value).lower()]
         if isinstance(value, bool):  # which Python takes for 0 or 1
+            raise TypeError
+        if isinstance(value, str) and kind not in (str, int, float):  # its letters are no values
+            raise TypeError
+        if kind is str and not isinstance(value, str):
             raise TypeError
         if kind is int and not isinstance(value, str):
             return operator.index(value)  # a fraction is none: cut to a whole number it would be another run
@@ -115,5 +119,5 @@ def cast_like(what: str, value: Any, default: Any) -> Any:
         if kind is float and not abs(cast) <= LARGEST_FLOAT:
             raise ValueError
     except (ValueError, TypeError, KeyError, OverflowError):
-        raise refused(what, LEGAL.get(kind, kind.__name__), value) from None
+        raise refused(what, LEGAL.get(kind, f"a {kind.__name__}"), value) from None
     return cast

@@ -25,10 +25,10 @@ def too_deep(plain: object, most: int = DEEPEST) -> bool:
     return most == 0 or any(too_deep(each, most - 1) for each in (plain.values() if isinstance(plain, dict) else plain))
 
 
-def text_fingerprint(plain: Any, size: int = 16) -> str:
+def json_hash(plain: Any, size: int = 16) -> str:
     """The digest of plain data in so many bytes, whatever the order of its names.
 
-    >>> text_fingerprint({"a": 1, "b": 2}) == text_fingerprint({"b": 2, "a": 1})
+    >>> json_hash({"a": 1, "b": 2}) == json_hash({"b": 2, "a": 1})
     True
     """
     text = json.dumps(plain, sort_keys=True, ensure_ascii=True)
@@ -41,17 +41,17 @@ def differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[
     >>> differences({"method": {"lr": 0.1}, "seed": 0}, {"method": {"lr": 0.2}, "seed": 0})
     [('method.lr=0.2', '0.1')]
     """
-    return [(f"{name[:60]}={_shown(theirs)}", _shown(mine)) for name, mine, theirs in changed(own, other)]
+    return [(f"{name[:60]}={_shown(theirs)}", _shown(mine)) for name, mine, theirs in dict_diff(own, other)]
 
 
 def _shown(value: Any) -> str:
     return "nothing" if value is ABSENT else json.dumps(value)[:60]
 
 
-def changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def dict_diff(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """The flat names whose values differ, in the order of the first, with both values; ABSENT where one has none.
 
-    >>> changed({"method": {"lr": 0.1}, "seed": 0}, {"method": {"lr": 0.2}, "seed": 0})
+    >>> dict_diff({"method": {"lr": 0.1}, "seed": 0}, {"method": {"lr": 0.2}, "seed": 0})
     [('method.lr', 0.1, 0.2)]
     """
     a, b = flatten(one), flatten(other)

@@ -10,7 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError, why
+from odedm.core.errors import UsageError, describe_error
 from odedm.core.plugins import POINTS, PluginEntry, loading, plugin_entries, plugins, safe_path
 from odedm.core.source_hash import module_hash, source_hash
 
@@ -42,8 +42,8 @@ def load_plugins(words: Iterable[str]) -> None:
             raise UsageError(f"The plug-in '{word}' cannot be used: {error}") from error
         except Exception as error:  # a module of anyone's may raise what it likes as it is imported
             raise UsageError(
-                f"The plug-in '{word}' cannot be imported: {why(error)}. Give a module that Python finds, or the path "
-                "of its file, e.g. --plugin ./mine.py; ODEDM_TRACEBACK=1 shows the line that fails."
+                f"The plug-in '{word}' cannot be imported: {describe_error(error)}. Give a module that Python finds, "
+                "or the path of its file, e.g. --plugin ./mine.py; ODEDM_TRACEBACK=1 shows the line that fails."
             ) from error
         finally:
             loading.pop()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.core import registry
-from odedm.core.errors import UsageError, choose, shown, unknown, why
+from odedm.core.errors import UsageError, choose, describe_error, short_repr, unknown_name_error
 from odedm.core.registry import Entry, typed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
@@ -136,34 +136,34 @@ def register(point: str, name: str, target: Any, *, about: str = "", title: str 
     Traceback (most recent call last):
     odedm.UsageError: The method 'er' is built in; register 'mypackage.mine:Mine' under another name.
     """
-    extension = choose("list of names", point if isinstance(point, str) else shown(point), POINTS)
+    extension = choose("list of names", point if isinstance(point, str) else short_repr(point), POINTS)
     what = extension.what
     if not isinstance(name, str) or not NAME.fullmatch(name):
         legal = "up to 60 letters, digits, dots, underscores, plus and minus signs, a letter or digit first"
-        raise UsageError(f"The name of a {what} must be {legal}; {shown(name)} was given.")
+        raise UsageError(f"The name of a {what} must be {legal}; {short_repr(name)} was given.")
     if isinstance(target, str):
         if not IMPORT_PATH.fullmatch(target):
-            raise UsageError(f"The place of a {what} is written 'package.module:Name'; {shown(target)} was given.")
+            raise UsageError(f"The place of a {what} is written 'package.module:Name'; {short_repr(target)} was given.")
         entry = PluginEntry(target, about or f"From {target}.", title or name, point=point)
     else:
         check_plugin(point, target, name)  # refused now, not in the middle of a study
         entry = _entry_of(point, target, title or name, about)
     before = extension.table.get(name)
     if name in extension.reserved or (before is not None and not isinstance(before, PluginEntry)):
-        raise UsageError(f"The {what} '{name}' is built in; register {shown(target)} under another name.")
+        raise UsageError(f"The {what} '{name}' is built in; register {short_repr(target)} under another name.")
     if before is not None and before.target and entry.target not in ("", before.target):
         raise UsageError(
-            f"The {what} '{name}' is registered already, as {before.target}; register {shown(target)} under another "
-            "name."
+            f"The {what} '{name}' is registered already, as {before.target}; register {short_repr(target)} under "
+            "another name."
         )
     _add(name, entry)
 
 
-def _entry_of(point: str, thing: Any, title: str, about: str = "") -> PluginEntry:
+def _entry_of(point: str, obj: Any, title: str, about: str = "") -> PluginEntry:
     """The entry of a class, function or object; one that cannot be imported is held."""
-    path = import_path(thing)
-    about = about or (getattr(thing, "__doc__", "") or "").strip().partition("\n")[0] or "From this process."
-    return PluginEntry(path, about, title, point=point, held=None if path else thing)
+    path = import_path(obj)
+    about = about or (getattr(obj, "__doc__", "") or "").strip().partition("\n")[0] or "From this process."
+    return PluginEntry(path, about, title, point=point, held=None if path else obj)
 
 
 def _add(name: str, entry: PluginEntry) -> None:
@@ -190,11 +190,11 @@ def check_name(what: str, name: str, table: Mapping[str, Any], also: Sequence[st
         return name
     point = _point_of(table)
     if point is None:
-        raise unknown(what, name, [*also, *table])
+        raise unknown_name_error(what, name, [*also, *table])
     discover()
     if name not in table and not _in_plugin(point, name):
         titles = {registry.title(table, key).lower(): key for key in typed(table)}
-        raise UsageError(f"{unknown(what, name, [*also, *typed(table)], titles)} {HOW}")
+        raise UsageError(f"{unknown_name_error(what, name, [*also, *typed(table)], titles)} {HOW}")
     return name
 
 
@@ -207,11 +207,11 @@ def _in_plugin(point: str, name: str) -> bool:
     module = next((module for module in plugins if name.startswith(f"{module}.")), None)
     if module is None:
         return False
-    thing = _attribute(sys.modules.get(module), name.removeprefix(f"{module}."))
-    if thing is None or not import_path(thing):
+    obj = _attribute(sys.modules.get(module), name.removeprefix(f"{module}."))
+    if obj is None or not import_path(obj):
         return False
-    check_plugin(point, thing, name)
-    _add(name, _entry_of(point, thing, thing.__qualname__))
+    check_plugin(point, obj, name)
+    _add(name, _entry_of(point, obj, obj.__qualname__))
     return True
 
 
@@ -243,40 +243,40 @@ def safe_path() -> list[str]:
     return [path for path in sys.path if path and Path(path).resolve() != folder]
 
 
-def auto_register(table: Mapping[str, Any], thing: Any) -> str | None:
+def auto_register(table: Mapping[str, Any], obj: Any) -> str | None:
     """The name of a class, function or object in a table, made for it if it has none; None where names alone go.
 
     It is called by its module and itself. What no other process can import, an object or a class of a notebook that is
     defined once more, has a number as well.
     """
     point = _point_of(table)
-    if point is None or thing is None or isinstance(thing, bool | int | float | bytes | list | tuple | dict | set):
+    if point is None or obj is None or isinstance(obj, bool | int | float | bytes | list | tuple | dict | set):
         return None
-    existing = _existing_name(table, thing)
+    existing = _existing_name(table, obj)
     if existing is not None:
         return existing
-    is_object = not hasattr(thing, "__qualname__")
-    kind = type(thing) if is_object else thing
+    is_object = not hasattr(obj, "__qualname__")
+    kind = type(obj) if is_object else obj
     title = kind.__qualname__.replace("<locals>.", "").replace("<lambda>", "function")
-    check_plugin(point, thing, f"{title} object" if is_object else title)
+    check_plugin(point, obj, f"{title} object" if is_object else title)
     name = f"{kind.__module__}.{title}"
     if is_object or name in table:
         name = next(numbered for n in count(1) if (numbered := f"{name}@{n}") not in table)
-    _add(name, _entry_of(point, thing, title))
+    _add(name, _entry_of(point, obj, title))
     return name
 
 
-def _existing_name(table: Mapping[str, Any], thing: Any) -> str | None:
+def _existing_name(table: Mapping[str, Any], obj: Any) -> str | None:
     """The name under which a class, function or object is in a table already.
 
     >>> from odedm.consolidate.distance import L2
     >>> _existing_name(registry.DISTANCES, L2)
     'l2'
     """
-    path = import_path(thing)
+    path = import_path(obj)
     for name, entry in table.items():
         held = getattr(entry, "held", None)
-        if isinstance(entry, Entry) and (held is thing if held is not None else entry.import_path == path):
+        if isinstance(entry, Entry) and (held is obj if held is not None else entry.import_path == path):
             return name
     return None
 
@@ -292,44 +292,44 @@ def is_built_in(name: str) -> bool:
     )
 
 
-def check_plugin(point: str, thing: Any, name: str) -> Any:
-    """What the package works with, made of a thing from outside; refused where it is none of its kind."""
+def check_plugin(point: str, obj: Any, name: str) -> Any:
+    """What the package works with, made of an object from outside; refused where it is none of its kind."""
     _, what, needs, base, has, _, adapt = POINTS[point]
     if base:
-        fits = isinstance(thing, type) and issubclass(thing, Entry(base, "").load())
+        fits = isinstance(obj, type) and issubclass(obj, Entry(base, "").load())
     else:
-        fits = all(hasattr(thing, attribute) for attribute in has)
+        fits = all(hasattr(obj, attribute) for attribute in has)
     if not fits:
-        raise UsageError(f"The {what} '{name}' must be {needs}; {shown(thing)} was given.")
-    missing = sorted(getattr(thing, "__abstractmethods__", ())) if isinstance(thing, type) else []
+        raise UsageError(f"The {what} '{name}' must be {needs}; {short_repr(obj)} was given.")
+    missing = sorted(getattr(obj, "__abstractmethods__", ())) if isinstance(obj, type) else []
     if missing:
         raise UsageError(f"The {what} '{name}' lacks {', '.join(missing)}, which every {what} defines.")
-    return Entry(adapt, "").load()(thing) if adapt else thing
+    return Entry(adapt, "").load()(obj) if adapt else obj
 
 
 def import_object(path: str, what: str) -> Any:
     """What is at "package.module:Name", imported now."""
     module, _, attributes = path.partition(":")
     try:
-        thing: Any = import_module(module)
+        obj: Any = import_module(module)
         for attribute in attributes.split("."):
-            thing = getattr(thing, attribute)
+            obj = getattr(obj, attribute)
     except Exception as error:  # a module of anyone's may raise what it likes as it is imported
         process = f" in process {os.getpid()}" if plugins else ""
-        raise UsageError(f"{what} cannot be had from '{path}'{process}: {why(error)}.") from error
-    return thing
+        raise UsageError(f"{what} cannot be had from '{path}'{process}: {describe_error(error)}.") from error
+    return obj
 
 
-def import_path(thing: Any) -> str:
+def import_path(obj: Any) -> str:
     """Where another process can import a class or function from; empty where it cannot.
 
     >>> import_path(UsageError), import_path(lambda: None)
     ('odedm:UsageError', '')
     """
-    module, attributes = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
+    module, attributes = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "")
     if not module or module == "__main__" or not IMPORT_PATH.fullmatch(f"{module}:{attributes}"):
         return ""
-    return f"{module}:{attributes}" if _attribute(sys.modules.get(module), attributes) is thing else ""
+    return f"{module}:{attributes}" if _attribute(sys.modules.get(module), attributes) is obj else ""
 
 
 def _attribute(module: Any, path: str) -> Any:

@@ -15,9 +15,9 @@ GPU_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 def safe_environment() -> dict[str, str]:
     """The environment for every child, and its children: this very installation, and nothing of the current folder."""
-    here = Path.cwd().resolve()
-    given = [Path(each) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(each)]
-    paths = [PACKAGE.parent, *(each for each in given if each.resolve() not in (here, PACKAGE.parent))]
+    folder = Path.cwd().resolve()
+    given = [Path(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
+    paths = [PACKAGE.parent, *(path for path in given if path.resolve() not in (folder, PACKAGE.parent))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONSAFEPATH": "1"}
 
 

@@ -7,10 +7,10 @@ import hashlib
 import torch
 
 
-def derive(seed: int, purpose: str) -> int:
+def derive_seed(seed: int, purpose: str) -> int:
     """A well-mixed 63-bit seed for one purpose of one run.
 
-    >>> derive(0, "order") == derive(0, "order"), derive(0, "order") == derive(0, "memory")
+    >>> derive_seed(0, "order") == derive_seed(0, "order"), derive_seed(0, "order") == derive_seed(0, "memory")
     (True, False)
     """
     digest = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest()
@@ -24,4 +24,4 @@ def generator(seed: int, purpose: str, device: torch.device | str = "cpu") -> to
     >>> bool(torch.rand(3, generator=a).equal(torch.rand(3, generator=b)))
     True
     """
-    return torch.Generator(device=device).manual_seed(derive(seed, purpose))
+    return torch.Generator(device=device).manual_seed(derive_seed(seed, purpose))

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from odedm.core.errors import shown
+from odedm.core.errors import short_repr
 from odedm.core.stored_names import stored
 
 Rows = dict[str, Tensor]
@@ -18,7 +18,7 @@ Rows = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Field:
+class ColumnSpec:
     """A column to be stored: its name, the shape of one entry, its type."""
 
     name: str
@@ -27,7 +27,7 @@ class Field:
 
 
 @stored("part")
-class Part(Enum):
+class MemoryPart(Enum):
     """Which rows of a memory are meant."""
 
     ALL = "all"
@@ -57,10 +57,12 @@ class Task:
         return len(self.rows["label"])
 
     def __repr__(self) -> str:
-        return f"<Task {self.index + 1} of {self.total}: {len(self)} rows of the classes {shown(list(self.classes))}>"
+        return (
+            f"<Task {self.index + 1} of {self.total}: {len(self)} rows of the classes {short_repr(list(self.classes))}>"
+        )
 
 
-class Probe(Protocol):
+class ModelView(Protocol):
     """All that a memory may ask of the learner, with the network in evaluation mode and without gradients."""
 
     def embed(self, image: Tensor) -> Tensor:
@@ -71,7 +73,7 @@ class Probe(Protocol):
         """The method's own fields (e.g. logits) for rows that carry raw images."""
         ...
 
-    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
+    def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Features [n, d] and cross-entropies [n] of rows with raw images and labels, from one forward."""
         ...
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import InvalidFileError, demand
+from odedm.core.errors import InvalidFileError, require
 from odedm.core.files import write_text
 
 SCHEMA = "odedm.files/1"
@@ -46,9 +46,9 @@ def read_checksums(folder: Path) -> Listing | None:
         return None
     plain = read_json(Path(os.path.realpath(path)), MOST_LISTING, "far more than a list of checksums")
     ours = isinstance(plain, dict) and plain.get("schema") == SCHEMA
-    demand(ours, f"{FILE} is no list of checksums of the format '{SCHEMA}'")
+    require(ours, f"{FILE} is no list of checksums of the format '{SCHEMA}'")
     files: Listing = plain.get("files")
-    demand(sound(files), f"{FILE} does not list files by name, size and checksum")
+    require(sound(files), f"{FILE} does not list files by name, size and checksum")
     return files
 
 
@@ -61,10 +61,10 @@ def check_one(folder: Path, name: str) -> None:
     if listed is None:
         return
     entry = listed.get(name)
-    demand(entry is not None, f"the checksums leave out {name}")
+    require(entry is not None, f"the checksums leave out {name}")
     real = Path(os.path.realpath(folder / name))
     same = entry is not None and check_file(real) == entry["bytes"] and fingerprint(real) == entry["blake2b"]
-    demand(same, f"{name} has changed since it was written: its checksum is another")
+    require(same, f"{name} has changed since it was written: its checksum is another")
 
 
 def sound(files: object) -> bool:
@@ -92,15 +92,15 @@ def check_file(path: Path, most: int | None = None, beyond: str = "") -> int:
         status = path.lstat()
     except OSError:
         raise InvalidFileError(f"{path.name} is missing") from None
-    demand(not stat.S_ISLNK(status.st_mode), f"{path.name} is a link, not a file of its own")
-    demand(stat.S_ISREG(status.st_mode), f"{path.name} is not a plain file")
-    demand(most is None or status.st_size <= most, f"{path.name} has {status.st_size} bytes, {beyond}")
+    require(not stat.S_ISLNK(status.st_mode), f"{path.name} is a link, not a file of its own")
+    require(stat.S_ISREG(status.st_mode), f"{path.name} is not a plain file")
+    require(most is None or status.st_size <= most, f"{path.name} has {status.st_size} bytes, {beyond}")
     return status.st_size
 
 
 def read_json(path: Path, most: int, beyond: str) -> Any:
     """What a JSON file of anyone's holds, if it is a plain file of at most `most` bytes."""
-    demand(check_file(path, most, beyond), f"{path.name} is empty")
+    require(check_file(path, most, beyond), f"{path.name} is empty")
     try:
         return json.loads(path.read_text("utf-8"), parse_constant=no_constant)
     except (OSError, ValueError, RecursionError) as error:
@@ -116,8 +116,8 @@ def check_files(folder: Path, files: Listing) -> None:
     """Refuse a folder where something happened to the listed files since."""
     for name, entry in files.items():
         size, written = check_file(folder / name), entry["bytes"]
-        demand(size or not written, f"{name} is empty")
-        demand(size >= written, f"{name} is truncated: {size} of {written} bytes")
-        demand(size == written, f"{name} has {size} bytes where {written} were written")
+        require(size or not written, f"{name} is empty")
+        require(size >= written, f"{name} is truncated: {size} of {written} bytes")
+        require(size == written, f"{name} has {size} bytes where {written} were written")
         same = fingerprint(folder / name) == entry["blake2b"]
-        demand(same, f"{name} has changed since it was written: its checksum is another")
+        require(same, f"{name} has changed since it was written: its checksum is another")

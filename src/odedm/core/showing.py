@@ -8,10 +8,10 @@ from dataclasses import fields
 from typing import Any
 
 from odedm.core.configuration import default_of
-from odedm.core.errors import shown
+from odedm.core.errors import short_repr
 
 
-def short_repr(plan: Any, always: Sequence[str] = ()) -> str:
+def repr_without_defaults(plan: Any, always: Sequence[str] = ()) -> str:
     """A data class as Python writes it, without what is as it is by default; the names in `always` stand there anyway.
 
     >>> from dataclasses import dataclass
@@ -19,16 +19,16 @@ def short_repr(plan: Any, always: Sequence[str] = ()) -> str:
     ... class Plan:
     ...     batch: int = 32
     ...     seed: int = 0
-    >>> short_repr(Plan(seed=3)), short_repr(Plan(), always=["batch"])
+    >>> repr_without_defaults(Plan(seed=3)), repr_without_defaults(Plan(), always=["batch"])
     ('Plan(seed=3)', 'Plan(batch=32)')
     """
-    values = {each.name: getattr(plan, each.name) for each in fields(plan) if each.repr}
-    own = {name: each for name, each in values.items() if name in always or each != default_of(type(plan), name)}
-    return f"{type(plan).__name__}({', '.join(f'{name}={shown(value, 200)}' for name, value in own.items())})"
+    values = {field.name: getattr(plan, field.name) for field in fields(plan) if field.repr}
+    told = {name: value for name, value in values.items() if name in always or value != default_of(type(plan), name)}
+    return f"{type(plan).__name__}({', '.join(f'{name}={short_repr(value, 200)}' for name, value in told.items())})"
 
 
-def counted(number: int, thing: str) -> str:
-    """So many of a thing.
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it is not one.
 
     >>> counted(1, "task"), counted(2, "class"), counted(0, "row")
     ('1 task', '2 classes', '0 rows')
@@ -36,10 +36,10 @@ def counted(number: int, thing: str) -> str:
     ('1 try', '3 tries')
     """
     if number == 1:
-        return f"{number} {thing}"
-    if thing.endswith("ry"):
-        return f"{number} {thing[:-1]}ies"
-    return f"{number} {thing}" + ("es" if thing.endswith("s") else "s")
+        return f"{number} {noun}"
+    if noun.endswith("ry"):
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}" + ("es" if noun.endswith("s") else "s")
 
 
 def html_table(head: Sequence[str], lines: Iterable[Sequence[str]], caption: str = "") -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 
 VERSIONED = {"odedm", "torch", *sys.stdlib_module_names}
 """Packages whose versions a result names."""
@@ -29,7 +29,7 @@ def source_hash(thing: Any, home: str = "") -> str | None:
     kind = thing if hasattr(thing, "__qualname__") else type(thing)
     modules = [kind.__module__ or "", *([home] if is_object else [])]
     hashes = [known for module in modules if (known := module_hash(module)) is not None]
-    return text_fingerprint(hashes, 12) if hashes else None
+    return json_hash(hashes, 12) if hashes else None
 
 
 def module_hash(name: str) -> str | None:

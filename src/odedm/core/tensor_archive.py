@@ -5,19 +5,22 @@ Files come from anyone: nothing in one is run or imported, and what is not whole
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import save_file
 from torch import Tensor
 
-from odedm.core.errors import InvalidFileError, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, require
+from odedm.core.files import atomic_file
 from odedm.core.seal import check_file, no_constant
 from odedm.core.version import __version__
 
@@ -31,26 +34,43 @@ READERS = {
 """What files of each format are, and who reads them."""
 
 
-def archive_fingerprint(plain: str, tensors: Mapping[str, Tensor]) -> str:
-    """A digest of a head and of every tensor's name and content."""
-    digest = hashlib.blake2b(plain.encode(), digest_size=16)
+def archive_checksum(head: str, tensors: Mapping[str, Tensor]) -> str:
+    """A digest of a head and of every tensor's name and content, without a copy of those that are contiguous."""
+    digest = hashlib.blake2b(head.encode(), digest_size=16)
     for name in sorted(tensors):
         digest.update(name.encode())
-        # a clone: a tensor of one value counts as contiguous whatever its strides are
-        flat = tensors[name].clone(memory_format=torch.contiguous_format).view(-1)
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
+        flat = tensors[name].detach().contiguous().view(-1)
+        if flat.numel() < 2:  # which counts as contiguous whatever its strides are
+            flat = torch.empty(flat.shape, dtype=flat.dtype).copy_(flat)
+        digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def archive_bytes(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
-    """The file's content; each tensor is written by itself, whatever memory it shares.
-
-    >>> len(archive_bytes({"schema": "mine/1"}, {"weight": torch.ones(2)})) > 0
-    True
-    """
+def write_archive(path: Path, head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write the file whole or not at all; tensors are copied only where they share memory or are not contiguous."""
     plain = json.dumps(head, allow_nan=False)
-    own = {name: each.contiguous() for name, each in tensors.items()}
-    return save(own, {"odedm": plain, "checksum": archive_fingerprint(plain, own)})
+    separate: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.detach().clone() if storage in storages else tensor.detach()
+        separate[name] = separate[name].contiguous()
+        storages.add(storage)
+    with atomic_file(path) as part:
+        save_tensors(part, separate, {"odedm": plain, "checksum": archive_checksum(plain, separate)})
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], words: dict[str, str] | None = None) -> None:
+    """Call `safetensors.torch.save_file`, with errors and permissions as those of any other new file."""
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file(tensors, path, words)
+        path.chmod(mode)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code) if number else str(error), str(path)) from error
 
 
 def refuse_others(head: Any, schema: str) -> None:
@@ -79,9 +99,9 @@ def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[
         with safe_open(path, "pt") as file:
             words = file.metadata() or {}
             plain = words["odedm"]
-            demand(len(plain) <= MOST_HEAD, f"its head is larger than any {what}'s")
+            require(len(plain) <= MOST_HEAD, f"its head is larger than any {what}'s")
             head = json.loads(plain, parse_constant=no_constant)
-            demand(isinstance(head, dict), f"its head is not a {what}'s")
+            require(isinstance(head, dict), f"its head is not a {what}'s")
             refuse_others(head, schema)
             other = head.get("schema")
             if other != schema:
@@ -90,7 +110,7 @@ def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[
                     "load it with the version that wrote it"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        demand(archive_fingerprint(plain, tensors) == words.get("checksum"), "it has changed since it was written")
+        require(archive_checksum(plain, tensors) == words.get("checksum"), "it has changed since it was written")
     except InvalidFileError as error:
         raise UsageError(f"'{path}' is no {what} that can be loaded: {error}.") from error
     except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:

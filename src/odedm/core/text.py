@@ -26,12 +26,12 @@ def distinct(names: Iterable[str]) -> tuple[str, ...]:
     >>> distinct(["crane", "owl", "crane", "crane"])
     ('crane', 'owl', 'crane (2)', 'crane (3)')
     """
-    found: dict[str, None] = {}
+    unique: dict[str, None] = {}
     times: Counter[str] = Counter()
     for name in names:
         shown = name
-        while shown in found:
+        while shown in unique:
             times[name] += 1
             shown = f"{name} ({times[name] + 1})"
-        found[shown] = None
-    return tuple(found)
+        unique[shown] = None
+    return tuple(unique)

@@ -18,7 +18,7 @@ def at_once() -> None:
 class Timer:
     """Adds up wall seconds under names; phases may nest, and a second counts for the innermost phase alone.
 
-    `settle` is called at each border: on a device that works asynchronously it must wait for the work.
+    `synchronize` is called at each border: on a device that works asynchronously it must wait for the work.
 
     >>> timer = Timer()
     >>> with timer("outer"):
@@ -30,9 +30,9 @@ class Timer:
 
     TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_running", "_since"})
 
-    def __init__(self, settle: Callable[[], None] = at_once) -> None:
+    def __init__(self, synchronize: Callable[[], None] = at_once) -> None:
         self.seconds: dict[str, float] = {}
-        self._settle = settle
+        self._synchronize = synchronize
         self._running: list[str] = []
         self._since = 0.0
 
@@ -48,7 +48,7 @@ class Timer:
             self._running.pop()
 
     def _switch(self) -> None:
-        self._settle()
+        self._synchronize()
         now = time.perf_counter()
         if self._running:
             phase = self._running[-1]

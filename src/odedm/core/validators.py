@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.plugins import auto_register, check_name, needs_of
 from odedm.core.registry import typed
 
@@ -18,6 +18,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 LARGEST = 2**63 - 1
 """What the libraries below can count to."""
+BOOLEANS = {"true": True, "false": False}
+"""What text stands for true and false."""
 
 
 def refused(name: str, legal: str, value: object) -> UsageError:
@@ -26,7 +28,7 @@ def refused(name: str, legal: str, value: object) -> UsageError:
     >>> str(refused("batch", "a whole number", "x"))
     "batch must be a whole number; 'x' was given."
     """
-    return UsageError(f"{name} must be {legal}; {shown(value)} was given.")
+    return UsageError(f"{name} must be {legal}; {short_repr(value)} was given.")
 
 
 class Validator:
@@ -44,17 +46,17 @@ class Validator:
         try:
             return self.convert(value)
         except Exception:  # a conversion of anyone's object may raise what it likes
-            raise refused(name, self.expected_for(value), value) from None
-
-    def expected_for(self, value: Any) -> str:  # noqa: ARG002 - most say the same of every value
-        """The legal values in the words that fit a value which is none."""
-        return self.expected
+            raise refused(name, self.expected, value) from None
 
     def convert(self, value: Any) -> Any:
         """The value in its own type; any error of a conversion where it is not legal."""
         if not isinstance(value, self.cli_type):
             raise TypeError
         return value
+
+    def from_text(self, text: str) -> Any:
+        """The value that text of a command line or file stands for; any error of a conversion where it is none."""
+        return self.convert(self.cli_type(text))
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,6 @@ class Int(Validator):
     def expected(self) -> str:
         """In words."""
         return f"a whole number, {self.least} or more" + (f", up to {self.most}" if self.most < LARGEST else "")
-
-    def expected_for(self, value: Any) -> str:
-        """With the bound that libraries set, where it is this that a value is beyond."""
-        beyond = isinstance(value, int) and value > self.most == LARGEST
-        return f"{self.expected}, up to {self.most}" if beyond else self.expected
 
     def convert(self, value: Any) -> int:
         """A plain int."""
@@ -121,6 +118,10 @@ class Bool(Validator):
     expected = "true or false"
     cli_type = bool
 
+    def from_text(self, text: str) -> bool:
+        """Not by `bool`, which takes every text for true."""
+        return BOOLEANS[text.lower()]
+
 
 @dataclass(frozen=True)
 class Text(Validator):
@@ -153,11 +154,11 @@ class Choice(Validator):
 
     def validate(self, name: str, value: Any) -> str:
         """The name; an error with the nearest one where there is none such."""
-        found = value if isinstance(value, str) else auto_register(self.table, value)
-        if found is None:
+        chosen = value if isinstance(value, str) else auto_register(self.table, value)
+        if chosen is None:
             code = needs_of(self.table)
             raise refused(name, f"a name, {self.expected}{code and f', or {code}'}", value)
-        return check_name(self.what, found, self.table, self.also)
+        return check_name(self.what, chosen, self.table, self.also)
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ class WordOr(Validator):
     def convert(self, value: Any) -> Any:
         """The word, or a value of the other kind."""
         if isinstance(value, str):
-            return self.word if value == self.word else self.other.convert(self.other.cli_type(value))
+            return self.word if value == self.word else self.other.from_text(value)
         return self.other.convert(value)
 
 

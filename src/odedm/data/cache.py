@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.errors import UsageError, unknown
+from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.files import own_folder
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.core.registry import DATASETS
 from odedm.data.published import PUBLISHED
 
@@ -72,7 +72,7 @@ class Manifest:
     def to_json(self) -> str:
         """Return the manifest as text, sealed: a change of one letter shows."""
         plain = {"schema": SCHEMA, **asdict(self)}
-        return json.dumps({**plain, "seal": text_fingerprint(plain)}, indent=1, ensure_ascii=False) + "\n"
+        return json.dumps({**plain, "seal": json_hash(plain)}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -80,7 +80,7 @@ class Manifest:
         plain = json.loads(text)
         if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}, so another version of odedm wrote it")
-        if plain.pop("seal", None) != text_fingerprint(plain):
+        if plain.pop("seal", None) != json_hash(plain):
             raise ValueError("it was changed after it was written")
         del plain["schema"]
         if set(plain) != {field.name for field in fields(cls)}:
@@ -216,7 +216,7 @@ def find(name: str) -> Manifest:
         )
     if name in DATASETS:
         raise UsageError(f"The data set '{name}' is built in: nothing was imported that could be looked at.")
-    error = unknown("data set", name, dict.fromkeys([*DATASETS, *PUBLISHED, *cached()]))
+    error = unknown_name_error("data set", name, dict.fromkeys([*DATASETS, *PUBLISHED, *cached()]))
     is_missing = _is_path_like(name) and not os.path.exists(os.path.expanduser(name))
     missing = f" There is no file or folder '{name}'." if is_missing else ""
     raise UsageError(f"{error}{missing} A folder of pictures or an archive can be given by its path.")

@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from odedm.core.errors import UsageError, why
+from odedm.core.errors import UsageError, describe_error
 from odedm.core.files import writing
 from odedm.data.contents import OnProgress
 from odedm.data.published import Archive
@@ -51,7 +51,7 @@ def download(url: str, target: Path, known: Sequence[Archive], on_progress: OnPr
                 if isinstance(error, urllib.error.HTTPError):
                     error.close()
                 if refused or attempt == TRIES - 1:
-                    raise UsageError(f"'{url}' cannot be had: {why(error)}. {manual}") from error
+                    raise UsageError(f"'{url}' cannot be had: {describe_error(error)}. {manual}") from error
             time.sleep(min(2.0**attempt, 8.0) * RETRY_PAUSE)
         if not _is_known(part, known):
             present = f"{part.stat().st_size} bytes, md5 {_digest(part, 'md5')}, sha256 {_digest(part, 'sha256')}"

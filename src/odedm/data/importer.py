@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from odedm.core.errors import UsageError
 from odedm.core.files import atomic_folder, remove_stale, writable_folder, write_text
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.data import cache, formats
 from odedm.data.cache import MANIFEST, Manifest, column_files
 from odedm.data.cache_writer import write
@@ -69,7 +69,7 @@ def import_path(
             return manifest
         contents = formats.read(path, scratch, size=size, seed=seed)
         manifest = write(contents, scratch, on_progress, name="", path=path, size=size, seed=seed)
-        for mark in (manifest.checksum[:8], text_fingerprint([manifest.checksum, manifest.class_names])):
+        for mark in (manifest.checksum[:8], json_hash([manifest.checksum, manifest.class_names])):
             manifest = replace(manifest, name=f"{_stem(path)}-{mark}")
             present = _usable(manifest.name)
             if present is None:

@@ -68,10 +68,10 @@ def _loaded(name: str) -> Dataset:
     """A data set that is built in, or that a function from outside gives; it has the name that it is known by."""
     from odedm.stream.dataset import Dataset
 
-    found = DATASETS[name].load()()
-    if not isinstance(found, Dataset):
-        raise refused(f"What the data set '{name}' gives", "an odedm.Dataset (see odedm.from_arrays)", found)
-    return found if found.name == name else replace(found, name=name)
+    data = DATASETS[name].load()()
+    if not isinstance(data, Dataset):
+        raise refused(f"What the data set '{name}' gives", "an odedm.Dataset (see odedm.from_arrays)", data)
+    return data if data.name == name else replace(data, name=name)
 
 
 def find_or_import(

@@ -101,8 +101,8 @@ def _cifar(classes: int, tasks: int, mean: Channels, deviation: Channels, names:
 
 
 PUBLISHED = {
-    each.name: each
-    for each in (
+    dataset.name: dataset
+    for dataset in (
         _cifar(10, 5, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615), CIFAR10_NAMES),
         _cifar(100, 10, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), CIFAR100_NAMES),
         PublishedDataset(

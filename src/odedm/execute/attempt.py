@@ -58,7 +58,7 @@ def attempt_run(
     job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
 ) -> Outcome:
     """Bring a run to its end; only one process at a time can."""
-    from odedm.core.device import enough_memory  # torch is imported where runs happen, not where they are planned
+    from odedm.core.accel.device import enough_memory  # torch is imported where runs happen, not where they are planned
     from odedm.data.opening import load_dataset
     from odedm.training.loop import Run
     from odedm.training.preparation import Prepared
@@ -99,7 +99,7 @@ def attempt_run(
 
 
 def _trial(job: Job, emit: Emit, data: Dataset | None, stop: Callable[[], bool]) -> float:
-    from odedm.core.device import enough_memory
+    from odedm.core.accel.device import enough_memory
     from odedm.data.opening import load_dataset
     from odedm.training.hold_out import held_out
     from odedm.training.loop import Run

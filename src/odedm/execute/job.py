@@ -1,4 +1,4 @@
-"""What an engine is given to do, and what it tells of it: jobs and events, as data that can cross a pipe."""
+"""What a backend is given to do, and what it tells of it: jobs and events, as data that can cross a pipe."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from odedm.checkpoint.manifest import inspect, working_folder
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import differences
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.job import Job, RunOptions
 from odedm.results.folder import FILE
 from odedm.results.result import Result

@@ -13,7 +13,7 @@ from odedm.checkpoint.stop import stop_on_signal
 from odedm.core.errors import DiskFull, UsageError
 from odedm.core.files import no_empty_folders
 from odedm.execute.attempt import discard_leftover
-from odedm.execute.engine import Engine, Placement, open_engine
+from odedm.execute.backend import Backend, Placement, open_backend
 from odedm.execute.eta import TimeEstimate, UnderWay
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, Said, Stored
 from odedm.execute.observers import Observer
@@ -76,7 +76,7 @@ def in_order(times: TimeEstimate, running: Sequence[UnderWay], waiting: Sequence
 
 
 class Scheduler:
-    """Brings jobs to their end on an engine, and tells observers of every step before it goes on.
+    """Brings jobs to their end on a backend, and tells observers of every step before it goes on.
 
     A job whose worker dies goes on from its last checkpoint, three times from the same one. `check` says why a
     run that came back is not one that was asked for, if so; `until` is on the clock `now`: what is not expected to end
@@ -85,7 +85,7 @@ class Scheduler:
 
     def __init__(
         self,
-        engine: Engine,
+        backend: Backend,
         observers: Sequence[Observer],
         times: TimeEstimate,
         *,
@@ -93,7 +93,7 @@ class Scheduler:
         check: Callable[[Job, Result], str | None] = lambda _job, _result: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.engine, self.observers, self.times = engine, observers, times
+        self.backend, self.observers, self.times = backend, observers, times
         self.until, self._check, self._now = until, check, now
         self._looked = -math.inf
         self._left: float | None = None
@@ -107,24 +107,24 @@ class Scheduler:
         with stop_on_signal(at_once=True):
             while waiting or self._running:
                 self._start(waiting, summary)
-                for event in self.engine.events(TICK):
+                for event in self.backend.events(TICK):
                     self._take(event, waiting, summary)
                 for each in self.observers:
                     each.tick(self._time_left(waiting))
         return summary
 
     def _start(self, waiting: dict[str, Job], summary: Summary) -> None:
-        if self.until is None and not self.engine.has_room():
+        if self.until is None and not self.backend.has_room():
             return
         for job in self._in_order(list(waiting.values())):
             if self._late(job):
                 summary.left.append(waiting.pop(job.key))
-            elif self.engine.has_room():
+            elif self.backend.has_room():
                 del waiting[job.key]
                 self._running[job.key] = _Running(job, self._now())
                 for each in self.observers:
                     each.started(job)
-                self.engine.start(job)
+                self.backend.start(job)
             else:
                 return
 
@@ -132,7 +132,7 @@ class Scheduler:
         """Whole seeds, and at the end the longest first; just seeds where the time may be too short for all of them."""
         if self.until is not None:
             return waiting
-        return in_order(self.times, self._under_way(), waiting, self.engine.lanes)
+        return in_order(self.times, self._under_way(), waiting, self.backend.lanes)
 
     def _under_way(self) -> list[UnderWay]:
         now = self._now()
@@ -235,7 +235,7 @@ class Scheduler:
         if now - self._looked >= PAUSE or not self._running:
             self._looked = now
             order = self._in_order(list(waiting.values()))
-            self._left = self.times.left(self._under_way(), order, self.engine.lanes)
+            self._left = self.times.left(self._under_way(), order, self.backend.lanes)
         return self._left
 
 
@@ -249,7 +249,7 @@ def run_jobs(
     until: float | None = None,
     check: Callable[[Job, Result], str | None] = lambda _job, _result: None,
 ) -> Summary:
-    """Do jobs on the engine that was asked for: what `run`, `demo`, `resume`, `tune` and `study` all come down to.
+    """Do jobs on the backend that was asked for: what `run`, `demo`, `resume`, `tune` and `study` all come down to.
 
     `data` has the data sets of the jobs by name, `until` is on the monotonic clock. Where all runs of a folder failed,
     no empty folder stays.
@@ -257,8 +257,8 @@ def run_jobs(
     if not jobs:
         return Summary()
     with no_empty_folders(job.folder.parent for job in jobs):
-        engine = open_engine(jobs, placement, data)
+        backend = open_backend(jobs, placement, data)
         try:
-            return Scheduler(engine, observers, times or TimeEstimate(), until=until, check=check).run(jobs)
+            return Scheduler(backend, observers, times or TimeEstimate(), until=until, check=check).run(jobs)
         finally:
-            engine.close()
+            backend.close()

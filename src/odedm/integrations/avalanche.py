@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.validators import Float, Int
 from odedm.memory.live import DualMemory
 from odedm.stream.dataset import Dataset
@@ -137,7 +137,9 @@ class AuxiliaryPlugin(SupervisedPlugin):  # type: ignore[misc]
     def __init__(self, storage: ODEDMStorage, *, draw: int = 32, gamma: float = 1.0) -> None:
         super().__init__()
         if not isinstance(storage, ODEDMStorage):
-            raise UsageError(f"AuxiliaryPlugin needs the ODEDMStorage whose prototypes it uses; not {shown(storage)}.")
+            raise UsageError(
+                f"AuxiliaryPlugin needs the ODEDMStorage whose prototypes it uses; not {short_repr(storage)}."
+            )
         self.storage, self.draw, self.gamma = storage, Int(1).validate("draw", draw), Float(0).validate("gamma", gamma)
 
     def before_backward(self, strategy: Any, *_: Any, **__: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.memory.live import DualMemory
 
 try:
@@ -111,7 +111,9 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
     def to(self, device: Any) -> ODEDMBuffer:
         """Stay: rows are kept where the buffer was made, and draws go where they are asked for."""
         if torch.device(device) != self.memory.device:
-            raise UsageError(f"The buffer keeps its rows on {self.memory.device}; make it with device={shown(device)}.")
+            raise UsageError(
+                f"The buffer keeps its rows on {self.memory.device}; make it with device={short_repr(device)}."
+            )
         return self
 
     def end_task(self, model: Any) -> None:

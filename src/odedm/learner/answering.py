@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
-from odedm.core.rows import Part
+from odedm.core.errors import UsageError, short_repr
+from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
 from odedm.learner.endless_memory import LearnerEvent
 from odedm.learner.estimator import Estimator, NotYetFit
@@ -182,11 +182,13 @@ class Answering(Estimator):
         for each in listed:
             if self._labels.number(each) < 0:
                 raise UsageError(
-                    f"There is no class {shown(each)}; the labels so far are {shown(self._labels.names, 200)}."
+                    f"There is no class {short_repr(each)}; the labels so far are "
+                    f"{short_repr(self._labels.names, 200)}."
                 )
         return [self._labels.number(each) for each in listed]
 
 
-def _part(name: str) -> Part:
-    found = Choice("part of the memory", {each.value: each for each in Part}, also=(CANDIDATES,)).validate("part", name)
-    return Part(found)
+def _part(name: str) -> MemoryPart:
+    parts = Choice("part of the memory", {part.value: part for part in MemoryPart}, also=(CANDIDATES,))
+    found = parts.validate("part", name)
+    return MemoryPart(found)

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import POLICIES
-from odedm.core.rows import Field, Part, Probe, Rows, distinct, take
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, distinct, take
 from odedm.core.store import Store
 from odedm.core.timer import Timer
 from odedm.memory.collected import ClassReservoirs, among, fit
@@ -73,7 +73,7 @@ def settle_memory(given: Any, native: str) -> tuple[MemorySettings, str]:
     if not isinstance(found, Reservoir | Native | ODEDM):
         raise UsageError(
             f"memory must be a number of rows, or an ODEDM, Reservoir or Native, e.g. ODEDM(200, rho=0.25); "
-            f"{shown(given)} was given."
+            f"{short_repr(given)} was given."
         )
     policy = "reservoir"
     if isinstance(found, ODEDM):
@@ -105,10 +105,10 @@ class EndlessMemory:
     """
 
     def __init__(
-        self, settings: MemorySettings, policy: str, own: Sequence[Field], image: Field, device: torch.device
+        self, settings: MemorySettings, policy: str, own: Sequence[ColumnSpec], image: ColumnSpec, device: torch.device
     ) -> None:
         self.settings = settings
-        self.fields = (image, *(Field(name, dtype=torch.int64) for name in RAW[1:]), *own)
+        self.fields = (image, *(ColumnSpec(name, dtype=torch.int64) for name in RAW[1:]), *own)
         options = {} if isinstance(settings, Reservoir) else settings.policy_options
         self.host: KeyedMemory = build_policy(
             policy, settings.capacity, self.fields, device, classes=None, options=options
@@ -122,7 +122,7 @@ class EndlessMemory:
         if isinstance(own, ODEDM) and pins(own) and isinstance(own.candidates, int):
             self.candidates = ClassReservoirs(own.candidates, self._pool_fields(), self.device, rng=rngs["candidates"])
 
-    def _pool_fields(self) -> tuple[Field, ...]:
+    def _pool_fields(self) -> tuple[ColumnSpec, ...]:
         """The columns that candidates need: the method's own are taken anew unless they are to be the stream's."""
         keeps = isinstance(self.settings, ODEDM) and self.settings.keeps_stream_fields
         return self.fields if keeps else self.fields[: len(RAW)]
@@ -137,7 +137,7 @@ class EndlessMemory:
         """Rows of λ that belong to candidates."""
         return self.candidates.reserved() if self.candidates else 0
 
-    def add(self, rows: Rows, probe: Probe) -> list[int]:
+    def add(self, rows: Rows, probe: ModelView) -> list[int]:
         """See rows of the stream; the classes that should have candidates and found no room for them."""
         crowded = self._open(rows["label"]) if self.candidates else []
         self.host.add(rows, probe, rng=self.rngs["memory"])
@@ -149,7 +149,7 @@ class EndlessMemory:
     def _open(self, label: Tensor) -> list[int]:
         """Make room for candidates of classes that have none: up to half of the rows that are not long-term."""
         assert self.candidates is not None
-        crowded, room = [], (self.settings.capacity - self.host.size(Part.LONG)) // 2
+        crowded, room = [], (self.settings.capacity - self.host.size(MemoryPart.LONG)) // 2
         here = set(self.candidates.classes())
         for each in dict.fromkeys(label.tolist()):
             if each in here:
@@ -163,11 +163,11 @@ class EndlessMemory:
 
     def pinned(self) -> dict[int, int]:
         """How many long-term rows each class has."""
-        label = self.host.rows(Part.LONG)["label"]
+        label = self.host.rows(MemoryPart.LONG)["label"]
         classes, amounts = label.unique(return_counts=True)
         return dict(zip(classes.tolist(), amounts.tolist(), strict=True))
 
-    def consolidate(self, classes: Sequence[int], probe: Probe) -> Consolidation:
+    def consolidate(self, classes: Sequence[int], probe: ModelView) -> Consolidation:
         """Choose prototypes of these classes anew and pin them; others are thinned to the new quota, last ones first.
 
         Candidates of the classes are over, whatever comes of it. Where the network cannot be asked nothing changes.
@@ -198,18 +198,18 @@ class EndlessMemory:
     def _pool(self, classes: Sequence[int]) -> Rows:
         """What these classes can be chosen from: prototypes so far, candidates or else short-term rows, each once."""
         names = [each.name for each in self._pool_fields()]
-        parts = [self.host.rows(Part.LONG)]
+        parts = [self.host.rows(MemoryPart.LONG)]
         bounded = [each for each in classes if self.candidates and each in self.candidates.compartments]
         if self.candidates and bounded:
             rows = self.candidates.rows()
             parts.append(take(rows, among(rows["label"], bounded).nonzero().flatten()))
-        rows = self.host.rows(Part.SHORT)
+        rows = self.host.rows(MemoryPart.SHORT)
         parts.append(take(rows, (~among(rows["label"], bounded)).nonzero().flatten()))
         pool = {name: torch.cat([part[name] for part in parts]) for name in names}
         pool = take(pool, among(pool["label"], classes).nonzero().flatten())
         return take(pool, distinct(pool["index"]))
 
-    def _pin(self, own: ODEDM, pool: Rows, classes: list[int], amount: int, probe: Probe) -> None:
+    def _pin(self, own: ODEDM, pool: Rows, classes: list[int], amount: int, probe: ModelView) -> None:
         """Pin prototypes of classes that have rows in the pool; `amount` classes have some after it."""
         wanted = prototypes_each(own, amount, own.capacity) * amount * own.rows_per_prototype
         closing = list(classes)  # prototypes come before candidates where both do not fit
@@ -234,11 +234,11 @@ class EndlessMemory:
 
     def release(self, classes: Sequence[int]) -> int:
         """Forget the prototypes of some classes; how many rows that were."""
-        before = self.host.size(Part.LONG)
+        before = self.host.size(MemoryPart.LONG)
         self.host.unpin(among(self.host.store.columns["label"], classes))
-        return before - self.host.size(Part.LONG)
+        return before - self.host.size(MemoryPart.LONG)
 
-    def grow(self, own: Sequence[Field], annotate: Callable[[Rows], Rows]) -> None:
+    def grow(self, own: Sequence[ColumnSpec], annotate: Callable[[Rows], Rows]) -> None:
         """The method's columns have become longer: what stored rows lack is what the network says of them now."""
         stores = [self.host.store]
         if self.candidates and self._pool_fields() is self.fields:
@@ -256,7 +256,7 @@ class EndlessMemory:
 
     def candidate_rows(self) -> Rows:
         """The rows that classes have for themselves until they are consolidated, of which none is a prototype yet."""
-        rows = self.candidates.rows() if self.candidates else take(self.host.rows(Part.SHORT), torch.arange(0))
+        rows = self.candidates.rows() if self.candidates else take(self.host.rows(MemoryPart.SHORT), torch.arange(0))
         return {**rows, "prototype": torch.full_like(rows["label"], -1)}
 
     def every_row(self) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Self
 
-from odedm.core.errors import UsageError, shown, unknown
+from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.methods.option_hint import check_no_option
 
 AT_ANY_TIME = ("patience", "every", "trigger", "batch", "threads")
@@ -63,7 +63,7 @@ class Estimator:
         """
         for name, value in given.items():
             if name not in self._names():
-                raise unknown("parameter of a learner", name, self._names())
+                raise unknown_name_error("parameter of a learner", name, self._names())
             if self._is_fit() and name not in AT_ANY_TIME and not _same(value, getattr(self, name)):
                 raise UsageError(
                     f"{name} cannot change after rows were learned; {', '.join(AT_ANY_TIME)} can. Make a new learner, "
@@ -80,7 +80,9 @@ class Estimator:
 
     def __repr__(self) -> str:
         plain = {name: each.default for name, each in inspect.signature(type(self).__init__).parameters.items()}
-        own = [f"{name}={shown(value)}" for name, value in self.get_params().items() if not _same(value, plain[name])]
+        own = [
+            f"{name}={short_repr(value)}" for name, value in self.get_params().items() if not _same(value, plain[name])
+        ]
         return f"{type(self).__name__}({', '.join(own)})"
 
     def _is_fit(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.given_arrays import Array, array_of
 from odedm.stream.given_images import in_stored_type, stored_rows
 
@@ -78,7 +78,7 @@ def _array(x: Any) -> tuple[Array, tuple[str, ...] | None]:
     try:
         return (array.astype(np.float64) if array.dtype == object else array), None
     except Exception as error:  # objects of anyone's
-        raise UsageError(f"x is not an array: {shown(str(error), 200)}.") from None
+        raise UsageError(f"x is not an array: {short_repr(str(error), 200)}.") from None
 
 
 def _by_column(frame: Any, labels: list[Any]) -> Array:
@@ -89,8 +89,8 @@ def _by_column(frame: Any, labels: list[Any]) -> Array:
             columns.append(np.asarray(frame.iloc[:, place].to_numpy(), dtype=np.float64))
         except (TypeError, ValueError, AttributeError):
             raise UsageError(
-                f"The column {shown(label)} does not hold numbers alone. Turn it into numbers, fill what is missing, "
-                "or leave it out from the first batch on."
+                f"The column {short_repr(label)} does not hold numbers alone. Turn it into numbers, fill what is "
+                "missing, or leave it out from the first batch on."
             ) from None
     return np.stack(columns, 1)
 
@@ -98,17 +98,17 @@ def _by_column(frame: Any, labels: list[Any]) -> Array:
 def _check_names(first: tuple[str, ...], names: tuple[str, ...]) -> None:
     missing, new = [each for each in first if each not in names], [each for each in names if each not in first]
     if missing or new:
-        lacks = [f"lacks {shown(missing[0])}"] if missing else []
-        has = [f"has {shown(new[0])}, which is new"] if new else []
+        lacks = [f"lacks {short_repr(missing[0])}"] if missing else []
+        has = [f"has {short_repr(new[0])}, which is new"] if new else []
         raise UsageError(
-            f"The frame {' and '.join([*lacks, *has])}; the first one had {shown(list(first), 200)}. Give the same "
-            "columns in the same order; nothing was done."
+            f"The frame {' and '.join([*lacks, *has])}; the first one had {short_repr(list(first), 200)}. Give the "
+            "same columns in the same order; nothing was done."
         )
     if first != names:
         place = next(i for i, (one, other) in enumerate(zip(first, names, strict=False)) if one != other)
         raise UsageError(
-            f"The frame's columns are in another order: {shown(names[place])} where {shown(first[place])} was. Give "
-            "them in the order of the first frame; nothing was done."
+            f"The frame's columns are in another order: {short_repr(names[place])} where {short_repr(first[place])} "
+            "was. Give them in the order of the first frame; nothing was done."
         )
 
 
@@ -126,7 +126,7 @@ def read_labels(y: Any, rows: int) -> tuple[str, list[Any]]:
     elif isinstance(y, list | tuple):
         values = [each.item() if isinstance(each, np.generic | Tensor) and each.ndim == 0 else each for each in y]
     else:
-        raise UsageError(f"y must be a list or an array of labels, one for each row; {shown(y)} was given.")
+        raise UsageError(f"y must be a list or an array of labels, one for each row; {short_repr(y)} was given.")
     if len(values) != rows:
         raise UsageError(f"x has {rows} rows and y {len(values)} labels; give one label for each row.")
     values = [str(each) if isinstance(each, str) else each for each in values]
@@ -135,16 +135,16 @@ def read_labels(y: Any, rows: int) -> tuple[str, list[Any]]:
         if kind not in KINDS or (kind is float and any(isinstance(v, float) and not math.isfinite(v) for v in values)):
             bad = place if kind not in KINDS else next(i for i, v in enumerate(values) if not _finite(v))
             raise UsageError(
-                f"The label of row {bad} is {shown(values[bad])}; labels are text, whole numbers, numbers, or true "
-                "and false. Leave rows without a label out; nothing was done."
+                f"The label of row {bad} is {short_repr(values[bad])}; labels are text, whole numbers, numbers, or "
+                "true and false. Leave rows without a label out; nothing was done."
             )
     if set(kinds) == {int, float}:
         values, kinds = [float(each) for each in values], {float: 0}
     if len(kinds) > 1:
         first, other = sorted(kinds.items(), key=lambda each: each[1])[:2]
         raise UsageError(
-            f"Labels must be of one type: row {first[1]} has {KINDS[first[0]]} ({shown(values[first[1]])}), row "
-            f"{other[1]} {KINDS[other[0]]} ({shown(values[other[1]])}). Convert them to one; nothing was done."
+            f"Labels must be of one type: row {first[1]} has {KINDS[first[0]]} ({short_repr(values[first[1]])}), row "
+            f"{other[1]} {KINDS[other[0]]} ({short_repr(values[other[1]])}). Convert them to one; nothing was done."
         )
     return (KINDS[next(iter(kinds))] if kinds else ""), values
 
@@ -171,8 +171,8 @@ class LabelNames:
         """The labels that are not here yet, by arrival; those of another kind than the first ones are refused."""
         if self.kind and kind != self.kind:
             raise UsageError(
-                f"The labels so far are {self.kind}, such as {shown(self.names[0])}; these are {kind}, such as "
-                f"{shown(values[0])}. Convert them first; nothing was done."
+                f"The labels so far are {self.kind}, such as {short_repr(self.names[0])}; these are {kind}, such as "
+                f"{short_repr(values[0])}. Convert them first; nothing was done."
             )
         return list(dict.fromkeys(each for each in values if each not in self._places))
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.errors import InvalidFileError, UsageError, demand, shown
+from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
 from odedm.core.plugins import check_name
 from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
 from odedm.core.rng import generator
@@ -30,7 +30,7 @@ from odedm.methods.base import Method
 from odedm.methods.hyperparameters import configure
 from odedm.nets.build import build, planned
 from odedm.nets.build import configure as configure_net
-from odedm.results.folder import MODEL_FILE, find_one
+from odedm.results.folder import MODEL_FILE, find_run
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
 from odedm.training.ingredients import by_nearest_mean
@@ -69,7 +69,7 @@ def find_model(path: Path) -> Path:
     if not path.is_dir():
         return path
     if not (path / MODEL_FILE).exists():
-        path = find_one(path)
+        path = find_run(path)
     if not (path / MODEL_FILE).exists():
         raise UsageError(
             f"There is no {MODEL_FILE} in '{path}': the run was made without its model. Make it again with "
@@ -90,7 +90,7 @@ def read_model(path: Path, *, net: Any, method: Any, device: Any, threads: int |
     except UsageError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, ArithmeticError) as error:
-        raise UsageError(f"The model '{path}' cannot be used: {shown(str(error), 200)}.") from error
+        raise UsageError(f"The model '{path}' cannot be used: {short_repr(str(error), 200)}.") from error
 
 
 def _built(
@@ -100,7 +100,7 @@ def _built(
     plan, classes = result.experiment, len(result.classes)
     form = stored_form([head["shape"], head["dtype"], None])
     labels = stored_labels([_kind(head["labels"]), head["labels"]])
-    demand(len(labels.names) == classes <= MOST_CLASSES, "it has not one label for each class")
+    require(len(labels.names) == classes <= MOST_CLASSES, "it has not one label for each class")
     net, kind, net_options, options = _parts(result, form, given, tensors)
     precision = Choice("precision", PRECISIONS).validate("precision", plan["precision"])
     if plan["device"] != device.type:  # of another kind of device, which computes in its own way
@@ -116,8 +116,8 @@ def _built(
         load_weights(network, _of(WEIGHTS, tensors))
         own = _of(METHOD, tensors)
         finite = all(bool(each.isfinite().all()) for each in own.values() if each.is_floating_point())
-        demand(finite, "its method's state holds a NaN or an infinity")
-        demand(isinstance(head["method"], dict), "its method's state is malformed")
+        require(finite, "its method's state holds a NaN or an infinity")
+        require(isinstance(head["method"], dict), "its method's state is malformed")
         give_state(method, head["method"], own)
         network.eval()
         rows = _rows(_of(MEMORY, tensors), form, classes)
@@ -125,7 +125,7 @@ def _built(
         probe = LearnerProbe(method, transform, stored)
         _try(probe, form, classes, device)
     seen = head["seen"]
-    demand(type(seen) is int and 0 <= seen < 1 << 53, "it does not say how many rows it has seen")
+    require(type(seen) is int and 0 <= seen < 1 << 53, "it does not say how many rows it has seen")
     return KeptModel(result, form, labels, probe, rows, seen, net, net_options, device, threads, precision)
 
 
@@ -134,7 +134,7 @@ def _on(device: torch.device, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _kind(labels: Any) -> str:
-    demand(isinstance(labels, list) and labels and type(labels[0]) in LABEL_KINDS, "its labels are of no kind")
+    require(isinstance(labels, list) and labels and type(labels[0]) in LABEL_KINDS, "its labels are of no kind")
     return LABEL_KINDS[type(labels[0])]
 
 
@@ -149,7 +149,7 @@ def _parts(
     plan = result.experiment
     net, method = _name("net", result, given[0], NETS), _name("method", result, given[1], METHODS)
     kind: type[Method] = METHODS[method].load()
-    demand(
+    require(
         isinstance(plan["options"], dict) and isinstance(plan["net_options"], dict),
         "its options are no tables of names and values",
     )
@@ -159,36 +159,36 @@ def _parts(
     net_options = configure_net(net, form.shape, len(result.classes), own)
     wanted = sum(each.numel() for each in planned(net, form.shape, len(result.classes), net_options).parameters())
     held = sum(each.numel() for each in _of(WEIGHTS, tensors).values())
-    demand(wanted <= held, f"its network would have {wanted} weights, and {held} are there")
+    require(wanted <= held, f"its network would have {wanted} weights, and {held} are there")
     return net, kind, net_options, options
 
 
 def _name(what: str, result: Result, given: Any, table: Mapping[str, Any]) -> str:
     """The name of a part in this process: the file's, or that of what was given in the place of an object."""
     name = result.experiment[what]
-    objects = {setting: title for setting, title, again in result.outside() if not again}
-    demand(isinstance(name, str), f"its {what} has no name")
+    objects = {setting: title for setting, title, importable in result.plugins() if not importable}
+    require(isinstance(name, str), f"its {what} has no name")
     if given is None:
         if what in objects and (what == "net" or name not in table):
             raise UsageError(
-                f"The model's {what} was {shown(objects[what])}, of a script or an object, which no file holds. Give "
-                f"it again: odedm.load(path, {what}=…)."
+                f"The model's {what} was {short_repr(objects[what])}, of a script or an object, which no file holds. "
+                f"Give it again: odedm.load(path, {what}=…)."
             )
         return check_name(what, name, table)
     if what not in objects:
-        raise UsageError(f"The file names its {what} ('{shown(name)}'); leave {what} out.")
+        raise UsageError(f"The file names its {what} ('{short_repr(name)}'); leave {what} out.")
     return Choice(what, table).validate(what, given)
 
 
 def _transform(views: Any, tensors: Mapping[str, Tensor], form: LearnerRowForm) -> Transform:
     shift, scale = (tensors.get(f"{VIEWS}{name}") for name in ("shift", "scale"))
     fine = isinstance(views, list) and len(views) == 2 and type(views[0]) is int and 0 <= views[0] <= 1000
-    demand(fine and type(views[1]) is bool, "its crop and flip settings are malformed")
-    demand(shift is not None and scale is not None, "its constants are missing")
+    require(fine and type(views[1]) is bool, "its crop and flip settings are malformed")
+    require(shift is not None and scale is not None, "its constants are missing")
     assert shift is not None
     assert scale is not None
     for each in (shift, scale):
-        demand(
+        require(
             each.dtype == torch.float32 and bool(each.isfinite().all()),
             "the constants that scale its rows are not finite numbers",
         )
@@ -199,20 +199,20 @@ def _try(probe: LearnerProbe, form: LearnerRowForm, classes: int, device: torch.
     """Predict a row of zeros: a state that does not fit shows itself here, not in the middle of someone's work."""
     try:
         scores = probe.predict(torch.zeros(1, *form.shape, dtype=form.dtype, device=device))
-        demand(scores.shape == (1, classes) and scores.is_floating_point(), "its outputs are not one for each class")
+        require(scores.shape == (1, classes) and scores.is_floating_point(), "its outputs are not one for each class")
     except UsageError:
         raise
     except Exception as error:  # a method of anyone's may raise what it likes
-        raise InvalidFileError(f"it does not predict ({shown(str(error), 160)})") from error
+        raise InvalidFileError(f"it does not predict ({short_repr(str(error), 160)})") from error
 
 
 def _rows(rows: Rows, form: LearnerRowForm, classes: int) -> Rows:
-    demand(all(name in rows for name in COLUMNS), "its memory lacks a column")
+    require(all(name in rows for name in COLUMNS), "its memory lacks a column")
     amount = len(rows["label"]) if rows["label"].dim() == 1 else -1
-    demand(all(each.dim() and len(each) == amount for each in rows.values()), "its memory's columns differ in length")
+    require(all(each.dim() and len(each) == amount for each in rows.values()), "its memory's columns differ in length")
     whole = all(rows[name].dtype == torch.int64 and rows[name].dim() == 1 for name in COLUMNS[1:-1])
     image = tuple(rows["image"].shape[1:]) == form.shape and rows["image"].dtype == form.dtype
-    demand(whole and image and rows["key"].dtype == torch.float64, "its memory's columns are of another kind")
+    require(whole and image and rows["key"].dtype == torch.float64, "its memory's columns are of another kind")
     fine = bool(((rows["label"] >= 0) & (rows["label"] < classes)).all())
-    demand(fine, "its memory has rows of no class")
+    require(fine, "its memory has rows of no class")
     return rows

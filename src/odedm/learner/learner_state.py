@@ -14,9 +14,9 @@ from torch import Tensor
 
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError, state_tree
-from odedm.core.errors import InvalidFileError, UsageError, demand, shown
+from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
 from odedm.core.files import write_given
-from odedm.core.tensor_archive import archive_bytes, read_archive
+from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent
@@ -24,7 +24,7 @@ from odedm.learner.given_batch import KINDS, LabelNames, LearnerRowForm
 from odedm.learner.online_parts import OnlineParts, Plan
 from odedm.memory.live_parts import PURPOSES
 from odedm.memory.live_state import restore_parts, stored
-from odedm.memory.settings import memory_from_plain, memory_to_plain
+from odedm.memory.settings import memory_from_dict, memory_to_dict
 from odedm.methods.base import Method
 from odedm.stream.augment import Transform
 
@@ -51,8 +51,8 @@ MOST_CLASSES = 1 << 24
 TYPES = {"uint8": torch.uint8, "float32": torch.float32}
 
 
-def capture(learner: Learner) -> dict[str, Any]:
-    """The whole state: a head of plain values, and copies of all tensors on the CPU."""
+def capture(learner: Learner, *, copies: bool = True) -> dict[str, Any]:
+    """The whole state: a head of plain values, and all tensors on the CPU, the learner's own unless `copies`."""
     parts, form = learner._parts, learner._form
     assert parts is not None
     assert form is not None
@@ -85,7 +85,8 @@ def capture(learner: Learner) -> dict[str, Any]:
         "candidates": [[label, int(each.arrived)] for label, each in compartments.items()],
         "drawn": drawn.tree,
     }
-    return {"head": head, "tensors": {name: each.detach().cpu().clone() for name, each in tensors.items()}}
+    tensors = {name: each.detach().cpu() for name, each in tensors.items()}
+    return {"head": head, "tensors": {name: each.clone() for name, each in tensors.items()} if copies else tensors}
 
 
 def _plain_parameters(learner: Learner) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     plain["trigger"] = given["trigger"] is not None
     own = learner.scaling
     plain["scaling"] = [own.pad, own.flip] if isinstance(own, Transform) else own
-    return plain | {"memory": memory_to_plain(learner._parts.plan.memory)}
+    return plain | {"memory": memory_to_dict(learner._parts.plan.memory)}
 
 
 def _plain(value: Any) -> Any:
@@ -130,25 +131,25 @@ def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
             )
     for name in ("method", "net"):
         if name not in needed and given.get(name) is not None:
-            raise UsageError(f"The file names its {name} ('{shown(plain[name])}'); leave {name} out.")
+            raise UsageError(f"The file names its {name} ('{short_repr(plain[name])}'); leave {name} out.")
     try:
-        demand(
+        require(
             set(plain) == {*PLAIN, *SINCE, *OBJECTS, "scaling", "memory"}, "its parameters are not those of a learner"
         )
         scaling = plain["scaling"]
         if isinstance(scaling, list):
-            demand(
+            require(
                 len(scaling) == 2 and type(scaling[0]) is int and 0 <= scaling[0] <= 1000,
                 "its crop and flip settings are malformed",
             )
             shift, scale = (state["tensors"].get(f"constants.{name}") for name in ("shift", "scale"))
             sound = all(isinstance(each, Tensor) and each.is_floating_point() for each in (shift, scale))
-            demand(
+            require(
                 sound and bool(torch.isfinite(shift).all() & torch.isfinite(scale).all()),
                 "the constants that scale its rows are malformed",
             )
             plain["scaling"] = Transform(shift, scale, scaling[0], bool(scaling[1]))
-        plain["memory"] = memory_from_plain(plain["memory"])
+        plain["memory"] = memory_from_dict(plain["memory"])
     except InvalidFileError as error:
         raise UsageError(f"This is no saved learner: {error}.") from error
     plain["trigger"] = None
@@ -162,73 +163,78 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
         form, labels = stored_form(head["form"]), stored_labels(head["labels"])
         outputs, rows = _number(head["outputs"], "number of outputs"), _number(head["rows"], "number of rows")
         amount = len(labels.names)
-        demand(1 <= amount <= outputs <= MOST_CLASSES, "it has more labels than outputs")
+        require(1 <= amount <= outputs <= MOST_CLASSES, "it has more labels than outputs")
         plan = Plan.of(learner.get_params())
         here, there = plan.device.type, head["device"]
-        demand(here == there, f"it was saved on '{shown(there)}' and this is '{here}'; give device={shown(there)}")
+        require(
+            here == there,
+            f"it was saved on '{short_repr(there)}' and this is '{here}'; give device={short_repr(there)}",
+        )
         parts = OnlineParts(plan, form, outputs)
         if parts.classes < outputs:
             parts.grow(outputs)
         many = f"the net has {parts.classes} outputs and the saved one {outputs}; give one of {outputs} or fewer"
-        demand(parts.classes == outputs, many)
+        require(parts.classes == outputs, many)
         _restore_memory(parts, head, tensors, amount)
         _restore_drawn(parts, head["drawn"], tensors)
         seen_at, news = (_counts(tensors.get(name), amount, rows, name) for name in ("seen_at", "news"))
         events = [_event(each) for each in head["events"]]
-        demand(isinstance(head["warned"], bool), "whether it has warned is neither true nor false")
+        require(isinstance(head["warned"], bool), "whether it has warned is neither true nor false")
     except InvalidFileError as error:
         raise UsageError(f"The saved learner cannot be used: {error}.") from error
     except StateError as error:
         raise UsageError(f"The saved learner cannot be used: {_unlike(str(error))}.") from error
     except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
-        raise UsageError(f"The saved learner cannot be used: {shown(str(error), 200)}.") from error
+        raise UsageError(f"The saved learner cannot be used: {short_repr(str(error), 200)}.") from error
     learner._parts, learner._form, learner._labels, learner._rows = parts, form, labels, rows
     learner._seen_at, learner._news, learner._warned = seen_at, news, head["warned"]
     learner._events.extend(events)
 
 
 def _number(value: Any, name: str) -> int:
-    demand(type(value) is int and 0 <= value <= LARGEST, f"its {name} is no whole number")
+    require(type(value) is int and 0 <= value <= LARGEST, f"its {name} is no whole number")
     number: int = value
     return number
 
 
 def _counts(value: Any, amount: int, most: int, name: str) -> Tensor:
     sound = isinstance(value, Tensor) and value.dtype == torch.int64 and value.shape == (amount,)
-    demand(sound, f"'{name}' is not a list of {amount} whole numbers")
-    demand(bool(((value >= -1) & (value <= most)).all()), f"'{name}' has numbers that cannot be")
+    require(sound, f"'{name}' is not a list of {amount} whole numbers")
+    require(bool(((value >= -1) & (value <= most)).all()), f"'{name}' has numbers that cannot be")
     counts: Tensor = value.clone()
     return counts
 
 
 def stored_form(plain: Any) -> LearnerRowForm:
     """What the first rows were, as a file says it."""
-    demand(isinstance(plain, list) and len(plain) == 3, "its rows are not described")
+    require(isinstance(plain, list) and len(plain) == 3, "its rows are not described")
     shape, dtype, names = plain
-    demand(isinstance(shape, list) and len(shape) in (1, 3), "its rows have no shape")
-    demand(all(type(side) is int and 1 <= side <= MOST_CLASSES for side in shape), "its rows have no shape")
-    demand(isinstance(dtype, str) and dtype in TYPES, "its rows have no type")
+    require(isinstance(shape, list) and len(shape) in (1, 3), "its rows have no shape")
+    require(all(type(side) is int and 1 <= side <= MOST_CLASSES for side in shape), "its rows have no shape")
+    require(isinstance(dtype, str) and dtype in TYPES, "its rows have no type")
     named = names is None or (
         isinstance(names, list) and len(names) == math.prod(shape) and all(isinstance(each, str) for each in names)
     )
-    demand(named, "its features have no names")
+    require(named, "its features have no names")
     return LearnerRowForm(tuple(shape), TYPES[dtype], names and tuple(names))
 
 
 def stored_labels(plain: Any) -> LabelNames:
     """The labels so far, as a file says them."""
-    demand(isinstance(plain, list) and len(plain) == 2 and plain[0] in KINDS.values(), "its labels are of no kind")
+    require(isinstance(plain, list) and len(plain) == 2 and plain[0] in KINDS.values(), "its labels are of no kind")
     kind = next(each for each, word in KINDS.items() if word == plain[0])
-    demand(isinstance(plain[1], list) and all(type(each) is kind for each in plain[1]), "its labels are of mixed types")
+    require(
+        isinstance(plain[1], list) and all(type(each) is kind for each in plain[1]), "its labels are of mixed types"
+    )
     labels = LabelNames()
     labels.join(plain[0], plain[1])
-    demand(len(labels.names) == len(plain[1]), "a label is there twice")
+    require(len(labels.names) == len(plain[1]), "a label is there twice")
     return labels
 
 
 def _event(plain: Any) -> LearnerEvent:
     sound = isinstance(plain, list) and len(plain) == 3 and isinstance(plain[1], str) and isinstance(plain[2], list)
-    demand(sound, "an entry of its events is malformed")
+    require(sound, "an entry of its events is malformed")
     return LearnerEvent(_number(plain[0], "row of an event"), plain[1][:80], tuple(plain[2]))
 
 
@@ -236,7 +242,7 @@ def _restore_memory(parts: OnlineParts, head: Mapping[str, Any], tensors: dict[s
     memory = parts.memory
     for name, rng in memory.rngs.items():
         found = tensors.get(f"generator.{name}")
-        demand(isinstance(found, Tensor) and name in PURPOSES, f"the generator '{name}' is missing")
+        require(isinstance(found, Tensor) and name in PURPOSES, f"the generator '{name}' is missing")
         rng.set_state(tensors[f"generator.{name}"])
     held = {"candidates": head["candidates"], "tasks": 0, "tensors": tensors}
     seen = _number(head["seen"], "number of rows seen")
@@ -244,7 +250,7 @@ def _restore_memory(parts: OnlineParts, head: Mapping[str, Any], tensors: dict[s
     stores = [memory.host.store, *(store for _, store in memory.stores())]
     for store in stores:
         label = store.columns["label"][store.key >= 0]
-        demand(bool(((label >= 0) & (label < classes)).all()), "it has rows of no class")
+        require(bool(((label >= 0) & (label < classes)).all()), "it has rows of no class")
 
 
 def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor]) -> None:
@@ -253,24 +259,24 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
     fresh = state_tree(own)
     found = {name.removeprefix("drawn."): each for name, each in tensors.items() if name.startswith("drawn.")}
     for name, each in fresh.tensors.items():
-        demand(name in found, f"'{_place(name)}' is missing")
+        require(name in found, f"'{_place(name)}' is missing")
         same = found[name].shape == each.shape and found[name].dtype == each.dtype
-        demand(same, f"'{_place(name)}' is {list(found[name].shape)} where {list(each.shape)} is needed")
+        require(same, f"'{_place(name)}' is {list(found[name].shape)} where {list(each.shape)} is needed")
     for name, each in found.items():
-        demand(
+        require(
             not each.is_floating_point() or bool(each.isfinite().all()), f"'{_place(name)}' holds a NaN or an infinity"
         )
     load_state_tree(own, State(found, tree))
     again = state_tree(own)
-    demand(all(name in again.tensors for name in fresh.tensors), "it lacks a part of the learner")
+    require(all(name in again.tensors for name in fresh.tensors), "it lacks a part of the learner")
     method: Method = parts.method
     for name, value in parts.plan.options.items():
-        demand(getattr(method, name) == value and type(getattr(method, name)) is type(value), f"its {name} is another")
-    demand(own["method"] is method and method.net.classes == parts.classes, "it has another method")
+        require(getattr(method, name) == value and type(getattr(method, name)) is type(value), f"its {name} is another")
+    require(own["method"] is method and method.net.classes == parts.classes, "it has another method")
     sound = isinstance(parts.replay.generators, dict) and all(
         isinstance(name, str) and isinstance(each, torch.Generator) for name, each in parts.replay.generators.items()
     )
-    demand(sound, "its random generators are malformed")
+    require(sound, "its random generators are malformed")
 
 
 def _place(path: str) -> str:
@@ -293,7 +299,7 @@ def _unlike(said: str) -> str:
 
 def write(state: Mapping[str, Any], path: Path) -> Path:
     """One file in safetensors' format, the head as JSON in it, and a checksum over both."""
-    return write_given("learner", path, archive_bytes(state["head"], state["tensors"]))
+    return write_given("learner", path, lambda given: write_archive(given, state["head"], state["tensors"]))
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from odedm.core.errors import UsageError, shown, unknown
+from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.nets.base import Net
 from odedm.nets.build import build, configure, initialising, pick
 from odedm.nets.plain_module import NetMaker, wrap
@@ -31,14 +31,14 @@ def make_net(net: Any, shape: tuple[int, ...], classes: int, *, seed: int, optio
     else:
         raise UsageError(
             "net must be a name in `odedm list nets`, an nn.Module, a class of one or a function that makes one; "
-            f"{shown(net)} was given."
+            f"{short_repr(net)} was given."
         )
     try:
         with torch.no_grad():
             own.eval()(torch.zeros(2, *shape))
     except Exception as error:  # a module of anyone's may raise what it likes
         title = getattr(net, "__name__", type(net).__name__)
-        raise UsageError(f"{title} cannot take rows of shape {list(shape)}: {shown(str(error), 200)}.") from error
+        raise UsageError(f"{title} cannot take rows of shape {list(shape)}: {short_repr(str(error), 200)}.") from error
     return own.train()
 
 
@@ -60,6 +60,6 @@ def _called(net: Any, shape: tuple[int, ...], classes: int, seed: int, options: 
     head = "" if "head" in maker.known else str(given.pop("head", ""))
     for name in given:
         if name not in maker.known or name in ("shape", "classes"):
-            raise unknown(f"option of the net {maker.title}", name, list(maker.__signature__.parameters))
+            raise unknown_name_error(f"option of the net {maker.title}", name, list(maker.__signature__.parameters))
     with initialising(seed):
         return wrap(maker.made(shape, classes, given).cpu(), shape, None, head)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import as_path
 from odedm.core.validators import Int
 from odedm.learner import learner_state
@@ -135,7 +135,7 @@ class Learner(Answering):
         announced: list[Any] = []
         if classes is not None:
             if isinstance(classes, str) or not isinstance(classes, Iterable):
-                raise UsageError(f"classes must be a list of labels that may come; {shown(classes)} was given.")
+                raise UsageError(f"classes must be a list of labels that may come; {short_repr(classes)} was given.")
             listed = list(classes)
             other, announced = read_labels(listed, len(listed))
             if announced and other != kind:
@@ -253,8 +253,8 @@ class Learner(Answering):
             self._warned = True
             names = [self._labels.names[each] for each in outcome.refused]
             warnings.warn(
-                f"There is no long-term room for {shown(names[0])}: of {self._parts.memory.settings.capacity} rows, "
-                f"prototypes of {len(self._parts.memory.pinned())} classes take all that may be long-term. Such "
+                f"There is no long-term room for {short_repr(names[0])}: of {self._parts.memory.settings.capacity} "
+                f"rows, prototypes of {len(self._parts.memory.pinned())} classes take all that may be long-term. Such "
                 "classes are learned and stay in the short-term part; raise the capacity, lower k or raise rho, or "
                 "release classes. Said once; see events.",
                 stacklevel=4,
@@ -286,7 +286,7 @@ class Learner(Answering):
             The path.
         """
         self._ready()
-        return learner_state.write(learner_state.capture(self), as_path(path))
+        return learner_state.write(learner_state.capture(self, copies=False), as_path(path))
 
     @classmethod
     def load(cls, path: str | Path, **given: Any) -> Learner:
@@ -324,7 +324,7 @@ class Learner(Answering):
             if value is not None or not optional:
                 Int(1).validate(name, value)
         if self.trigger is not None and not callable(self.trigger):
-            raise UsageError(f"trigger must be a function of the learner; {shown(self.trigger)} was given.")
+            raise UsageError(f"trigger must be a function of the learner; {short_repr(self.trigger)} was given.")
 
 
 def _numbers(marked: Tensor) -> list[int]:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.options import with_keyword
 from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
 from odedm.core.rng import generator
-from odedm.core.rows import Field, Rows, Task
+from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.core.validators import Choice, Device, Float, Int
 from odedm.learner.endless_memory import Consolidation, EndlessMemory, settle_memory
 from odedm.learner.given_batch import LearnerRowForm
@@ -99,7 +99,7 @@ class Plan:
         if not isinstance(scaling, Transform | None) and not (isinstance(scaling, str) and scaling == "auto"):
             raise UsageError(
                 "scaling must be 'auto', None or a Transform such as a data set's `transform`; "
-                f"{shown(scaling)} was given."
+                f"{short_repr(scaling)} was given."
             )
         asked = _ingredients(given)
         check_ingredients(asked, kind, title, settled, options)
@@ -130,7 +130,7 @@ class Plan:
 
 def _table(name: str, given: Any) -> Mapping[str, Any]:
     if given is not None and not isinstance(given, Mapping):
-        raise UsageError(f"{name} must be a table of names and values; {shown(given)} was given.")
+        raise UsageError(f"{name} must be a table of names and values; {short_repr(given)} was given.")
     return given or {}
 
 
@@ -138,7 +138,7 @@ def _name(what: str, table: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     """A part by its name, which a file can hold; code gets one by `odedm.register`."""
     if not isinstance(given[what], str):
         raise UsageError(
-            f"A learner's {what} must be a name, one of {', '.join(table)}; {shown(given[what])} was given. "
+            f"A learner's {what} must be a name, one of {', '.join(table)}; {short_repr(given[what])} was given. "
             "odedm.register gives code of yours a name."
         )
     return Choice(what, table).validate(what, given[what])
@@ -176,7 +176,7 @@ class OnlineParts:
         compose(plan.ingredients, self.method)
         self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
         self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
-        image = Field("image", form.shape, form.dtype)
+        image = ColumnSpec("image", form.shape, form.dtype)
         self.memory = EndlessMemory(plan.memory, plan.policy, self.method.fields(), image, device)
         stored = self.memory.every_row if by_nearest_mean(plan.ingredients.predict, plan.method) else None
         self.probe = LearnerProbe(self.method, self.transform, stored)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.showing import html_table
 from odedm.core.validators import Int
 
@@ -161,7 +161,7 @@ def prequential(
     if isinstance(learner, type) or not all(hasattr(learner, each) for each in ("predict", "partial_fit")):
         raise UsageError(
             "learner must be an odedm.Learner, or an object with predict and partial_fit; "
-            f"{shown(learner)} was given. Write prequential(odedm.Learner('er'), [(x, y)]), say."
+            f"{short_repr(learner)} was given. Write prequential(odedm.Learner('er'), [(x, y)]), say."
         )
     result = Prequential(Int(1).validate("window", window), Int(0).validate("delay", delay))
     waiting: deque[tuple[Any, Any, int]] = deque()
@@ -170,10 +170,10 @@ def prequential(
     try:
         batches = iter(stream)
     except TypeError:
-        raise UsageError(f"stream must be an iterable of batches (x, y); {shown(stream)} was given.") from None
+        raise UsageError(f"stream must be an iterable of batches (x, y); {short_repr(stream)} was given.") from None
     for number, batch in enumerate(batches):
         if not isinstance(batch, tuple | list) or len(batch) != 2 or not hasattr(batch[1], "__len__"):
-            raise UsageError(f"Batch {number} of the stream is no pair (x, y): {shown(batch)} was given.")
+            raise UsageError(f"Batch {number} of the stream is no pair (x, y): {short_repr(batch)} was given.")
         x, y = batch
         amount = len(y)
         if hasattr(learner, "classes_"):

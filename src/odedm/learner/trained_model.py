@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.files import as_path
-from odedm.core.rows import Part, Rows
+from odedm.core.rows import MemoryPart, Rows
 from odedm.core.validators import Choice
 from odedm.learner.given_batch import read_labels
 from odedm.learner.going_on import go_on
@@ -150,7 +150,7 @@ class TrainedModel:
             x, the rows as they came, float32 or uint8; y, their labels; prototype, which of its class a row is, -1 in
             the short-term part; index, which row of the training data it was.
         """
-        asked = Choice("part of the memory", {each.value: each for each in Part}).validate("part", part)
+        asked = Choice("part of the memory", {each.value: each for each in MemoryPart}).validate("part", part)
         held = self._kept.rows
         pinned = held["prototype"] >= 0
         taken = {"all": torch.ones_like(pinned), "short": ~pinned, "long": pinned}[asked]

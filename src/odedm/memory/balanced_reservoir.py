@@ -8,12 +8,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
 from odedm.memory.keyed import KeyedMemory
 
-FULL = Field("full", dtype=torch.bool)
+FULL = ColumnSpec("full", dtype=torch.bool)
 
 
 @stored("memory/balanced-reservoir")
@@ -33,7 +33,7 @@ class BalancedReservoir(KeyedMemory):
     `classes` is how many the stream has, its labels being 0 to `classes` - 1. Where nobody knows, any labels will do,
     and they are read back from a device.
 
-    >>> memory = BalancedReservoir(4, [Field("label", dtype=torch.int64)])
+    >>> memory = BalancedReservoir(4, [ColumnSpec("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 0])}, rng=torch.Generator().manual_seed(0))
     >>> memory.class_counts(2)["short"]
     [2, 2]
@@ -44,7 +44,7 @@ class BalancedReservoir(KeyedMemory):
     def __init__(
         self,
         capacity: int,
-        fields: Sequence[Field],
+        fields: Sequence[ColumnSpec],
         device: torch.device | str = "cpu",
         *,
         classes: int | None = None,
@@ -52,7 +52,7 @@ class BalancedReservoir(KeyedMemory):
         super().__init__(capacity, [*fields, FULL], device)
         self.classes = classes
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:  # noqa: ARG002
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:  # noqa: ARG002
         """Offer a stream batch, row by row."""
         self.see(rows, rng=rng)
 
@@ -85,7 +85,7 @@ class BalancedReservoir(KeyedMemory):
         """Classes are counted over all rows, so every number of them counts."""
         return (*super().frozen(n), self._short, self._long)
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
 
     def _shrink(self, room: int) -> None:
@@ -100,11 +100,11 @@ class BalancedReservoir(KeyedMemory):
         self._short -= excess
 
     def _short_keys(self) -> Tensor:
-        return self.store.key.where(self._belongs(Part.SHORT), EMPTY)
+        return self.store.key.where(self._belongs(MemoryPart.SHORT), EMPTY)
 
     def _rewrite(self, key: Tensor, full: Tensor) -> None:
         """Take other keys [capacity] and marks for short-term rows; EMPTY frees a slot, and pinned rows keep theirs."""
-        pinned = self._belongs(Part.LONG)
+        pinned = self._belongs(MemoryPart.LONG)
         self.store.key.copy_(self.store.key.where(pinned, key))
         self.store.columns["full"].copy_(full & ~pinned)
 
@@ -119,7 +119,7 @@ class BalancedReservoir(KeyedMemory):
 
     def _full(self, which: Tensor, classes: int) -> Tensor:
         """Which classes [C] are full: their stored rows say so."""
-        marked = self.store.columns["full"] & self._belongs(Part.SHORT)
+        marked = self.store.columns["full"] & self._belongs(MemoryPart.SHORT)
         return (members(which[: self.capacity], classes) & marked[:, None]).any(0)
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from odedm.core.rows import Part, Probe, Rows, Task
+from odedm.core.rows import MemoryPart, ModelView, Rows, Task
 
 
 class Memory(Protocol):
@@ -14,7 +14,7 @@ class Memory(Protocol):
 
     capacity: int
 
-    def size(self, part: Part = Part.ALL) -> int:
+    def size(self, part: MemoryPart = MemoryPart.ALL) -> int:
         """How many rows a part holds: a host number, never read from the device."""
         ...
 
@@ -22,7 +22,7 @@ class Memory(Protocol):
         """A task starts."""
         ...
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """See one stream batch, raw images and the method's fields, after the update it led to."""
         ...
 
@@ -34,11 +34,11 @@ class Memory(Protocol):
         """Count n rows that a recorded step has added: the device did its half, this is the host's half of `add`."""
         ...
 
-    def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
+    def sample(self, n: int, *, part: MemoryPart = MemoryPart.ALL, rng: torch.Generator) -> Rows:
         """min(n, size) distinct rows of a part, uniformly at random."""
         ...
 
-    def rows(self, part: Part = Part.ALL) -> Rows:
+    def rows(self, part: MemoryPart = MemoryPart.ALL) -> Rows:
         """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
         ...
 
@@ -46,6 +46,6 @@ class Memory(Protocol):
         """Rows per class in the short-term and in the long-term part."""
         ...
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """A task is over; its rows can be read from it one last time. Unlike in `add`, `rng` is on the CPU."""
         ...

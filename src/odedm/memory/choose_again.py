@@ -10,7 +10,7 @@ from torch import Tensor
 
 from odedm.consolidate.consolidator import Consolidator, OnSelection
 from odedm.consolidate.nearest import Chosen
-from odedm.core.rows import Part, Probe, Rows, distinct, take
+from odedm.core.rows import MemoryPart, ModelView, Rows, distinct, take
 from odedm.core.store import Store
 from odedm.core.timer import Timer
 
@@ -20,7 +20,7 @@ class Exchanging(Protocol):
 
     store: Store
 
-    def ordered_slots(self, part: Part = Part.ALL) -> Tensor:
+    def ordered_slots(self, part: MemoryPart = MemoryPart.ALL) -> Tensor:
         """In which slot each row of a part is."""
         ...
 
@@ -36,7 +36,7 @@ class Exchanging(Protocol):
 def choose_again(
     host: Exchanging,
     choices: Iterable[tuple[Consolidator, Sequence[int]]],
-    probe: Probe,
+    probe: ModelView,
     *,
     rng: torch.Generator,
     timer: Timer,
@@ -73,7 +73,7 @@ def choose_again(
 
 def _pool(host: Exchanging) -> Rows:
     """Every row with the slot it is in, prototypes first; a row that is in both parts counts as a prototype."""
-    slot = torch.cat([host.ordered_slots(Part.LONG), host.ordered_slots(Part.SHORT)])
+    slot = torch.cat([host.ordered_slots(MemoryPart.LONG), host.ordered_slots(MemoryPart.SHORT)])
     rows = host.store.read(slot) | {"slot": slot}
     return take(rows, distinct(rows["index"]))
 
@@ -81,7 +81,7 @@ def _pool(host: Exchanging) -> Rows:
 def _has_copy(host: Exchanging, slot: Tensor) -> Tensor:
     """Which of the short-term rows at slots [n] are there twice: prototypes are chosen from rows that may be stored."""
     index = host.store.columns["index"]
-    same = index[slot][:, None] == index[host.ordered_slots(Part.SHORT)]
+    same = index[slot][:, None] == index[host.ordered_slots(MemoryPart.SHORT)]
     return same.sum(1) > 1
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.rows import Field, Rows, count, take
+from odedm.core.rows import ColumnSpec, Rows, count, take
 from odedm.memory.keyed import KeyedMemory
 from odedm.memory.reservoir import ReservoirMemory
 
@@ -41,14 +41,14 @@ class Collected(Protocol):
 class AllRows:
     """Every row: a second store beyond the capacity until its class is consolidated, as in the paper.
 
-    >>> seen = AllRows([Field("label", dtype=torch.int64)])
+    >>> seen = AllRows([ColumnSpec("label", dtype=torch.int64)])
     >>> seen.see({"label": torch.tensor([4, 4, 5])})
     >>> seen.forget([4])
     >>> seen.classes()
     [5]
     """
 
-    def __init__(self, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
+    def __init__(self, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu") -> None:
         self._parts = [{f.name: torch.zeros((0, *f.shape), dtype=f.dtype, device=device) for f in fields}]
 
     def reserved(self, joining: Sequence[int] = (), leaving: Sequence[int] = ()) -> int:  # noqa: ARG002
@@ -80,14 +80,14 @@ class ClassReservoirs:
 
     Classes join and leave one by one. Those of a run's task, all at once, are `dual.Candidates`.
 
-    >>> seen = ClassReservoirs(2, [Field("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
+    >>> seen = ClassReservoirs(2, [ColumnSpec("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
     >>> seen.see({"label": torch.tensor([4, 4, 4, 5])})
     >>> seen.rows()["label"].tolist(), seen.reserved(), seen.reserved([5, 6])
     ([4, 4, 5], 4, 6)
     """
 
     def __init__(
-        self, per_class: int, fields: Sequence[Field], device: torch.device | str = "cpu", *, rng: torch.Generator
+        self, per_class: int, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu", *, rng: torch.Generator
     ) -> None:
         self.per_class, self.rng, self.fields, self._device = per_class, rng, fields, device
         self.compartments: dict[int, ReservoirMemory] = {}

@@ -10,7 +10,7 @@ import torch
 
 from odedm.consolidate.consolidator import Consolidator, OnSelection
 from odedm.core.errors import UsageError
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count, take
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, take
 from odedm.core.store import EMPTY, Store
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
@@ -68,7 +68,7 @@ class TaskDualMemory:
         """Whether nothing is stored while a task lasts."""
         return self.candidates is None and getattr(self.host, "only_at_borders", False)
 
-    def size(self, part: Part = Part.ALL) -> int:
+    def size(self, part: MemoryPart = MemoryPart.ALL) -> int:
         """How many rows a part holds; candidates belong to neither."""
         return self.host.size(part)
 
@@ -78,13 +78,13 @@ class TaskDualMemory:
         if self.candidates:
             self.candidates.begin(task.classes)
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """Hand a stream batch to the host, and to the candidates where they are bounded."""
         self.host.add(rows, probe, rng=rng)
         if self.candidates:
             self.candidates.see(rows)
 
-    def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
+    def sample(self, n: int, *, part: MemoryPart = MemoryPart.ALL, rng: torch.Generator) -> Rows:
         """min(n, size) distinct rows of a part, uniformly at random."""
         return self.host.sample(n, part=part, rng=rng)
 
@@ -96,7 +96,7 @@ class TaskDualMemory:
         """Count n rows that a recorded step has added."""
         self.host.replayed(n)
 
-    def rows(self, part: Part = Part.ALL) -> Rows:
+    def rows(self, part: MemoryPart = MemoryPart.ALL) -> Rows:
         """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
         return self.host.rows(part)
 
@@ -104,7 +104,7 @@ class TaskDualMemory:
         """Rows per class in the short-term and in the long-term part."""
         return self.host.class_counts(classes)
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
         if not task.last and self.consolidator is not None:
             rows = self._with_prototypes(self.candidates.rows() if self.candidates else task.rows, task.classes)
@@ -120,9 +120,9 @@ class TaskDualMemory:
                     self.host.pin(part)
         self.host.end_task(task, probe, rng=rng)
 
-    def _choose_again(self, choose: Consolidator, present: Sequence[int], probe: Probe) -> None:
+    def _choose_again(self, choose: Consolidator, present: Sequence[int], probe: ModelView) -> None:
         """Choose anew for classes that are past; they have few rows, so nothing need be narrowed down before."""
-        past = [each for each in self.host.rows(Part.LONG)["label"].unique().tolist() if each not in present]
+        past = [each for each in self.host.rows(MemoryPart.LONG)["label"].unique().tolist() if each not in present]
         choices = self._choices(replace(choose, dac=None), past)
         choose_again(self.host, choices, probe, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
 
@@ -137,7 +137,7 @@ class TaskDualMemory:
 
     def _with_prototypes(self, rows: Rows, classes: Sequence[int]) -> Rows:
         """The rows to choose from: behind the prototypes that these classes have from earlier tasks, if any."""
-        pinned = self.host.rows(Part.LONG)
+        pinned = self.host.rows(MemoryPart.LONG)
         own = torch.isin(pinned["label"], torch.tensor(classes, device=pinned["label"].device))
         if not bool(own.any()):
             return rows
@@ -152,7 +152,7 @@ class Candidates:
     They begin and end with a run's tasks. Where there are none, see `collected.ClassReservoirs`. Checkpoints name this
     class, so it keeps its name.
 
-    >>> seen = Candidates(2, 2, [Field("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
+    >>> seen = Candidates(2, 2, [ColumnSpec("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
     >>> seen.begin((4, 5))
     >>> seen.see({"label": torch.tensor([4, 4, 4, 5])})
     >>> sorted(seen.rows()["label"].tolist())
@@ -163,7 +163,7 @@ class Candidates:
         self,
         per_class: int,
         classes: int,
-        fields: Sequence[Field],
+        fields: Sequence[ColumnSpec],
         device: torch.device | str = "cpu",
         *,
         rng: torch.Generator,
@@ -186,7 +186,7 @@ class Candidates:
         label = rows["label"]
         key = torch.rand(len(label), dtype=torch.float64, generator=self.rng, device=label.device)
         own = key.expand(len(self.classes), -1).where(label == self.classes[:, None], EMPTY)
-        self.store.offer({name: rows[name] for name in self.names}, own, groups=len(self.classes))
+        self.store.insert({name: rows[name] for name in self.names}, own, groups=len(self.classes))
 
     def rows(self) -> Rows:
         """Every candidate, class by class."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.plugins import check_name
 from odedm.core.registry import POLICIES
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, Native
@@ -30,5 +30,5 @@ def memory_of(given: Any) -> AnyMemory:
         return next((kind() for kind in KINDS.values() if kind is own), None) or Native(policy=own)
     raise UsageError(
         f"memory must be a Reservoir, Native, ODEDM or NoMemory, e.g. ODEDM(capacity=200, rho=0.25), its name, a "
-        f"number of rows for an ODEDM, or a subclass of odedm.Memory; {shown(given)} was given."
+        f"number of rows for an ODEDM, or a subclass of odedm.Memory; {short_repr(given)} was given."
     )

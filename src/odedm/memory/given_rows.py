@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
-from odedm.core.rows import Field, Rows
+from odedm.core.errors import UsageError, short_repr
+from odedm.core.rows import ColumnSpec, Rows
 
-LABEL = Field("label", dtype=torch.int64)
-TASK = Field("task", dtype=torch.int64)
+LABEL = ColumnSpec("label", dtype=torch.int64)
+TASK = ColumnSpec("task", dtype=torch.int64)
 OWN = "own."
 """Stands before the names of users' columns inside a store, so that none can be mistaken for ours."""
 TAKEN = ("images", "labels", "prototype")
@@ -33,7 +33,7 @@ def tensor_of(name: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
-            raise UsageError(f"{name} must be an array or a tensor of real numbers; {shown(value)} was given.")
+            raise UsageError(f"{name} must be an array or a tensor of real numbers; {short_repr(value)} was given.")
         try:
             value = torch.from_numpy(array.copy(order="C"))
         except (TypeError, ValueError):
@@ -42,7 +42,7 @@ def tensor_of(name: str, value: Any) -> Tensor:
     if tensor.dtype not in TYPES.values():
         raise UsageError(f"{name} cannot be of type {tensor.dtype}; give one of {', '.join(TYPES)}.")
     if tensor.dim() == 0:
-        raise UsageError(f"{name} must have one entry for each row; the single value {shown(value)} was given.")
+        raise UsageError(f"{name} must have one entry for each row; the single value {short_repr(value)} was given.")
     if tensor.is_floating_point():
         bad = (~tensor.isfinite()).flatten(1).any(1) if tensor.dim() > 1 else ~tensor.isfinite()
         if bool(bad.any()):
@@ -74,7 +74,7 @@ class MemoryRowFormat:
     (['image', 'label', 'own.logits'], (2, 4))
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[ColumnSpec, ...]
     numpy: bool
 
     @classmethod
@@ -88,7 +88,7 @@ class MemoryRowFormat:
             raise UsageError(
                 f"images must be vectors [n, d] or images [n, c, h, w]; {list(rows['image'].shape)} was given."
             )
-        fields = tuple(Field(name, tuple(column.shape[1:]), column.dtype) for name, column in rows.items())
+        fields = tuple(ColumnSpec(name, tuple(column.shape[1:]), column.dtype) for name, column in rows.items())
         return cls(fields, not isinstance(images, Tensor)), rows
 
     def read(self, images: Any, labels: Any, columns: Mapping[str, Any]) -> Rows:
@@ -132,7 +132,7 @@ class MemoryRowFormat:
         """An array where arrays were given, a tensor otherwise."""
         return column.cpu().numpy() if self.numpy else column
 
-    def _check(self, field: Field, column: Tensor) -> None:
+    def _check(self, field: ColumnSpec, column: Tensor) -> None:
         name, shape = public(field.name), tuple(column.shape[1:])
         if shape != field.shape:
             raise UsageError(

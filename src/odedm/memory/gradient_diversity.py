@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.errors import choose
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count
 from odedm.core.stored_names import stored
 from odedm.core.validators import Int
 from odedm.memory.keyed import KeyedMemory
 
-SCORE = Field("score")
+SCORE = ColumnSpec("score")
 FIRST = 0.1
 """The score of the very first rows, which there is nothing to compare with."""
 SLACK = 0.01
@@ -43,7 +43,7 @@ class GradientDiverse(KeyedMemory):
     def __init__(
         self,
         capacity: int,
-        fields: Sequence[Field],
+        fields: Sequence[ColumnSpec],
         device: torch.device | str = "cpu",
         *,
         references: int = 10,
@@ -56,7 +56,7 @@ class GradientDiverse(KeyedMemory):
         super().__init__(capacity, [*fields, SCORE], device)
         self.references, self.size_of_one, self.of = references, size, of
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """Take what fits while there is room; else let rows compete, where their batch points elsewhere."""
         room, amount = self.short_capacity - self._short, count(rows)
         if self.short_capacity == 0:
@@ -82,7 +82,7 @@ class GradientDiverse(KeyedMemory):
         """References and victims are drawn among all rows, so every number of them counts."""
         return (*super().frozen(n), self._short, self._long)
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
 
     def _compared(self, rng: torch.Generator) -> tuple[Rows, int]:
@@ -97,7 +97,7 @@ class GradientDiverse(KeyedMemory):
         """
         meetings = min(count(rows), self._short)
         rows = {name: column[:meetings] for name, column in rows.items()}
-        stored, short = self.store.columns["score"], self._belongs(Part.SHORT)
+        stored, short = self.store.columns["score"], self._belongs(MemoryPart.SHORT)
         share = victim_shares(stored, short)
         # the largest of u^(1/w) are a draw without replacement by weights w
         chance = torch.rand(2, self.capacity, dtype=torch.float64, generator=rng, device=key.device)
@@ -121,7 +121,7 @@ def victim_shares(score: Tensor, stored: Tensor) -> Tensor:
     return ((score - low) / (high - low + SLACK)).clamp(min=LEAST)
 
 
-def similarities(rows: Rows, compared: Rows, size: int, probe: Probe, of: str) -> tuple[Tensor, Tensor]:
+def similarities(rows: Rows, compared: Rows, size: int, probe: ModelView, of: str) -> tuple[Tensor, Tensor]:
     """The largest cosine of each row's gradient [n], and of their mean gradient (0-d), to those of stored batches.
 
     `compared` holds batches of `size` rows, one behind the other. The gradient of a mean loss is the mean of single
@@ -138,7 +138,7 @@ def similarities(rows: Rows, compared: Rows, size: int, probe: Probe, of: str) -
     return single, (reference @ F.normalize(total, dim=0)).amax()
 
 
-def batch_gradients(rows: Rows, size: int, probe: Probe, of: str) -> Tensor:
+def batch_gradients(rows: Rows, size: int, probe: ModelView, of: str) -> Tensor:
     """The gradient [n / size, P] of the mean cross-entropy of each batch of `size` rows, one behind the other."""
     amount, place = count(rows) // size, 0
     found: list[Tensor] = []

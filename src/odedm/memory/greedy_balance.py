@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import torch
 
-from odedm.core.rows import Part, Probe, Rows, Task, count, take
+from odedm.core.rows import MemoryPart, ModelView, Rows, Task, count, take
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
 from odedm.memory.keyed import KeyedMemory
@@ -24,8 +24,8 @@ class GreedyBalanced(KeyedMemory):
     How many rows are stored depends on their labels, which are read back from a device once a batch: steps with this
     memory are not recorded.
 
-    >>> from odedm.core.rows import Field
-    >>> memory = GreedyBalanced(4, [Field("label", dtype=torch.int64)])
+    >>> from odedm.core.rows import ColumnSpec
+    >>> memory = GreedyBalanced(4, [ColumnSpec("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 2])}, rng=torch.Generator().manual_seed(0))
     >>> memory.class_counts(3)["short"]
     [1, 2, 1]
@@ -33,7 +33,7 @@ class GreedyBalanced(KeyedMemory):
 
     capturable: ClassVar[bool] = False
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:  # noqa: ARG002
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:  # noqa: ARG002
         """Offer a stream batch, row by row."""
         self.see(rows, rng=rng)
 
@@ -44,7 +44,7 @@ class GreedyBalanced(KeyedMemory):
         if room == 0:
             return
         label = self.store.columns["label"].tolist()
-        kept = {slot: label[slot] for slot in self._belongs(Part.SHORT).nonzero().flatten().tolist()}
+        kept = {slot: label[slot] for slot in self._belongs(MemoryPart.SHORT).nonzero().flatten().tolist()}
         free = (self.store.key == EMPTY).nonzero().flatten().tolist()
         sizes, taken = Counter(kept.values()), dict[int, int]()
         for place, (own, luck) in enumerate(zip(rows["label"].tolist(), chance.tolist(), strict=True)):
@@ -71,7 +71,7 @@ class GreedyBalanced(KeyedMemory):
         """Never: such steps are not recorded."""
         raise RuntimeError("A step with a greedily balanced memory cannot be recorded.")
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
 
     def _put(self, rows: Rows, taken: dict[int, int], key: torch.Tensor) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.consolidate.direct_choice import herd
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count, rank_within, take
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, rank_within, take
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
 from odedm.memory.keyed import BorderMemory
@@ -51,7 +51,7 @@ class HerdedQuota(BorderMemory):
     ...     def embed(self, image): return image
     ...     def annotate(self, rows): return {}
     >>> rows = {"image": torch.eye(4), "label": torch.tensor([0, 0, 1, 1])}
-    >>> memory = HerdedQuota(3, [Field("image", (4,)), Field("label", dtype=torch.int64)])
+    >>> memory = HerdedQuota(3, [ColumnSpec("image", (4,)), ColumnSpec("label", dtype=torch.int64)])
     >>> memory.end_task(Task(0, 1, (0, 1), rows), Pixels(), rng=torch.Generator())
     >>> memory.rows()["label"].tolist()
     [0, 1]
@@ -59,11 +59,11 @@ class HerdedQuota(BorderMemory):
 
     needs_method = True
 
-    def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
+    def __init__(self, capacity: int, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu") -> None:
         super().__init__(capacity, fields, device)
         self._told = False
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:  # noqa: ARG002
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:  # noqa: ARG002
         """Cut old classes to the new quota and herd as many rows of each class of the task."""
         if self.short_capacity == 0:
             return
@@ -75,25 +75,25 @@ class HerdedQuota(BorderMemory):
             self._tell(classes)
         most = max(quota, 1)
         new = self._herded(task.classes, self._with_exemplars(task), most, probe)
-        old = self.rows(Part.SHORT)
+        old = self.rows(MemoryPart.SHORT)
         old = take(old, (~torch.isin(old["label"], new["label"])).nonzero().flatten())
         rows = {name: torch.cat([old[name], column.to(old[name].dtype)]) for name, column in new.items()}
         rank = rank_within(rows["label"])
-        key = priority(rows["label"], rank, self.rows(Part.LONG)["label"])
+        key = priority(rows["label"], rank, self.rows(MemoryPart.LONG)["label"])
         room = min(int((rank < most).sum()), self.short_capacity)
         keep = key.where(rank < most, EMPTY).topk(room).indices.sort().values
         self.replace_short(take(rows, keep), key[keep])
 
     def _with_exemplars(self, task: Task) -> Rows:
         """The task's rows, behind the exemplars that its classes have from earlier tasks, if any."""
-        old = self.rows(Part.SHORT)
+        old = self.rows(MemoryPart.SHORT)
         own = torch.isin(old["label"], torch.tensor(task.classes, device=old["label"].device))
         if not bool(own.any()):
             return task.rows
         before = take(old, own.nonzero().flatten())
         return {name: torch.cat([before[name], column]) for name, column in task.rows.items()}
 
-    def _herded(self, classes: Sequence[int], rows: Rows, most: int, probe: Probe) -> Rows:
+    def _herded(self, classes: Sequence[int], rows: Rows, most: int, probe: ModelView) -> Rows:
         """Up to `most` rows of each of the classes with all fields, class by class in herding order."""
         feature = F.normalize(probe.embed(rows["image"]).flatten(1).to(torch.float64))
         label = rows["label"]

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count
 from odedm.core.store import EMPTY, Store
 
-PROTOTYPE = Field("prototype", dtype=torch.int64)
-ORDER = Field("order", dtype=torch.int64)
+PROTOTYPE = ColumnSpec("prototype", dtype=torch.int64)
+ORDER = ColumnSpec("order", dtype=torch.int64)
 LATER = 2**62
 """Behind every row number: where rows of other parts sort."""
 
@@ -34,7 +34,7 @@ class KeyedMemory(ABC):
     of_place: ClassVar[tuple[str, ...]] = ()
     """Columns of a policy's own that say something of a place in the memory, not of the row that is in it."""
 
-    def __init__(self, capacity: int, fields: Sequence[Field], device: torch.device | str = "cpu") -> None:
+    def __init__(self, capacity: int, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu") -> None:
         self.capacity = capacity
         self.store = Store(capacity, [*fields, PROTOTYPE, ORDER], device)
         # a device number, advanced in place: a captured step must not hold on to a host value
@@ -43,11 +43,11 @@ class KeyedMemory(ABC):
         self._long = 0
 
     @abstractmethod
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """See one stream batch."""
 
     @abstractmethod
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """A task is over."""
 
     def begin_task(self, task: Task) -> None:
@@ -58,9 +58,11 @@ class KeyedMemory(ABC):
         """How many short-term rows there is room for."""
         return self.capacity - self._long
 
-    def size(self, part: Part = Part.ALL) -> int:
+    def size(self, part: MemoryPart = MemoryPart.ALL) -> int:
         """How many rows a part holds."""
-        return {Part.SHORT: self._short, Part.LONG: self._long, Part.ALL: self._short + self._long}[part]
+        return {MemoryPart.SHORT: self._short, MemoryPart.LONG: self._long, MemoryPart.ALL: self._short + self._long}[
+            part
+        ]
 
     def offer_short(self, rows: Rows, key: Tensor) -> None:
         """Let rows [n] with keys [n] compete for the short-term part: the largest keys stay.
@@ -73,11 +75,11 @@ class KeyedMemory(ABC):
             raise _not_rows(rows, key)
         if not type(self).__module__.startswith("odedm."):  # ours have tests
             check_keys(type(self).__name__, key)
-        amount, won = count(rows), self.store.winners(key)
+        amount, won = count(rows), self.store.accepted(key)
         if won is None:
             device = self.store.key.device
             order = self.arrived + torch.arange(amount, device=device)
-            self.store.offer({**rows, "prototype": torch.full_like(order, -1), "order": order}, key)
+            self.store.insert({**rows, "prototype": torch.full_like(order, -1), "order": order}, key)
         elif len(won.row):
             self.store.put(won, rows, key, prototype=-1, order=int(self.arrived) + won.row)
         self.arrived += amount
@@ -85,7 +87,7 @@ class KeyedMemory(ABC):
 
     def frozen(self, n: int) -> tuple[int, ...]:
         """Host numbers that `add` and draws of up to n rows depend on: a recorded step is good while they last."""
-        return tuple(min(n, self.size(part)) for part in Part)
+        return tuple(min(n, self.size(part)) for part in MemoryPart)
 
     def replayed(self, n: int) -> None:
         """Count n rows that a recorded step has added: the device did its half, this is the host's half of `add`."""
@@ -123,15 +125,15 @@ class KeyedMemory(ABC):
                 f"A memory with {self._long} pinned rows cannot shrink to {capacity}. Release classes first, or give "
                 f"a capacity of {self._long} or more."
             )
-        self._rebuild(capacity, self._belongs(Part.ALL))
+        self._rebuild(capacity, self._belongs(MemoryPart.ALL))
 
     def unpin(self, gone: Tensor) -> None:
         """Forget the pinned rows whose slots [capacity] are marked; their room goes back to the short-term part."""
-        self.forget(gone & self._belongs(Part.LONG))
+        self.forget(gone & self._belongs(MemoryPart.LONG))
 
     def forget(self, gone: Tensor) -> None:
         """Forget all rows, short-term and pinned, whose slots [capacity] are marked."""
-        self._rebuild(self.capacity, self._belongs(Part.ALL) & ~gone)
+        self._rebuild(self.capacity, self._belongs(MemoryPart.ALL) & ~gone)
 
     def unpin_classes(self, classes: Sequence[int]) -> None:
         """Forget the pinned rows of these classes; their room is the short-term part's again.
@@ -139,7 +141,7 @@ class KeyedMemory(ABC):
         All in place, for a recorded step goes on with this very store.
         """
         gone = torch.isin(self.store.columns["label"], torch.tensor(classes, device=self.store.key.device))
-        gone &= self._belongs(Part.LONG)
+        gone &= self._belongs(MemoryPart.LONG)
         if not bool(gone.any()):
             return
         self.store.key.masked_fill_(gone, EMPTY)
@@ -164,23 +166,26 @@ class KeyedMemory(ABC):
 
     def _rank_pins(self) -> None:
         """Number the pinned rows anew: `order` is their rank, and the next one's is how many there are."""
-        order, pinned = self.store.columns["order"], self._belongs(Part.LONG)
+        order, pinned = self.store.columns["order"], self._belongs(MemoryPart.LONG)
         order.copy_(order.where(pinned, LATER).argsort().argsort().where(pinned, order))
 
     def _rebuild(self, capacity: int, keep: Tensor) -> None:
         """A new store with the marked rows [old capacity], or with the largest keys of them where not all fit."""
-        old, fields = self.store, [Field(name, tuple(c.shape[1:]), c.dtype) for name, c in self.store.columns.items()]
+        old, fields = (
+            self.store,
+            [ColumnSpec(name, tuple(c.shape[1:]), c.dtype) for name, c in self.store.columns.items()],
+        )
         amount = min(capacity, int(keep.sum()))
         slot = old.key.where(keep, EMPTY).topk(amount).indices.sort().values
         self.capacity, self.store = capacity, Store(capacity, fields, old.key.device)
         home = torch.arange(amount, device=slot.device)
         self.store.write(home, old.read(slot))
         self.store.key[home] = old.key[slot]
-        self._long = int(self._belongs(Part.LONG).sum())
+        self._long = int(self._belongs(MemoryPart.LONG).sum())
         self._short = amount - self._long
         self._rank_pins()
 
-    def sample(self, n: int, *, part: Part = Part.ALL, rng: torch.Generator) -> Rows:
+    def sample(self, n: int, *, part: MemoryPart = MemoryPart.ALL, rng: torch.Generator) -> Rows:
         """min(n, size) distinct rows of a part, uniformly at random.
 
         By a random number for each slot, of which the largest win. On a CPU, of a memory with many slots
@@ -194,24 +199,24 @@ class KeyedMemory(ABC):
             noise.masked_fill_(~self._belongs(part), -1.0)
         return self.store.read(noise.topk(min(n, self.size(part))).indices)
 
-    def _few_slots(self, n: int, part: Part, rng: torch.Generator) -> Tensor:
+    def _few_slots(self, n: int, part: MemoryPart, rng: torch.Generator) -> Tensor:
         """Distinct slots [n] of a part that has far more, without a look at all slots."""
         index = self.store.index()
-        if part is Part.LONG:
+        if part is MemoryPart.LONG:
             return index.pinned[distinct(n, len(index.pinned), rng)]
         if self.size(part) < index.end // 8:  # most slots would be drawn in vain
             slots = self._belongs(part).nonzero().view(-1)
             return slots[distinct(n, len(slots), rng)]
         return distinct(n, index.end, rng, lambda slot: belonging(self.store.key[slot], part))
 
-    def rows(self, part: Part = Part.ALL) -> Rows:
+    def rows(self, part: MemoryPart = MemoryPart.ALL) -> Rows:
         """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
         return self.store.read(self.ordered_slots(part))
 
-    def ordered_slots(self, part: Part = Part.ALL) -> Tensor:
+    def ordered_slots(self, part: MemoryPart = MemoryPart.ALL) -> Tensor:
         """In which slot [n] each row of a part is, in the order of `rows`."""
         order = self.store.columns["order"]
-        order = order + self._belongs(Part.LONG) * (LATER // 2)
+        order = order + self._belongs(MemoryPart.LONG) * (LATER // 2)
         rank = order.where(self._belongs(part), LATER)
         return rank.argsort()[: self.size(part)]
 
@@ -219,10 +224,10 @@ class KeyedMemory(ABC):
         """Rows per class in the short-term and in the long-term part."""
         return {
             part.value: torch.bincount(self.rows(part)["label"], minlength=classes).tolist()
-            for part in (Part.SHORT, Part.LONG)
+            for part in (MemoryPart.SHORT, MemoryPart.LONG)
         }
 
-    def _belongs(self, part: Part) -> Tensor:
+    def _belongs(self, part: MemoryPart) -> Tensor:
         return belonging(self.store.key, part)
 
 
@@ -252,15 +257,15 @@ a function that keeps their order, such as key.sigmoid(), and clamp below 1.
         )
 
 
-def belonging(key: Tensor, part: Part) -> Tensor:
+def belonging(key: Tensor, part: MemoryPart) -> Tensor:
     """Which rows are of a part [n], going by their keys [n].
 
-    >>> belonging(torch.tensor([EMPTY, 0.5, torch.inf]), Part.ALL).tolist()
+    >>> belonging(torch.tensor([EMPTY, 0.5, torch.inf]), MemoryPart.ALL).tolist()
     [False, True, True]
     """
-    if part is Part.LONG:
+    if part is MemoryPart.LONG:
         return key > 1
-    return key >= 0 if part is Part.ALL else (key >= 0) & (key < 1)
+    return key >= 0 if part is MemoryPart.ALL else (key >= 0) & (key < 1)
 
 
 def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], Tensor] | None = None) -> Tensor:
@@ -284,7 +289,7 @@ class BorderMemory(KeyedMemory):
 
     only_at_borders: ClassVar[bool] = True
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing is kept while a task lasts."""
 
     def replayed(self, n: int) -> None:

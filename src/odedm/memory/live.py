@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from odedm.core.configuration import settings_of
-from odedm.core.errors import UsageError, shown, unknown
-from odedm.core.rows import Part
+from odedm.core.errors import UsageError, short_repr, unknown_name_error
+from odedm.core.rows import MemoryPart
 from odedm.core.validators import Int
 from odedm.memory import live_state
 from odedm.memory.collected import among
@@ -62,7 +62,7 @@ class DualMemory:
         known = [name for name in settings_of(ODEDM) if name not in OF_METHODS]
         for name in settings:
             if name not in known:
-                raise unknown("setting of a live memory", name, [*known, "seed", "device"])
+                raise unknown_name_error("setting of a live memory", name, [*known, "seed", "device"])
         self._begin(ODEDM(capacity, rho=rho, k=k, **settings), seed, device)
 
     @classmethod
@@ -78,7 +78,9 @@ class DualMemory:
         try:
             self.device = torch.device(device)
         except (RuntimeError, TypeError) as error:
-            raise UsageError(f"device must be one that torch has, such as cpu; {shown(device)} was given.") from error
+            raise UsageError(
+                f"device must be one that torch has, such as cpu; {short_repr(device)} was given."
+            ) from error
         self.tasks = 0
         """How many tasks have ended."""
         self._rngs = generators(self.seed, self.device)
@@ -99,7 +101,7 @@ class DualMemory:
         held = f"{self.size('short')} short-term, {self.size('long')} long-term"
         return f"<DualMemory of {own.capacity} rows{share}: {held}>"
 
-    def size(self, part: str | Part = "all") -> int:
+    def size(self, part: str | MemoryPart = "all") -> int:
         """How many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
         part = _part(part)
         return self._live.host.size(part) if self._live else 0
@@ -125,7 +127,7 @@ class DualMemory:
         live.add({name: column.to(self.device) for name, column in rows.items()}, self.tasks)
         self._live = live
 
-    def sample(self, n: int, part: str | Part = "all") -> dict[str, Any]:
+    def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
         """Draw rows uniformly at random, none of them twice.
 
         Args:
@@ -144,7 +146,7 @@ class DualMemory:
         live = self._known()
         return live.form.give(live.host.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
 
-    def rows(self, part: str | Part = "all") -> dict[str, Any]:
+    def rows(self, part: str | MemoryPart = "all") -> dict[str, Any]:
         """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
         live = self._known()
         return live.form.give(live.host.rows(_part(part)))
@@ -260,10 +262,10 @@ class DualMemory:
         self.load_state_dict(state)
 
 
-def _part(part: str | Part) -> Part:
-    names = [each.value for each in Part]
-    if isinstance(part, Part):
+def _part(part: str | MemoryPart) -> MemoryPart:
+    names = [each.value for each in MemoryPart]
+    if isinstance(part, MemoryPart):
         return part
     if part not in names:
-        raise unknown("part of a memory", str(part), names)
-    return Part(part)
+        raise unknown_name_error("part of a memory", str(part), names)
+    return MemoryPart(part)

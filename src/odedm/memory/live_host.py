@@ -9,7 +9,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.registry import POLICIES
-from odedm.core.rows import Part, Rows, Task, count
+from odedm.core.rows import MemoryPart, Rows, Task, count
 from odedm.core.timer import Timer
 from odedm.core.validators import LARGEST
 from odedm.memory.collected import AllRows, ClassReservoirs, Collected, among, fit, joined
@@ -76,7 +76,7 @@ class LiveHost:
             self.collected.see(rows)
 
     def _make_room(self, collected: ClassReservoirs, joining: list[int]) -> None:
-        reserved, pinned = collected.reserved(joining), self.host.size(Part.LONG)
+        reserved, pinned = collected.reserved(joining), self.host.size(MemoryPart.LONG)
         if reserved + pinned > self.settings.capacity:
             raise UsageError(
                 f"The candidates of {len({*collected.classes(), *joining})} classes need {reserved} rows, and of "
@@ -101,7 +101,7 @@ class LiveHost:
         """Choose prototypes of these classes and pin them in the place of old ones; others give way to the quota."""
         if not (isinstance(self.settings, ODEDM) and pins(self.settings) and self.collected and classes):
             return
-        pinned = self.host.rows(Part.LONG)
+        pinned = self.host.rows(MemoryPart.LONG)
         pool = joined(self.collected.rows(), pinned, classes)
         others = pinned["label"][~among(pinned["label"], classes)]
         room = self.settings.capacity - self.collected.reserved(leaving=classes)
@@ -122,15 +122,15 @@ class LiveHost:
 
     def unpin(self, gone: Tensor) -> int:
         """Forget the pinned rows among the marked slots; how many there were."""
-        before = self.host.size(Part.LONG)
+        before = self.host.size(MemoryPart.LONG)
         if bool((gone & (self.host.store.key > 1)).any()):
             self.host.unpin(gone)
-        return before - self.host.size(Part.LONG)
+        return before - self.host.size(MemoryPart.LONG)
 
     def resize(self, settings: MemorySettings) -> None:
         """Take settings of another capacity; where a share is given the prototypes keep to it."""
         room = settings.capacity - (self.collected.reserved() if self.collected else 0)
-        pinned, each = self.host.rows(Part.LONG), LARGEST
+        pinned, each = self.host.rows(MemoryPart.LONG), LARGEST
         if isinstance(settings, ODEDM) and settings.k is None and count(pinned):
             each = prototypes_each(settings, len(pinned["label"].unique()), room)
         left = int((pinned["prototype"] < each).sum())

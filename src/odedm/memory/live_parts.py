@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from odedm.consolidate.consolidator import Consolidator
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, count
@@ -39,7 +39,9 @@ def settle(configuration: Any) -> MemorySettings:
     """The settings of a live memory with their defaults filled in, or a sentence on what it cannot do."""
     found = ODEDM(configuration) if isinstance(configuration, int) else configuration
     if not isinstance(found, Reservoir | Native | ODEDM):
-        raise UsageError(f"A memory is made of ODEDM(…), Reservoir(…) or Native(…); {shown(configuration)} was given.")
+        raise UsageError(
+            f"A memory is made of ODEDM(…), Reservoir(…) or Native(…); {short_repr(configuration)} was given."
+        )
     if not found.capacity:
         raise UsageError("A live memory needs room: capacity must be 1 row or more; 0 was given.")
     policy = policy_name(found)
@@ -182,9 +184,9 @@ class LoopProbe:
         home = rows["image"].device
         return {OWN + name: self.form.column(name, each, count(rows)).to(home) for name, each in given.items()}
 
-    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Not known here."""
-        raise _needs_a_method("appraise")
+        raise _needs_a_method("features_and_losses")
 
     def predict(self, image: Tensor) -> Tensor:  # noqa: ARG002
         """Not known here."""
@@ -236,4 +238,6 @@ def class_list(classes: Any) -> list[int]:
             raise TypeError
         return list(dict.fromkeys(operator.index(each) for each in values))
     except TypeError:
-        raise UsageError(f"Classes are named by their labels, whole numbers; {shown(classes)} was given.") from None
+        raise UsageError(
+            f"Classes are named by their labels, whole numbers; {short_repr(classes)} was given."
+        ) from None

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from odedm.core.errors import InvalidFileError, UsageError, demand
-from odedm.core.files import write_given
+from odedm.core.errors import InvalidFileError, UsageError, require
+from odedm.core.files import atomic_file, write_given
 from odedm.core.plain_data import differences
-from odedm.core.rng import derive
-from odedm.core.rows import Field
+from odedm.core.rng import derive_seed
+from odedm.core.rows import ColumnSpec
 from odedm.core.seal import check_file
 from odedm.core.store import Store
-from odedm.core.tensor_archive import check_there, refuse_others
+from odedm.core.tensor_archive import check_there, refuse_others, save_tensors
 from odedm.core.validators import LARGEST
 from odedm.memory.collected import AllRows, ClassReservoirs, Collected
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
@@ -29,7 +28,7 @@ from odedm.memory.keyed import KeyedMemory
 from odedm.memory.live_host import LiveHost
 from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
 from odedm.memory.no_memory import NoMemory
-from odedm.memory.settings import MemorySettings, memory_from_plain, memory_to_plain
+from odedm.memory.settings import MemorySettings, memory_from_dict, memory_to_dict
 
 if TYPE_CHECKING:
     from odedm.memory.live import DualMemory
@@ -43,7 +42,7 @@ def capture(memory: DualMemory) -> dict[str, Any]:
     tensors = {f"generator.{name}": rng.get_state() for name, rng in memory._rngs.items()}
     state: dict[str, Any] = {
         "schema": SCHEMA,
-        "memory": memory_to_plain(memory.settings),
+        "memory": memory_to_dict(memory.settings),
         "seed": memory.seed,
         "device": memory.device.type,
         "tasks": memory.tasks,
@@ -76,7 +75,7 @@ def settings_in(state: Mapping[str, Any]) -> MemorySettings:
     if not isinstance(state, Mapping) or state.get("schema") != SCHEMA or not isinstance(state.get("tensors"), Mapping):
         found = str(state.get("schema"))[:60] if isinstance(state, Mapping) else type(state).__name__
         raise UsageError(f"This is no state of a memory in the format '{SCHEMA}'; '{found}' was found.")
-    kept = memory_from_plain(state.get("memory"))
+    kept = memory_from_dict(state.get("memory"))
     if isinstance(kept, NoMemory):
         raise UsageError("This is the state of no memory: nothing can be kept in one.")
     return kept
@@ -86,7 +85,7 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
     """Put a state into a memory of the same settings; one that does not fit is refused and changes nothing."""
     settings = settings_in(state)
     mine, theirs = (
-        {name: value for name, value in memory_to_plain(each).items() if name not in OF_METHODS}
+        {name: value for name, value in memory_to_dict(each).items() if name not in OF_METHODS}
         for each in (replace(memory.settings, capacity=settings.capacity), settings)
     )
     other = differences(mine, theirs)
@@ -97,7 +96,7 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
             "Build the memory as that one was built."
         )
     try:
-        demand(all(name in state for name in PLAIN), f"it lacks one of {', '.join(PLAIN)}")
+        require(all(name in state for name in PLAIN), f"it lacks one of {', '.join(PLAIN)}")
         seed, tasks = _number(state["seed"], "seed"), _number(state["tasks"], "number of tasks")
         rngs = _generators(seed, _number(state["seen"], "number of rows seen"), memory.device, state)
         live = None
@@ -112,7 +111,7 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
 
 
 def _number(value: Any, name: str) -> int:
-    demand(type(value) is int and 0 <= value <= LARGEST, f"its {name} is no whole number")
+    require(type(value) is int and 0 <= value <= LARGEST, f"its {name} is no whole number")
     number: int = value
     return number
 
@@ -120,10 +119,10 @@ def _number(value: Any, name: str) -> int:
 def _generators(seed: int, seen: int, device: torch.device, state: Mapping[str, Any]) -> Generators:
     """Generators that go on where they were; on another kind of device new ones, but not those of the start again."""
     same = state["device"] == device.type
-    rngs = generators(seed if same else derive(seed, f"on {device.type} after {seen}"), device)
+    rngs = generators(seed if same else derive_seed(seed, f"on {device.type} after {seen}"), device)
     for name, rng in rngs.items():
         stored = state["tensors"].get(f"generator.{name}")
-        demand(isinstance(stored, Tensor), f"the generator '{name}' is missing")
+        require(isinstance(stored, Tensor), f"the generator '{name}' is missing")
         if same or not PURPOSES[name]:
             try:
                 rng.set_state(stored)
@@ -134,22 +133,24 @@ def _generators(seed: int, seen: int, device: torch.device, state: Mapping[str, 
 
 def _format(plain: Any) -> MemoryRowFormat:
     """The columns of rows, as anyone may have written them."""
-    demand(isinstance(plain, Mapping) and isinstance(plain.get("numpy"), bool), "its columns are not described")
+    require(isinstance(plain, Mapping) and isinstance(plain.get("numpy"), bool), "its columns are not described")
     listed = plain.get("fields")
-    demand(isinstance(listed, list) and len(listed) >= 2, "its columns are not listed")
+    require(isinstance(listed, list) and len(listed) >= 2, "its columns are not listed")
     fields = []
     for each in listed:
         sound = isinstance(each, list) and len(each) == 3 and isinstance(each[0], str) and isinstance(each[1], list)
-        demand(sound and isinstance(each[2], str) and each[2] in TYPES, "a column is not named with its shape and type")
+        require(
+            sound and isinstance(each[2], str) and each[2] in TYPES, "a column is not named with its shape and type"
+        )
         name, shape, dtype = each
-        demand(all(type(side) is int and 0 <= side <= LARGEST for side in shape), f"the shape of '{name}' is none")
-        fields.append(Field(name, tuple(shape), TYPES[dtype]))
+        require(all(type(side) is int and 0 <= side <= LARGEST for side in shape), f"the shape of '{name}' is none")
+        fields.append(ColumnSpec(name, tuple(shape), TYPES[dtype]))
     names = [field.name for field in fields]
-    demand(
+    require(
         names[0] == "image" and fields[1] == LABEL and fields[0].shape, "images and labels are not its first columns"
     )
     own = [name for name in names[2:] if name.startswith(OWN) and public(name) not in TAKEN]
-    demand(own == names[2:] and len(set(own)) == len(own), "its columns have names that they cannot have")
+    require(own == names[2:] and len(set(own)) == len(own), "its columns have names that they cannot have")
     return MemoryRowFormat(tuple(fields), plain["numpy"])
 
 
@@ -159,21 +160,21 @@ def restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int,
     if isinstance(collected, ClassReservoirs):
         listed = state["candidates"]
         pairs = isinstance(listed, list) and all(isinstance(each, list) and len(each) == 2 for each in listed)
-        demand(
+        require(
             pairs and all(type(label) is int and abs(label) <= LARGEST for label, _ in listed),
             "its candidates are not listed by class",
         )
-        demand(len(dict(listed)) == len(listed), "a class of its candidates is there twice")
-        demand(collected.per_class * len(listed) <= capacity, "its candidates do not fit into the capacity")
+        require(len(dict(listed)) == len(listed), "a class of its candidates is there twice")
+        require(collected.per_class * len(listed) <= capacity, "its candidates do not fit into the capacity")
         for place, (label, seen) in enumerate(listed):
             each = collected.open(label)
             restore_store(each, collected.per_class, tensors, f"candidates.{place}", _number(seen, "rows of a class"))
-            demand(bool((each.rows()["label"] == label).all()), "candidates are of another class than they should be")
-            demand(not each._long, "a candidate is pinned")
+            require(bool((each.rows()["label"] == label).all()), "candidates are of another class than they should be")
+            require(not each._long, "a candidate is pinned")
     room = capacity - (collected.reserved() if collected else 0)
     restore_store(host, room, tensors, "host", state["seen"])
     task = host.rows()["task"] if "task" in host.store.columns else torch.zeros(0)
-    demand(bool(((task >= 0) & (task < state["tasks"])).all()), "its rows are of tasks that have not ended")
+    require(bool(((task >= 0) & (task < state["tasks"])).all()), "its rows are of tasks that have not ended")
     if isinstance(collected, AllRows):
         here = collected.rows()
         found = {name: tensors.get(f"collected.{name}") for name in here}
@@ -181,7 +182,7 @@ def restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int,
         for name, column in here.items():
             _check(found[name], (amount, *column.shape[1:]), column.dtype, f"collected.{name}")
         task = tensors.get("collected.task", torch.zeros(0))
-        demand(bool((task == state["tasks"]).all()) or "task" not in here, "it has collected rows of another task")
+        require(bool((task == state["tasks"]).all()) or "task" not in here, "it has collected rows of another task")
         collected.see({name: tensors[f"collected.{name}"].to(column.device) for name, column in here.items()})
 
 
@@ -191,12 +192,12 @@ def restore_store(memory: KeyedMemory, capacity: int, tensors: Mapping[str, Any]
         _check(tensors.get(f"{name}.{each}"), (capacity, *column.shape[1:]), column.dtype, f"{name}.{each}")
     key = tensors[f"{name}.key"]
     short, long = (key >= 0) & (key < 1), key == math.inf
-    demand(bool((short | long | (key == -math.inf)).all()), f"{name} has keys that are none")
+    require(bool((short | long | (key == -math.inf)).all()), f"{name} has keys that are none")
     rank, order = tensors[f"{name}.prototype"], tensors[f"{name}.order"]
-    demand(bool((rank[long] >= 0).all() and (rank[short] == -1).all()), f"{name} has prototypes that are none")
+    require(bool((rank[long] >= 0).all() and (rank[short] == -1).all()), f"{name} has prototypes that are none")
     amount = int(long.sum())
-    demand(order[long].sort().values.equal(torch.arange(amount)), f"the prototypes of {name} are in no order")
-    demand(bool(((order[short] >= 0) & (order[short] < max(seen, 1))).all()), f"{name} has rows of no time")
+    require(order[long].sort().values.equal(torch.arange(amount)), f"the prototypes of {name} are in no order")
+    require(bool(((order[short] >= 0) & (order[short] < max(seen, 1))).all()), f"{name} has rows of no time")
     memory.resize(capacity)
     for each, column in memory.store.columns.items():
         column.copy_(tensors[f"{name}.{each}"])
@@ -206,18 +207,23 @@ def restore_store(memory: KeyedMemory, capacity: int, tensors: Mapping[str, Any]
 
 
 def _check(found: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str) -> None:
-    demand(isinstance(found, Tensor) and found.is_cpu, f"'{name}' is missing")
+    require(isinstance(found, Tensor) and found.is_cpu, f"'{name}' is missing")
     same = tuple(found.shape) == shape and found.dtype == dtype and found.layout == torch.strided
-    demand(same, f"'{name}' is {found.dtype} {list(found.shape)} where {dtype} {list(shape)} is needed")
+    require(same, f"'{name}' is {found.dtype} {list(found.shape)} where {dtype} {list(shape)} is needed")
     if found.is_floating_point() and not name.endswith(".key"):
-        demand(bool(found.isfinite().all()), f"'{name}' holds a NaN or an infinity")
+        require(bool(found.isfinite().all()), f"'{name}' holds a NaN or an infinity")
 
 
 def write(state: Mapping[str, Any], path: Path) -> Path:
     """One file in safetensors' format; the plain values are in its head."""
     plain = json.dumps({name: state[name] for name in PLAIN}, allow_nan=False)
     tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
-    return write_given("memory", path, save(tensors, {"odedm": plain}))
+
+    def save_all(given: Path) -> None:
+        with atomic_file(given) as part:
+            save_tensors(part, tensors, {"odedm": plain})
+
+    return write_given("memory", path, save_all)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -229,7 +235,7 @@ def read(path: Path) -> dict[str, Any]:
             plain = json.loads((file.metadata() or {})["odedm"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         refuse_others(plain, SCHEMA)
-        demand(isinstance(plain, dict) and set(plain) == set(PLAIN), "its head is not that of a memory")
+        require(isinstance(plain, dict) and set(plain) == set(PLAIN), "its head is not that of a memory")
     except InvalidFileError as error:
         raise UsageError(f"'{path}' is no saved memory: {error}.") from error
     except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:

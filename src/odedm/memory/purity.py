@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.accel.triton_support import has_kernels
 from odedm.core.errors import UsageError
-from odedm.core.rows import Field, Probe, Rows, Task, count
+from odedm.core.rows import ColumnSpec, ModelView, Rows, Task, count
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
-from odedm.core.triton_support import has_kernels
 from odedm.memory.keyed import LATER, KeyedMemory
 
 TINY = 1e-6
@@ -40,7 +40,7 @@ class Purity(KeyedMemory):
     def __init__(
         self,
         capacity: int,
-        fields: Sequence[Field],
+        fields: Sequence[ColumnSpec],
         device: torch.device | str = "cpu",
         *,
         alpha: float = 0.5,
@@ -50,7 +50,7 @@ class Purity(KeyedMemory):
         super().__init__(capacity, fields, device)
         self.alpha = alpha
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """Take a stream batch in, and let as many rows go as there is no room for."""
         amount, device = count(rows), self.store.key.device
         short, room = self._short, self.short_capacity
@@ -67,14 +67,14 @@ class Purity(KeyedMemory):
         """Scores are made of all rows, so every number of them counts."""
         return (*super().frozen(n), self._short, self._long)
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
 
-    def _choose(self, rows: Rows, key: Tensor, excess: int, probe: Probe, rng: torch.Generator) -> Tensor:
+    def _choose(self, rows: Rows, key: Tensor, excess: int, probe: ModelView, rng: torch.Generator) -> Tensor:
         """The keys of stored and new rows, EMPTY for the `excess` ones that go."""
         stored = self.store.read(self._slots())
         every = {name: torch.cat([stored[name], rows[name]]) for name in ("image", "label")}
-        weight, (features, losses) = probe.class_weights(), probe.appraise(every)
+        weight, (features, losses) = probe.class_weights(), probe.features_and_losses(every)
         keep = survivors(
             every["label"],
             losses,

@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from odedm.core.rows import Part, Probe, Task, rank_within, take
+from odedm.core.rows import MemoryPart, ModelView, Task, rank_within, take
 from odedm.core.stored_names import stored
 from odedm.memory.keyed import BorderMemory
 
@@ -22,11 +22,11 @@ class TaskQuota(BorderMemory):
     quotas; pins displace the lowest ranks, task by task in turn.
     The rows are read when the task is over: a second visit, which the strictly online setting does not allow.
 
-    >>> from odedm.core.rows import Field
+    >>> from odedm.core.rows import ColumnSpec
     >>> class NoFields:
     ...     def annotate(self, rows):
     ...         return {}
-    >>> memory = TaskQuota(5, [Field("label", dtype=torch.int64), Field("task", dtype=torch.int64)])
+    >>> memory = TaskQuota(5, [ColumnSpec("label", dtype=torch.int64), ColumnSpec("task", dtype=torch.int64)])
     >>> for t in range(2):
     ...     label = torch.full((9,), t)
     ...     memory.end_task(Task(t, 2, (t,), {"label": label, "task": label}), NoFields(), rng=torch.Generator())
@@ -34,10 +34,10 @@ class TaskQuota(BorderMemory):
     [0, 0, 1, 1]
     """
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Cut the rows of old tasks down to the new quota and fill up with rows of the finished one."""
         device, quota = self.store.key.device, quotas(self.short_capacity, task.index + 1)
-        old = self.rows(Part.SHORT)
+        old = self.rows(MemoryPart.SHORT)
         within = rank_within(old["task"]) < torch.tensor(quota, device=device)[old["task"]]
         old = take(old, within.nonzero().flatten())
         order = torch.randperm(len(task), generator=rng)[: quota[-1]]  # on the CPU: one seed, one choice anywhere
@@ -55,11 +55,11 @@ class ClassQuota(BorderMemory):
     As quotas shrink the last ranks of old classes leave. A class that returns keeps the rows it has, and is filled up.
     With fewer slots than classes the newest classes keep one row each. Pinned rows lie outside the quotas.
 
-    >>> from odedm.core.rows import Field
+    >>> from odedm.core.rows import ColumnSpec
     >>> class NoFields:
     ...     def annotate(self, rows):
     ...         return {}
-    >>> memory = ClassQuota(6, [Field("label", dtype=torch.int64)])
+    >>> memory = ClassQuota(6, [ColumnSpec("label", dtype=torch.int64)])
     >>> for t in range(2):
     ...     rows = {"label": torch.arange(2 * t, 2 * t + 2).repeat(9)}
     ...     memory.end_task(Task(t, 2, (2 * t, 2 * t + 1), rows), NoFields(), rng=torch.Generator())
@@ -67,9 +67,9 @@ class ClassQuota(BorderMemory):
     [1, 1, 1, 1]
     """
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Cut old classes down to the new quota and fill up with rows of the finished task's."""
-        device, old = self.store.key.device, self.rows(Part.SHORT)
+        device, old = self.store.key.device, self.rows(MemoryPart.SHORT)
         seen = torch.cat([old["label"], task.rows["label"]]).unique()  # a blurry task has rows of any class
         quota = torch.zeros(int(seen.max()) + 1, dtype=torch.int64, device=device)
         quota[seen] = torch.tensor(quotas(self.short_capacity, len(seen)), device=device)
@@ -91,10 +91,10 @@ class ReleasedTaskQuota(BorderMemory):
     nearly balanced (200 rows after the second task: about 98 and 102). `TaskQuota` is what was meant.
     """
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Let the first rows of old tasks and a random choice of the finished one's rows compete for the room."""
         device, quota = self.store.key.device, self.short_capacity // max(1, task.index)
-        old = self.rows(Part.SHORT)
+        old = self.rows(MemoryPart.SHORT)
         old = take(old, (rank_within(old["task"]) < quota).nonzero().flatten())
         order = torch.randperm(len(task), generator=rng)[:quota]
         new = take(task.rows, order.to(device))

@@ -6,7 +6,7 @@ from typing import final
 
 import torch
 
-from odedm.core.rows import Probe, Rows, Task, count
+from odedm.core.rows import ModelView, Rows, Task, count
 from odedm.core.stored_names import stored
 from odedm.memory.keyed import KeyedMemory
 
@@ -16,14 +16,14 @@ from odedm.memory.keyed import KeyedMemory
 class ReservoirMemory(KeyedMemory):
     """Every streamed row is here with equal probability; without pins, plain reservoir sampling.
 
-    >>> from odedm.core.rows import Field, Part
-    >>> memory = ReservoirMemory(2, [Field("label", dtype=torch.int64)])
+    >>> from odedm.core.rows import ColumnSpec, MemoryPart
+    >>> memory = ReservoirMemory(2, [ColumnSpec("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([3, 4, 5])}, rng=torch.Generator().manual_seed(0))
-    >>> memory.size(), memory.size(Part.LONG)
+    >>> memory.size(), memory.size(MemoryPart.LONG)
     (2, 0)
     """
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:  # noqa: ARG002
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:  # noqa: ARG002
         """Offer a stream batch to the reservoir."""
         self.see(rows, rng=rng)
 
@@ -33,5 +33,5 @@ class ReservoirMemory(KeyedMemory):
             rows, torch.rand(count(rows), dtype=torch.float64, generator=rng, device=self.store.key.device)
         )
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""

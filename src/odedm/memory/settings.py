@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from odedm.core.configuration import check_settings, from_plain, setting_field, to_plain
+from odedm.core.configuration import check_settings, from_dict, setting_field, to_dict
 from odedm.core.errors import UsageError
 from odedm.core.registry import (
     ANNOTATIONS,
@@ -22,7 +22,7 @@ from odedm.core.registry import (
     SPACES,
     WITHOUT_CLUSTERS,
 )
-from odedm.core.showing import short_repr
+from odedm.core.showing import repr_without_defaults
 from odedm.core.validators import Bool, Choice, Float, Int, NamedValues, Pair, WordOr
 from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice, stored_weight, unstored_weight
 from odedm.memory.no_memory import NoMemory
@@ -106,7 +106,7 @@ class Native:
         check_settings(self)
 
     def __repr__(self) -> str:
-        return short_repr(self, ("capacity",))
+        return repr_without_defaults(self, ("capacity",))
 
     def resolve(self, shape: StreamShape, native: str) -> Native | Reservoir:  # noqa: ARG002 - of any shape
         """The policy by its name; where that is the reservoir, the plain reservoir: one memory has one description."""
@@ -215,7 +215,7 @@ class ODEDM:
         check_choice(self)
 
     def __repr__(self) -> str:
-        return short_repr(self, ("capacity",))
+        return repr_without_defaults(self, ("capacity",))
 
     @classmethod
     def paper(cls, capacity: int, rho: float = 0.25, **changes: Any) -> ODEDM:
@@ -283,15 +283,15 @@ AnyMemory = MemorySettings | NoMemory
 KINDS: dict[str, type[AnyMemory]] = {kind.name: kind for kind in (Reservoir, Native, ODEDM, NoMemory)}
 
 
-def memory_to_plain(memory: AnyMemory) -> dict[str, Any]:
+def memory_to_dict(memory: AnyMemory) -> dict[str, Any]:
     """A memory as plain data."""
-    return {"name": memory.name, **stored_weight(to_plain(memory))}
+    return {"name": memory.name, **stored_weight(to_dict(memory))}
 
 
-def memory_from_plain(plain: object) -> AnyMemory:
+def memory_from_dict(plain: object) -> AnyMemory:
     """A memory from plain data of anyone's.
 
-    >>> memory_from_plain({"name": "reservoir", "capacity": 5})
+    >>> memory_from_dict({"name": "reservoir", "capacity": 5})
     Reservoir(capacity=5)
     """
     own = dict(plain) if isinstance(plain, dict) else {}
@@ -300,7 +300,7 @@ def memory_from_plain(plain: object) -> AnyMemory:
         known, given = ", ".join(KINDS), str(name)[:60]
         raise UsageError(f"A stored experiment's memory must be one of {known}; {given!r} was found.")
     kind: Callable[..., AnyMemory] = KINDS[name]
-    return from_plain(kind, "memory", unstored_weight(kind, own))
+    return from_dict(kind, "memory", unstored_weight(kind, own))
 
 
 @cache

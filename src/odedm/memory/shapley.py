@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from odedm.core.rows import Field, Part, Probe, Rows, Task, count, rank_within
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, rank_within
 from odedm.core.stored_names import stored
 from odedm.core.validators import Int
 from odedm.memory.keyed import KeyedMemory
@@ -86,7 +86,7 @@ class ShapleyValued(KeyedMemory):
     def __init__(
         self,
         capacity: int,
-        fields: Sequence[Field],
+        fields: Sequence[ColumnSpec],
         device: torch.device | str = "cpu",
         *,
         classes: int | None = None,
@@ -98,7 +98,7 @@ class ShapleyValued(KeyedMemory):
         super().__init__(capacity, fields, device)
         self.classes, self.k, self.per_class = classes, k, per_class
 
-    def add(self, rows: Rows, probe: Probe, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """Take what fits, and let the others compete."""
         amount, room = count(rows), max(0, self.short_capacity - self._short)
         if self.short_capacity == 0:
@@ -114,10 +114,10 @@ class ShapleyValued(KeyedMemory):
         """Judges are drawn from all rows, so every number of them counts."""
         return (*super().frozen(n), self._short, self._long)
 
-    def end_task(self, task: Task, probe: Probe, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
 
-    def _compete(self, rows: Rows, key: Tensor, probe: Probe, rng: torch.Generator) -> None:
+    def _compete(self, rows: Rows, key: Tensor, probe: ModelView, rng: torch.Generator) -> None:
         """Let rows [m] with keys [m] take the places of stored ones; without a look at a value."""
         amount, every = count(rows), self.ordered_slots()
         stored = self.store.columns["label"]
@@ -127,7 +127,7 @@ class ShapleyValued(KeyedMemory):
         noise = torch.rand(self.capacity + 1, dtype=torch.float64, generator=rng, device=key.device)
         share = (stored[every][:, None] == rows["label"]).sum(0) / len(every)
         rare = share < noise[-1] / classes
-        free = self._belongs(Part.SHORT).index_fill(0, judge, False)
+        free = self._belongs(MemoryPart.SHORT).index_fill(0, judge, False)
         chance, slot = noise[:-1].where(free, -1.0).topk(min(most, self.capacity))
         image, label = self.store.columns["image"], torch.cat([stored[judge], rows["label"]])
         feature = probe.embed(torch.cat([image[judge], image[slot], rows["image"]])).flatten(1).double()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from odedm.core.rows import Field
+    from odedm.core.rows import ColumnSpec
     from odedm.core.timer import Timer
     from odedm.memory.dual import Host
 
@@ -56,8 +56,8 @@ class Site:
     """
 
     shape: StreamShape
-    raw: tuple[Field, ...]
-    own: tuple[Field, ...]
+    raw: tuple[ColumnSpec, ...]
+    own: tuple[ColumnSpec, ...]
     device: torch.device
     rng: Callable[[str], torch.Generator]
     cpu_rng: Callable[[str], torch.Generator]
@@ -74,7 +74,7 @@ class Site:
 def build_policy(
     name: str,
     capacity: int,
-    fields: Sequence[Field],
+    fields: Sequence[ColumnSpec],
     device: torch.device | str,
     *,
     classes: int | None,

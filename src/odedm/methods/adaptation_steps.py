@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from odedm.core.triton_support import has_kernels
+from odedm.core.accel.triton_support import has_kernels
 
 Rates = Tensor | float
 """Step sizes: [P], or one for all."""

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm.core.device import launch_bound
+from odedm.core.accel.device import launch_bound
 from odedm.core.rng import generator
-from odedm.core.rows import Field, Rows, Task
+from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.methods.class_shift import ClassShift
 from odedm.methods.plain_sgd import PlainSGD
 from odedm.methods.rotation_task import RotationTask
@@ -173,7 +173,7 @@ class Method(ABC):
         """Why a run may not predict by an average of the weights, behind "because"; empty where it may."""
         return "" if cls.predict is Method.predict else "it predicts in a way of its own"
 
-    def fields(self) -> tuple[Field, ...]:
+    def fields(self) -> tuple[ColumnSpec, ...]:
         """The columns that `step` and `annotate` return."""
         return ()
 

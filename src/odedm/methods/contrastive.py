@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.stored_names import stored
 
 MOST = 1 << 16
@@ -27,7 +27,7 @@ class Projection:
 
     def __init__(self, features: int, dims: int, *, like: Tensor, seed: int, hidden: bool = False) -> None:
         if dims > MOST:
-            raise UsageError(f"A projection has {MOST} dimensions at most; {shown(dims)} were asked for.")
+            raise UsageError(f"A projection has {MOST} dimensions at most; {short_repr(dims)} were asked for.")
         host = torch.Generator().manual_seed(seed)
         sizes = [features, features, dims] if hidden else [features, dims]
         self.weights: list[nn.Parameter] = []

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch.nn import functional as F
 
-from odedm.core.rows import Field, Rows
+from odedm.core.rows import ColumnSpec, Rows
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 
@@ -29,9 +29,9 @@ class DER(Method):
 
     alpha: float = 0.1
 
-    def fields(self) -> tuple[Field, ...]:
+    def fields(self) -> tuple[ColumnSpec, ...]:
         """Logits of all C classes."""
-        return (Field("logits", (self.net.classes,)),)
+        return (ColumnSpec("logits", (self.net.classes,)),)
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """CE(h(x), y) + α · mean (h(x') - z')²."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from odedm.core.rows import Field, Rows
+from odedm.core.rows import ColumnSpec, Rows
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 
@@ -31,9 +31,9 @@ class FDR(Method):
 
     alpha: float = 1.0
 
-    def fields(self) -> tuple[Field, ...]:
+    def fields(self) -> tuple[ColumnSpec, ...]:
         """Logits of all C classes."""
-        return (Field("logits", (self.net.classes,)),)
+        return (ColumnSpec("logits", (self.net.classes,)),)
 
     def step(self, batch: Rows, replay: Replay) -> Rows:
         """CE(h(x), y); then α · mean ‖softmax h(x') - softmax z'‖."""

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from typing import Any, ClassVar, get_origin
 
-from odedm.core.errors import UsageError, shown, unknown
+from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.options import cast_like
 from odedm.methods.base import Method
 
@@ -38,7 +38,7 @@ def configure(name: str, method: type[Method], given: dict[str, Any]) -> dict[st
     values = hyperparameters(method)
     for key, value in given.items():
         if key not in values:
-            raise unknown(f"hyper-parameter of {name}", key, values)
+            raise unknown_name_error(f"hyper-parameter of {name}", key, values)
         values[key] = cast_like(f"{name}'s {key}", value, values[key])
     for key in ("lr", "momentum", "weight_decay"):
         if values[key] < 0:
@@ -74,8 +74,8 @@ def check_declared(method: type[Method]) -> None:
         described = hasattr(type(value), "__get__")  # a property, say, that stands for the number
         if own.init and own.default is not dataclasses.MISSING and value is not own.default and not described:
             raise UsageError(
-                f"{method.__name__} sets {own.name} = {shown(value)} without a type, so that would not count: write "
-                f"{own.name}: {type(own.default).__name__} = {shown(value)}."
+                f"{method.__name__} sets {own.name} = {short_repr(value)} without a type, so that would not count: "
+                f"write {own.name}: {type(own.default).__name__} = {short_repr(value)}."
             )
 
 

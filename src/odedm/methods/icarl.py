@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.device import launch_bound
+from odedm.core.accel.device import launch_bound
+from odedm.core.accel.streams import aside
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
-from odedm.core.streams import aside
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.gradients import trained
 from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores

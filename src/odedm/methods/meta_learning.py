@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from odedm.core.accel.streams import SideStream
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, count
-from odedm.core.side_stream import SideStream
 from odedm.core.stored_names import stored
 from odedm.methods.adaptation_steps import advance, retreat
 from odedm.methods.base import Replay

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
@@ -81,7 +81,7 @@ class OnPro(Method):
 
     def __post_init__(self) -> None:
         if self.turns not in (1, 4, 16):
-            raise UsageError(f"onpro's turns must be 1, 4 or 16; {shown(self.turns)} was given.")
+            raise UsageError(f"onpro's turns must be 1, 4 or 16; {short_repr(self.turns)} was given.")
         at_least("onpro", 1, dims=self.dims, per_class=self.per_class)
         at_least("onpro", 0.01, mixup_alpha=self.mixup_alpha)
         at_least("onpro", 1e-3, temperature=self.temperature, prototype_temperature=self.prototype_temperature)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import METHODS
 from odedm.methods.base import Method
 from odedm.methods.hyperparameters import hyperparameters
@@ -22,5 +22,5 @@ def check_no_option(method: Any, name: str, value: object) -> None:
     if isinstance(kind, type) and issubclass(kind, Method) and name in hyperparameters(kind):
         word = method if isinstance(method, str) else kind.__name__
         raise UsageError(
-            f"{name} is a hyper-parameter of {word}, and those go together: options={{{name!r}: {shown(value)}}}."
+            f"{name} is a hyper-parameter of {word}, and those go together: options={{{name!r}: {short_repr(value)}}}."
         )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.accel.recording import GraphedFunction
 from odedm.core.errors import choose
-from odedm.core.recording import Recorded
 from odedm.core.rows import Rows, Task, count, take
 from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
@@ -85,7 +85,7 @@ class POCL(Method):
     balance: Tensor = field(init=False, repr=False)
     batches: int = field(init=False, repr=False, default=0)
     heads: list[tuple[int, int]] = field(init=False, repr=False)
-    verdict: Recorded = field(init=False, repr=False)
+    verdict: GraphedFunction = field(init=False, repr=False)
 
     @classmethod
     def rows_at_once(cls, load: Load) -> int:
@@ -117,7 +117,7 @@ class POCL(Method):
         self.slots = torch.zeros_like(weights)[None]
         self.balance = weights[:0]
         self.heads = [(0, self.net.classes)]
-        self.verdict = Recorded(
+        self.verdict = GraphedFunction(
             partial(
                 judge,
                 self.function,

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from odedm.core.device import launch_bound
+from odedm.core.accel.device import launch_bound
 from odedm.core.errors import UsageError, choose
-from odedm.core.rows import Field, Rows, Task, count, take
+from odedm.core.rows import ColumnSpec, Rows, Task, count, take
 from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.derpp import rehearse
@@ -86,9 +86,9 @@ class Refresh(Method):
         self.fisher = {name: torch.zeros_like(weight) for name, weight in weights(self.net).items()}
         self.noise, self.choice = self.rng("refresh noise"), self.rng("fisher rows")
 
-    def fields(self) -> tuple[Field, ...]:
+    def fields(self) -> tuple[ColumnSpec, ...]:
         """Logits of all C classes."""
-        return (Field("logits", (self.net.classes,)),)
+        return (ColumnSpec("logits", (self.net.classes,)),)
 
     def begin_task(self, task: Task) -> None:
         """Refuse a network that cannot take single rows now, not when the task is over."""

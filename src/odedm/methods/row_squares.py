@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from odedm.core.triton_support import has_kernels
+from odedm.core.accel.triton_support import has_kernels
 from odedm.nets.base import Net
 from odedm.nets.grouped_batch_norm import Norm2d
 from odedm.nets.resnet import BasicBlock, ResNet18

@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from odedm.core.accel.streams import SideStream
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count
-from odedm.core.side_stream import SideStream
 from odedm.core.stored_names import stored
 from odedm.methods.base import Load, Method, Replay
 from odedm.methods.meta_learning import (

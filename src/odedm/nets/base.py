@@ -10,8 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from odedm.core.accel.triton_support import has_kernels
 from odedm.core.errors import UsageError
-from odedm.core.triton_support import has_kernels
 from odedm.nets.grouped_batch_norm import GroupedNorm, every_norm_groups, grouped, still
 from odedm.nets.second_derivatives import ConvolutionsDerivedTwice
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from odedm.core.errors import unknown
+from odedm.core.errors import unknown_name_error
 from odedm.core.plugins import check_name
 from odedm.core.registry import NETS
-from odedm.core.rng import derive
+from odedm.core.rng import derive_seed
 from odedm.core.validators import is_scalar, refused
 from odedm.nets.base import Net
 
@@ -67,7 +67,7 @@ def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[st
     values = options(name)
     for key, value in given.items():
         if key not in values:
-            raise unknown(f"option of the net '{name}'", key, values)
+            raise unknown_name_error(f"option of the net '{name}'", key, values)
         values[key] = _cast(f"The net option {key} of '{name}'", value, type(values[key]))
     planned(name, shape, classes, values)
     return values
@@ -103,7 +103,7 @@ def initialising(seed: int) -> Iterator[None]:
     """A block in which layers draw their weights by this seed alone; the caller's generator is as before after it."""
     with _one_at_a_time, torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would seed every GPU of the caller as well
-        torch.default_generator.manual_seed(derive(seed, "init"))
+        torch.default_generator.manual_seed(derive_seed(seed, "init"))
         yield
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
+from odedm.core.accel.triton_support import has_kernels
 from odedm.core.stored_names import stored
-from odedm.core.triton_support import has_kernels
 from odedm.nets.second_derivatives import normalised
 
 

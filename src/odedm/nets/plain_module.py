@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from odedm.core.errors import UsageError, shown, unknown, why
+from odedm.core.errors import UsageError, describe_error, short_repr, unknown_name_error
 from odedm.core.stored_names import stored
 from odedm.core.validators import is_scalar
 from odedm.nets.base import Net, evaluating
@@ -70,7 +70,7 @@ def wrap(module: nn.Module, shape: tuple[int, ...], classes: int | None, head: s
             "with one, or write a subclass of odedm.Net, which says itself what its features are."
         )
     if head and head not in layers:
-        raise unknown(f"linear layer of the net {title}", head, layers)
+        raise unknown_name_error(f"linear layer of the net {title}", head, layers)
     name, entering, leaving, logits, x = _traced(module, title, layers, shape, head)
     last = layers[name]
     if classes is not None and last.out_features != classes:
@@ -119,7 +119,9 @@ def _traced(
         with evaluating(module):
             logits = module(x)
     except Exception as error:  # a module of anyone's may raise what it likes
-        raise UsageError(f"The net {title} does not take rows of the shape {list(shape)}: {why(error)}.") from error
+        raise UsageError(
+            f"The net {title} does not take rows of the shape {list(shape)}: {describe_error(error)}."
+        ) from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -188,7 +190,7 @@ class NetMaker:
             raise
         except Exception as error:  # a class of anyone's may raise what it likes
             raise UsageError(
-                f"The net {self.title} cannot be made with {shown({**told, **options})}: {why(error)}."
+                f"The net {self.title} cannot be made with {short_repr({**told, **options})}: {describe_error(error)}."
             ) from error
         if not isinstance(made, nn.Module):
             raise UsageError(f"The net {self.title} must give an nn.Module; it gave a {type(made).__name__}.")
@@ -202,6 +204,6 @@ def net_maker(thing: Any) -> Any:
         return thing
     if isinstance(thing, type) and not issubclass(thing, nn.Module):
         raise UsageError(
-            f"A net must be an nn.Module, a class of one or a function that makes one; {shown(thing)} was given."
+            f"A net must be an nn.Module, a class of one or a function that makes one; {short_repr(thing)} was given."
         )
     return NetMaker(thing)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from odedm.core.configuration import default_of, settings_of
-from odedm.core.errors import UsageError, choose, unknown
+from odedm.core.errors import UsageError, choose, unknown_name_error
 from odedm.core.files import own_folder
 from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
@@ -124,7 +124,7 @@ def recipe(
         )
     for given in settings:
         if given not in settings_of(Experiment):
-            raise unknown("setting of an experiment", given, settings_of(Experiment))
+            raise unknown_name_error("setting of an experiment", given, settings_of(Experiment))
     amount = None if classes is None else Int(1).validate("classes", classes)
     colourful = None if colour is None else Bool().validate("colour", colour)
     if amount is None or colourful is None:

@@ -22,7 +22,7 @@ from odedm.training.experiment import Experiment
 BASELINES = ("native", "reservoir")
 """Memories without a long-term part, the nearer partner of ODEDM first: it hosts the method's own policy."""
 # What sets the pace of a run is not what is tried: seeds may be spread over machines.
-SEED_ONLY = frozenset({"seed", *(name for name, own in settings_of(Experiment).items() if own.pace)})
+SEED_ONLY = frozenset({"seed", *(name for name, own in settings_of(Experiment).items() if own.speed_only)})
 DISTANCE = frozenset(
     f"memory.{name}" for name in ("distance", "epsilon", "pair_epsilon", "ground", "screen", "bandwidth")
 )

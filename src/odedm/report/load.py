@@ -16,7 +16,7 @@ from odedm.core.errors import UsageError
 from odedm.core.text import LONGEST, printable
 from odedm.report.summary import Table, summarise
 from odedm.report.unfinished import find_unfinished, is_under_way
-from odedm.results.folder import FinishedRun, NoRuns, find, load_runs
+from odedm.results.folder import FinishedRun, NoRuns, find_runs, load_runs
 from odedm.results.packed import is_packed
 from odedm.results.result import Result, is_numbers
 from odedm.study.dac_timing_plan import FILE as TIMINGS
@@ -77,7 +77,7 @@ def load_sound(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
     """What `load` gives, and a sentence for each run that is damaged and left out."""
     packed = [path for path in paths if is_packed(path)]
     folders = [path for path in paths if not is_packed(path)]
-    places = {folder.resolve(): folder for folder in find(folders)} if folders else {}
+    places = {folder.resolve(): folder for folder in find_runs(folders)} if folders else {}
     loaded, damaged = load_runs(places.values())
     runs, faults = with_scores(loaded), list(damaged.values())
     if packed:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.plain_data import flatten
 from odedm.core.showing import counted
 from odedm.core.validators import Text
@@ -128,5 +128,5 @@ def _results(given: Any) -> list[Result]:
     if isinstance(result, Result):
         return [result]
     if isinstance(given, str | Path) or not isinstance(given, Iterable):
-        raise UsageError(f"Results takes folders, and what odedm.train gives; {shown(given)} was given.")
+        raise UsageError(f"Results takes folders, and what odedm.train gives; {short_repr(given)} was given.")
     return [result for each in given for result in _results(each)]

@@ -10,7 +10,7 @@ from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.options import options_of
 from odedm.core.registry import METHODS, NETS, RETRIEVALS
-from odedm.memory.settings import ODEDM, memory_to_plain
+from odedm.memory.settings import ODEDM, memory_to_dict
 from odedm.memory.site import StreamShape
 from odedm.report.labels import (
     ALWAYS_NAMED,
@@ -179,6 +179,6 @@ def _of_odedm(method: str, distance: str) -> dict[str, Any]:
         host = METHODS[method].load()
         own = read_by_host(ODEDM(distance=distance), host)
         one_task = StreamShape(1, 1)  # nothing is pinned, so every λ and ρ fits
-        return memory_to_plain(own.resolve(one_task, host.native)) | {"distance": ODEDM().distance}
+        return memory_to_dict(own.resolve(one_task, host.native)) | {"distance": ODEDM().distance}
 
     return _known(find)

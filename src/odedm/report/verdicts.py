@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from odedm.core.plain_data import changed
+from odedm.core.plain_data import dict_diff
 from odedm.core.text import printable
 from odedm.report.groups import Group, alike
 from odedm.report.labels import belongs_to_memory, setting_phrase
@@ -210,7 +210,7 @@ def _nearest(groups: Sequence[Group]) -> tuple[Group, Group]:
 def _apart(one: Group, other: Group) -> list[tuple[str, object, object]]:
     """Settings that differ; where the memories are others, theirs come with them."""
     same = one.memory == other.memory
-    found = [each for each in changed(one.settings, other.settings) if same or not belongs_to_memory(each[0])]
+    found = [each for each in dict_diff(one.settings, other.settings) if same or not belongs_to_memory(each[0])]
     return found if same else [*found, ("memory.name", one.memory, other.memory)]
 
 

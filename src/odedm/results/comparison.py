@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from odedm.core.plain_data import ABSENT, changed
+from odedm.core.plain_data import ABSENT, dict_diff
 from odedm.core.text import printable
 from odedm.results.metrics import TITLES, Matrix
 from odedm.results.result import Result
@@ -60,7 +60,7 @@ def compare(first: Result, second: Result) -> Difference:
 
 
 def _rows(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Row]:
-    return [(name, *_texts(left, right)) for name, left, right in changed(first, second)]
+    return [(name, *_texts(left, right)) for name, left, right in dict_diff(first, second)]
 
 
 def _texts(left: Any, right: Any) -> tuple[str, str]:

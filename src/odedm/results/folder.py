@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,7 +124,7 @@ def save_run(
     result: Result,
     rows: Rows,
     evidence: Rows | None = None,
-    model: bytes | None = None,
+    model: Callable[[Path], None] | None = None,
     *,
     overwrite: bool = False,
 ) -> Path:
@@ -138,7 +138,7 @@ def save_run(
         if evidence is not None:
             write_bytes(staging / EVIDENCE_FILE, save(evidence))
         if model is not None:
-            write_bytes(staging / MODEL_FILE, model)
+            model(staging / MODEL_FILE)
         write_text(staging / FILE, json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
         write_checksums(staging)
     return folder
@@ -158,7 +158,7 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
         raise InvalidFileError(f"{path.name} cannot be read ({str(error)[:100]})") from None
 
 
-def find(paths: Sequence[Path]) -> list[Path]:
+def find_runs(paths: Sequence[Path]) -> list[Path]:
     """Return every folder at or below `paths` that holds a finished run, sorted; raise `NoRuns` if there is none."""
     folders: set[Path] = set()
     for path in paths:
@@ -182,9 +182,9 @@ def find(paths: Sequence[Path]) -> list[Path]:
     return sorted(folders)
 
 
-def find_one(path: Path) -> Path:
+def find_run(path: Path) -> Path:
     """Return the folder of the only run at or below a path."""
-    folders = find([path])
+    folders = find_runs([path])
     if len(folders) > 1:
         raise UsageError(f"'{path}' holds {len(folders)} runs; give one, e.g. '{folders[0]}', or use `odedm report`.")
     return folders[0]

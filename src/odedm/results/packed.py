@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import InvalidFileError, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import read_regular, writable_folder, write_bytes
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.core.seal import no_constant
-from odedm.results.folder import PACKED, FinishedRun, find
+from odedm.results.folder import PACKED, FinishedRun, find_runs
 from odedm.results.result import Result
 from odedm.results.verification import UNSEALED, check_metrics, first_fault, is_sealed, verify
 
@@ -30,7 +30,7 @@ def is_packed(path: Path) -> bool:
 
 def check_runs(paths: Sequence[Path]) -> list[FinishedRun]:
     """Return the finished runs at or below folders, if all are sound: packed, nobody can check their files any more."""
-    folders = find(paths)
+    folders = find_runs(paths)
     for folder in folders:
         checks = verify(folder)
         fault = first_fault(checks)
@@ -46,7 +46,7 @@ def read_packed(path: Path) -> list[FinishedRun]:
     runs = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            demand(number <= MAX_RUNS, f"the file has more than {MAX_RUNS} runs")
+            require(number <= MAX_RUNS, f"the file has more than {MAX_RUNS} runs")
             runs.append(FinishedRun(Path(f"{path}:{number}"), _from_line(line)))
         except UsageError as fault:
             raise UsageError(
@@ -83,7 +83,7 @@ def check_target(path: Path, inputs: Sequence[Path] = ()) -> None:
 def to_line(result: Result) -> str:
     """Return a result as a line of JSON, its keys sorted, with a checksum."""
     plain = result.to_dict()
-    line = {"checksum": text_fingerprint(plain), "result": plain}
+    line = {"checksum": json_hash(plain), "result": plain}
     return json.dumps(line, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
@@ -116,9 +116,9 @@ def _from_line(line: bytes) -> Result:
         plain: Any = json.loads(line, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidFileError(f"it is not JSON ({str(error)[:80]})") from None
-    demand(isinstance(plain, dict) and set(plain) == {"checksum", "result"}, "it is not a 'checksum' and a 'result'")
-    same = text_fingerprint(plain["result"]) == plain["checksum"]
-    demand(same, "it has changed since it was packed: its checksum is another")
+    require(isinstance(plain, dict) and set(plain) == {"checksum", "result"}, "it is not a 'checksum' and a 'result'")
+    same = json_hash(plain["result"]) == plain["checksum"]
+    require(same, "it has changed since it was packed: its checksum is another")
     result = Result.from_dict(plain["result"], "in this line")
     check_metrics(result)
     return result

@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import InvalidFileError, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import as_path
 from odedm.core.plain_data import DEEPEST, too_deep
 from odedm.core.plugin_modules import code_marks
@@ -99,9 +99,9 @@ class Result:
         size = len(self.classes) // len(self.acc)
         return [list(range(task * size, (task + 1) * size)) for task in range(len(self.acc))]
 
-    def outside(self) -> list[tuple[str, str, bool]]:
-        """Settings that named code from outside: the setting, its title, and whether a file can name that code."""
-        origins = self.provenance.get("outside")
+    def plugins(self) -> list[tuple[str, str, bool]]:
+        """Return the settings that named a plug-in: the setting, its title, and whether a file can name its code."""
+        origins = self.provenance.get("plugins")
         entries = origins.items() if isinstance(origins, dict) else ()
         return [
             (str(setting), entry["title"], entry.get("again") is True)
@@ -110,16 +110,16 @@ class Result:
         ]
 
     def titles(self) -> dict[str, str]:
-        """How people write the code from outside that the run was made with, by setting; nothing need be installed."""
-        return {setting: title for setting, title, _ in self.outside()}
+        """Return how people write the plug-ins that made the run, by setting; nothing need be installed."""
+        return {setting: title for setting, title, _ in self.plugins()}
 
-    def only_there(self) -> list[str]:
-        """Titles of what only the process knew that made the run: it cannot be run again from its file."""
-        return [title for _, title, again in self.outside() if not again]
+    def not_importable(self) -> list[str]:
+        """Return the titles of plug-ins that only the process knew: the run cannot be run again from its file."""
+        return [title for _, title, importable in self.plugins() if not importable]
 
     def code_marks(self) -> dict[str, str]:
-        """Which code from outside made it, by setting; nothing for what was not known of it."""
-        return code_marks(self.provenance.get("outside"))
+        """Return the hash of each plug-in's code by setting, where it is known."""
+        return code_marks(self.provenance.get("plugins"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON; without what was not measured."""
@@ -141,7 +141,7 @@ class Result:
             raise UsageError(f"The result '{where}' lacks {', '.join(missing)}: run it again.")
         try:
             unknown = sorted(set(plain) - {field.name for field in fields(cls)})
-            demand(not unknown, f"it has entries that no result has: {', '.join(unknown)[:80]}")
+            require(not unknown, f"it has entries that no result has: {', '.join(unknown)[:80]}")
             for fault in _faults(cls(**plain)):
                 raise InvalidFileError(fault)
         except InvalidFileError as fault:

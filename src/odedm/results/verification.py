@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from odedm.core.errors import InvalidFileError, UsageError, demand
+from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.seal import FILE as CHECKSUMS
 from odedm.core.seal import check_one, read_checksums
 from odedm.results.folder import FILE, MEMORY_FILE, STORED, read_columns
@@ -73,13 +73,13 @@ def lines(checks: list[Check]) -> Iterator[str]:
 def check_metrics(result: Result) -> str:
     """Refuse a result whose metrics do not follow from its matrices."""
     tasks = result.experiment.get("tasks")
-    demand(len(result.class_il) == tasks, f"accuracies of {len(result.class_il)} tasks, where {tasks} were to be run")
+    require(len(result.class_il) == tasks, f"accuracies of {len(result.class_il)} tasks, where {tasks} were to be run")
     for name in ("class_il", "task_il"):
         cells = [cell for row in getattr(result, name) or () for cell in row]
-        demand(all(0 <= cell <= 100 for cell in cells), f"an accuracy in {name} is not between 0 and 100 per cent")
+        require(all(0 <= cell <= 100 for cell in cells), f"an accuracy in {name} is not between 0 and 100 per cent")
     for name, computed in compute_metrics(result.class_il, result.task_il).items():
         stored = getattr(result, name)
-        demand(_is_close(stored, computed), f"{name} is {stored}, but the matrices give {computed}")
+        require(_is_close(stored, computed), f"{name} is {stored}, but the matrices give {computed}")
     return "every metric follows from the two matrices"
 
 
@@ -95,7 +95,7 @@ def _check_files(folder: Path) -> str:
     if listed is None:
         raise InvalidFileError(UNSEALED)
     missing = {FILE, MEMORY_FILE} - set(listed)
-    demand(not missing, f"the checksums leave out {', '.join(sorted(missing))}")
+    require(not missing, f"the checksums leave out {', '.join(sorted(missing))}")
     for name in listed:
         check_one(folder, name)
     return f"{len(listed)} files are as they were written"
@@ -104,17 +104,17 @@ def _check_files(folder: Path) -> str:
 def _check_memory(folder: Path, result: Result) -> str:
     columns = read_columns(folder / MEMORY_FILE, STORED)
     missing = [name for name in STORED if name not in columns]
-    demand(not missing, f"{MEMORY_FILE} lacks {', '.join(missing)}")
+    require(not missing, f"{MEMORY_FILE} lacks {', '.join(missing)}")
     label, prototype = columns["label"], columns["prototype"]
     shapes = {columns[name].shape for name in STORED[1:]} | {columns["image"].shape[:1]}
     integer = all(columns[name].dtype == np.int64 for name in STORED[1:])
-    demand(integer and shapes == {(len(label),)}, "its columns are not integers of one length")
+    require(integer and shapes == {(len(label),)}, "its columns are not integers of one length")
     classes = len(result.classes)
-    demand(((label >= 0) & (label < classes)).all(), f"it has labels beyond the {classes} classes")
+    require(((label >= 0) & (label < classes)).all(), f"it has labels beyond the {classes} classes")
     for part, members in (("short", prototype < 0), ("long", prototype >= 0)):
         counts = np.bincount(label[members], minlength=classes).tolist()
         stored = result.class_counts[-1].get(part) if result.class_counts else None
-        demand(counts == stored, f"its {part}-term rows are not the class counts after the last task")
+        require(counts == stored, f"its {part}-term rows are not the class counts after the last task")
     return f"{len(label)} rows, as counted after the last task, {int((prototype >= 0).sum())} of them prototypes"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.validators import Bool, Float, Int, Text, refused, validate_params
 from odedm.stream.dataset import Dataset, as_images, as_labels, hold_out_of_each, rows_to_test, standardise
 
@@ -148,7 +148,7 @@ def _items(batches: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
         raise refused("batches", "an iterable of (x, y) or (x, y, task)", batches)
     for place, item in enumerate(batches):
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
-            raise UsageError(f"Batch {place} must be (x, y) or (x, y, task); {shown(item)} was given.")
+            raise UsageError(f"Batch {place} must be (x, y) or (x, y, task); {short_repr(item)} was given.")
         yield item[0], item[1], item[2] if len(item) == 3 else None
 
 
@@ -172,10 +172,14 @@ def _check_classes(names: Array, classes: Sequence[Any] | None) -> None:
     known = as_labels(list(classes), "classes").tolist()
     strange = [each for each in names.tolist() if each not in known]
     if strange:
-        raise UsageError(f"The stream has the label {shown(strange[0])}, which is not among its {len(known)} classes.")
+        raise UsageError(
+            f"The stream has the label {short_repr(strange[0])}, which is not among its {len(known)} classes."
+        )
     missing = [each for each in known if each not in names.tolist()]
     if missing:
-        raise UsageError(f"The class {shown(missing[0])} is in no task: no row of the stream has it. Leave it out.")
+        raise UsageError(
+            f"The class {short_repr(missing[0])} is in no task: no row of the stream has it. Leave it out."
+        )
 
 
 def _hold_out(number: Tensor, task: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -203,7 +207,7 @@ def _tests(test: Any, names: Array, image: Tensor, tasks: int) -> tuple[Tensor, 
         known = {each: place for place, each in enumerate(names.tolist())}
         strange = [each for each in y.tolist() if each not in known]
         if strange:
-            raise UsageError(f"The test y has the label {shown(strange[0])}, which never comes in the stream.")
+            raise UsageError(f"The test y has the label {short_repr(strange[0])}, which never comes in the stream.")
         found.append((x, torch.tensor([known[each] for each in y.tolist()])))
     task = torch.cat([torch.full((len(y),), place) for place, (_, y) in enumerate(found)])
     return torch.cat([x for x, _ in found]), torch.cat([y for _, y in found]), task if isinstance(test, list) else None
@@ -214,10 +218,10 @@ def _check_tested(number: Tensor, task: Tensor, label: Tensor, test_task: Tensor
     if test_task is None:
         missing = sorted(set(number.tolist()) - set(label.tolist()))
         if missing:
-            raise UsageError(f"The test y lacks the class {shown(names[missing[0]])}, which the stream has.")
+            raise UsageError(f"The test y lacks the class {short_repr(names[missing[0]])}, which the stream has.")
         return
     for each in range(int(task.max()) + 1):
         strange = sorted(set(label[test_task == each].tolist()) - set(number[task == each].tolist()))
         if strange:
-            word = shown(names[strange[0]])
+            word = short_repr(names[strange[0]])
             raise UsageError(f"The test of task {each + 1} has the class {word}, of which no row comes in the task.")

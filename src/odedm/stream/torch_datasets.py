@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.validators import refused
 from odedm.stream.class_schedule import default_tasks
 from odedm.stream.dataset import Dataset, from_arrays
@@ -76,7 +76,7 @@ def _stacked(source: Any, what: str) -> tuple[Array, Array]:
     labels: list[Any] = []
     for place, item in enumerate(_items(source, what)):
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise UsageError(f"Item {place} of {what} must be (image, label); {shown(item)} was given.")
+            raise UsageError(f"Item {place} of {what} must be (image, label); {short_repr(item)} was given.")
         label = item[1].tolist() if isinstance(item[1], Tensor | np.ndarray | np.generic) else item[1]
         many = isinstance(label, list | tuple)
         image = _numbers(item[0], place, what, batch=many)
@@ -128,7 +128,9 @@ def _numbers(image: Any, place: int, what: str, *, batch: bool) -> Array:
         image = image.transpose(2, 0, 1) if image.ndim == 3 else image  # colours last is theirs, first is ours
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     if array.dtype.kind not in "buif" or array.ndim < (2 if batch else 1):
-        raise UsageError(f"The image of item {place} of {what} is no picture and no array of numbers: {shown(image)}.")
+        raise UsageError(
+            f"The image of item {place} of {what} is no picture and no array of numbers: {short_repr(image)}."
+        )
     return array
 
 

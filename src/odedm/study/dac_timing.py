@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.rng import derive, generator
-from odedm.core.rows import Probe, Rows
+from odedm.core.rng import derive_seed, generator
+from odedm.core.rows import ModelView, Rows
 from odedm.core.timer import Timer
 from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM, Reservoir, consolidator
@@ -73,7 +73,7 @@ def time_one(cell: TimingCell, points: Tensor, *, seed: int) -> float:
         raise ValueError("a choice of no prototypes cannot be timed")
     rows = {"image": points, "label": torch.zeros(len(points), dtype=torch.int64, device=points.device)}
     timer = Timer(settle(points.device))
-    choose(rows, [0], cast(Probe, _AsTheyAre()), rng=generator(seed, "timed choice"), timer=timer)
+    choose(rows, [0], cast(ModelView, _AsTheyAre()), rng=generator(seed, "timed choice"), timer=timer)
     return sum(timer.seconds.get(phase, 0.0) for phase in TIMED)
 
 
@@ -107,7 +107,7 @@ def measure(
                     continue
                 tell(len(todo) - number, cell)
                 took = _timed(
-                    cell, drawn(cell, points, derive(found.plan.seed, f"repeat {repeat}"), place), repeat, warm
+                    cell, drawn(cell, points, derive_seed(found.plan.seed, f"repeat {repeat}"), place), repeat, warm
                 )
                 found = replace(found, timings=(*found.timings, Timing(cell, repeat, took)))
                 if time.monotonic() - saved > EVERY:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, cast
 
 from odedm.core.configuration import Setting, default_of, settings_of
-from odedm.core.errors import UsageError, choose, shown, unknown
+from odedm.core.errors import UsageError, choose, short_repr, unknown_name_error
 from odedm.core.plugins import check_name, discover
 from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import Choice, Pair, Validator
 from odedm.memory.paper_reading import paper_dac
-from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_to_plain
+from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_to_dict
 from odedm.study.paper_numbers import plain
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import check_values
@@ -217,7 +217,7 @@ def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
                 f"'{wish}' was given."
             )
         if name not in flat and name not in axes() and not name.startswith(TABLES):
-            raise unknown("name in --only", name, [*axes(), "seed"])
+            raise unknown_name_error("name in --only", name, [*axes(), "seed"])
         wanted = values.split(",")
         plain_memory = name == "memory" and PLAIN in wanted and not isinstance(plan.memory, ODEDM)
         own = (flat.get(name), _in_force(plan, name, flat))
@@ -250,7 +250,7 @@ def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
         return flat.get(name)
     from odedm.training.ingredients import read_by_host  # needs torch
 
-    return memory_to_plain(read_by_host(plan.memory, METHODS[plan.method].load()))[name]
+    return memory_to_dict(read_by_host(plan.memory, METHODS[plan.method].load()))[name]
 
 
 def _method(word: str) -> str:
@@ -260,7 +260,9 @@ def _method(word: str) -> str:
         discover()
         if word.strip() in METHODS:
             return word.strip()
-        raise UsageError(f"{unknown('method in --only', word, METHODS)} It also takes NAME=VALUE, e.g. capacity=200.")
+        raise UsageError(
+            f"{unknown_name_error('method in --only', word, METHODS)} It also takes NAME=VALUE, e.g. capacity=200."
+        )
     return found
 
 
@@ -295,6 +297,6 @@ def from_table(kind: Callable[..., T], name: str, plain: object) -> T:
     """
     known = {each.name: each.default for each in fields(cast(Any, kind))}
     if not isinstance(plain, dict):
-        raise UsageError(f"'{name}' must be a table: [{name}] with {', '.join(known)}; {shown(plain)} was given.")
+        raise UsageError(f"'{name}' must be a table: [{name}] with {', '.join(known)}; {short_repr(plain)} was given.")
     lists = {key for key in plain if isinstance(choose(f"key of [{name}]", str(key), known), tuple)}
     return kind(**{key: many(value, pair=key == "dac") if key in lists else value for key, value in plain.items()})

@@ -114,7 +114,7 @@ def same_run(described: Mapping[str, Any]) -> str:
 
 
 def _paces() -> set[str]:
-    return {"precision", *(name for name, own in settings_of(Experiment).items() if own.pace)}
+    return {"precision", *(name for name, own in settings_of(Experiment).items() if own.speed_only)}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import discard_leftover
-from odedm.execute.engine import Placement
+from odedm.execute.backend import Placement
 from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.observers import Observer

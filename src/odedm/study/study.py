@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import UsageError, choose, shown
+from odedm.core.errors import UsageError, choose, short_repr
 from odedm.core.validators import Int, Text, refused
 from odedm.study.dac_timing_plan import Runtime
 from odedm.study.grid import MOST_RUNS, TABLES, Grid, axes, from_table, many, matches, nobody_has
@@ -202,13 +202,13 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
             method = named if isinstance(named := both.get("method"), str) else "derpp"
             raise UsageError(
                 f"'{key}' belongs to a method: write it into the table of that method's hyper-parameters, "
-                f"[options.{method}] and below it {key} = {shown(value)}."
+                f"[options.{method}] and below it {key} = {short_repr(value)}."
             )
         choose("key", key, dict.fromkeys([*axes(), *TABLES, *KEYS]))
     tables = {name: both.pop(name, {}) for name in TABLES}
     for name, value in tables.items():
         if not isinstance(value, dict):
-            raise UsageError(f"'{name}' must be a table; {shown(value)} was given.")
+            raise UsageError(f"'{name}' must be a table; {short_repr(value)} was given.")
     options, net_options, *parts = tables.values()
     for method, own in options.items():
         if not isinstance(own, dict):
@@ -230,7 +230,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
     if isinstance(value, list):
         return tuple(value)
     if type(value) is not int or not 1 <= value <= MOST_RUNS:
-        raise UsageError(f"'seeds' is how many, 1 or more, or a list of them; {shown(value)} was given.")
+        raise UsageError(f"'seeds' is how many, 1 or more, or a list of them; {short_repr(value)} was given.")
     return tuple(range(value))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, NETS
-from odedm.core.rows import Part
+from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
 from odedm.memory.choice_settings import ClusterDistance
 from odedm.memory.settings import ODEDM, Reservoir
@@ -52,7 +52,7 @@ def check_distance(distance: Any) -> None:
     for space in ("features", "pixels"):
         run, outcome = finish(ODEDM(20, k=2, distance=name, dac_distance=name, space=space), shapes(per_class=20))
         check_promises(run, outcome)
-        promise(outcome.memory.size(Part.LONG) == 8, "Two rows of each class of a past task are chosen.")
+        promise(outcome.memory.size(MemoryPart.LONG) == 8, "Two rows of each class of a past task are chosen.")
     check_exact(ODEDM(30, k=2, distance=name), method="er")
 
 

@@ -8,7 +8,7 @@ import torch
 
 from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS, POLICIES, REPLAYS
-from odedm.core.rows import Part
+from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
 from odedm.memory.settings import ODEDM, Native, Reservoir
 from odedm.memory.site import check_policy_options
@@ -47,7 +47,10 @@ def check_method(method: str | type[Method], **options: Any) -> None:
     for reading in REPLAYS:
         run, outcome = finish(ODEDM(CAPACITY, k=2, replay=reading), **how)
         check_promises(run, outcome)
-        promise(outcome.memory.size(Part.LONG) == 16, "The long-term part holds two rows of each class of a past task.")
+        promise(
+            outcome.memory.size(MemoryPart.LONG) == 16,
+            "The long-term part holds two rows of each class of a past task.",
+        )
         promise(outcome.result.acc_last > 15, f"With {reading} replay it is no better than chance, 10 per cent.")
     _check_fields(run)
     _, plain = finish(Native(CAPACITY), **how)

@@ -10,7 +10,7 @@ import torch
 
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError, state_tree
-from odedm.core.rows import Part
+from odedm.core.rows import MemoryPart
 from odedm.memory.settings import MemorySettings
 from odedm.stream.dataset import Dataset
 from odedm.stream.synthetic import blobs
@@ -54,7 +54,7 @@ def check_promises(run: Run, outcome: Outcome) -> None:
     """What holds at the end of every run."""
     memory, result = outcome.memory, outcome.result
     promise(memory.size() <= memory.capacity, f"A memory of {memory.capacity} rows holds {memory.size()}.")
-    short, long = memory.rows(Part.SHORT), memory.rows(Part.LONG)
+    short, long = memory.rows(MemoryPart.SHORT), memory.rows(MemoryPart.LONG)
     promise(len(memory.rows()["label"]) == memory.size(), "The memory holds as many rows as `size` says.")
     promise((long["prototype"] >= 0).all(), "Every long-term row stands for a prototype.")
     promise((short["prototype"] == -1).all(), "No short-term row stands for a prototype.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.rows import Rows
 from odedm.methods.base import Method, Replay
 
@@ -21,14 +21,14 @@ def checked_step(method: Method, batch: Rows, replay: Replay) -> Rows:
     name = type(method).__name__
     if not isinstance(fields, dict):
         raise UsageError(
-            f"{name}.step gave {shown(fields)} back; it must return the columns to be stored with the batch's rows as "
-            "a dictionary, {} where there are none."
+            f"{name}.step gave {short_repr(fields)} back; it must return the columns to be stored with the batch's "
+            "rows as a dictionary, {} where there are none."
         )
     declared = {field.name for field in method.fields()}
     for column in fields.keys() ^ declared:
         raise UsageError(
-            f"{name}.step returned the column '{column}', which `fields` does not declare: add Field('{column}', shape "
-            "of one row's entry) to what `fields` returns."
+            f"{name}.step returned the column '{column}', which `fields` does not declare: add ColumnSpec('{column}', "
+            "shape of one row's entry) to what `fields` returns."
             if column in fields
             else f"{name}.fields declares the column '{column}', which `step` did not return."
         )

@@ -9,15 +9,16 @@ as a task's ragged last batch, simply stays eager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from odedm.core.accel.recording import CAPTURE_LOCK, EAGER, record
 from odedm.core.generators import is_ours
-from odedm.core.recording import EAGER, ONE_AT_A_TIME, record
 from odedm.core.rows import Rows, count
+from odedm.core.store import Store
 
 Step = Callable[[Rows, int], Rows]
 """A stream batch and how many of its rows are new in, the rows as they go into the memory out."""
@@ -58,26 +59,26 @@ class Stepper:
         self._recordings: dict[Hashable, Recording] = {}
         self._fingerprint: Hashable = None
 
-    def begin_task(self, method: object) -> None:
-        """Forget the recordings if the method is another one to the host than when they were made."""
+    def begin_task(self, method: object, memory: object = None) -> None:
+        """Forget the recordings if the method, or where the memory lies, is another to the host than in them."""
         if self.recorder is None:
             return
-        now = fingerprint(method)
+        now = (fingerprint(method), addresses(memory))
         if now != self._fingerprint:
             self._fingerprint = now
             self._seen.clear()
             self._cost.clear()
             recorded = bool(self._recordings)
-            with ONE_AT_A_TIME:
+            with CAPTURE_LOCK:
                 self._recordings.clear()
                 self._record = None
                 if recorded:
                     give_back_memory()  # that which they shared: the next ones take their own
 
-    def settle(self, method: object) -> None:
-        """Take the method as it is after a task's steps for the one that they were recorded of."""
+    def settle(self, method: object, memory: object = None) -> None:
+        """Take method and memory as they are after steps for those that the steps were recorded of."""
         if self.recorder is not None:
-            self._fingerprint = fingerprint(method)
+            self._fingerprint = (fingerprint(method), addresses(memory))
 
     def __call__(self, batch: Rows, new: int) -> Rows:
         """One step on a batch whose first `new` rows are new."""
@@ -96,7 +97,7 @@ class Stepper:
             self._cost[kind] = self._gradient_rows() - before
             return rows
         else:
-            with ONE_AT_A_TIME:
+            with CAPTURE_LOCK:
                 while len(self._recordings) >= MOST:
                     self._recordings.pop(next(iter(self._recordings)))
                 if self._record is None:
@@ -120,7 +121,7 @@ class Stepper:
     def close(self) -> None:
         """Let go of the recordings, and of the run itself: with it they would be kept until Python collects garbage."""
         recorded = bool(self._recordings)
-        with ONE_AT_A_TIME:
+        with CAPTURE_LOCK:
             self._recordings.clear()
             self._record, self.recorder, self.step, self.net = None, None, _closed, None
             if recorded:
@@ -156,6 +157,39 @@ class CudaRecorder:
             return outputs
 
         return launch
+
+
+def addresses(memory: object) -> Hashable:
+    """Return where the rows of a memory lie, in all stores that it holds at any depth: a recording goes on with these.
+
+    >>> from odedm.core.rows import ColumnSpec
+    >>> class Memory:
+    ...     def __init__(self, rows):
+    ...         self.parts = [Store(rows, [ColumnSpec("label")])]
+    >>> memory = Memory(3)
+    >>> before = addresses(memory)
+    >>> memory.parts[0].columns["label"].fill_(1), addresses(memory) == before
+    (tensor([1., 1., 1.]), True)
+    >>> memory.parts = Memory(4).parts
+    >>> addresses(memory) == before
+    False
+    """
+    stores = _stores(memory, {})
+    return tuple(_frozen([store.key, *store.columns.values()], ()) for store in stores)
+
+
+def _stores(owner: Any, seen: dict[int, Any]) -> Iterator[Store]:
+    if id(owner) in seen:
+        return
+    seen[id(owner)] = owner  # an id is a name only while its object lives
+    if isinstance(owner, Store):
+        yield owner
+        return
+    if is_ours(owner):
+        owner = getattr(owner, "__dict__", {})
+    parts = owner.values() if isinstance(owner, dict) else owner if isinstance(owner, list | tuple) else ()
+    for part in list(parts):
+        yield from _stores(part, seen)
 
 
 def fingerprint(method: object) -> Hashable:

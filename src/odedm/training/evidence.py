@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from odedm.consolidate.nearest import Chosen
-from odedm.core.generators import every_generator, put_back, state_of
+from odedm.core.generators import every_generator, set_state, state_of
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method
@@ -97,6 +97,6 @@ def undisturbed(method: Method) -> Iterator[None]:
             module.training = mode
         for each in every_generator([*vars(method).values()]):
             if each in drawn:
-                put_back(each, drawn[each])
+                set_state(each, drawn[each])
             elif isinstance(each, torch.Generator):  # born in the block, inside something that outlives it
                 each.manual_seed(each.initial_seed())

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from odedm.core.configuration import check_settings, from_plain, identity, setting_field, settings_of, to_plain
+from odedm.core.configuration import check_settings, from_dict, identity, setting_field, settings_of, to_dict
 from odedm.core.errors import UsageError
 from odedm.core.options import name_and_options
-from odedm.core.plain_data import text_fingerprint
+from odedm.core.plain_data import json_hash
 from odedm.core.plugin_modules import code_marks, origins
 from odedm.core.plugins import PluginEntry
 from odedm.core.registry import (
@@ -28,10 +28,10 @@ from odedm.core.registry import (
     TRANSFORMS,
     VIEWS,
 )
-from odedm.core.showing import short_repr
+from odedm.core.showing import repr_without_defaults
 from odedm.core.validators import Bool, Choice, Device, Float, Int, NamedValues, Text, WordOr
 from odedm.memory.given_memory import memory_of
-from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_plain, memory_to_plain
+from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_dict, memory_to_dict
 from odedm.stream.class_schedule import Sizes
 from odedm.training.average_length import Length
 
@@ -41,7 +41,7 @@ BY_NAME: Any = {"metavar": "NAME=VALUE", "axis": False}
 """Of settings that are values by name."""
 MOST_SEEDS = 10_000
 """Of one call or command."""
-PACE: Any = {"panel": "Run", "pace": True, "axis": False}
+PACE: Any = {"panel": "Run", "speed_only": True, "axis": False}
 """Of settings that say how fast a run is, and not what it is."""
 
 
@@ -183,7 +183,7 @@ class Experiment:
             raise UsageError(f"factor belongs to the setting 'long-tail'; the setting is '{self.setting}'.")
 
     def __repr__(self) -> str:
-        return short_repr(self, ("memory", "method", "data"))
+        return repr_without_defaults(self, ("memory", "method", "data"))
 
     def with_seed(self, seed: int) -> Experiment:
         """The same run from another seed."""
@@ -214,7 +214,7 @@ class Experiment:
 
     def describe(self) -> dict[str, Any]:
         """Plain data, ready for JSON; `from_dict` gives the experiment back."""
-        return {"memory": memory_to_plain(self.memory), **to_plain(self)}
+        return {"memory": memory_to_dict(self.memory), **to_dict(self)}
 
     @classmethod
     def from_dict(cls, plain: object) -> Experiment:
@@ -227,8 +227,8 @@ class Experiment:
         if not isinstance(plain, Mapping):
             raise UsageError(f"A stored experiment must be an object; a {type(plain).__name__} was found.")
         own = {name: value for name, value in plain.items() if name != "memory"}
-        memory = memory_from_plain(plain.get("memory"))
-        return from_plain(lambda **values: cls(memory, **values), "experiment", own, settings_of(cls))
+        memory = memory_from_dict(plain.get("memory"))
+        return from_dict(lambda **values: cls(memory, **values), "experiment", own, settings_of(cls))
 
     def slug(self) -> str:
         """A folder name that says what is run, the same for every seed and different for every configuration.
@@ -256,4 +256,4 @@ def content_key(plain: Mapping[str, Any], checksum: object = None, marks: Mappin
     kind = KINDS.get(str(memory.get("name"))) if isinstance(memory, Mapping) else None
     if isinstance(memory, Mapping) and kind is not None:
         own["memory"] = identity(kind, memory)
-    return text_fingerprint([own, checksum, *([dict(marks)] if marks else [])], 12)
+    return json_hash([own, checksum, *([dict(marks)] if marks else [])], 12)

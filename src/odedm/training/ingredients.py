@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS, STRONG_VIEWS
 from odedm.core.rows import Rows
 from odedm.memory.choice_settings import OF_TERM
@@ -138,8 +138,8 @@ def _own_reading(method: type[Method]) -> tuple[str, str]:
     for what, name, table in (("reading", method.reading, REPLAYS), ("reading_rule", method.reading_rule, GAMMA_RULES)):
         if not isinstance(name, str) or name not in table:
             raise UsageError(
-                f"{method.__name__}.{what} must be one of {', '.join(table)}; {shown(name)} was found. Mend the class, "
-                "or give the replay 'auxiliary' or 'union' (--replay auxiliary)."
+                f"{method.__name__}.{what} must be one of {', '.join(table)}; {short_repr(name)} was found. Mend the "
+                "class, or give the replay 'auxiliary' or 'union' (--replay auxiliary)."
             )
     return method.reading, method.reading_rule
 

@@ -13,14 +13,14 @@ import torch
 
 from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.stop import Stopped
+from odedm.core.accel.streams import own_stream
 from odedm.core.files import as_path
 from odedm.core.generators import generators_of
 from odedm.core.plugin_modules import origins
 from odedm.core.registry import METHODS
 from odedm.core.rng import generator
-from odedm.core.rows import Field, Rows, Task
+from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.core.showing import counted
-from odedm.core.streams import own_stream
 from odedm.core.text import printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
@@ -43,7 +43,7 @@ from odedm.training.evaluation import evaluate
 from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
 from odedm.training.ingredients import Ingredients, by_nearest_mean, check_restored, compose, make_updates, reading_of
-from odedm.training.model_file import SUFFIX, model_bytes, save_model
+from odedm.training.model_file import SUFFIX, save_model, write_model
 from odedm.training.numerics import arranged, own_numerics, settle
 from odedm.training.observation import Observation
 from odedm.training.outside_parts import Callbacks, can_be_recorded, own_optimiser, views_of
@@ -89,7 +89,7 @@ class Outcome:
         place = as_path(path)
         if place.suffix == SUFFIX:
             return save_model(self, place, overwrite=overwrite)
-        model = model_bytes(self) if keep_model else None
+        model = partial(write_model, self) if keep_model else None
         return save_run(place, self.result, self.memory.rows(), self.evidence, model, overwrite=overwrite)
 
     def labels(self) -> list[Any]:
@@ -185,8 +185,8 @@ class Run:
 
     def _site(self) -> Site:
         raw = (
-            Field("image", self.data.shape, self.data.image.dtype),
-            *(Field(name, dtype=torch.int64) for name in ("label", "task", "index")),
+            ColumnSpec("image", self.data.shape, self.data.image.dtype),
+            *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")),
         )
         return Site(
             StreamShape.of(self.stream.labels),
@@ -257,7 +257,7 @@ class Run:
             mixes = self.method.mixes_memory and self.memory.size() > 0
             stored = self.replay.mixture() if mixes else None
             progress.batches = task_batches(task, self.experiment.batch, stored=stored, rng=self.shuffle)
-        self.stepper.begin_task(self.method)
+        self.stepper.begin_task(self.method, self.memory)
         with self.timer("train"):
             for batch, new in progress.rest(epochs, self.shuffle if self.experiment.shuffle else None):
                 rows = self.stepper(batch, 0 if progress.epoch else new)  # rows are stored in the first pass alone
@@ -270,7 +270,7 @@ class Run:
                 watch(task.index, progress.rows, total)
                 if checkpointer is not None and checkpointer.after_step():
                     raise Stopped
-        self.stepper.settle(self.method)
+        self.stepper.settle(self.method, self.memory)
         self.guard.settle(progress.step, task.index)
 
     def _look(self, task: Task, new: int) -> None:
@@ -343,7 +343,7 @@ class Run:
             class_counts=progress.class_counts,
             provenance=provenance(self.device, self.data.checksum)
             | {"precision": self.experiment.precision, "steps": steps}
-            | {name: value for name, value in (("notes", progress.notes), ("outside", self.origins)) if value},
+            | {name: value for name, value in (("notes", progress.notes), ("plugins", self.origins)) if value},
             anytime=progress.anytime if self.observation.anytime else None,
             sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
             task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],

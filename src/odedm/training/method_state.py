@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odedm.core.errors import demand
+from odedm.core.errors import require
 from odedm.methods.base import Method
 from odedm.methods.hyperparameters import RESERVED, hyperparameters
 
@@ -85,34 +85,34 @@ def give_state(method: Method, tree: Mapping[str, Any], tensors: Mapping[str, Te
     for name, node in tree.items():
         # a method may begin to keep something on the way; what its class defines is code
         own = name in declared or not hasattr(type(method), name)
-        demand(own and name not in given and not name.startswith("__"), f"its method has no '{str(name)[:60]}'")
+        require(own and name not in given and not name.startswith("__"), f"its method has no '{str(name)[:60]}'")
         setattr(method, name, _built(node, getattr(method, name, None), tensors, method.net))
 
 
 def _built(node: Any, fresh: Any, tensors: Mapping[str, Tensor], net: nn.Module, depth: int = 0) -> Any:
     if not isinstance(node, list):
-        demand(type(node) in (*PLAIN, float), "its method holds what is no value")
+        require(type(node) in (*PLAIN, float), "its method holds what is no value")
         return node
-    demand(len(node) == 2 and isinstance(node[0], str) and depth <= DEEPEST, "its method's state is malformed")
+    require(len(node) == 2 and isinstance(node[0], str) and depth <= DEEPEST, "its method's state is malformed")
     kind, inner = node
     if kind == "float":
-        demand(inner in ("inf", "-inf", "nan"), "its method holds what is no number")
+        require(inner in ("inf", "-inf", "nan"), "its method holds what is no number")
         return float(inner)
     if kind == "tensor":
-        demand(isinstance(inner, str) and inner in tensors, "a tensor of its method is missing")
+        require(isinstance(inner, str) and inner in tensors, "a tensor of its method is missing")
         return _tensor(tensors[inner], fresh, next(net.parameters()).device)
     if kind == "net":
-        demand(isinstance(inner, str), "a network of its method is missing")
+        require(isinstance(inner, str), "a network of its method is missing")
         own = copy.deepcopy(net).requires_grad_(False).eval()
         prefix = f"{inner}."
         load_weights(
             own, {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
         )
         return own
-    demand(kind in ("tuple", "list", "dict") and isinstance(inner, list), "its method's state is malformed")
+    require(kind in ("tuple", "list", "dict") and isinstance(inner, list), "its method's state is malformed")
     if kind == "dict":
         pairs = all(isinstance(each, list) and len(each) == 2 and type(each[0]) in (int, str) for each in inner)
-        demand(pairs, "its method's state is malformed")
+        require(pairs, "its method's state is malformed")
         before = fresh if isinstance(fresh, dict) else {}
         return {key: _built(each, before.get(key), tensors, net, depth + 1) for key, each in inner}
     alike = fresh if isinstance(fresh, tuple | list) and len(fresh) == len(inner) else [None] * len(inner)
@@ -137,13 +137,13 @@ def load_weights(net: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Weights of anyone's, of the very names, shapes and types that the network has; `InvalidFileError` else."""
     own = weights_of_net(net)
     for name, each in own.items():
-        demand(name in weights, f"the weights '{name}' are missing")
+        require(name in weights, f"the weights '{name}' are missing")
         found = weights[name]
         same = found.shape == each.shape and found.dtype == each.dtype
-        demand(same, f"the weights '{name}' are {list(found.shape)} where {list(each.shape)} are needed")
-        demand(not found.is_floating_point() or bool(found.isfinite().all()), f"'{name}' holds a NaN or an infinity")
+        require(same, f"the weights '{name}' are {list(found.shape)} where {list(each.shape)} are needed")
+        require(not found.is_floating_point() or bool(found.isfinite().all()), f"'{name}' holds a NaN or an infinity")
     extra = sorted(set(weights) - set(own))
-    demand(not extra, f"the network has no weights '{extra[0][:80] if extra else ''}'")
+    require(not extra, f"the network has no weights '{extra[0][:80] if extra else ''}'")
     with torch.no_grad():
         for name, each in own.items():
             each.copy_(weights[name])

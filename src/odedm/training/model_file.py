@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import write_given
-from odedm.core.tensor_archive import archive_bytes
+from odedm.core.tensor_archive import write_archive
 from odedm.core.version import __version__
 from odedm.training.method_state import own_state, weights_of_net
 
@@ -29,14 +30,14 @@ MEMORY, METHOD, WEIGHTS, VIEWS = "memory.", "method.", "weights.", "views."
 """With what the names of tensors begin."""
 
 
-def model_bytes(outcome: Outcome) -> bytes:
-    """The file's content: a head of plain values, and all tensors."""
+def write_model(outcome: Outcome, path: Path) -> None:
+    """Write a head of plain values, and all tensors, to one file."""
     net, transform = outcome.method.net, outcome.probe.transform
     for name, each in net.state_dict().items():
         if not isinstance(each, Tensor):
             raise UsageError(
-                f"The model cannot be kept: the net's state '{name}' is {shown(each)}, and a file holds tensors alone. "
-                "Keep it as a buffer, or save the run without its model (keep_model=False)."
+                f"The model cannot be kept: the net's state '{name}' is {short_repr(each)}, and a file holds tensors "
+                "alone. Keep it as a buffer, or save the run without its model (keep_model=False)."
             )
     tree, own = own_state(outcome.method)
     rows, seen = stored_rows(outcome.memory)
@@ -55,14 +56,14 @@ def model_bytes(outcome: Outcome) -> bytes:
         "method": tree,
         "seen": seen,
     }
-    return archive_bytes(head, {name: _plain(each) for name, each in tensors.items()})
+    write_archive(path, head, {name: _plain(each) for name, each in tensors.items()})
 
 
 def save_model(outcome: Outcome, path: Path, *, overwrite: bool) -> Path:
     """Write the file, whole or not at all."""
     if path.exists() and not overwrite:
         raise UsageError(f"'{path}' is there already. Give another path, or overwrite=True to replace it.")
-    return write_given("model", path, model_bytes(outcome))
+    return write_given("model", path, partial(write_model, outcome))
 
 
 def stored_rows(memory: Memory) -> tuple[Rows, int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from odedm.core.configuration import check_settings, from_plain, setting_field, to_plain
+from odedm.core.configuration import check_settings, from_dict, setting_field, to_dict
 from odedm.core.validators import Bool, Int
 
 
@@ -57,7 +57,7 @@ class Observation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        return to_plain(self)
+        return to_dict(self)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Observation:
@@ -66,4 +66,4 @@ class Observation:
         >>> Observation.from_dict(Observation(anytime=2).to_dict())
         Observation(evidence=False, anytime=2, keep_model=False)
         """
-        return from_plain(cls, "observation", {**cls().to_dict(), **plain})
+        return from_dict(cls, "observation", {**cls().to_dict(), **plain})

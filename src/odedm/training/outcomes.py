@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import overload
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import as_path
 from odedm.results.folder import check_free
 from odedm.results.result import Result
@@ -30,7 +30,7 @@ class Outcomes(Sequence[Outcome]):
         self._outcomes = tuple(outcomes)
         strange = [each for each in self._outcomes if not isinstance(each, Outcome)]
         if strange or not self._outcomes:
-            given = shown(strange[0]) if strange else "nothing"
+            given = short_repr(strange[0]) if strange else "nothing"
             raise UsageError(f"Outcomes holds what odedm.train gives, at least one; {given} was given.")
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odedm.core.errors import UsageError, shown
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.plugins import PluginEntry
 from odedm.core.registry import OPTIMIZERS, POLICIES, TRANSFORMS
 from odedm.core.stored_names import stored
@@ -59,7 +59,7 @@ def _made(
             f"The optimizer '{name}' must take parameters and {', '.join(rates)}; it said: {said}."
         ) from error
     if not isinstance(made, torch.optim.Optimizer):
-        raise UsageError(f"The optimizer '{name}' must give a torch.optim.Optimizer; it gave {shown(made)}.")
+        raise UsageError(f"The optimizer '{name}' must give a torch.optim.Optimizer; it gave {short_repr(made)}.")
     return made
 
 
@@ -130,26 +130,26 @@ class Callbacks:
 
     def __init__(self, given: Sequence[Any] = ()) -> None:
         if not isinstance(given, list | tuple):
-            raise UsageError(f"callbacks must be a list; {shown(given)} was given.")
+            raise UsageError(f"callbacks must be a list; {short_repr(given)} was given.")
         self._told: dict[str, list[Callable[[Any], object]]] = {moment: [] for moment in MOMENTS}
         for each in given:
             own = [moment for moment in MOMENTS if callable(getattr(each, moment, None))]
             if isinstance(each, type) or not (own or callable(each)):
                 legal = "a function of the run, or an object with after_step, after_task or after_run"
-                raise UsageError(f"A callback must be {legal}; {shown(each)} was given.")
+                raise UsageError(f"A callback must be {legal}; {short_repr(each)} was given.")
             for moment in own:
                 self._told[moment].append(getattr(each, moment))
             if not own:
                 self._told["after_task"].append(each)
 
     def after_step(self, run: Any) -> None:
-        """A batch is learned; what callbacks change in the method on the host, recorded steps are recorded anew for."""
+        """A batch is learned; where callbacks change method or memory on the host, steps are recorded anew."""
         if not self._told["after_step"]:
             return
-        run.stepper.settle(run.method)
+        run.stepper.settle(run.method, run.memory)
         for each in self._told["after_step"]:
             each(run)
-        run.stepper.begin_task(run.method)
+        run.stepper.begin_task(run.method, run.memory)
 
     def after_task(self, run: object) -> None:
         """A task is over and tested."""

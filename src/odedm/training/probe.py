@@ -41,7 +41,7 @@ class LearnerProbe:
                 parts.append(self.method.annotate({**part, "input": self.transform.normalise(part["image"])}))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
-    def appraise(self, rows: Rows) -> tuple[Tensor, Tensor]:
+    def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Features [n, d] and cross-entropies [n] of the head on them."""
         features = self.embed(rows["image"])
         with evaluating(self.method.net):
@@ -80,7 +80,7 @@ class LearnerProbe:
             return self.method.embed(self.transform.normalise(image)).float()
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Each row's own gradient [n, P] of its cross-entropy, as `Probe` says."""
+        """Each row's own gradient [n, P] of its cross-entropy, as `ModelView` says."""
         size, net = rows_at_once(weights_of(self.method.net, of)), self.method.net
         parts = []
         for image, label in zip(rows["image"].split(size), rows["label"].split(size), strict=True):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.registry import REPLAYS, STRONG_VIEWS
-from odedm.core.rows import Part, Rows
+from odedm.core.rows import MemoryPart, Rows
 from odedm.core.stored_names import stored
 from odedm.memory.base import Memory
 from odedm.methods.base import Method
@@ -45,7 +45,7 @@ class MemoryReplay:
         if reading not in REPLAYS:  # "auto" is none: by then it is known what it stands for
             raise RuntimeError(f"There is no replay reading '{reading}'.")
         self.memory, self.transform, self.draw, self._gamma = memory, transform, draw, gamma
-        self._source = Part.SHORT if reading == "auxiliary" else Part.ALL
+        self._source = MemoryPart.SHORT if reading == "auxiliary" else MemoryPart.ALL
         self._has_auxiliary = reading != "union" and gamma > 0  # without weight not even BatchNorm sees such rows
         self._rng = rng
         self._retrieval, self._method = retrieval or Uniform(), method
@@ -67,15 +67,15 @@ class MemoryReplay:
         """The host's numbers that this replay's draws, and the memory's own work, depend on."""
         # another retrieval may look at all rows, so that every number of them counts
         sizes = self.memory.frozen(self._most if type(self._retrieval) is Uniform else EVERY)
-        weighed = self._by_share and self._has_auxiliary and self.memory.size(Part.LONG) > 0
-        return (*sizes, self.memory.size(Part.LONG), self.memory.size()) if weighed else sizes
+        weighed = self._by_share and self._has_auxiliary and self.memory.size(MemoryPart.LONG) > 0
+        return (*sizes, self.memory.size(MemoryPart.LONG), self.memory.size()) if weighed else sizes
 
     @property
     def gamma(self) -> float:
         """What the auxiliary term weighs now."""
         if not self._by_share:
             return self._gamma
-        return self._gamma * self.memory.size(Part.LONG) / max(1, self.memory.size())
+        return self._gamma * self.memory.size(MemoryPart.LONG) / max(1, self.memory.size())
 
     def __bool__(self) -> bool:
         return self.memory.size() > 0
@@ -95,15 +95,15 @@ class MemoryReplay:
         """Every raw row that the method's own terms may read: what is shuffled into a task where a method asks so."""
         return self.memory.rows(self._part())
 
-    def _part(self) -> Part:
+    def _part(self) -> MemoryPart:
         # with rho=1 the short-term part ends up empty: the method's own terms then read the long-term rows
-        return self._source if self.memory.size(self._source) else Part.ALL
+        return self._source if self.memory.size(self._source) else MemoryPart.ALL
 
     def auxiliary(self) -> Rows | None:
         """As many long-term rows as a replay draw, or None where there are none or the reading has no such term."""
-        if not self._has_auxiliary or self.memory.size(Part.LONG) == 0:
+        if not self._has_auxiliary or self.memory.size(MemoryPart.LONG) == 0:
             return None
-        stored = PartOfMemory(self, Part.LONG, "auxiliary draw")
+        stored = PartOfMemory(self, MemoryPart.LONG, "auxiliary draw")
         return stored.view(stored.draw(self.draw))  # always uniform: the prototypes are a choice already
 
     def turned(self) -> Rows | None:
@@ -152,7 +152,7 @@ class MemoryReplay:
 class PartOfMemory:
     """The rows of one draw as a retrieval sees them: a part of the memory, and generators of the draw's own."""
 
-    def __init__(self, replay: MemoryReplay, part: Part, purpose: str) -> None:
+    def __init__(self, replay: MemoryReplay, part: MemoryPart, purpose: str) -> None:
         self._replay, self._part, self._purpose = replay, part, purpose
         self.rng = replay.generator(f"{purpose}: rows")
 

@@ -8,9 +8,9 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, overload
 
+from odedm.core.accel.device import enough_memory
 from odedm.core.configuration import default_of, settings_of
-from odedm.core.device import enough_memory
-from odedm.core.errors import UsageError, shown, unknown
+from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.options import with_keyword
 from odedm.core.validators import Float, Int, NamedValues, refused
 from odedm.data.opening import load_dataset
@@ -86,10 +86,10 @@ def train(
     known = [each.name for each in KEYWORDS]
     for name, value in settings.items():
         if name in settings_of(ODEDM) and name not in known:
-            raise UsageError(f"{name} belongs to the memory: memory=odedm.ODEDM({name}={shown(value)}), say.")
+            raise UsageError(f"{name} belongs to the memory: memory=odedm.ODEDM({name}={short_repr(value)}), say.")
         if name not in known:
             check_no_option(settings.get("method", default_of(Experiment, "method")), name, value)
-            raise unknown("keyword of train", name, [*known, *OWN])
+            raise unknown_name_error("keyword of train", name, [*known, *OWN])
     rate = None if lr is None else Float().validate("lr", lr)
     for table, name, value in (("options", "lr", rate), ("net_options", "head", head)):
         before = NamedValues().validate(table, settings.get(table, {}))

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from odedm.consolidate.sinkhorn.kernels import DenseKernel, Kernel
 from odedm.consolidate.sinkhorn.relaxation import COARSE, LOOK_EVERY, ROUGH_RELAXATION, Pace, Transport, least
-from odedm.core import device, threads
-from odedm.core.triton_support import has_kernels
+from odedm.core.accel import device, threads
+from odedm.core.accel.triton_support import has_kernels
 
 GROUP = 64
 """Targets from which on a source's pairs are solved together on its own non-zero bins."""
@@ -245,7 +245,7 @@ def chunks(pairs: int, target: Tensor) -> tuple[Tensor, ...]:
 def share(work: Callable[[Tensor], None], parts: Sequence[Tensor]) -> None:
     """Do the parts, on a processor one per thread: their products are too small to be shared by all."""
     if parts and parts[0].is_cpu:
-        threads.one_a_thread(work, parts)
+        threads.thread_map(work, parts)
         return
     for part in parts:
         work(part)

@@ -19,8 +19,8 @@ from odedm.consolidate.nearest import Chosen, Solve, nearest_by_estimate, neares
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.estimate import foresee
 from odedm.consolidate.sinkhorn.kernels import DenseKernel, GridKernel, Kernel
-from odedm.core import device
-from odedm.core.errors import UsageError, unknown
+from odedm.core.accel import device
+from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.stored_names import stored
 
 GROUNDS = ("auto", "profile", "grid", "point")
@@ -75,7 +75,7 @@ class Sinkhorn:
 
     def __post_init__(self) -> None:
         if self.ground not in GROUNDS:
-            raise unknown("ground cost", self.ground, GROUNDS)
+            raise unknown_name_error("ground cost", self.ground, GROUNDS)
         for name in ("epsilon", "pair_epsilon", "tolerance"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"Sinkhorn's {name} must be above 0; {getattr(self, name)} was given.")

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from odedm.core.stored_names import stored
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-ONE_AT_A_TIME = threading.Lock()
+CAPTURE_LOCK = threading.Lock()
 """Held while something is recorded, and wherever a recording is let go of.
 
 Every graph enters itself with the device's default generator when it is recorded, and leaves it when it is freed. That
@@ -30,8 +30,8 @@ MOST = 24
 
 
 def record(
-    work: Callable[[], Found], pool: Any, generators: Iterable[torch.Generator] = ()
-) -> tuple[torch.cuda.CUDAGraph, Found]:
+    work: Callable[[], Result], pool: Any, generators: Iterable[torch.Generator] = ()
+) -> tuple[torch.cuda.CUDAGraph, Result]:
     """Record what some work asks of the GPU, without doing it; the graph, and what the work returned.
 
     The caller works on a stream of its own, which is the one that is recorded. `generators` are those that the work
@@ -41,17 +41,17 @@ def record(
     for generator in generators:
         if generator.device.type == "cuda":
             graph.register_generator_state(generator)
-    with ONE_AT_A_TIME, _no_garbage_collection():
+    with CAPTURE_LOCK, _no_garbage_collection():
         # thread_local: other runs go on in other threads of this process
         graph.capture_begin(pool, capture_error_mode="thread_local")
         try:
-            found = work()
+            result = work()
         except BaseException:
             with suppress(RuntimeError):  # the error that counts is the one that is on its way
                 graph.capture_end()
             raise
         graph.capture_end()
-    return graph, found
+    return graph, result
 
 
 @contextmanager
@@ -67,14 +67,14 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 @stored("recorded")
-class Recorded:
+class GraphedFunction:
     """A function of tensors, recorded once for each shape of its arguments that repeats, and replayed from then on.
 
     For parts of a step whose shapes are known only in the midst of it. Arguments are tensors, or data classes that hold
     tensors; all else in them counts for the shape. The function draws no random numbers and changes nothing. What a
     call returns is overwritten by the next. Nothing is recorded before `allowed` is set.
 
-    >>> double = Recorded(lambda x: (2 * x,))
+    >>> double = GraphedFunction(lambda x: (2 * x,))
     >>> double(torch.ones(2))
     (tensor([2., 2.]),)
     """
@@ -90,41 +90,41 @@ class Recorded:
         self._buffers: dict[Hashable, Tensor] = {}
         self._pool: Any = None
 
-    def __call__(self, *given: Any) -> tuple[Tensor, ...]:
+    def __call__(self, *arguments: Any) -> tuple[Tensor, ...]:
         """The function's value."""
-        tensors = [each for thing in given for each in _tensors(thing)]
+        tensors = [tensor for argument in arguments for tensor in _tensors(argument)]
         if not (self.allowed and on_gpu(tensors[0])):
-            return self.function(*given)
-        kind = (*(_kind(each) for each in tensors), *(_rest(thing) for thing in given))
-        found = self._recordings.pop(kind, None)
-        if found is None:
+            return self.function(*arguments)
+        kind = (*(_kind(tensor) for tensor in tensors), *(_rest(argument) for argument in arguments))
+        recording = self._recordings.pop(kind, None)
+        if recording is None:
             self._seen[kind] = self._seen.get(kind, 0) + 1
             if self._seen[kind] <= EAGER:
-                return self.function(*given)
-            found = self._record(given, tensors)
-        self._recordings[kind] = found  # at the end: the one that was not used for longest goes first
-        graph, inputs, outputs = found
-        for own, each in zip(inputs, tensors, strict=True):
-            own.copy_(each)
+                return self.function(*arguments)
+            recording = self._record(arguments, tensors)
+        self._recordings[kind] = recording  # at the end: the one that was not used for longest goes first
+        graph, inputs, outputs = recording
+        for buffer, tensor in zip(inputs, tensors, strict=True):
+            buffer.copy_(tensor)
         graph.replay()
         self.replayed += 1
         return outputs
 
     def _record(
-        self, given: Sequence[Any], tensors: Sequence[Tensor]
+        self, arguments: Sequence[Any], tensors: Sequence[Tensor]
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
-        with ONE_AT_A_TIME:
+        with CAPTURE_LOCK:
             while len(self._recordings) >= MOST:
                 self._recordings.pop(next(iter(self._recordings)))
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        inputs = [self._buffer(("in", place), each) for place, each in enumerate(tensors)]
-        outputs = tuple(self._buffer(("out", place), each) for place, each in enumerate(self.function(*given)))
+        inputs = [self._buffer(("in", place), tensor) for place, tensor in enumerate(tensors)]
+        outputs = tuple(self._buffer(("out", place), out) for place, out in enumerate(self.function(*arguments)))
         rest = iter(inputs)
-        held = [_with(thing, rest) for thing in given]
+        held = [_with(argument, rest) for argument in arguments]
 
         def work() -> None:
-            for own, each in zip(outputs, self.function(*held), strict=True):
-                own.copy_(each)
+            for buffer, out in zip(outputs, self.function(*held), strict=True):
+                buffer.copy_(out)
 
         graph, _ = record(work, self._pool)
         return graph, inputs, outputs
@@ -135,7 +135,7 @@ class Recorded:
 
     def clear(self) -> None:
         """Let go of all recordings and their memory."""
-        with ONE_AT_A_TIME:
+        with CAPTURE_LOCK:
             self._recordings.clear()
             self._buffers.clear()
             self._seen.clear()
@@ -151,28 +151,28 @@ def _kind(tensor: Tensor) -> Hashable:
     return tuple(tensor.shape), str(tensor.dtype)
 
 
-def _tensors(thing: Any) -> list[Tensor]:
-    if isinstance(thing, Tensor):
-        return [thing]
-    values = [getattr(thing, each.name) for each in dataclasses.fields(thing)]
-    return [each for each in values if isinstance(each, Tensor)]
+def _tensors(argument: Any) -> list[Tensor]:
+    if isinstance(argument, Tensor):
+        return [argument]
+    values = [getattr(argument, field.name) for field in dataclasses.fields(argument)]
+    return [value for value in values if isinstance(value, Tensor)]
 
 
-def _rest(thing: Any) -> Hashable:
+def _rest(argument: Any) -> Hashable:
     """What of an argument is no tensor."""
-    if isinstance(thing, Tensor):
+    if isinstance(argument, Tensor):
         return None
-    values = [(each.name, getattr(thing, each.name)) for each in dataclasses.fields(thing)]
+    values = [(field.name, getattr(argument, field.name)) for field in dataclasses.fields(argument)]
     return tuple((name, None if isinstance(value, Tensor) else (value,)) for name, value in values)
 
 
-def _with(thing: Any, tensors: Iterator[Tensor]) -> Any:
+def _with(argument: Any, tensors: Iterator[Tensor]) -> Any:
     """The argument with other tensors in the place of its own."""
-    if isinstance(thing, Tensor):
+    if isinstance(argument, Tensor):
         return next(tensors)
-    names = [each.name for each in dataclasses.fields(thing)]
-    return dataclasses.replace(thing, **{name: next(tensors) for name in names if _holds(thing, name)})
+    names = [field.name for field in dataclasses.fields(argument)]
+    return dataclasses.replace(argument, **{name: next(tensors) for name in names if _holds(argument, name)})
 
 
-def _holds(thing: Any, name: str) -> bool:
-    return isinstance(getattr(thing, name), Tensor)
+def _holds(argument: Any, name: str) -> bool:
+    return isinstance(getattr(argument, name), Tensor)

@@ -19,15 +19,15 @@ from sampling import thorough
 import odedm
 from odedm import ODEDM, Experiment, Reservoir, Run
 from odedm.checkpoint.schedule import Schedule
-from odedm.execute import engine as engine_module
-from odedm.execute import local_engine
-from odedm.execute.engine import Placement, ThisProcess, get_ready, open_engine
+from odedm.execute import backend as backend_module
+from odedm.execute import process_backend
+from odedm.execute.backend import InProcessBackend, Placement, get_ready, open_backend
 from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Lost, Progressed, Stored
-from odedm.execute.local_engine import Workers
-from odedm.execute.ray_engine import do_remotely
+from odedm.execute.process_backend import ProcessBackend
+from odedm.execute.ray_backend import do_remotely
 from odedm.execute.scheduler import Scheduler, run_jobs
-from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, find
+from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, find_runs
 from odedm.results.result import Result
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
@@ -53,7 +53,7 @@ def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
         assert same(result, alone)
         files = [tmp_path / where / "memory.safetensors" for where in (f"many/seed-{seed}", f"alone/{seed}")]
         assert files[0].read_bytes() == files[1].read_bytes()
-    assert [Result.load(folder / FILE) for folder in find([tmp_path / "many"])] == beside
+    assert [Result.load(folder / FILE) for folder in find_runs([tmp_path / "many"])] == beside
 
 
 def digest(trained):
@@ -70,13 +70,13 @@ def test_one_worker_and_several_and_another_machine_measure_the_same(tmp_path):
     jobs = many(tmp_path, 2)
     trial = replace(jobs[1], key="trial", select=Selection(seeds=(77,)))
     found = []
-    for name, engine in {"several": Workers(2), "one": Workers(1)}.items():
+    for name, backend in {"several": ProcessBackend(2), "one": ProcessBackend(1)}.items():
         keep = Observation(keep_model=True)
         own = [again(job, tmp_path / name / job.folder.name, observation=keep) for job in jobs]
         try:
-            summary = Scheduler(engine, [], TimeEstimate()).run([*own, trial])
+            summary = Scheduler(backend, [], TimeEstimate()).run([*own, trial])
         finally:
-            engine.close()
+            backend.close()
         assert (summary.done, summary.failed) == (3, {})
         weights = [digest(odedm.load(job.folder)) for job in own]
         found.append(([summary.results[job.key].class_il for job in own], summary.scores, weights))
@@ -95,29 +95,29 @@ def test_one_worker_and_several_and_another_machine_measure_the_same(tmp_path):
 def test_one_job_needs_no_worker_and_several_do(tmp_path):
     jobs = many(tmp_path, 2)
     data = open_all(jobs)
-    assert isinstance(open_engine(jobs[:1], Placement(), data), ThisProcess)
+    assert isinstance(open_backend(jobs[:1], Placement(), data), InProcessBackend)
     for lanes in (1, 2):
-        engine = open_engine(jobs, Placement(lanes=lanes), data)
-        assert isinstance(engine, Workers)
-        assert engine.lanes == lanes
-        engine.close()
+        backend = open_backend(jobs, Placement(lanes=lanes), data)
+        assert isinstance(backend, ProcessBackend)
+        assert backend.lanes == lanes
+        backend.close()
 
 
 def test_workers_started_early_are_the_ones_that_work_and_the_others_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_module, "cores", lambda: 4)
+    monkeypatch.setattr(backend_module, "cores", lambda: 4)
     get_ready(5, Placement(lanes=3))
-    assert len(local_engine._early) == 2
-    early = {worker.process.pid for worker in local_engine._early}
+    assert len(process_backend._early) == 2
+    early = {worker.process.pid for worker in process_backend._early}
     notes = Notes()
     run_all([job_of(plan(seed, Reservoir(20)), tmp_path / str(seed)) for seed in range(2)], notes, lanes=1)
     assert {line[2] for line in notes.lines if line[0] == "taken_up"} <= early
-    (left,) = local_engine._early
-    local_engine._end_early()
+    (left,) = process_backend._early
+    process_backend._end_early()
     assert left.process.returncode == -signal.SIGKILL
     assert not left.crash.exists()
     get_ready(1, Placement())
     get_ready(5, Placement(engine="ray"))
-    assert not local_engine._early
+    assert not process_backend._early
 
 
 class Killer(Notes):
@@ -163,20 +163,20 @@ def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(tmp_path, number):
         assert same(result, *run_all([job_of(plan(seed, batch=4), tmp_path / "alone" / str(seed))]))
 
 
-def test_an_engine_that_is_left_stores_what_is_under_way(tmp_path):
+def test_a_backend_that_is_left_stores_what_is_under_way(tmp_path):
     (job,) = many(tmp_path, 1, batch=1)
-    for engine in (ThisProcess(), Workers(1)):
-        engine.start(job)
-        while not any(isinstance(event, Progressed) for event in engine.events(1.0)):
+    for backend in (InProcessBackend(), ProcessBackend(1)):
+        backend.start(job)
+        while not any(isinstance(event, Progressed) for event in backend.events(1.0)):
             pass
-        engine.close()
+        backend.close()
         assert not job.folder.exists()
         work = job.folder.with_name(f".{job.folder.name}.work")
         assert list(work.glob("checkpoints/step-*"))
 
 
 def test_events_of_a_worker_that_dies_at_once_are_a_loss(tmp_path, monkeypatch):
-    monkeypatch.setattr("odedm.execute.local_engine.start_program", lambda *_: subprocess.Popen(
+    monkeypatch.setattr("odedm.execute.process_backend.start_program", lambda *_: subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.exit(3)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE))  # fmt: skip
     jobs = many(tmp_path, 2)
     summary = run_jobs(jobs, open_all(jobs), Placement(lanes=2))

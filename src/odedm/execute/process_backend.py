@@ -1,4 +1,4 @@
-"""The engine of this machine: worker processes that take jobs over a pipe; one that dies is replaced."""
+"""The backend of this machine: worker processes that take jobs over a pipe; one that dies is replaced."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _end_early() -> None:
     _early.clear()
 
 
-class Workers:
+class ProcessBackend:
     """Jobs in processes of their own, `lanes` at a time; a worker that is done takes the next.
 
     With `shares_gpu` they use CUDA's multi-process service, where it can be had, each with `gpu_share` percent of the
@@ -90,7 +90,7 @@ class Workers:
         served = shares_gpu and lanes <= MOST_LANES and (lanes > 1 or gpu_share < 100)
         try:
             self._gpu = SharedGPU(Path(self._place.name), gpu_share) if served else None
-        except BaseException:  # nobody has an engine to close then
+        except BaseException:  # nobody has a backend to close then
             self._place.cleanup()
             raise
         self._killed = _killed_for_memory()

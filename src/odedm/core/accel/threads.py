@@ -8,22 +8,22 @@ from typing import TypeVar
 
 import torch
 
-Part = TypeVar("Part")
+MemoryPart = TypeVar("MemoryPart")
 Result = TypeVar("Result")
 
 
-def one_a_thread(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+def thread_map(work: Callable[[MemoryPart], Result], parts: Sequence[MemoryPart]) -> list[Result]:
     """Do the parts on all of torch's threads, one part per thread instead of all threads on one part.
 
     For operations too small to be shared: threads would mostly wait for each other, on a busy machine for long. And
     what is computed does not depend on their number.
 
-    >>> one_a_thread(lambda part: part + torch.get_num_threads(), [10, 20])
+    >>> thread_map(lambda part: part + torch.get_num_threads(), [10, 20])
     [11, 21]
     """
     threads, gradients = torch.get_num_threads(), torch.is_grad_enabled()
 
-    def alone(part: Part) -> Result:
+    def alone(part: MemoryPart) -> Result:
         torch.set_num_threads(1)  # holds for the calling thread, as does the next
         with torch.set_grad_enabled(gradients):
             return work(part)

@@ -1,4 +1,4 @@
-"""The engine for many machines, by Ray: each job is a task, its files come back and are written here.
+"""The backend for many machines, by Ray: each job is a task, its files come back and are written here.
 
 Workers need this package and the data set, no shared disk. So a job whose worker is lost starts anew elsewhere.
 """
@@ -44,7 +44,7 @@ HERE_ALONE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 TOKEN, TOKEN_FILE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
-class Cluster:
+class RayBackend:
     """Lanes that are Ray tasks, each with `cpus` and a fraction `gpus` of a GPU.
 
     Without an address a Ray of this machine is started with room for `lanes`, and ended with the study.

@@ -25,13 +25,13 @@ def launch_bound(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def quick(device: torch.device) -> AbstractContextManager[object]:
+def inference_mode_on_gpu(device: torch.device) -> AbstractContextManager[object]:
     """A block in which an operation is started with less ado, where starting is what costs; the numbers are the same.
 
     What is made in it must be copied before it is changed or learned from outside. It holds for its thread alone, so
     a processor, which shares work among threads, does without.
 
-    >>> with torch.no_grad(), quick(torch.device("cpu")):
+    >>> with torch.no_grad(), inference_mode_on_gpu(torch.device("cpu")):
     ...     torch.ones(1).is_inference(), torch.is_grad_enabled()
     (False, False)
     """
@@ -44,11 +44,11 @@ def enough_memory() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        gpu, said = isinstance(error, torch.OutOfMemoryError), (str(error).splitlines() or ["none at all."])[0]
-        if not gpu and not isinstance(error, MemoryError) and not any(each in said for each in NO_MEMORY):
+        gpu, message = isinstance(error, torch.OutOfMemoryError), (str(error).splitlines() or ["none at all."])[0]
+        if not gpu and not isinstance(error, MemoryError) and not any(words in message for words in NO_MEMORY):
             raise
-        said = said.rpartition("can't allocate memory: ")[2]
+        message = message.rpartition("can't allocate memory: ")[2]
         raise UsageError(
-            f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {said} Run fewer at once "
+            f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {message} Run fewer at once "
             "(--lanes), or lower batch, draw, capacity (--batch …) or the net's width. A command given again goes on."
         ) from None

@@ -26,7 +26,7 @@ GPU_LANES = 8
 """Runs that share one GPU: more of them gain nothing, the card is full."""
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """Where jobs are done: started, told of by events, closed whatever happens."""
 
     lanes: int
@@ -105,8 +105,8 @@ class Placement:
         return "cuda" if self.gpus and asked != "cpu" else "cpu"
 
 
-class ThisProcess:
-    """An engine of one lane in this very process: what a single job needs, without the wait for a worker."""
+class InProcessBackend:
+    """A backend of one lane in this very process: what a single job needs, without the wait for a worker."""
 
     lanes = 1
 
@@ -136,24 +136,24 @@ class ThisProcess:
         self._lane.join()
 
 
-def open_engine(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> Engine:
-    """The engine that was asked for, with as many lanes as are worthwhile and fit."""
+def open_backend(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> Backend:
+    """The backend that was asked for, with as many lanes as are worthwhile and fit."""
     if _only_here(jobs, placement):
-        return ThisProcess(data)
+        return InProcessBackend(data)
     if placement.elsewhere:
-        from odedm.execute.ray_engine import Cluster
+        from odedm.execute.ray_backend import RayBackend
 
         lanes = None if placement.lanes is None else min(placement.lanes, len(jobs))
         cpus = 1.0 if placement.cpus is None else placement.cpus
-        return Cluster(lanes, address=placement.address, cpus=cpus, gpus=placement.gpus)
+        return RayBackend(lanes, address=placement.address, cpus=cpus, gpus=placement.gpus)
     lanes = lanes_here(jobs, placement, data)
     on_gpu = any(job.experiment.device == "cuda" for job in jobs)
     share = placement.gpu_share if on_gpu else 100
     if len(jobs) == 1 and share == 100:
-        return ThisProcess(data)
-    from odedm.execute.local_engine import Workers
+        return InProcessBackend(data)
+    from odedm.execute.process_backend import ProcessBackend
 
-    return Workers(lanes, shares_gpu=placement.mps and on_gpu, gpu_share=share)
+    return ProcessBackend(lanes, shares_gpu=placement.mps and on_gpu, gpu_share=share)
 
 
 def _only_here(jobs: Sequence[Job], placement: Placement) -> bool:
@@ -177,7 +177,7 @@ def get_ready(runs: int, placement: Placement) -> None:
     """Let workers start before it is known what they do: on a machine with cores to spare they import while we plan."""
     workers = min(runs, placement.lanes or GPU_LANES, cores() // 2)
     if workers > 1 and not placement.elsewhere:
-        from odedm.execute.local_engine import start_early
+        from odedm.execute.process_backend import start_early
 
         start_early(workers)
 
