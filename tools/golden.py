@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odedm-golden"
 BASE = "b1acfb6"
+MOST_NAMED = 12
+"""Parts of one case that are printed."""
 
 sys.path.insert(0, str(GOLDEN.parent))
 
@@ -169,7 +171,7 @@ def compare(only: list[str]) -> int:
         meant += bool(parts) and not unexpected
         if unexpected:
             differing += 1
-            print(f"DIFFERENT  {name}: {', '.join(unexpected)}{_why(now.get(name, {}))}")
+            print(f"DIFFERENT  {name}: {_named(unexpected, now.get(name, {}))}")
     idle = [] if only else list(intended.idle())
     for entry in idle:
         print(f"IDLE  an intended difference that nothing differs by: {entry.cases}, {entry.part} ({entry.cause})")
@@ -181,9 +183,12 @@ def compare(only: list[str]) -> int:
     return 1 if differing or idle else 0
 
 
-def _why(parts: dict[str, Any]) -> str:
-    """What a case said that did not come to its end."""
-    return "".join(f" [{parts[word]}]" for word in ("failed", "removed") if word in parts)
+def _named(differing: list[str], now: dict[str, Any]) -> str:
+    """The parts that differ, or what a case said that did not come to its end."""
+    if "failed" in now or "removed" in now:
+        return f"{'failed' if 'failed' in now else 'removed'} [{now.get('failed') or now['removed']}]"
+    more = f" and {len(differing) - MOST_NAMED} more" if len(differing) > MOST_NAMED else ""
+    return ", ".join(differing[:MOST_NAMED]) + more
 
 
 def gate() -> int:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from odedm.core.errors import UsageError
+from odedm.core.stored_names import stored
 
 _idle: dict[torch.device, list[torch.cuda.Stream]] = {}
 _sides: dict[tuple[torch.device, int], torch.cuda.Stream] = {}
@@ -85,6 +86,7 @@ def _take_stream(device: torch.device) -> torch.cuda.Stream:
     raise UsageError("A GPU has streams for 32 runs at once. Use fewer lanes (--lanes).")
 
 
+@stored("side-stream")
 class SideStream:
     """A stream for work that the current one does not wait for until `join`; on other devices work is done in turn.
 
