@@ -47,8 +47,11 @@ def copy_tree(folder: Path) -> None:
 
 
 def first_failure(folder: Path, tests: list[str]) -> str | None:
-    """Run tests in a copy of the tree until one fails; its name, or None where all pass."""
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    """Run tests in a copy of the tree until one fails; its name, with the error if it is none of its assertions.
+
+    None where all pass.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "1000"}
     command = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
@@ -58,8 +61,10 @@ def first_failure(folder: Path, tests: list[str]) -> str | None:
         return f"no end within {LONGEST} s"
     if done.returncode == 0:
         return None
-    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    return found[1] if found else (done.stdout + done.stderr).strip().splitlines()[-1]
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - (?:(\S+(?:Error|Exception)): )?.*)?$", done.stdout, re.MULTILINE)
+    if found is None:
+        return (done.stdout + done.stderr).strip().splitlines()[-1]
+    return found[1] if found[2] in (None, "AssertionError") else f"{found[1]} by {found[2]}"
 
 
 def judge(mutation: Mutation, folder: Path) -> tuple[bool, str]:
