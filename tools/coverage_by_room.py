@@ -1,11 +1,11 @@
 """Run the tests and write down how many lines and branches of each room they take.
 
     python tools/coverage_by_room.py [--processes 2] [--out docs/results/coverage.json] [pytest's words]
-    python tools/coverage_by_room.py --from build/coverage/data [--commit NAME] [--note TEXT]   # of what was measured before
+    python tools/coverage_by_room.py --from build/coverage/data [--commit NAME] [--note TEXT]   # of before
 
 A room is a folder of src/odedm. Processes that tests start count, but for those that are killed; bodies of Triton
 kernels do not, since no Python runs them. Where tests are named, or one fails, the table is printed and nothing is
-written.
+written; `--from` then writes what was measured, and `--note` beside it what was not as usual.
 """
 
 from __future__ import annotations
