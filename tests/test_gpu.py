@@ -504,26 +504,6 @@ def test_icarls_recordings_stay_good_from_task_to_task_and_whatever_rows_are_mix
         assert one.equal(other)
 
 
-@pytest.mark.parametrize(
-    ("problems", "n", "m", "epsilon"), [(6, 1700, 900, 0.05), (1, 5, 3000, 0.05), (2, 40, 40, 0.003)]
-)
-def test_clouds_by_kernels_cost_what_they_cost_by_torch(problems, n, m, epsilon):
-    assert has_kernels("odedm.consolidate.sinkhorn.clouds_triton", torch.device("cuda"))
-    rng = torch.Generator().manual_seed(0)
-    x, y = torch.randn(problems, n, 16, generator=rng), torch.randn(problems, m, 16, generator=rng) + 0.5
-    cost = torch.cdist(x, y).square().cuda()
-    a, b = torch.ones(problems, n, device="cuda"), torch.ones(problems, m, device="cuda")
-    a[0, n // 2 :] = 0.0  # padding
-    a, b = a / a.sum(1, keepdim=True), b / b.sum(1, keepdim=True)
-    found, again = (sinkhorn.clouds(cost, a, b, epsilon=epsilon) for _ in range(2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sinkhorn, "has_kernels", lambda *_: False)
-        by_torch = sinkhorn.clouds(cost, a, b, epsilon=epsilon)
-    assert found.cost.equal(again.cost)
-    assert found.iterations <= by_torch.iterations + 5
-    torch.testing.assert_close(found.cost, by_torch.cost, rtol=1e-4, atol=0)
-
-
 def test_many_prototypes_are_chosen_by_few_solved_pairs_as_by_all():
     rng = torch.Generator().manual_seed(0)
     mix, mode = torch.randn(48, 512, generator=rng) / 7, 1.5 * torch.randn(12, 48, generator=rng)

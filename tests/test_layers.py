@@ -52,7 +52,6 @@ OPTIONAL |= {
         "nets/second_derivatives_triton.py",
         "methods/adaptation_steps_triton.py",
         "consolidate/sinkhorn/solver_triton.py",
-        "consolidate/sinkhorn/clouds_triton.py",
         "methods/row_squares_triton.py",
         "memory/purity_triton.py",
     },
