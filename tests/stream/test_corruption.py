@@ -8,7 +8,7 @@ import torch
 from sampling import KEEPING, QUICK, pairs
 
 from odedm import ODEDM, Experiment, MemoryPart, Native, Run, UsageError, blobs, from_arrays, split
-from odedm.core.registry import SETTINGS
+from odedm.core.registry import IMBALANCES
 from odedm.stream.class_schedule import schedule
 from odedm.stream.corruption import blurred, check_shares, keep, mislabelled, random_share
 
@@ -51,9 +51,9 @@ def within(observed, chances, trials, sigmas=5):
 
 
 @pytest.mark.parametrize("order", ["natural", "seed"])
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", IMBALANCES)
 def test_class_sizes_of_every_setting(data, setting, order):
-    stream = split(data, setting=setting, factor=8.0, class_order=order, seed=1)
+    stream = split(data, imbalance=setting, factor=8.0, class_order=order, seed=1)
     expected = {
         "standard": [PER_CLASS] * CLASSES,
         "imbalanced": [PER_CLASS // 2, PER_CLASS] * (CLASSES // 2),
@@ -111,10 +111,10 @@ def test_moved_rows_go_to_every_other_task_alike():
 
 
 @pytest.mark.parametrize("order", ["natural", "seed"])
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", IMBALANCES)
 def test_blurry_streams_lose_nothing_and_repeat_nothing(data, setting, order):
-    plain = split(data, setting=setting, class_order=order, seed=5)
-    stream = split(data, setting=setting, class_order=order, seed=5, blur=0.3)
+    plain = split(data, imbalance=setting, class_order=order, seed=5)
+    stream = split(data, imbalance=setting, class_order=order, seed=5, blur=0.3)
     rows, label = together(stream), true_labels(data, stream)
     assert sorted(rows["index"].tolist()) == sorted(together(plain)["index"].tolist())
     assert rows["image"].equal(data.image[rows["index"]])
@@ -185,10 +185,10 @@ def test_noise_and_blur_strike_independently():
 # -- what they share --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", IMBALANCES)
 def test_the_test_set_is_untouched(data, setting):
     plain = split(data, class_order="seed", seed=6)
-    stream = split(data, setting=setting, blur=0.5, noise=0.5, class_order="seed", seed=6)
+    stream = split(data, imbalance=setting, blur=0.5, noise=0.5, class_order="seed", seed=6)
     for before, after in zip(plain.tests, stream.tests, strict=True):
         assert all(after[name].equal(column) for name, column in before.items())
     assert stream.class_names == plain.class_names
@@ -232,7 +232,7 @@ def test_nowhere_else_to_go_is_refused(data):
 def test_keep_is_the_same_for_data_in_any_order_of_classes():
     label = torch.arange(40) % 4
     grouped = label.sort(stable=True)
-    for setting in SETTINGS:
+    for setting in IMBALANCES:
         kept = keep(label, setting, 4.0, 4)
         assert kept[grouped.indices].equal(keep(grouped.values, setting, 4.0, 4))
 

@@ -55,7 +55,7 @@ def test_imbalanced_halves_the_even_classes_by_position_within_the_class():
 
 
 def test_imbalance_goes_by_the_data_sets_labels_whatever_the_class_order():
-    stream = split(uneven(), setting="imbalanced", class_order="seed", seed=1)
+    stream = split(uneven(), imbalance="imbalanced", class_order="seed", seed=1)
     label = torch.cat([task.rows["label"] for task in stream.tasks])
     for each, name in enumerate(stream.class_names):
         assert int((label == each).sum()) == (10 if int(name) % 2 == 0 else 20)
@@ -79,8 +79,8 @@ def test_classes_that_do_not_split_are_refused_with_the_legal_numbers(tasks):
 
 def test_wrong_names_are_refused_with_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'imbalanced'"):
-        split(blobs(), setting="unbalanced")
+        split(blobs(), imbalance="unbalanced")
     with pytest.raises(UsageError, match="did you mean 'natural'"):
         split(blobs(), class_order="naturel")
     with pytest.raises(UsageError, match=r"1 or more; 0\.5"):
-        split(blobs(), setting="long-tail", factor=0.5)
+        split(blobs(), imbalance="long-tail", factor=0.5)

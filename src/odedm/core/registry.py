@@ -185,7 +185,7 @@ OPTIMIZERS: dict[str, Any] = {
     "adamw": "AdamW by the method's rate and weight decay.",
 }
 
-SETTINGS = {
+IMBALANCES = {
     "standard": "All training rows.",
     "imbalanced": "Even-numbered classes lose the rows at even positions, so they keep half.",
     "imbalanced-all": "Every class loses the rows at even positions (the paper's other reading; stays balanced).",

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.registry import SETTINGS
+from odedm.core.registry import IMBALANCES
 from odedm.core.rows import rank_within
 from odedm.core.validators import Choice
 from odedm.stream.class_schedule import Labels
@@ -42,19 +42,19 @@ def check_rows(tasks: int, rows: int) -> None:
         )
 
 
-def keep(label: Tensor, setting: str, factor: float, classes: int) -> Tensor:
-    """Which training rows [n] a setting leaves in; positions count within each class in the data set's order.
+def keep(label: Tensor, imbalance: str, factor: float, classes: int) -> Tensor:
+    """Which training rows [n] an imbalance leaves in; positions count within each class in the data set's order.
 
     >>> keep(torch.tensor([0, 0, 1, 1, 0]), "imbalanced", 1.0, 2)
     tensor([False,  True,  True,  True, False])
     """
-    Choice("setting", SETTINGS).validate("setting", setting)
+    Choice("imbalance", IMBALANCES).validate("imbalance", imbalance)
     place = rank_within(label)
-    if setting == "imbalanced":
+    if imbalance == "imbalanced":
         return (label % 2 == 1) | (place % 2 == 1)
-    if setting == "imbalanced-all":
+    if imbalance == "imbalanced-all":
         return place % 2 == 1
-    if setting == "long-tail":
+    if imbalance == "long-tail":
         if not 1 <= factor < float("inf"):
             raise UsageError(f"The long-tail factor must be 1 or more; {factor} was given.")
         share = factor ** (-torch.arange(classes, dtype=torch.float64) / max(1, classes - 1))

@@ -17,13 +17,13 @@ from odedm.core.registry import (
     COLUMNS,
     DEVICES,
     DOMAINS,
+    IMBALANCES,
     METHODS,
     NETS,
     OPTIMIZERS,
     PRECISIONS,
     PREDICTIONS,
     RETRIEVALS,
-    SETTINGS,
     STREAM_LOSSES,
     TRANSFORMS,
     VIEWS,
@@ -108,7 +108,7 @@ class Experiment:
         default_words="each task has classes of its own",
         **STREAM,
     )
-    setting: str = setting_field(Choice("setting", SETTINGS), "standard", "Which training rows arrive.", **STREAM)
+    imbalance: str = setting_field(Choice("imbalance", IMBALANCES), "standard", "Which training rows arrive.", **STREAM)
     factor: float | None = setting_field(Float(1), None, "Imbalance of 'long-tail'.", default_words="10", **STREAM)
     limit: int | None = setting_field(
         Int(1),
@@ -179,8 +179,8 @@ class Experiment:
             object.__setattr__(self, "retrieval_options", options)
         check_settings(self)
         object.__setattr__(self, "memory", memory_of(self.memory))
-        if self.factor is not None and self.setting != "long-tail":
-            raise UsageError(f"factor belongs to the setting 'long-tail'; the setting is '{self.setting}'.")
+        if self.factor is not None and self.imbalance != "long-tail":
+            raise UsageError(f"factor belongs to imbalance='long-tail'; the imbalance is '{self.imbalance}'.")
 
     def __repr__(self) -> str:
         return repr_without_defaults(self, ("memory", "method", "data"))

@@ -78,7 +78,7 @@ def own_average(plan: Experiment, labels: Labels, data: Dataset) -> float | None
     if asked is None or (not isinstance(asked, str) and asked <= 1):
         return asked
     label = data.label[first_rows(data.label, plan.limit)]
-    rows = int(keep(label, plan.setting, plan.factor or 1.0, data.classes).sum())
+    rows = int(keep(label, plan.imbalance, plan.factor or 1.0, data.classes).sum())
     half = max(0.0, 1 - 2 * plan.batch * len(labels) / (rows * plan.epochs))
     return few_digits(half if isinstance(asked, str) else min(half, left_after_a_batch(asked)))
 
