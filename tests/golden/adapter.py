@@ -68,6 +68,7 @@ class Words:
 
 NAMES: dict[str, str | Callable[..., Any]] = {
     "open_data": "load_dataset",
+    "stream_of": "from_batches",
 }
 """Public names that are called otherwise now, or a function of the old arguments that makes the same."""
 KEYWORDS: dict[str, dict[str, str]] = {name: {"setting": "imbalance"} for name in ("train", "split", "Experiment")}

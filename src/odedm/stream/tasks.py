@@ -17,9 +17,17 @@ from odedm.core.showing import counted
 from odedm.core.validators import Bool, Choice, Float, Int, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule
-from odedm.stream.corruption import blurred, check_rows, check_shares, first_rows, homes, keep, mislabelled
 from odedm.stream.dataset import Dataset
 from odedm.stream.domains import check_domain, in_domain
+from odedm.stream.scenarios import (
+    add_label_noise,
+    assign_tasks,
+    blur_boundaries,
+    check_rows,
+    check_shares,
+    first_rows,
+    imbalance_mask,
+)
 
 ORDERED = {
     "imbalance": "standard",
@@ -162,13 +170,15 @@ def split(
     order = arrival(data.classes, class_order, seed)
     rank = order.argsort()  # new label of each old one
     kept, tested = first_rows(data.label, limit), first_rows(data.test_label, limit)
-    kept = kept[keep(data.label[kept], imbalance, factor, data.classes)]
+    kept = kept[imbalance_mask(data.label[kept], imbalance, factor, data.classes)]
     true, test_label = rank[data.label[kept]], rank[data.test_label[tested]]
     home = data.task
     if home is None:
-        home = homes(true, labels, shuffle=shuffle, rng=generator(seed, "passes"))
-    task = blurred(true, blur, home=home, tasks=len(labels), rng=generator(seed, "blurry borders"))
-    label = mislabelled(true, noise, home=home, labels=labels, rng=generator(seed, "label noise")) if noise else true
+        home = assign_tasks(true, labels, shuffle=shuffle, rng=generator(seed, "passes"))
+    task = blur_boundaries(true, blur, home=home, tasks=len(labels), rng=generator(seed, "blurry borders"))
+    label = (
+        add_label_noise(true, noise, home=home, labels=labels, rng=generator(seed, "label noise")) if noise else true
+    )
     mix = generator(seed, "order")
     parts: list[Task] = []
     tests: list[Rows] = []

@@ -71,8 +71,8 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     import torch
 
     from odedm.core.rng import generator
-    from odedm.stream.corruption import first_rows, keep
     from odedm.stream.dataset import Dataset
+    from odedm.stream.scenarios import first_rows, imbalance_mask
     from odedm.stream.tasks import ARRANGEMENT, arrival, task_labels
 
     if data.task is not None:
@@ -88,7 +88,7 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     chosen = order[: 1 + max(each for own in labels[: select.tasks] for each in own)]
     first = first_rows(data.label, plan.limit)
     taken = torch.zeros_like(data.label, dtype=torch.bool)
-    taken[first] = keep(data.label[first], plan.imbalance, plan.factor or 1.0, data.classes)
+    taken[first] = imbalance_mask(data.label[first], plan.imbalance, plan.factor or 1.0, data.classes)
     rng = generator(plan.seed, "held-out rows")
     train: list[tuple[int, int]] = []
     test: list[tuple[int, int]] = []

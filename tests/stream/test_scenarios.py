@@ -10,7 +10,7 @@ from sampling import KEEPING, QUICK, pairs
 from odedm import ODEDM, Experiment, MemoryPart, Native, Run, UsageError, blobs, from_arrays, split
 from odedm.core.registry import IMBALANCES
 from odedm.stream.class_schedule import schedule
-from odedm.stream.corruption import blurred, check_shares, keep, mislabelled, random_share
+from odedm.stream.scenarios import add_label_noise, blur_boundaries, check_shares, imbalance_mask, random_share
 
 CLASSES, TASKS, PER_CLASS = 12, 4, 50
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.9)
@@ -100,7 +100,7 @@ def test_no_class_is_marked_whole():
 def test_moved_rows_go_to_every_other_task_alike():
     label = torch.arange(CLASSES).repeat_interleave(2000)
     home = label // 3
-    task = blurred(label, 0.3, home=home, tasks=TASKS, rng=rng())
+    task = blur_boundaries(label, 0.3, home=home, tasks=TASKS, rng=rng())
     for each in range(CLASSES):
         count = torch.bincount(task[label == each], minlength=TASKS)
         assert count[each // 3] == 1400
@@ -149,7 +149,7 @@ def test_the_same_rows_take_the_same_way_at_a_larger_share(data):
 
 def test_wrong_labels_are_every_other_one_of_the_task_alike():
     label = torch.arange(CLASSES).repeat_interleave(2000)
-    given = mislabelled(label, 0.4, home=label // 4, labels=schedule(CLASSES, CLASSES // 4), rng=rng())
+    given = add_label_noise(label, 0.4, home=label // 4, labels=schedule(CLASSES, CLASSES // 4), rng=rng())
     assert given[:8000].max() < 4
     assert (given // 4).equal(label // 4)
     table = torch.bincount(label * CLASSES + given, minlength=CLASSES**2).view(CLASSES, CLASSES)
@@ -171,8 +171,8 @@ def test_noise_changes_labels_and_nothing_else(data, blur):
 
 def test_noise_and_blur_strike_independently():
     label = torch.arange(4).repeat_interleave(5000)
-    moved = blurred(label, 0.3, home=label // 2, tasks=2, rng=rng(1)) != label // 2
-    wrong = mislabelled(label, 0.2, home=label // 2, labels=schedule(4, 2), rng=rng(2)) != label
+    moved = blur_boundaries(label, 0.3, home=label // 2, tasks=2, rng=rng(1)) != label // 2
+    wrong = add_label_noise(label, 0.2, home=label // 2, labels=schedule(4, 2), rng=rng(2)) != label
     both = torch.bincount(label[moved & wrong], minlength=4)
     assert within(both, 0.3 * 0.2, 5000)
     data = blobs(classes=4, tasks=2, per_class=1000)
@@ -233,8 +233,8 @@ def test_keep_is_the_same_for_data_in_any_order_of_classes():
     label = torch.arange(40) % 4
     grouped = label.sort(stable=True)
     for setting in IMBALANCES:
-        kept = keep(label, setting, 4.0, 4)
-        assert kept[grouped.indices].equal(keep(grouped.values, setting, 4.0, 4))
+        kept = imbalance_mask(label, setting, 4.0, 4)
+        assert kept[grouped.indices].equal(imbalance_mask(grouped.values, setting, 4.0, 4))
 
 
 # -- learning from them -----------------------------------------------------------------------------------------------
