@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from odedm.core import triton_support as compiled
+from odedm.core.accel import triton_support as compiled
 from odedm.methods.puridiver import rebuild
 from odedm.nets import base, grouped_batch_norm
 from odedm.nets.base import Net
