@@ -122,7 +122,7 @@ BAD = {
     "set without value": (["--set", "alpha"], "NAME=VALUE"),
     "set foreign": (["--method", "er", "--set", "alpha=1"], "Unknown hyper-parameter of er 'alpha'"),
     "set twice": (["--lr", "0.1", "--set", "lr=0.2"], "given twice"),
-    "factor without long tail": (["--factor", "10"], "belongs to the setting 'long-tail'"),
+    "factor without long tail": (["--factor", "10"], "belongs to imbalance='long-tail'"),
     "rho for a reservoir": (
         ["--memory", "reservoir", "--rho", "0.5"],
         "--rho is for the memory 'odedm'",
