@@ -55,7 +55,7 @@ class Experiment:
         method: a name in `odedm list methods`, or a subclass of `Method`; `options` are its hyper-parameters by name.
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
         task_classes, recurring, domain: tasks of unequal size, classes that return, all classes in every task.
-        imbalance, factor, limit, blur, noise, class_order, shuffle: which rows arrive, with which labels, in which order.
+        imbalance, factor, limit, blur, noise, class_order, shuffle: which rows arrive, with which labels, which order.
         transform: training views: "data", those of the data set, "none", or a function of images [n, ...], and of a
             generator if it takes two arguments, that gives images of the same shape.
         net: a name in `odedm list nets`, "auto", an `nn.Module`, of which a copy is trained, or a class or function
