@@ -119,20 +119,9 @@ def _tile(start, channels, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit(do_not_specialize=HOST)
 def _normalise(
-    x,
-    y,
-    residual,
-    start,
-    centre,
-    rate,
-    weight,
-    bias,
-    channels,
-    has_residual,
-    relu,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
+    x, y, residual, start, centre, rate, weight, bias, channels, has_residual, relu,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
     """Set y = relu(scale · x + shift + residual)."""
     at, there, channel, inside, own = _tile(start, channels, ROWS, WIDTH)
     scale = tl.load(rate + own, mask=inside, other=0.0) * tl.load(weight + channel, mask=inside, other=0.0)
@@ -234,13 +223,8 @@ class GroupNormalised(torch.autograd.Function):
             int(residual is not None), int(relu), **plan.tile,
         )  # fmt: skip
         ctx.save_for_backward(x, y, weight, centre, rate)
-        ctx.plan, ctx.groups, ctx.has_residual, ctx.relu, ctx.counters = (
-            plan,
-            len(sizes),
-            residual is not None,
-            relu,
-            counters,
-        )
+        ctx.plan, ctx.groups, ctx.counters = plan, len(sizes), counters
+        ctx.has_residual, ctx.relu = residual is not None, relu
         return y
 
     @staticmethod
