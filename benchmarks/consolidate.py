@@ -27,11 +27,11 @@ from consolidate_by_hand import consolidate as by_hand
 from real_features import real_features
 from torch import Tensor
 
-from odedm.consolidate.consolidator import Consolidator
-from odedm.consolidate.dac import Dac
-from odedm.consolidate.distance import DISTANCES
-from odedm.consolidate.kmeans import _Lloyd, kmeans
 from odedm.core.timer import Timer
+from odedm.selection.dac import Dac
+from odedm.selection.distance import DISTANCES
+from odedm.selection.kmeans import _Lloyd, kmeans
+from odedm.selection.selector import PrototypeSelector
 
 COUNTS, ROWS = (6, 47, 160, 480), 5000
 DAC = (5, 3)
@@ -58,7 +58,7 @@ def ours(sets: list[Tensor], k: int, distance: str, dac: tuple[int, int] | None)
     rows = {"image": torch.cat(sets), "label": label}
     settle = (lambda: None) if home.type == "cpu" else torch.cuda.synchronize
     clock = clock_of(home.type)
-    timer, choose = Timer(settle), Consolidator(k, DISTANCES[distance], Dac(*dac) if dac else None)
+    timer, choose = Timer(settle), PrototypeSelector(k, DISTANCES[distance], Dac(*dac) if dac else None)
     began = clock()
     choose(rows, range(len(sets)), Given(), rng=torch.Generator().manual_seed(0), timer=timer)  # type: ignore[arg-type]
     settle()

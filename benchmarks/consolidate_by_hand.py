@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from odedm.consolidate.dac import closest_subset
-from odedm.consolidate.distance import Sinkhorn
+from odedm.selection.dac import closest_subset
+from odedm.selection.distance import Sinkhorn
 
 Array = NDArray[Any]
 Item = TypeVar("Item")

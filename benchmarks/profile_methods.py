@@ -26,9 +26,9 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from odedm import Experiment, Native, Run, from_arrays
-from odedm.consolidate.consolidator import Consolidator
 from odedm.core.accel.streams import own_stream
 from odedm.core.timer import Timer
+from odedm.selection.selector import PrototypeSelector
 from odedm.training.numerics import own_numerics, settle
 
 METHODS = ("er", "fdr", "icarl", "refresh", "puridiver")
@@ -202,7 +202,7 @@ def look_at_consolidation(k: int, device: torch.device, top: int) -> None:
     rows = {"image": x, "label": torch.arange(2, device=device).repeat_interleave(ROWS)}
 
     def work(timer: Timer) -> None:
-        Consolidator(k)(rows, range(2), Given(), rng=torch.Generator().manual_seed(0), timer=timer)
+        PrototypeSelector(k)(rows, range(2), Given(), rng=torch.Generator().manual_seed(0), timer=timer)
 
     with own_numerics(1, "bf16" if device.type == "cuda" else "fp32"), own_stream(device):
         timers = [Timer(settle(device)) for _ in range(5)]

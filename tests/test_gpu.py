@@ -23,10 +23,6 @@ from odedm import (
 )
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
-from odedm.consolidate.distance import Sinkhorn
-from odedm.consolidate.kmeans import kmeans, kmeans_all
-from odedm.consolidate.sinkhorn import solver as sinkhorn
-from odedm.consolidate.sinkhorn.kernels import DenseKernel
 from odedm.core.accel.triton_support import has_kernels
 from odedm.core.registry import DISTANCES, METHODS, RETRIEVALS, WITHOUT_CLUSTERS
 from odedm.execute.attempt import attempt_run
@@ -41,6 +37,10 @@ from odedm.nets import base
 from odedm.nets.grouped_batch_norm import Norm2d, grouped
 from odedm.nets.resnet import ResNet18
 from odedm.nets.small import SmallCNN
+from odedm.selection.distance import Sinkhorn
+from odedm.selection.kmeans import batched_kmeans, kmeans
+from odedm.selection.sinkhorn import solver as sinkhorn
+from odedm.selection.sinkhorn.kernels import DenseKernel
 from odedm.training.numerics import arranged, own_numerics
 
 pytestmark = [
@@ -106,7 +106,7 @@ def test_clusters_are_those_of_the_cpu_and_repeat(k, d):
     def found(where):
         # from given rows: seeding chooses between near equals, which rounding may turn
         moved, rngs = [x.to(where) for x in sets], [torch.Generator(), torch.Generator()]
-        return kmeans_all(moved, k, rngs=rngs, inits=[x[:k].clone() for x in moved])
+        return batched_kmeans(moved, k, rngs=rngs, inits=[x[:k].clone() for x in moved])
 
     here, there, again = found("cpu"), found("cuda"), found("cuda")
     assert there[1] == again[1] == here[1]
@@ -119,7 +119,7 @@ def test_clusters_are_those_of_the_cpu_and_repeat(k, d):
 
 @pytest.mark.parametrize("bins", [12, 160, 512])
 def test_transport_by_one_kernel_equals_torch_operations_and_float64(bins):
-    fused = pytest.importorskip("odedm.consolidate.sinkhorn.solver_triton")
+    fused = pytest.importorskip("odedm.selection.sinkhorn.solver_triton")
     rng = torch.Generator().manual_seed(0)
     source, target = (torch.rand(n, bins, generator=rng).sub_(0.3).clamp_(min=0).cuda() for n in (70, 33))
     source, target = (x / x.sum(1, keepdim=True) for x in (source, target))

@@ -14,7 +14,7 @@ import odedm
 ROOT = Path(odedm.__file__).parent
 LAYERS = (
     {"core"},
-    {"nets", "stream", "consolidate", "checkpoint"},
+    {"nets", "stream", "selection", "checkpoint"},
     {"data", "memory", "methods"},
     {"results"},
     {"training"},
@@ -24,7 +24,7 @@ LAYERS = (
     {"cli"},
 )
 """Rooms from the ground up: each may use those below its own layer, and of its own layer none but itself."""
-BESIDE = {"methods": {"nets"}, "memory": {"consolidate"}, "data": {"stream"}, "integrations": {"memory", "stream"}}
+BESIDE = {"methods": {"nets"}, "memory": {"selection"}, "data": {"stream"}, "integrations": {"memory", "stream"}}
 """Rooms of the science know of those below them only what they need."""
 ALLOWED = {
     room: set().union({"core"}, BESIDE[room]) if room in BESIDE else set().union(*LAYERS[:height])
@@ -51,7 +51,7 @@ OPTIONAL |= {
         "nets/grouped_batch_norm_triton.py",
         "nets/second_derivatives_triton.py",
         "methods/adaptation_steps_triton.py",
-        "consolidate/sinkhorn/solver_triton.py",
+        "selection/sinkhorn/solver_triton.py",
         "methods/row_squares_triton.py",
         "memory/purity_triton.py",
     },

@@ -17,7 +17,7 @@ ROOMS = (
     "core",
     "nets",
     "stream",
-    "consolidate",
+    "selection",
     "memory",
     "methods",
     "training",

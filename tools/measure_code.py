@@ -12,7 +12,7 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
-SCIENCE = {"rows", "memory", "methods", "consolidate", "nets", "core/rows.py", "core/store.py"}
+SCIENCE = {"rows", "memory", "methods", "selection", "nets", "core/rows.py", "core/store.py"}
 """Rooms and modules of the science: what is stored, learned and chosen."""
 CONFIGURATION = {"memory/settings.py"}
 """Modules of those rooms that are not."""

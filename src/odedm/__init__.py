@@ -15,9 +15,6 @@ from odedm.core.version import __version__
 
 if TYPE_CHECKING:
     from odedm import testing
-    from odedm.consolidate.budget import prototypes_per_class
-    from odedm.consolidate.distance import Distance
-    from odedm.consolidate.select import select
     from odedm.core.errors import UsageError
     from odedm.core.plugins import register
     from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task
@@ -36,6 +33,9 @@ if TYPE_CHECKING:
     from odedm.recipes.recommendations import recipe
     from odedm.report.notebook import Results
     from odedm.results.result import Result
+    from odedm.selection.budget import prototypes_per_class
+    from odedm.selection.distance import Distance
+    from odedm.selection.select import select
     from odedm.stream.dataset import Dataset, from_arrays
     from odedm.stream.ordered import from_batches
     from odedm.stream.synthetic import blobs, shapes
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from odedm.training.train import train
 
 _HOMES = {
-    "prototypes_per_class": "consolidate.budget",
-    "Distance": "consolidate.distance",
-    "select": "consolidate.select",
+    "prototypes_per_class": "selection.budget",
+    "Distance": "selection.distance",
+    "select": "selection.select",
     "UsageError": "core.errors",
     "Observation": "training.observation",
     "register": "core.plugins",

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from odedm.checkpoint.checkpoint import Meta, Position, load_latest, restore, save
 from odedm.checkpoint.state_tree import state_tree
-from odedm.consolidate.consolidator import Consolidator
-from odedm.consolidate.distance import L2
 from odedm.core.registry import POLICIES
 from odedm.core.rows import ColumnSpec, MemoryPart, Task
 from odedm.core.timer import Timer
 from odedm.memory.dual import Candidates, TaskDualMemory
+from odedm.selection.distance import L2
+from odedm.selection.selector import PrototypeSelector
 
 FIELDS = (
     ColumnSpec("image", (8,), torch.uint8),
@@ -64,7 +64,7 @@ class Bench:
         if kind.startswith(("dual", "bounded")):
             bounded = kind.startswith("bounded")
             candidates = Candidates(3, PER_TASK, FIELDS[:4], rng=torch.Generator().manual_seed(8)) if bounded else None
-            chooser = Consolidator(1, distance=L2(), dac=None)
+            chooser = PrototypeSelector(1, distance=L2(), dac=None)
             own = torch.Generator().manual_seed(9)
             memory = TaskDualMemory(memory, chooser, rng=own, timer=Timer(), candidates=candidates)
         self.roots = {"memory": memory, "rng": rng, "place": {"task": 0, "row": 0, "begun": False}}

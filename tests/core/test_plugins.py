@@ -12,7 +12,6 @@ import odedm
 from odedm import ODEDM, Experiment, Reservoir, UsageError
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError
-from odedm.consolidate.distance import L2, MMD
 from odedm.core import plugins
 from odedm.core.plugin_modules import export_plugins, import_plugins, load_plugins
 from odedm.core.registry import DISTANCES, METHODS, POLICIES, RETRIEVALS, Entry
@@ -22,6 +21,7 @@ from odedm.execute.job import Job
 from odedm.execute.planning import plan_jobs
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods.er import ER
+from odedm.selection.distance import L2, MMD
 from odedm.study.grid import Grid
 from odedm.study.study import Study, parse
 

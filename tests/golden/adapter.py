@@ -80,7 +80,7 @@ PATHS: dict[str, str] = {
     "Result.census": "class_counts",
 }
 """By "kind.path": attributes and methods that are elsewhere."""
-INNER: dict[str, str] = {}
+INNER: dict[str, str] = {"consolidate.kmeans:kmeans": "selection.kmeans:kmeans"}
 """What is no public name, by "module:name"."""
 COLUMNS: dict[str, dict[str, str]] = {"settings": {"imbalance": "setting"}}
 """By kind of table: today's names of columns or keys, each with the old one."""

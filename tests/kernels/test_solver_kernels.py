@@ -4,8 +4,8 @@ import pytest
 import torch
 from kernel_inputs import LAYOUTS, normal
 
-from odedm.consolidate.sinkhorn import solver, solver_triton
-from odedm.consolidate.sinkhorn.kernels import DenseKernel
+from odedm.selection.sinkhorn import solver, solver_triton
+from odedm.selection.sinkhorn.kernels import DenseKernel
 
 
 def problem(rows, columns, bins, *, seed=0):

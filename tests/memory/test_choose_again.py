@@ -6,14 +6,14 @@ from plausible import check_run
 from test_dual import FIELDS, stream_through, task
 
 from odedm import ODEDM, DualMemory, Learner, MemoryPart, UsageError, blobs
-from odedm.consolidate.consolidator import Consolidator
-from odedm.consolidate.direct_choice import RandomRows
-from odedm.consolidate.distance import L2
 from odedm.core.registry import POLICIES
 from odedm.core.timer import Timer
 from odedm.memory.dual import TaskDualMemory
 from odedm.memory.paper_reading import paper_reading
 from odedm.memory.reservoir import ReservoirMemory
+from odedm.selection.distance import L2
+from odedm.selection.row_selector import RandomRows
+from odedm.selection.selector import PrototypeSelector
 from odedm.testing.contracts import check_exact, check_promises, finish
 from odedm.training.train import train
 
@@ -32,7 +32,7 @@ class Drifting:
 
 
 def memory(again=True, k=2, capacity=40, distance=None, quota=None):
-    choose = Consolidator(k, distance=distance or L2(), dac=None)
+    choose = PrototypeSelector(k, distance=distance or L2(), dac=None)
     rng = torch.Generator().manual_seed(1)
     host = ReservoirMemory(capacity, FIELDS)
     return TaskDualMemory(host, choose, rng=rng, timer=Timer(), quota=quota, choose_again=again)

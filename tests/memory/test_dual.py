@@ -2,11 +2,11 @@ import pytest
 import torch
 
 from odedm import ColumnSpec, MemoryPart, Task, UsageError
-from odedm.consolidate.consolidator import Consolidator
-from odedm.consolidate.distance import L2
 from odedm.core.timer import Timer
 from odedm.memory.dual import Candidates, TaskDualMemory
 from odedm.memory.reservoir import ReservoirMemory
+from odedm.selection.distance import L2
+from odedm.selection.selector import PrototypeSelector
 
 RAW = [ColumnSpec("image", (2,)), ColumnSpec("label", dtype=torch.int64), ColumnSpec("task", dtype=torch.int64)]
 RAW += [ColumnSpec("index", dtype=torch.int64)]
@@ -35,7 +35,7 @@ def stream_through(memory, probe, tasks, batch=5):
 
 
 def dual(capacity=30, k=2, candidates=None, **options):
-    consolidator = Consolidator(k, distance=L2(), dac=None, **options)
+    consolidator = PrototypeSelector(k, distance=L2(), dac=None, **options)
     spare = candidates.capacity if candidates else 0
     rng = torch.Generator().manual_seed(1)
     return TaskDualMemory(

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odedm import ColumnSpec, MemoryPart, Task
-from odedm.consolidate.consolidator import Consolidator
-from odedm.consolidate.distance import L2
 from odedm.core.rows import rank_within
 from odedm.core.timer import Timer
 from odedm.memory.dual import TaskDualMemory
 from odedm.memory.quota import ReleasedTaskQuota, TaskQuota, priorities, quotas
+from odedm.selection.distance import L2
+from odedm.selection.selector import PrototypeSelector
 
 FIELDS = [ColumnSpec("image", (2,)), *[ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")]]
 FIELDS += [ColumnSpec("logits", (3,))]
@@ -79,7 +79,7 @@ def test_inside_a_dual_memory_the_quota_is_of_what_the_pins_leave(probe_like, ca
     pinned = 2 * k * (len(sizes) - 1)
     capacity = max(capacity, pinned)
     host = TaskQuota(capacity, FIELDS)
-    memory = TaskDualMemory(host, Consolidator(k, distance=L2(), dac=None), rng=torch.Generator(), timer=Timer())
+    memory = TaskDualMemory(host, PrototypeSelector(k, distance=L2(), dac=None), rng=torch.Generator(), timer=Timer())
     rng, before, long = seeded(), [], []
     for t, size in enumerate(sizes):
         each = task(t, size, total=len(sizes))

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from odedm import ODEDM, Experiment, Native, UsageError, blobs, train
-from odedm.consolidate.dac import Dac
-from odedm.consolidate.distance import L2, MMD, CentroidMMD, Sinkhorn
 from odedm.memory.settings import consolidator
 from odedm.memory.site import StreamShape
+from odedm.selection.dac import Dac
+from odedm.selection.distance import L2, MMD, CentroidMMD, Sinkhorn
 from odedm.training.preparation import prepare
 
 

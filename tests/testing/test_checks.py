@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import odedm
-from odedm.consolidate.distance import L2
 from odedm.methods.er import ER
+from odedm.selection.distance import L2
 from odedm.testing import BrokenPromise, check_distance, check_memory, check_method, check_net
 
 

@@ -269,7 +269,7 @@ class _Guard(DivergenceGuard):
 def _sees_a_gpu() -> bool:
     """Whether the code that asks is the package's, but for the choice of prototypes, which no step makes."""
     name = sys._getframe(2).f_globals.get("__name__", "")
-    return name.startswith("odedm.") and not name.startswith("odedm.consolidate")
+    return name.startswith("odedm.") and not name.startswith("odedm.selection")
 
 
 def emulate_device(patch: pytest.MonkeyPatch) -> None:

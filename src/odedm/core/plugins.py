@@ -269,7 +269,7 @@ def auto_register(table: Mapping[str, Any], obj: Any) -> str | None:
 def _existing_name(table: Mapping[str, Any], obj: Any) -> str | None:
     """The name under which a class, function or object is in a table already.
 
-    >>> from odedm.consolidate.distance import L2
+    >>> from odedm.selection.distance import L2
     >>> _existing_name(registry.DISTANCES, L2)
     'l2'
     """

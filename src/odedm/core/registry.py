@@ -130,16 +130,14 @@ DATASETS = {
 
 DISTANCES = {
     "sinkhorn": Entry(
-        "consolidate.sinkhorn.transport:Sinkhorn", "Entropic optimal transport between feature histograms."
+        "selection.sinkhorn.transport:Sinkhorn", "Entropic optimal transport between feature histograms."
     ),
-    "l2": Entry("consolidate.distance:L2", "Euclidean distance."),
-    "l1": Entry("consolidate.distance:L1", "Sum of absolute differences."),
-    "mmd": Entry("consolidate.distance:MMD", "Maximum mean discrepancy (Gaussian kernel) of a row to a cluster."),
-    "mmd-centroid": Entry("consolidate.distance:CentroidMMD", "The same to the cluster's centroid; ranks as l2."),
-    "herding": Entry("consolidate.direct_choice:Herding", "No distance: rows whose mean is near the class's (iCaRL)."),
-    "random": Entry(
-        "consolidate.direct_choice:RandomRows", "No distance: any rows, the control without k-means or DAC."
-    ),
+    "l2": Entry("selection.distance:L2", "Euclidean distance."),
+    "l1": Entry("selection.distance:L1", "Sum of absolute differences."),
+    "mmd": Entry("selection.distance:MMD", "Maximum mean discrepancy (Gaussian kernel) of a row to a cluster."),
+    "mmd-centroid": Entry("selection.distance:CentroidMMD", "The same to the cluster's centroid; ranks as l2."),
+    "herding": Entry("selection.row_selector:Herding", "No distance: rows whose mean is near the class's (iCaRL)."),
+    "random": Entry("selection.row_selector:RandomRows", "No distance: any rows, the control without k-means or DAC."),
 }
 WITHOUT_CLUSTERS = ("random", "herding")
 """Names among the distances that choose rows without clusters, so that none can be compared by them."""

@@ -8,11 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from odedm.consolidate.consolidator import Consolidator, OnSelection
-from odedm.consolidate.nearest import Chosen
 from odedm.core.rows import MemoryPart, ModelView, Rows, distinct, take
 from odedm.core.store import Store
 from odedm.core.timer import Timer
+from odedm.selection.nearest import Chosen
+from odedm.selection.selector import OnSelection, PrototypeSelector
 
 
 class Exchanging(Protocol):
@@ -35,7 +35,7 @@ class Exchanging(Protocol):
 
 def choose_again(
     host: Exchanging,
-    choices: Iterable[tuple[Consolidator, Sequence[int]]],
+    choices: Iterable[tuple[PrototypeSelector, Sequence[int]]],
     probe: ModelView,
     *,
     rng: torch.Generator,

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import torch
 
-from odedm.consolidate.consolidator import Consolidator, OnSelection
 from odedm.core.errors import UsageError
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, take
 from odedm.core.store import EMPTY, Store
@@ -16,6 +15,7 @@ from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
 from odedm.memory.choose_again import Exchanging, choose_again
+from odedm.selection.selector import OnSelection, PrototypeSelector
 
 
 class Host(Memory, Exchanging, Protocol):
@@ -48,7 +48,7 @@ class TaskDualMemory:
     def __init__(
         self,
         host: Host,
-        consolidator: Consolidator | None,
+        consolidator: PrototypeSelector | None,
         *,
         rng: torch.Generator,
         timer: Timer,
@@ -120,13 +120,15 @@ class TaskDualMemory:
                     self.host.pin(part)
         self.host.end_task(task, probe, rng=rng)
 
-    def _choose_again(self, choose: Consolidator, present: Sequence[int], probe: ModelView) -> None:
+    def _choose_again(self, choose: PrototypeSelector, present: Sequence[int], probe: ModelView) -> None:
         """Choose anew for classes that are past; they have few rows, so nothing need be narrowed down before."""
         past = [each for each in self.host.rows(MemoryPart.LONG)["label"].unique().tolist() if each not in present]
         choices = self._choices(replace(choose, dac=None), past)
         choose_again(self.host, choices, probe, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
 
-    def _choices(self, choose: Consolidator, classes: Sequence[int]) -> Iterator[tuple[Consolidator, Sequence[int]]]:
+    def _choices(
+        self, choose: PrototypeSelector, classes: Sequence[int]
+    ) -> Iterator[tuple[PrototypeSelector, Sequence[int]]]:
         """How to choose prototypes of which classes: of all at once, or by quota."""
         if self.quota is None:
             yield choose, classes

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.consolidate.direct_choice import herd
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, rank_within, take
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
 from odedm.memory.keyed import BorderMemory
+from odedm.selection.row_selector import herd
 
 GOLDEN = (5**0.5 - 1) / 2
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from odedm.consolidate.consolidator import Consolidator
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
@@ -22,6 +21,7 @@ from odedm.memory.given_rows import OWN, MemoryRowFormat, tensor_of
 from odedm.memory.keyed import BorderMemory
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
 from odedm.memory.site import check_policy_options
+from odedm.selection.selector import PrototypeSelector
 
 Embed = Callable[[Any], Any]
 Annotate = Callable[[Any], Mapping[str, Any]]
@@ -85,7 +85,7 @@ def filled(found: MemorySettings, policy: str) -> MemorySettings:
 
 
 @contextmanager
-def choosing(settings: ODEDM, each: int, rng: torch.Generator) -> Iterator[Consolidator]:
+def choosing(settings: ODEDM, each: int, rng: torch.Generator) -> Iterator[PrototypeSelector]:
     """How so many prototypes of each class are chosen; where that fails, nothing was drawn."""
     choose = consolidator(replace(settings, k=each))
     assert choose is not None, "a quota is 1 or more"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from odedm.consolidate.budget import check_budget, prototypes_per_class, remedy
 from odedm.core.errors import UsageError
 from odedm.core.showing import counted
+from odedm.selection.budget import check_budget, prototypes_per_class, remedy
 
 if TYPE_CHECKING:
     from odedm.memory.settings import ODEDM

@@ -30,8 +30,8 @@ from odedm.memory.paper_reading import paper_dac, paper_reading
 from odedm.memory.site import Site, StreamShape, check_policy_options, read_policy_options
 
 if TYPE_CHECKING:
-    from odedm.consolidate.consolidator import Consolidator
     from odedm.memory.base import Memory
+    from odedm.selection.selector import PrototypeSelector
 
 DEFAULT_RHO = 0.25
 """The long-term share where neither rho nor k is given."""
@@ -304,15 +304,15 @@ def memory_from_dict(plain: object) -> AnyMemory:
 
 
 @cache
-def consolidator(memory: ODEDM) -> Consolidator | None:
+def consolidator(memory: ODEDM) -> PrototypeSelector | None:
     """How a memory chooses prototypes, or None where it keeps none; made once for each configuration."""
     if not memory.k:
         return None
-    from odedm.consolidate.consolidator import Consolidator
-    from odedm.consolidate.dac import Dac
+    from odedm.selection.dac import Dac
+    from odedm.selection.selector import PrototypeSelector
 
     clusters = _distance(memory.dac_distance, memory, "epsilon")
-    return Consolidator(
+    return PrototypeSelector(
         k=memory.k,
         distance=_distance(memory.distance, memory, *OF_DISTANCE),
         dac=Dac(*memory.dac, clusters, sample=None) if memory.dac else None,  # exact, as the recorded runs are

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from odedm.consolidate.nearest import Chosen
 from odedm.core.generators import every_generator, set_state, state_of
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method
 from odedm.results.folder import CHOICE, FEATURES
+from odedm.selection.nearest import Chosen
 from odedm.training.probe import LearnerProbe
 
 PER_CLASS, FEW, IN_ALL = 1000, 100, 10_000

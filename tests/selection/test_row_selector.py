@@ -3,20 +3,20 @@
 import pytest
 import torch
 from clouds import rng
-from test_consolidator import FakeProbe, run, task_rows
+from test_selector import FakeProbe, run, task_rows
 
 from odedm import ODEDM, DualMemory, select
-from odedm.consolidate.consolidator import Consolidator
-from odedm.consolidate.direct_choice import DIRECT_CHOICES, Herding, RandomRows
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS
 from odedm.core.rows import ColumnSpec, MemoryPart, Task
 from odedm.memory.herding import HerdedQuota
 from odedm.memory.site import StreamShape
+from odedm.selection.row_selector import ROW_SELECTORS, Herding, RandomRows
+from odedm.selection.selector import PrototypeSelector
 from odedm.testing import check_distance
 from odedm.testing.contracts import check_exact, finish
 
-EVERY = pytest.mark.parametrize("choice", list(DIRECT_CHOICES.values()), ids=list(DIRECT_CHOICES))
+EVERY = pytest.mark.parametrize("choice", list(ROW_SELECTORS.values()), ids=list(ROW_SELECTORS))
 INTS = ("label", "task", "index")
 FIVE = StreamShape(tasks=5, classes_per_task=2)
 
@@ -29,8 +29,8 @@ class Bare(FakeProbe):
 
 
 def test_their_names_are_those_of_the_table():
-    assert tuple(DIRECT_CHOICES) == WITHOUT_CLUSTERS
-    for name, choice in DIRECT_CHOICES.items():
+    assert tuple(ROW_SELECTORS) == WITHOUT_CLUSTERS
+    for name, choice in ROW_SELECTORS.items():
         assert isinstance(choice, DISTANCES[name].load())
 
 
@@ -38,7 +38,7 @@ def test_their_names_are_those_of_the_table():
 @pytest.mark.parametrize("space", ["features", "pixels"])
 def test_chosen_rows_are_real_distinct_balanced_and_whole(choice, space):
     rows = task_rows()
-    chosen = run(Consolidator(5, choice, rows_per_prototype=2, space=space), rows)
+    chosen = run(PrototypeSelector(5, choice, rows_per_prototype=2, space=space), rows)
     assert chosen["label"].tolist() == [4] * 10 + [7] * 10
     assert chosen["prototype"].tolist() == [p for _ in range(2) for p in range(5) for _ in range(2)]
     assert len(chosen["index"].unique()) == 20
@@ -49,16 +49,16 @@ def test_chosen_rows_are_real_distinct_balanced_and_whole(choice, space):
 
 @EVERY
 def test_fewer_are_the_first_of_more_and_a_small_class_gives_all_it_has(choice):
-    few, more = (run(Consolidator(k, choice), task_rows())["index"].view(2, k) for k in (3, 6))
+    few, more = (run(PrototypeSelector(k, choice), task_rows())["index"].view(2, k) for k in (3, 6))
     assert few.equal(more[:, :3])
-    assert len(run(Consolidator(50, choice), task_rows(per_class=8))["index"].unique()) == 16
-    assert run(Consolidator(3, choice), task_rows(), classes=(5,))["image"].shape == (0, 3, 4, 4)
+    assert len(run(PrototypeSelector(50, choice), task_rows(per_class=8))["index"].unique()) == 16
+    assert run(PrototypeSelector(3, choice), task_rows(), classes=(5,))["image"].shape == (0, 3, 4, 4)
 
 
 def test_random_rows_ask_no_network_and_go_by_the_seed():
     probe = FakeProbe()
     one, same, other = (
-        run(Consolidator(6, RandomRows()), task_rows(200), seed=seed, probe=probe)["index"].tolist()
+        run(PrototypeSelector(6, RandomRows()), task_rows(200), seed=seed, probe=probe)["index"].tolist()
         for seed in (1, 1, 2)
     )
     assert probe.calls == []
@@ -74,7 +74,7 @@ def test_herding_is_the_rule_of_icarl():
     )
     memory.end_task(Task(0, 2, (4, 7), rows), Bare(), rng=rng())
     of_policy = memory.rows()["index"][memory.rows()["label"] == 4][:5]
-    chosen = run(Consolidator(5, Herding()), rows, probe=probe)["index"][:5]
+    chosen = run(PrototypeSelector(5, Herding()), rows, probe=probe)["index"][:5]
     assert probe.calls == [60]
     assert chosen.equal(of_policy)
     # by hand: each pick brings the mean of those so far nearest to the mean of all, on the sphere
@@ -94,7 +94,7 @@ def test_herded_rows_have_a_mean_nearer_to_that_of_all_than_random_ones():
 
 
 def test_random_rows_are_each_equally_likely():
-    picks = torch.cat([RandomRows().pick(torch.zeros(10, 0), 3, rng(seed)) for seed in range(1000)])
+    picks = torch.cat([RandomRows().select(torch.zeros(10, 0), 3, rng(seed)) for seed in range(1000)])
     share = picks.bincount(minlength=10) / 1000
     assert bool(((share > 0.24) & (share < 0.36)).all())  # 0.3, give or take four standard errors
 
@@ -102,7 +102,7 @@ def test_random_rows_are_each_equally_likely():
 @EVERY
 def test_select_takes_them_and_refuses_divide_and_conquer(choice):
     x = torch.rand(40, 6, generator=rng())
-    name = next(each for each in DIRECT_CHOICES if DIRECT_CHOICES[each] is choice)
+    name = next(each for each in ROW_SELECTORS if ROW_SELECTORS[each] is choice)
     chosen = select(x, k=4, rows_per_prototype=2, distance=name, seed=3)
     assert len(chosen.unique()) == 8
     assert chosen.equal(select(x, k=4, rows_per_prototype=2, distance=choice, seed=3))
@@ -116,7 +116,7 @@ def test_what_needs_clusters_is_refused(name):
     with pytest.raises(UsageError, match="means of clusters"):
         ODEDM(60, k=2, distance=name, mixup=True)
     with pytest.raises(UsageError, match="means of clusters"):
-        Consolidator(2, DIRECT_CHOICES[name], mixup=True)
+        PrototypeSelector(2, ROW_SELECTORS[name], mixup=True)
     with pytest.raises(UsageError, match="makes none; it must be one of sinkhorn"):
         ODEDM(60, k=2, dac_distance=name)
     with pytest.raises(UsageError, match="of which there are none"):

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from odedm.consolidate.dac import Dac, kept_rows
-from odedm.consolidate.direct_choice import DirectChoice
-from odedm.consolidate.distance import Distance, Sinkhorn
-from odedm.consolidate.kmeans import Clusters, kmeans_all
-from odedm.consolidate.nearest import Chosen, nearest, row_distances
 from odedm.core.accel import device
 from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.rows import ModelView, Rows, take
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
+from odedm.selection.dac import Dac, kept_rows
+from odedm.selection.distance import Distance, Sinkhorn
+from odedm.selection.kmeans import Clusters, batched_kmeans
+from odedm.selection.nearest import Chosen, nearest, row_distances
+from odedm.selection.row_selector import RowSelector
 
 OnSelection = Callable[[Rows, Chosen, Tensor], None]
 """Shown the candidates of a class, which of them were chosen for which centre, and all distances [candidates, k]."""
@@ -27,24 +27,25 @@ SPACES = ("features", "pixels")
 
 @stored("consolidator")
 @dataclass(frozen=True)
-class Consolidator:
+class PrototypeSelector:
     """Chooses, for each class, the rows of `k` prototypes (`rows_per_prototype` each, λ_sub) to be kept for good.
 
     `space` is where rows are points: the current network's features, or raw pixels. `dac` narrows a class's rows
-    first (None: not at all). `mixup` stores the mean image of each cluster instead of a real row. A `DirectChoice` in
+    first (None: not at all). `mixup` stores the mean image of each cluster instead of a real row. A `RowSelector` in
     the place of a distance chooses without clusters, so `dac` is not used.
 
     >>> class Identity:
     ...     def embed(self, image): return image
     ...     def annotate(self, rows): return {"logits": rows["image"] * 2}
     >>> rows = {"image": torch.tensor([[1.0, 0], [0.9, 0], [0, 1.0]]), "label": torch.tensor([7, 7, 7])}
-    >>> chosen = Consolidator(2, dac=None)(rows, [7], Identity(), rng=torch.Generator().manual_seed(0), timer=Timer())
+    >>> rng, selector = torch.Generator().manual_seed(0), PrototypeSelector(2, dac=None)
+    >>> chosen = selector(rows, [7], Identity(), rng=rng, timer=Timer())
     >>> sorted(chosen), len(chosen["label"]), sorted(chosen["prototype"].tolist())
     (['image', 'label', 'logits', 'prototype'], 2, [0, 1])
     """
 
     k: int
-    distance: Distance | DirectChoice = field(default_factory=Sinkhorn)
+    distance: Distance | RowSelector = field(default_factory=Sinkhorn)
     dac: Dac | None = field(default_factory=lambda: Dac(3, 4))
     rows_per_prototype: int = 1
     space: str = "features"
@@ -55,7 +56,7 @@ class Consolidator:
             raise unknown_name_error("space", self.space, SPACES)
         if self.k < 1 or self.rows_per_prototype < 1:
             raise UsageError(
-                f"A consolidator needs k and rows_per_prototype of 1 or more; {self.k} and {self.rows_per_prototype} "
+                f"A selector needs k and rows_per_prototype of 1 or more; {self.k} and {self.rows_per_prototype} "
                 "were given. For a memory without a long-term part use the plain reservoir."
             )
         if self.mixup and self.rows_per_prototype > 1:
@@ -63,7 +64,7 @@ class Consolidator:
                 f"With mixup each cluster has one mean image, so rows_per_prototype must be 1; "
                 f"{self.rows_per_prototype} was given."
             )
-        if self.mixup and isinstance(self.distance, DirectChoice):
+        if self.mixup and isinstance(self.distance, RowSelector):
             raise UsageError(f"mixup keeps the means of clusters, and {type(self.distance).__name__} makes none.")
 
     def __call__(
@@ -90,7 +91,7 @@ class Consolidator:
         some = [i for i, member in enumerate(members) if len(member)]
         sets, members = [points[i] for i in some], [members[i] for i in some]
         rngs = [torch.Generator().manual_seed(seeds[i]) for i in some]
-        if isinstance(self.distance, DirectChoice):
+        if isinstance(self.distance, RowSelector):
             with timer("select"):
                 parts = self._picked(self.distance, rows, members, sets, rngs)
         else:
@@ -105,18 +106,18 @@ class Consolidator:
     def choose(self, points: Tensor, rng: torch.Generator, image_shape: tuple[int, ...] | None = None) -> Tensor:
         """Return which rows of one set of points [n, d] are kept, by prototype; `image_shape` of rows that are images.
 
-        >>> Consolidator(1, dac=None).choose(torch.tensor([[1.0, 0], [2, 0], [9, 0]]), torch.Generator()).tolist()
+        >>> PrototypeSelector(1, dac=None).choose(torch.tensor([[1.0, 0], [2, 0], [9, 0]]), torch.Generator()).tolist()
         [0]
         """
-        if isinstance(self.distance, DirectChoice):
-            return self.distance.pick(points, self.k * self.rows_per_prototype, rng)
+        if isinstance(self.distance, RowSelector):
+            return self.distance.select(points, self.k * self.rows_per_prototype, rng)
         ((keep, kept, clusters),) = self._clusters([points], [rng], Timer())
         measure = self.distance.prepare(points, image_shape)
         return keep[nearest(measure, kept, clusters, self.rows_per_prototype).row]
 
     def _picked(
         self,
-        choice: DirectChoice,
+        choice: RowSelector,
         rows: Rows,
         members: Sequence[Tensor],
         sets: Sequence[Tensor],
@@ -125,7 +126,7 @@ class Consolidator:
         """The rows of each class that a direct choice takes, the first of them as prototype 0."""
         parts: list[Rows] = []
         for member, x, rng in zip(members, sets, rngs, strict=True):
-            row = choice.pick(x, self.k * self.rows_per_prototype, rng).to(member.device)
+            row = choice.select(x, self.k * self.rows_per_prototype, rng).to(member.device)
             prototype = torch.arange(len(row), device=member.device) // self.rows_per_prototype
             parts.append(take(rows, member[row]) | {"prototype": prototype})
         return parts
@@ -178,12 +179,12 @@ class Consolidator:
                 keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
         with timer("centre"), device.inference_mode_on_gpu(sets[0].device):
             kept = [kept_rows(x, keep) for x, keep in zip(sets, keeps, strict=True)]
-            clusters = kmeans_all(kept, self.k, rngs=rngs)[0]
+            clusters = batched_kmeans(kept, self.k, rngs=rngs)[0]
         return list(zip(keeps, kept, clusters, strict=True))
 
     def _points(self, image: Tensor, members: list[Tensor], probe: ModelView) -> list[Tensor]:
         """The rows of each class as points [n, d]."""
-        if isinstance(self.distance, DirectChoice) and not self.distance.needs_points:
+        if isinstance(self.distance, RowSelector) and not self.distance.needs_points:
             return [member.new_zeros(len(member), 0) for member in members]
         wanted = torch.cat(members) if members else torch.zeros(0, dtype=torch.int64, device=image.device)
         return list(self._embed(image.index_select(0, wanted), probe).split([len(member) for member in members]))

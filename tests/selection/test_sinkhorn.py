@@ -6,11 +6,11 @@ import pytest
 import torch
 from clouds import blobs, relu_features
 
-from odedm.consolidate.sinkhorn import kernels
-from odedm.consolidate.sinkhorn import relaxation as pace
-from odedm.consolidate.sinkhorn import solver as sinkhorn
-from odedm.consolidate.sinkhorn.kernels import DenseKernel, GridKernel
-from odedm.consolidate.sinkhorn.transport import Sinkhorn
+from odedm.selection.sinkhorn import kernels
+from odedm.selection.sinkhorn import relaxation as pace
+from odedm.selection.sinkhorn import solver as sinkhorn
+from odedm.selection.sinkhorn.kernels import DenseKernel, GridKernel
+from odedm.selection.sinkhorn.transport import Sinkhorn
 
 F64 = torch.float64
 

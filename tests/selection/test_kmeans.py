@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from odedm.consolidate import kmeans as module
-from odedm.consolidate.kmeans import kmeans, kmeans_all, plus_plus
 from odedm.core.errors import UsageError
+from odedm.selection import kmeans as module
+from odedm.selection.kmeans import batched_kmeans, kmeans, plus_plus
 
 
 @pytest.mark.parametrize("k", [3, 20, 90])
@@ -192,7 +192,7 @@ def test_centred_points_of_a_set_are_gone_when_those_of_the_next_are_made(monkey
         make(self, *given)
 
     monkeypatch.setattr(module._Lloyd, "__init__", init)
-    kmeans_all([relu_features(500)] * 3, 6, rngs=[rng(), rng(), rng()])
+    batched_kmeans([relu_features(500)] * 3, 6, rngs=[rng(), rng(), rng()])
     assert alive == [0, 0, 0]
 
 
@@ -202,17 +202,17 @@ def test_a_set_has_one_thread_and_the_same_clusters_for_any_number_of_them(monke
         module._Lloyd, "_step", lambda *given: seen.append((get_ident(), torch.get_num_threads())) or step(*given)
     )
     sets = [relu_features(1500, 96), relu_features(1500, 96) + 1, relu_features(900, 96)]
-    alone = kmeans_all(sets, 30, rngs=[rng(i) for i in range(3)])[0]
+    alone = batched_kmeans(sets, 30, rngs=[rng(i) for i in range(3)])[0]
     seen.clear()
     try:
         torch.set_num_threads(3)
-        side_by_side = kmeans_all(sets, 30, rngs=[rng(i) for i in range(3)])[0]
+        side_by_side = batched_kmeans(sets, 30, rngs=[rng(i) for i in range(3)])[0]
         assert {amount for _, amount in seen} == {1}
         assert len({thread for thread, _ in seen}) > 1
         assert torch.get_num_threads() == 3
         seen.clear()
         monkeypatch.setattr(module, "WIDE", 0)  # as of large sets, which all threads work at
-        kmeans_all(sets, 30, rngs=[rng(i) for i in range(3)])
+        batched_kmeans(sets, 30, rngs=[rng(i) for i in range(3)])
         assert {amount for _, amount in seen} == {3}
     finally:
         torch.set_num_threads(1)

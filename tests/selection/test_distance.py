@@ -10,11 +10,11 @@ from clouds import blobs, relu_features, rng
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odedm.consolidate import distance as module
-from odedm.consolidate.distance import DISTANCES, L1, L2, MMD, CentroidMMD, Sinkhorn
-from odedm.consolidate.kmeans import kmeans
-from odedm.consolidate.select import nearest
 from odedm.core.errors import UsageError
+from odedm.selection import distance as module
+from odedm.selection.distance import DISTANCES, L1, L2, MMD, CentroidMMD, Sinkhorn
+from odedm.selection.kmeans import kmeans
+from odedm.selection.select import nearest
 
 EVERY = pytest.mark.parametrize("distance", list(DISTANCES.values()), ids=list(DISTANCES))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from odedm.consolidate.sinkhorn.kernels import Kernel
-from odedm.consolidate.sinkhorn.relaxation import least
-from odedm.consolidate.sinkhorn.solver import chunks, rough, share
+from odedm.selection.sinkhorn.kernels import Kernel
+from odedm.selection.sinkhorn.relaxation import least
+from odedm.selection.sinkhorn.solver import chunks, rough, share
 
 OWN = 4
 """Iterations of histograms to themselves: so symmetric a problem converges at once."""
@@ -28,7 +28,7 @@ def foresee(source: Tensor, target: Tensor, kernel: Kernel) -> Tensor:
     take two products together, where every iteration takes two for each. How fast it grows is seen from the rows
     nearest to each target; in cubes, since it grows less and less, and a far row that is not so dear would be missed.
 
-    >>> from odedm.consolidate.sinkhorn.kernels import DenseKernel
+    >>> from odedm.selection.sinkhorn.kernels import DenseKernel
     >>> kernel = DenseKernel.relative(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 0.05)
     >>> foresee(torch.eye(2), torch.eye(2), kernel).double().round(decimals=1).tolist()
     [[0.0, 1.3], [1.3, 0.0]]
@@ -57,7 +57,7 @@ def own(mass: Tensor, kernel: Kernel) -> tuple[Tensor, Tensor]:
 
     Both scalings are the same then, so each update meets the last one half way, and few are enough.
 
-    >>> from odedm.consolidate.sinkhorn.kernels import DenseKernel
+    >>> from odedm.selection.sinkhorn.kernels import DenseKernel
     >>> own(torch.eye(2)[:1], DenseKernel(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 0.5))[0].abs().tolist()
     [[0.0, 2.0]]
     """

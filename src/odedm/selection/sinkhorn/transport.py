@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from odedm.consolidate.nearest import Chosen, Solve, nearest_by_estimate, nearest_distinct
-from odedm.consolidate.sinkhorn import solver as sinkhorn
-from odedm.consolidate.sinkhorn.estimate import foresee
-from odedm.consolidate.sinkhorn.kernels import DenseKernel, GridKernel, Kernel
 from odedm.core.accel import device
 from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.stored_names import stored
+from odedm.selection.nearest import Chosen, Solve, greedy_nearest, nearest_by_estimate
+from odedm.selection.sinkhorn import solver as sinkhorn
+from odedm.selection.sinkhorn.estimate import foresee
+from odedm.selection.sinkhorn.kernels import DenseKernel, GridKernel, Kernel
 
 GROUNDS = ("auto", "profile", "grid", "point")
 Ground = Literal["auto", "profile", "grid", "point"]
@@ -198,13 +198,13 @@ class FittedSinkhorn:
         return rest.scatter(0, best, exact)
 
     def nearest(self, x: Tensor, y: Tensor, per: int = 1) -> Chosen:
-        """The rows that `nearest_distinct` would choose by `pairs`, solving only pairs that seem to decide it."""
+        """The rows that `greedy_nearest` would choose by `pairs`, solving only pairs that seem to decide it."""
         settings, margin = self.settings, self.settings.margin
         small = SMALL_BATCH if device.launch_bound(x.device) else SMALL
         few = x.shape[1] < FEW_BINS or len(x) * len(y) * x.shape[1] <= small
         rough = settings.ground != "profile" or settings.pair_epsilon < LEAST_EPSILON
         if few or rough or settings.screen is not None or margin == math.inf:
-            return nearest_distinct(self.pairs(x, y), per)
+            return greedy_nearest(self.pairs(x, y), per)
         source, target = self._histograms(x), self._histograms(y)
 
         def on_pairs(costs: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Solve:

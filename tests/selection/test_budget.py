@@ -2,8 +2,8 @@
 
 import pytest
 
-from odedm.consolidate.budget import check_budget, prototypes_per_class
 from odedm.core.errors import UsageError
+from odedm.selection.budget import check_budget, prototypes_per_class
 
 CIFAR10 = {"tasks": 5, "classes": 2}
 CIFAR100 = {"tasks": 10, "classes": 10}

@@ -12,52 +12,52 @@ from torch.nn import functional as F
 
 from odedm.core.stored_names import stored
 
-__all__ = ["DIRECT_CHOICES", "DirectChoice", "Herding", "RandomRows", "herd"]
+__all__ = ["ROW_SELECTORS", "Herding", "RandomRows", "RowSelector", "herd"]
 
 LARGEST = torch.finfo(torch.float64).max
 
 
-class DirectChoice(ABC):
+class RowSelector(ABC):
     """A choice of rows that is made at once, without divide-and-conquer, k-means and the nearest rows to its centres.
 
-    It is given where a distance is: to `Consolidator`, to `select`, and by its name to `--distance`.
+    It is given where a distance is: to `PrototypeSelector`, to `select`, and by its name to `--distance`.
     """
 
     needs_points: ClassVar[bool] = True
     """Whether rows are looked at; if not, no network is asked for features and points are [n, 0]."""
 
     @abstractmethod
-    def pick(self, points: Tensor, wanted: int, rng: torch.Generator) -> Tensor:
+    def select(self, points: Tensor, wanted: int, rng: torch.Generator) -> Tensor:
         """Numbers of distinct rows [min(wanted, n)] of `points` [n, d], the most wanted first; `rng` is on the CPU."""
 
 
 @stored("distance/random")
 @dataclass(frozen=True)
-class RandomRows(DirectChoice):
+class RandomRows(RowSelector):
     """Any rows, each equally likely: what a careful choice is worth is what it gains over these.
 
-    >>> len(RandomRows().pick(torch.zeros(5, 0), 3, torch.Generator().manual_seed(0)).unique())
+    >>> len(RandomRows().select(torch.zeros(5, 0), 3, torch.Generator().manual_seed(0)).unique())
     3
     """
 
     needs_points = False
 
-    def pick(self, points: Tensor, wanted: int, rng: torch.Generator) -> Tensor:
+    def select(self, points: Tensor, wanted: int, rng: torch.Generator) -> Tensor:
         """The first rows of a random order, so that fewer are a part of more."""
         return torch.randperm(len(points), generator=rng)[:wanted].to(points.device)
 
 
 @stored("distance/herding")
 @dataclass(frozen=True)
-class Herding(DirectChoice):
+class Herding(RowSelector):
     """Rows whose mean stays nearest to the mean of their class, of points scaled to length one (Welling 2009, iCaRL).
 
     >>> points = torch.tensor([[1.0, 0.0], [3.0, 3.0], [0.0, 1.0]])
-    >>> Herding().pick(points, 2, torch.Generator()).tolist()
+    >>> Herding().select(points, 2, torch.Generator()).tolist()
     [1, 0]
     """
 
-    def pick(self, points: Tensor, wanted: int, rng: torch.Generator) -> Tensor:
+    def select(self, points: Tensor, wanted: int, rng: torch.Generator) -> Tensor:
         """The first rows in herding order; nothing is drawn."""
         del rng
         return herd(F.normalize(points.to(torch.float64)), wanted)
@@ -91,5 +91,5 @@ def herd(features: Tensor, m: int) -> Tensor:
     return chosen
 
 
-DIRECT_CHOICES: dict[str, DirectChoice] = {"random": RandomRows(), "herding": Herding()}
+ROW_SELECTORS: dict[str, RowSelector] = {"random": RandomRows(), "herding": Herding()}
 """The choices by name."""

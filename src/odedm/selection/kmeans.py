@@ -64,10 +64,10 @@ def kmeans(
     ([0.5, 9.25], 0.625)
     """
     inits = None if init is None else [init]
-    return kmeans_all([x], k, rngs=[rng], inits=inits, iterations=iterations, tolerance=tolerance)[0][0]
+    return batched_kmeans([x], k, rngs=[rng], inits=inits, iterations=iterations, tolerance=tolerance)[0][0]
 
 
-def kmeans_all(
+def batched_kmeans(
     sets: Sequence[Tensor],
     k: int,
     *,
@@ -81,7 +81,7 @@ def kmeans_all(
     No set has any influence on another's clusters.
 
     >>> sets, rngs = [torch.tensor([[0.0], [9.0]]), torch.ones(3, 1)], [torch.Generator(), torch.Generator()]
-    >>> kmeans_all(sets, 2, rngs=rngs)[1]
+    >>> batched_kmeans(sets, 2, rngs=rngs)[1]
     [[1, 1], [3]]
     """
     if not sets:

@@ -7,11 +7,11 @@ from clouds import blobs, relu_features, rng
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odedm.consolidate import dac as module
-from odedm.consolidate import kmeans
-from odedm.consolidate.dac import Dac, closest_by_bounds, closest_subset
-from odedm.consolidate.distance import DISTANCES, L2, Sinkhorn
 from odedm.core.errors import UsageError
+from odedm.selection import dac as module
+from odedm.selection import kmeans
+from odedm.selection.dac import Dac, closest_by_bounds, closest_subset
+from odedm.selection.distance import DISTANCES, L2, Sinkhorn
 
 
 def spread_start(x, k):
@@ -22,10 +22,10 @@ def spread_start(x, k):
 
 @pytest.fixture
 def spread(monkeypatch):
-    def kmeans_all(sets, k, *, rngs):
-        return kmeans.kmeans_all(sets, k, rngs=rngs, inits=[spread_start(x, k) for x in sets])
+    def batched_kmeans(sets, k, *, rngs):
+        return kmeans.batched_kmeans(sets, k, rngs=rngs, inits=[spread_start(x, k) for x in sets])
 
-    monkeypatch.setattr(module, "kmeans_all", kmeans_all)
+    monkeypatch.setattr(module, "batched_kmeans", batched_kmeans)
 
 
 def slow_kmeans(points, k):

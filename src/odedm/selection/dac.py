@@ -10,12 +10,12 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from odedm.consolidate.distance import Distance, Sinkhorn
-from odedm.consolidate.kmeans import kmeans_all
 from odedm.core.accel import device
 from odedm.core.accel.threads import thread_map
 from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
+from odedm.selection.distance import Distance, Sinkhorn
+from odedm.selection.kmeans import batched_kmeans
 
 MOST_CLUSTERS = 12
 """All subsets of the clusters are compared: 4083 for 12, and twice as many with each further one."""
@@ -70,7 +70,7 @@ class Dac:
             if not going:
                 break
             points = [kept_rows(sets[i], keep[i]) for i in going]
-            clusters, sizes = kmeans_all(points, self.clusters, rngs=[rngs[i] for i in going])
+            clusters, sizes = batched_kmeans(points, self.clusters, rngs=[rngs[i] for i in going])
             orders = [one.label.argsort(stable=True) for one in clusters]
             clouds = [x.index_select(0, o).split(size) for x, o, size in zip(points, orders, sizes, strict=True)]
             compared = [[self._some(cloud, rngs[i]) for cloud in own] for i, own in zip(going, clouds, strict=True)]

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling import EVERYTHING
 
-from odedm.consolidate.consolidator import Consolidator
-from odedm.consolidate.dac import Dac
-from odedm.consolidate.distance import DISTANCES, L2, Sinkhorn
-from odedm.consolidate.kmeans import kmeans, kmeans_all
-from odedm.consolidate.nearest import nearest_by_estimate, nearest_distinct
-from odedm.consolidate.select import nearest
-from odedm.consolidate.sinkhorn import solver as sinkhorn
-from odedm.consolidate.sinkhorn import transport
 from odedm.core.accel import device
 from odedm.core.timer import Timer
+from odedm.selection.dac import Dac
+from odedm.selection.distance import DISTANCES, L2, Sinkhorn
+from odedm.selection.kmeans import batched_kmeans, kmeans
+from odedm.selection.nearest import greedy_nearest, nearest_by_estimate
+from odedm.selection.select import nearest
+from odedm.selection.selector import PrototypeSelector
+from odedm.selection.sinkhorn import solver as sinkhorn
+from odedm.selection.sinkhorn import transport
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
@@ -45,8 +45,8 @@ def task(sizes, d=16):
     return {"image": image, "label": label, "index": torch.arange(len(label))}
 
 
-def chosen(consolidator, rows, classes, seed=0):
-    result = consolidator(rows, classes, Given(), rng=rng(seed), timer=Timer())
+def chosen(selector, rows, classes, seed=0):
+    result = selector(rows, classes, Given(), rng=rng(seed), timer=Timer())
     return {c: result["index"][result["label"] == c].tolist() for c in classes}
 
 
@@ -55,7 +55,7 @@ def test_kmeans_of_many_is_kmeans_of_each(dtype, monkeypatch):
     sets = [blobs(n, modes=9, seed=n, dtype=dtype) for n in (60, 61, 13, 12, 3, 1, 200)] + [torch.ones(40, 8).to(dtype)]
     alone = [kmeans(x, 12, rng=rng(i)) for i, x in enumerate(sets)]
     monkeypatch.setattr(device, "launch_bound", lambda _: True)
-    together, sizes = kmeans_all(sets, 12, rngs=[rng(i) for i in range(len(sets))])
+    together, sizes = batched_kmeans(sets, 12, rngs=[rng(i) for i in range(len(sets))])
     for one, same, size in zip(alone, together, sizes, strict=True):
         assert torch.equal(one.label, same.label)
         assert size == torch.bincount(one.label).tolist()
@@ -65,7 +65,7 @@ def test_kmeans_of_many_is_kmeans_of_each(dtype, monkeypatch):
 
 def test_empty_clusters_are_filled_in_a_batch_too(batched):
     sets = [blobs(80, modes=6, seed=s) for s in range(3)]
-    found = kmeans_all(sets, 6, rngs=[rng()] * 3, inits=[torch.full((6, 8), 1e3)] * 3)[0]
+    found = batched_kmeans(sets, 6, rngs=[rng()] * 3, inits=[torch.full((6, 8), 1e3)] * 3)[0]
     assert all(one.label.unique().tolist() == list(range(6)) for one in found)
 
 
@@ -108,22 +108,22 @@ def test_a_problem_is_solved_as_far_whatever_its_company():
 @pytest.mark.parametrize("dac", [None, Dac(3, 2)])
 @pytest.mark.parametrize("sizes", [(50, 50), (70, 0, 31, 1, 5, 4)])
 def test_a_task_on_either_kind_of_device(distance, dac, sizes, monkeypatch):
-    consolidator, rows = Consolidator(5, distance, dac), task(sizes)
-    one = chosen(consolidator, rows, range(len(sizes)))
+    selector, rows = PrototypeSelector(5, distance, dac), task(sizes)
+    one = chosen(selector, rows, range(len(sizes)))
     assert [len(one[c]) for c in one] == [min(5, n) for n in sizes]
     monkeypatch.setattr(device, "launch_bound", lambda _: True)
-    assert chosen(consolidator, rows, range(len(sizes))) == one
+    assert chosen(selector, rows, range(len(sizes))) == one
 
 
 @pytest.mark.parametrize("bound", [False, True])
 def test_a_class_is_chosen_alike_whatever_the_others_are(bound, monkeypatch):
     monkeypatch.setattr(device, "launch_bound", lambda _: bound)
     rows = task((60, 45, 80))
-    consolidator = Consolidator(5, dac=Dac(3, 2))
-    whole = chosen(consolidator, rows, (0, 1, 2))
-    assert chosen(consolidator, rows, (0,))[0] == whole[0]
-    assert chosen(consolidator, rows, (2, 1))[1] == whole[1]
-    assert chosen(consolidator, rows, (9, 0, 2))[2] == whole[2]
+    selector = PrototypeSelector(5, dac=Dac(3, 2))
+    whole = chosen(selector, rows, (0, 1, 2))
+    assert chosen(selector, rows, (0,))[0] == whole[0]
+    assert chosen(selector, rows, (2, 1))[1] == whole[1]
+    assert chosen(selector, rows, (9, 0, 2))[2] == whole[2]
 
 
 def test_a_distance_with_three_methods_is_enough(batched):
@@ -138,7 +138,7 @@ def test_a_distance_with_three_methods_is_enough(batched):
             return L2().clouds(x, y)
 
     rows = task((50, 40))
-    own, ours = (chosen(Consolidator(5, each, Dac(3, 2, each)), rows, (0, 1)) for each in (Own(), L2()))
+    own, ours = (chosen(PrototypeSelector(5, each, Dac(3, 2, each)), rows, (0, 1)) for each in (Own(), L2()))
     assert own == ours
 
 
@@ -154,7 +154,7 @@ def test_a_gpu_is_asked_for_little(k, operations, reads, batched, monkeypatch):
     image = torch.cat([network_features(600, seed=c) for c in (0, 1)])
     rows = {"image": image, "label": torch.arange(2).repeat_interleave(600)}
     with Counting() as counting:
-        Consolidator(k, dac=Dac(3, 2))(rows, (0, 1), Given(), rng=rng(), timer=Timer())
+        PrototypeSelector(k, dac=Dac(3, 2))(rows, (0, 1), Given(), rng=rng(), timer=Timer())
     assert counting.operations < operations
     assert counting.reads < reads
 
@@ -190,8 +190,8 @@ def test_a_slow_set_takes_no_iterations_from_its_company(batched):
     inits = [slow[:6].clone(), poor[:1].expand(6, -1).clone() + 1e4]
     words = {"iterations": 40, "tolerance": 1e-12}
     rngs = [torch.Generator(), torch.Generator()]
-    (_, beside), _ = kmeans_all([slow, poor], 6, rngs=rngs, inits=inits, **words)
-    (alone,), _ = kmeans_all([poor], 6, rngs=rngs[:1], inits=inits[1:], **words)
+    (_, beside), _ = batched_kmeans([slow, poor], 6, rngs=rngs, inits=inits, **words)
+    (alone,), _ = batched_kmeans([poor], 6, rngs=rngs[:1], inits=inits[1:], **words)
     assert len(beside.centroid) == len(alone.centroid) == 6
     assert beside.inertia == pytest.approx(alone.inertia)
 
@@ -211,7 +211,7 @@ def test_answers_that_are_no_numbers_end_and_do_not_win(lost):
         answer(torch.tensor(lost == "cost")),
         margin=0.1,
     )
-    want = nearest_distinct(cost.where(~(bad & torch.tensor(lost == "cost")), 1e300))
+    want = greedy_nearest(cost.where(~(bad & torch.tensor(lost == "cost")), 1e300))
     assert found.row.equal(want.row)
 
 
@@ -231,7 +231,7 @@ def test_where_transport_converges_slowly_few_pairs_are_solved_too(k, seed, monk
     fitted = Sinkhorn(tolerance=1e-8).prepare(x, None)
     mass = fitted._histograms(x)[:, 0]
     assert sinkhorn.histograms(mass[:20], mass[20:40], fitted._kernel).iterations > 20
-    want = nearest_distinct(fitted.pairs(x, y))
+    want = greedy_nearest(fitted.pairs(x, y))
     asked = {}
     for name in ("rough", "matched"):
         find = getattr(sinkhorn, name)
@@ -273,7 +273,7 @@ def test_any_number_of_steps_chooses_as_all_costs_do(n, k, per, off, seed):
 
     sharper = [step(at, values) for at, values in enumerate(estimates[1:])]
     found = nearest_by_estimate(torch.tensor(estimates[0]), sharper, step("cost", cost), per, margin=0.2)
-    want = nearest_distinct(torch.tensor(cost), per)
+    want = greedy_nearest(torch.tensor(cost), per)
     assert (found.row.tolist(), found.centroid.tolist()) == (want.row.tolist(), want.centroid.tolist())
     assert len(asked) == len(set(asked)), "nothing is asked for twice"
 
@@ -294,7 +294,7 @@ def test_a_step_that_is_less_sharp_than_the_others_is_repaired_by_them():
         sharper = [lambda row, column, table=table: table[row, column] for table in tables[1:]]
         return nearest_by_estimate(torch.tensor(tables[0]), sharper, solve).row.tolist()
 
-    want = nearest_distinct(torch.tensor(cost)).row.tolist()
+    want = greedy_nearest(torch.tensor(cost)).row.tolist()
     amounts = []
     for tables in ([poor], [poor, near], [near, poor], [poor, poor], [poor, near, poor]):
         assert chosen(*tables) == want
@@ -312,7 +312,7 @@ def test_features_of_either_sign_are_chosen_as_solving_all_does(n, d, k, per, se
     y = kmeans(x, k, rng=rng(seed)).centroid
     fitted = Sinkhorn(tolerance=1e-7).prepare(x, None)
     cost = fitted.pairs(x, y)
-    got, want = fitted.nearest(x, y, per), nearest_distinct(cost, per)
+    got, want = fitted.nearest(x, y, per), greedy_nearest(cost, per)
     for one, other, centroid in zip(got.row, want.row, want.centroid, strict=True):
         assert cost[one, centroid] <= cost[other, centroid] * (1 + 1e-4)
 

@@ -8,10 +8,10 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from odedm.consolidate.sinkhorn.kernels import DenseKernel, Kernel
-from odedm.consolidate.sinkhorn.relaxation import COARSE, LOOK_EVERY, ROUGH_RELAXATION, Pace, Transport, least
 from odedm.core.accel import device, threads
 from odedm.core.accel.triton_support import has_kernels
+from odedm.selection.sinkhorn.kernels import DenseKernel, Kernel
+from odedm.selection.sinkhorn.relaxation import COARSE, LOOK_EVERY, ROUGH_RELAXATION, Pace, Transport, least
 
 GROUP = 64
 """Targets from which on a source's pairs are solved together on its own non-zero bins."""
@@ -125,7 +125,7 @@ def histograms(
     Rows are non-negative and sum to 1. Pairs are rows of matrix products with the shared kernel and leave as
     soon as their own marginal error is below `tolerance`, measured at full precision.
 
-    >>> from odedm.consolidate.sinkhorn.kernels import DenseKernel
+    >>> from odedm.selection.sinkhorn.kernels import DenseKernel
     >>> kernel = DenseKernel.relative(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 0.05)
     >>> rows = torch.eye(2)
     >>> histograms(rows, rows, kernel).cost.round(decimals=3).tolist()
@@ -166,7 +166,7 @@ def matched(
 ) -> Transport:
     """Chosen pairs alone: `source`[`row`] against `target`[`column`], both [p] indices: costs [p].
 
-    >>> from odedm.consolidate.sinkhorn.kernels import DenseKernel
+    >>> from odedm.selection.sinkhorn.kernels import DenseKernel
     >>> kernel, rows = DenseKernel.relative(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 0.05), torch.eye(2)
     >>> matched(rows, rows, torch.tensor([0]), torch.tensor([1]), kernel).cost.round(decimals=3).tolist()
     [1.0]
@@ -179,7 +179,7 @@ def matched(
     def together(part: Tensor) -> None:
         i, j = row[part], column[part]
         if own and isinstance(kernel, DenseKernel):
-            from odedm.consolidate.sinkhorn import solver_triton as fused  # Triton comes with torch for GPUs alone
+            from odedm.selection.sinkhorn import solver_triton as fused  # Triton comes with torch for GPUs alone
 
             cost[part], error[part], steps = fused.solve(source, target, i, j, kernel, tolerance, iterations)
         else:
@@ -197,7 +197,7 @@ def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: K
 
     The first is shared: it begins with the sums of the kernel, so its scaling of a source knows no target.
 
-    >>> from odedm.consolidate.sinkhorn.kernels import DenseKernel
+    >>> from odedm.selection.sinkhorn.kernels import DenseKernel
     >>> kernel = DenseKernel.relative(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 0.05)
     >>> rough(torch.eye(2), torch.eye(2), torch.tensor([0]), torch.tensor([1]), kernel, iterations=3).tolist()
     [1.0]
@@ -205,7 +205,7 @@ def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: K
     tiny = least(source.dtype)
     cost = source.new_empty(len(row))
     if _has_kernel(source) and isinstance(kernel, DenseKernel):
-        from odedm.consolidate.sinkhorn import solver_triton as fused  # Triton comes with torch for GPUs alone
+        from odedm.selection.sinkhorn import solver_triton as fused  # Triton comes with torch for GPUs alone
 
         for part in chunks(len(row), target):
             cost[part] = fused.rough(source, target, row[part], column[part], kernel, iterations)
@@ -227,7 +227,7 @@ def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: K
 
 
 def _has_kernel(source: Tensor) -> bool:
-    return source.dtype == torch.float32 and has_kernels("odedm.consolidate.sinkhorn.solver_triton", source.device)
+    return source.dtype == torch.float32 and has_kernels("odedm.selection.sinkhorn.solver_triton", source.device)
 
 
 def chunks(pairs: int, target: Tensor) -> tuple[Tensor, ...]:

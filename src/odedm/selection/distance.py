@@ -10,9 +10,9 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from odedm.consolidate.sinkhorn.transport import Sinkhorn, squares
 from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
+from odedm.selection.sinkhorn.transport import Sinkhorn, squares
 
 __all__ = ["DISTANCES", "L1", "L2", "MMD", "CentroidMMD", "Distance", "Sinkhorn"]
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from odedm.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from odedm.consolidate.distance import Distance
-    from odedm.consolidate.kmeans import Clusters
+    from odedm.selection.distance import Distance
+    from odedm.selection.kmeans import Clusters
 
 FIRST = 4
 """Rows per centroid that are solved before anything is known of how far the estimates are off."""
@@ -44,15 +44,15 @@ def nearest(distance: Distance, x: Tensor, clusters: Clusters, per: int = 1) -> 
 
     A distance may have a `nearest` of its own that chooses the same with less work; else all distances are compared.
 
-    >>> from odedm.consolidate.distance import DISTANCES
-    >>> from odedm.consolidate.kmeans import Clusters
+    >>> from odedm.selection.distance import DISTANCES
+    >>> from odedm.selection.kmeans import Clusters
     >>> x = torch.tensor([[0.0], [1.0], [5.0]])
     >>> nearest(DISTANCES["l2"], x, Clusters(torch.tensor([0, 1, 1]), torch.tensor([[0.9], [1.1]]), 0.0)).row.tolist()
     [1, 0]
     """
     by_itself = getattr(distance, "nearest", None)
     if by_itself is None:
-        return nearest_distinct(row_distances(distance, x, clusters), per)
+        return greedy_nearest(row_distances(distance, x, clusters), per)
     chosen: Chosen = by_itself(x, clusters.centroid, per)
     return chosen
 
@@ -66,12 +66,12 @@ def row_distances(distance: Distance, x: Tensor, clusters: Clusters) -> Tensor:
     return far
 
 
-def nearest_distinct(cost: Tensor, per: int = 1) -> Chosen:
+def greedy_nearest(cost: Tensor, per: int = 1) -> Chosen:
     """Each centroid in turn takes its `per` nearest rows that no other has taken, by `cost` [n, k].
 
     Equal costs: the lower row. When the rows run out the last centroids get fewer, or none.
 
-    >>> nearest_distinct(torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]]))
+    >>> greedy_nearest(torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]]))
     Chosen(row=tensor([0, 2]), centroid=tensor([0, 1]))
     """
     if cost.dim() != 2 or per < 1:
@@ -91,7 +91,7 @@ def nearest_distinct(cost: Tensor, per: int = 1) -> Chosen:
 def nearest_by_estimate(
     estimate: Tensor, sharper: Sequence[Solve], solve: Solve, per: int = 1, *, margin: float = 0.1
 ) -> Chosen:
-    """`nearest_distinct` where a cost is dear, but an `estimate` [n, k] of it, wrong by a factor, is not.
+    """`greedy_nearest` where a cost is dear, but an `estimate` [n, k] of it, wrong by a factor, is not.
 
     `sharper` gives better and better estimates at rising prices, all below that of `solve`. The best of each centroid
     by `estimate`, and some behind them, go through all. Then every free row that could still beat what its centroid has

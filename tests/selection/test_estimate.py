@@ -4,14 +4,14 @@ import pytest
 import torch
 from clouds import network_features, rng
 
-from odedm.consolidate.distance import Sinkhorn
-from odedm.consolidate.kmeans import kmeans
-from odedm.consolidate.nearest import nearest_distinct
-from odedm.consolidate.sinkhorn import solver as sinkhorn
-from odedm.consolidate.sinkhorn import transport
-from odedm.consolidate.sinkhorn.estimate import foresee, own
-from odedm.consolidate.sinkhorn.kernels import DenseKernel
 from odedm.core.accel import device
+from odedm.selection.distance import Sinkhorn
+from odedm.selection.kmeans import kmeans
+from odedm.selection.nearest import greedy_nearest
+from odedm.selection.sinkhorn import solver as sinkhorn
+from odedm.selection.sinkhorn import transport
+from odedm.selection.sinkhorn.estimate import foresee, own
+from odedm.selection.sinkhorn.kernels import DenseKernel
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
@@ -69,7 +69,7 @@ def test_rows_of_one_bin_have_finite_estimates(dtype, price):
 def test_on_a_gpu_few_iterations_of_all_pairs_choose_as_all_costs_would(per, monkeypatch):
     x = network_features(200, 96)
     centre, fitted = kmeans(x, 12, rng=rng()).centroid, Sinkhorn().prepare(x, None)
-    wanted = nearest_distinct(fitted.pairs(x, centre), per)
+    wanted = greedy_nearest(fitted.pairs(x, centre), per)
     solved, matched = [], sinkhorn.matched
     monkeypatch.setattr(device, "launch_bound", lambda _: True)
     monkeypatch.setattr(transport, "SMALL_BATCH", 0)

@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.consolidate.consolidator import Consolidator, all_finite
-from odedm.consolidate.dac import Dac
-from odedm.consolidate.direct_choice import DIRECT_CHOICES, DirectChoice
-from odedm.consolidate.distance import DISTANCES, Distance
-from odedm.consolidate.nearest import Chosen, nearest, nearest_distinct
 from odedm.core.errors import UsageError, choose
 from odedm.core.given_arrays import array_of
 from odedm.core.rng import generator
 from odedm.core.validators import Int, Pair, Validator, refused, validate_params
+from odedm.selection.dac import Dac
+from odedm.selection.distance import DISTANCES, Distance
+from odedm.selection.nearest import Chosen, greedy_nearest, nearest
+from odedm.selection.row_selector import ROW_SELECTORS, RowSelector
+from odedm.selection.selector import PrototypeSelector, all_finite
 
-__all__ = ["Chosen", "nearest", "nearest_distinct", "select"]
+__all__ = ["Chosen", "greedy_nearest", "nearest", "select"]
 
 ORDINARY = (2.0**-30, 2.0**40)
 """Between these the largest value of rows can be squared, summed and divided by without a loss, in float32 too."""
@@ -43,7 +43,7 @@ def select(
     x: Any,
     *,
     k: int,
-    distance: str | Distance | DirectChoice = "sinkhorn",
+    distance: str | Distance | RowSelector = "sinkhorn",
     dac: Dac | tuple[int, int] | None = None,
     rows_per_prototype: int = 1,
     seed: int = 0,
@@ -73,17 +73,17 @@ def select(
     [2, 0]
     """
     points = _points(x, image_shape)
-    known: dict[str, Distance | DirectChoice] = {**DISTANCES, **DIRECT_CHOICES}
+    known: dict[str, Distance | RowSelector] = {**DISTANCES, **ROW_SELECTORS}
     measure = choose("distance", distance, known) if isinstance(distance, str) else distance
-    if not isinstance(measure, DirectChoice) and not hasattr(measure, "prepare"):
+    if not isinstance(measure, RowSelector) and not hasattr(measure, "prepare"):
         raise refused("distance", f"one of {', '.join(known)}, or an object like those", distance)
     reducer = dac if isinstance(dac, Dac) else None
     if dac is not None and reducer is None:
         clusters, depth = Pair().validate("dac", dac)
         reducer = Dac(clusters, depth)
-    if isinstance(measure, DirectChoice) and reducer is not None:
+    if isinstance(measure, RowSelector) and reducer is not None:
         raise UsageError(f"dac goes before clusters, and {type(measure).__name__} makes none; leave dac out.")
-    selector = Consolidator(k, measure, reducer, rows_per_prototype)
+    selector = PrototypeSelector(k, measure, reducer, rows_per_prototype)
     rows = selector.choose(points, generator(seed, "select"), image_shape)
     return rows if isinstance(x, Tensor) else rows.numpy()
 

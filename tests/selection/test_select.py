@@ -7,10 +7,10 @@ from clouds import blobs, relu_features, rng
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odedm.consolidate.dac import Dac
-from odedm.consolidate.distance import DISTANCES, L2
-from odedm.consolidate.select import nearest_distinct, select
 from odedm.core.errors import UsageError
+from odedm.selection.dac import Dac
+from odedm.selection.distance import DISTANCES, L2
+from odedm.selection.select import greedy_nearest, select
 
 
 def slow(cost, per):
@@ -30,18 +30,18 @@ def slow(cost, per):
 )
 def test_equals_the_slow_loop(n, k, per, levels, seed):
     cost = torch.randint(levels, (n, k), generator=rng(seed)).double()
-    chosen = nearest_distinct(cost, per)
+    chosen = greedy_nearest(cost, per)
     assert (chosen.row.tolist(), chosen.centroid.tolist()) == slow(cost.tolist(), per)
 
 
 def test_infinite_costs_are_still_rows():
-    assert nearest_distinct(torch.full((3, 2), torch.inf)).row.tolist() == [0, 1]
+    assert greedy_nearest(torch.full((3, 2), torch.inf)).row.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(("cost", "per"), [(torch.zeros(3), 1), (torch.zeros(3, 2), 0)])
 def test_nearest_distinct_refuses(cost, per):
     with pytest.raises(UsageError, match="given"):
-        nearest_distinct(cost, per)
+        greedy_nearest(cost, per)
 
 
 @pytest.mark.parametrize("name", list(DISTANCES))
