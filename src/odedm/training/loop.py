@@ -102,8 +102,7 @@ class Outcome:
 
     def predict_names(self, x: Any) -> list[str]:
         """The class name of each raw row of x."""
-        names = self.result.classes
-        return [names[number] for number in self._numbers(x)]
+        return [self.result.classes[number] for number in self._numbers(x)]
 
     def _numbers(self, x: Any) -> np.ndarray[Any, Any]:
         """The class number, in order of arrival, of each row, computed as the run's own test does."""
