@@ -14,8 +14,6 @@ from odedm.core.validators import Bool, Float, Int, Text, refused, validate_para
 from odedm.stream.dataset import Dataset, as_images, as_labels, hold_out_of_each, rows_to_test, standardise
 
 Array = np.ndarray[Any, Any]
-Batch = tuple[Tensor, Array, int]
-"""Rows [n, ...], their labels [n] as they were given, and their task."""
 
 
 @validate_params(
@@ -67,16 +65,11 @@ def from_batches(
     >>> data.class_names, data.tasks, len(data.image), len(data.test_image)
     (('rain', 'sun'), 2, 14, 4)
     """
-    found = list(_read(batches, rows_per_task, rows))
-    if not found:
-        raise UsageError("The stream has no rows: give at least one batch (x, y).")
-    image = torch.cat([x for x, _, _ in found])
-    label = np.concatenate([y for _, y, _ in found])
-    task = torch.cat([torch.full((len(y),), number) for _, y, number in found])
+    image, label, task = _read(batches, rows_per_task, rows)
     names = np.unique(label)
     _check_classes(names, classes)
     number = torch.from_numpy(np.searchsorted(names, label))
-    first = torch.stack([task[number == each].min() for each in range(len(names))])
+    first = torch.stack([task[number == place].min() for place in range(len(names))])
     order = first.argsort(stable=True)  # by arrival
     number = order.argsort()[number]
     names = names[order.numpy()]
@@ -91,14 +84,13 @@ def from_batches(
     if (pad or flip) and image.dim() != 4:
         raise UsageError("pad and flip are for images; the batches hold vectors. Leave both out.")
     transform = standardise(image, pad=pad, flip=flip)
-    shown_names = tuple(str(each) for each in names)
     return Dataset(
         name,
         image,
         number,
         test_image,
         test_label,
-        shown_names,
+        tuple(map(str, names)),
         transform,
         int(task.max()) + 1,
         task=task,
@@ -107,40 +99,42 @@ def from_batches(
     )
 
 
-def _read(batches: Iterable[Any], rows_per_task: int | None, most: int | None) -> Iterator[Batch]:
-    """The batches, checked against the first, cut where a task or the stream ends; rows without a task get one."""
-    done, last, kind = 0, -1, None
-    for place, (x, y, given) in enumerate(_items(batches)):
+def _read(batches: Iterable[Any], rows_per_task: int | None, limit: int | None) -> tuple[Tensor, Array, Tensor]:
+    """Return rows [n, ...], their labels [n] as they were given, and their tasks [n], up to a limit of rows."""
+    images: list[Tensor] = []
+    labels: list[Array] = []
+    tasks: list[Tensor] = []
+    num_rows, first_form = 0, None
+    for place, (x, y, task) in enumerate(_items(batches)):
         image, label = as_images(x, f"x of batch {place}"), as_labels(y, f"y of batch {place}")
         if len(image) != len(label):
             raise UsageError(f"Batch {place} has {len(image)} rows but {len(label)} labels; give one label per row.")
-        form = (tuple(image.shape[1:]), image.dtype, label.dtype.kind in "iub", given is None)
-        kind = kind or form
-        _check_form(place, form, kind)
-        image, label = (image, label) if most is None else (image[: most - done], label[: most - done])
-        if given is None:
-            yield from _cut(image, label, done, rows_per_task)
-        else:
+        form = (tuple(image.shape[1:]), image.dtype, label.dtype.kind in "iub", task is None)
+        first_form = first_form or form
+        _check_form(place, form, first_form)
+        if task is not None:
             if rows_per_task:
                 raise UsageError("The batches say which task they belong to, so leave out rows_per_task.")
-            number = Int().validate(f"The task of batch {place}", given)
-            if number not in (last, last + 1):
-                what = f"falls from {last}" if number < last else f"leaves task {last + 1} without rows"
-                raise UsageError(f"The task of batch {place} is {number}: it {what}. Count from 0 on, without a gap.")
-            last = max(number, 0)
-            yield image, label, number
-        done += len(label)
-        if done == most:
-            return
+            number = _next_task(place, task, int(tasks[-1][0]) if tasks else -1)
+            tasks.append(torch.full((len(label),), number))
+        images.append(image)
+        labels.append(label)
+        num_rows += len(label)
+        if limit is not None and num_rows >= limit:
+            break
+    if not images:
+        raise UsageError("The stream has no rows: give at least one batch (x, y).")
+    image, label = torch.cat(images)[:limit], np.concatenate(labels)[:limit]
+    by_size = torch.arange(len(label)) // (rows_per_task or len(label))
+    return image, label, torch.cat(tasks)[:limit] if tasks else by_size
 
 
-def _cut(image: Tensor, label: Array, done: int, rows_per_task: int | None) -> Iterator[Batch]:
-    """A batch whose rows come after `done` others, in a piece for each task."""
-    start, size = 0, rows_per_task or done + len(label)
-    while start < len(label):
-        end = start + size - (done + start) % size
-        yield image[start:end], label[start:end], (done + start) // size if rows_per_task else 0
-        start = end
+def _next_task(place: int, task: Any, last: int) -> int:
+    number: int = Int().validate(f"The task of batch {place}", task)
+    if number not in (last, last + 1):
+        what = f"falls from {last}" if number < last else f"leaves task {last + 1} without rows"
+        raise UsageError(f"The task of batch {place} is {number}: it {what}. Count from 0 on, without a gap.")
+    return number
 
 
 def _items(batches: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
@@ -170,12 +164,12 @@ def _check_classes(names: Array, classes: Sequence[Any] | None) -> None:
     if classes is None:
         return
     known = as_labels(list(classes), "classes").tolist()
-    strange = [each for each in names.tolist() if each not in known]
+    strange = [name for name in names.tolist() if name not in known]
     if strange:
         raise UsageError(
             f"The stream has the label {short_repr(strange[0])}, which is not among its {len(known)} classes."
         )
-    missing = [each for each in known if each not in names.tolist()]
+    missing = [name for name in known if name not in names.tolist()]
     if missing:
         raise UsageError(
             f"The class {short_repr(missing[0])} is in no task: no row of the stream has it. Leave it out."
@@ -185,10 +179,10 @@ def _check_classes(names: Array, classes: Sequence[Any] | None) -> None:
 def _hold_out(number: Tensor, task: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Rows to learn from and rows to test on, of each class in each task."""
     keep, out = hold_out_of_each(task * (int(number.max()) + 1) + number, share, seed)
-    alone = [each for each in range(int(task.max()) + 1) if not bool((task[out] == each).any())]
-    if alone:
+    untested = sorted(set(task.tolist()) - set(task[out].tolist()))
+    if untested:
         raise UsageError(
-            f"Task {alone[0] + 1} has one row of each of its classes, so none can be held out to test it on; give "
+            f"Task {untested[0] + 1} has one row of each of its classes, so none can be held out to test it on; give "
             "test=(x, y)."
         )
     return keep, out
@@ -199,18 +193,18 @@ def _tests(test: Any, names: Array, image: Tensor, tasks: int) -> tuple[Tensor, 
     pairs = test if isinstance(test, list) else [test]
     if isinstance(test, list) and len(test) != tasks:
         raise UsageError(f"test has {len(test)} pairs for {tasks} tasks; give one for each, or a single pair (x, y).")
-    found = []
+    parts = []
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise refused("test", "a pair (x, y), or a list with a pair for each task", pair)
         x, y = rows_to_test(pair, image, "those of the stream")
-        known = {each: place for place, each in enumerate(names.tolist())}
-        strange = [each for each in y.tolist() if each not in known]
+        known = {name: place for place, name in enumerate(names.tolist())}
+        strange = [name for name in y.tolist() if name not in known]
         if strange:
             raise UsageError(f"The test y has the label {short_repr(strange[0])}, which never comes in the stream.")
-        found.append((x, torch.tensor([known[each] for each in y.tolist()])))
-    task = torch.cat([torch.full((len(y),), place) for place, (_, y) in enumerate(found)])
-    return torch.cat([x for x, _ in found]), torch.cat([y for _, y in found]), task if isinstance(test, list) else None
+        parts.append((x, torch.tensor([known[name] for name in y.tolist()])))
+    task = torch.cat([torch.full((len(y),), place) for place, (_, y) in enumerate(parts)])
+    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]), task if isinstance(test, list) else None
 
 
 def _check_tested(number: Tensor, task: Tensor, label: Tensor, test_task: Tensor | None, names: Array) -> None:
@@ -220,8 +214,8 @@ def _check_tested(number: Tensor, task: Tensor, label: Tensor, test_task: Tensor
         if missing:
             raise UsageError(f"The test y lacks the class {short_repr(names[missing[0]])}, which the stream has.")
         return
-    for each in range(int(task.max()) + 1):
-        strange = sorted(set(label[test_task == each].tolist()) - set(number[task == each].tolist()))
+    for index in range(int(task.max()) + 1):
+        strange = sorted(set(label[test_task == index].tolist()) - set(number[task == index].tolist()))
         if strange:
             word = short_repr(names[strange[0]])
-            raise UsageError(f"The test of task {each + 1} has the class {word}, of which no row comes in the task.")
+            raise UsageError(f"The test of task {index + 1} has the class {word}, of which no row comes in the task.")
