@@ -68,9 +68,10 @@ class Words:
 
 NAMES: dict[str, str | Callable[..., Any]] = {
     "open_data": "load_dataset",
+    "stream_of": "from_batches",
 }
 """Public names that are called otherwise now, or a function of the old arguments that makes the same."""
-KEYWORDS: dict[str, dict[str, str]] = {}
+KEYWORDS: dict[str, dict[str, str]] = {name: {"setting": "imbalance"} for name in ("train", "split", "Experiment")}
 """By public name, or "Class.method": keywords that are called otherwise."""
 VALUES: dict[str, dict[Any, Any]] = {}
 """By keyword in the old words: values that are called otherwise."""
@@ -81,11 +82,11 @@ PATHS: dict[str, str] = {
 """By "kind.path": attributes and methods that are elsewhere."""
 INNER: dict[str, str] = {}
 """What is no public name, by "module:name"."""
-COLUMNS: dict[str, dict[str, str]] = {}
+COLUMNS: dict[str, dict[str, str]] = {"settings": {"imbalance": "setting"}}
 """By kind of table: today's names of columns or keys, each with the old one."""
-OPTIONS: dict[str, str | Sequence[str]] = {}
+OPTIONS: dict[str, str | Sequence[str]] = {"--setting": "--imbalance"}
 """Options of the command line: another name, or words in its place, where {} stands for the value."""
-STUDY: dict[str, str] = {}
+STUDY: dict[str, str] = {"setting": "imbalance"}
 """Settings of a study's file, by a dotted path."""
 GONE: dict[str, str] = {}
 """What was removed, by "name.keyword" or "keyword=value" in the old words, with a reason."""

@@ -1,4 +1,4 @@
-"""Applies imbalance, blurry task borders and label noise to the training rows of a data set."""
+"""Applies imbalance, blurred task boundaries and label noise to the training rows of a data set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.registry import SETTINGS
+from odedm.core.registry import IMBALANCES
 from odedm.core.rows import rank_within
 from odedm.core.validators import Choice
 from odedm.stream.class_schedule import Labels
@@ -24,9 +24,9 @@ def check_shares(labels: Labels, *, blur: float, noise: float) -> None:
             raise UsageError(f"{name} is a share of every class's rows, 0 or more and below 1; {share} was given.")
     if blur and len(labels) == 1:
         raise UsageError("blur sends rows to other tasks, but there is one task. Use more tasks, or leave blur out.")
-    alone = [task for task, own in enumerate(labels, start=1) if len(own) == 1]
-    if noise and alone:
-        raise UsageError(f"noise swaps labels within a task, but task {alone[0]} has one class. Use fewer tasks.")
+    single = [task for task, classes in enumerate(labels, start=1) if len(classes) == 1]
+    if noise and single:
+        raise UsageError(f"noise swaps labels within a task, but task {single[0]} has one class. Use fewer tasks.")
 
 
 def check_rows(tasks: int, rows: int) -> None:
@@ -42,19 +42,19 @@ def check_rows(tasks: int, rows: int) -> None:
         )
 
 
-def keep(label: Tensor, setting: str, factor: float, classes: int) -> Tensor:
-    """Which training rows [n] a setting leaves in; positions count within each class in the data set's order.
+def imbalance_mask(label: Tensor, imbalance: str, factor: float, classes: int) -> Tensor:
+    """Which training rows [n] an imbalance leaves in; positions count within each class in the data set's order.
 
-    >>> keep(torch.tensor([0, 0, 1, 1, 0]), "imbalanced", 1.0, 2)
+    >>> imbalance_mask(torch.tensor([0, 0, 1, 1, 0]), "imbalanced", 1.0, 2)
     tensor([False,  True,  True,  True, False])
     """
-    Choice("setting", SETTINGS).validate("setting", setting)
+    Choice("imbalance", IMBALANCES).validate("imbalance", imbalance)
     place = rank_within(label)
-    if setting == "imbalanced":
+    if imbalance == "imbalanced":
         return (label % 2 == 1) | (place % 2 == 1)
-    if setting == "imbalanced-all":
+    if imbalance == "imbalanced-all":
         return place % 2 == 1
-    if setting == "long-tail":
+    if imbalance == "long-tail":
         if not 1 <= factor < float("inf"):
             raise UsageError(f"The long-tail factor must be 1 or more; {factor} was given.")
         share = factor ** (-torch.arange(classes, dtype=torch.float64) / max(1, classes - 1))
@@ -74,58 +74,58 @@ def first_rows(label: Tensor, limit: int | None) -> Tensor:
     return (rank_within(label) < limit).nonzero().flatten()
 
 
-def homes(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator) -> Tensor:
+def assign_tasks(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator) -> Tensor:
     """Which task each row belongs to [n]; a class of several tasks gives each of them equally many of its rows.
 
     Which ones is drawn, or with `shuffle=False` its first rows go to its first task, and so on.
 
     >>> rows = torch.tensor([0, 1, 0, 1, 1])
-    >>> homes(rows, ((0,), (1,), (1,)), shuffle=False, rng=torch.Generator()).tolist()
+    >>> assign_tasks(rows, ((0,), (1,), (1,)), shuffle=False, rng=torch.Generator()).tolist()
     [0, 1, 0, 1, 2]
     """
-    of_class: dict[int, list[int]] = {}
-    for task, own in enumerate(labels):
-        for each in own:
-            of_class.setdefault(each, []).append(task)
-    most = max(map(len, of_class.values()))
-    owner = torch.tensor([of_class[each] + [-1] * (most - len(of_class[each])) for each in sorted(of_class)])
+    tasks_of: dict[int, list[int]] = {}
+    for task, classes in enumerate(labels):
+        for number in classes:
+            tasks_of.setdefault(number, []).append(task)
+    most = max(map(len, tasks_of.values()))
+    owner = torch.tensor([tasks_of[number] + [-1] * (most - len(tasks_of[number])) for number in sorted(tasks_of)])
     if most == 1:
         return owner[label, 0]
     times = (owner >= 0).sum(1)
     size = torch.bincount(label, minlength=len(owner))
-    for least, there in zip(times.tolist(), size.tolist(), strict=True):
-        check_rows(least, there)
+    for num_tasks, num_rows in zip(times.tolist(), size.tolist(), strict=True):
+        check_rows(num_tasks, num_rows)
     order = torch.randperm(len(label), generator=rng) if shuffle else torch.arange(len(label))
     place = torch.empty_like(label)
     place[order] = rank_within(label[order])
     return owner[label, place * times[label] // size[label]]
 
 
-def blurred(label: Tensor, share: float, *, home: Tensor, tasks: int, rng: torch.Generator) -> Tensor:
+def blur_boundaries(label: Tensor, share: float, *, home: Tensor, tasks: int, rng: torch.Generator) -> Tensor:
     """Task numbers [n]: where each row arrives, a share of every class in another task than its `home` [n].
 
     Which other task is drawn uniformly. A class that comes in several tasks keeps a row in each.
 
     >>> rows = torch.tensor([0, 1, 2, 3])
-    >>> blurred(rows, 0.0, home=rows // 2, tasks=2, rng=torch.Generator()).tolist()
+    >>> blur_boundaries(rows, 0.0, home=rows // 2, tasks=2, rng=torch.Generator()).tolist()
     [0, 0, 1, 1]
     """
     return _elsewhere(home, random_share(label * tasks + home, share, rng), tasks, rng)
 
 
-def mislabelled(label: Tensor, rate: float, *, home: Tensor, labels: Labels, rng: torch.Generator) -> Tensor:
+def add_label_noise(label: Tensor, rate: float, *, home: Tensor, labels: Labels, rng: torch.Generator) -> Tensor:
     """The labels [n] that rows are given: for a share of every class another label of its `home` [n], drawn uniformly.
 
     >>> rows = torch.tensor([0, 1, 0, 1])
-    >>> mislabelled(rows, 0.5, home=rows * 0, labels=((0, 1),), rng=torch.Generator()).sum().item()
+    >>> add_label_noise(rows, 0.5, home=rows * 0, labels=((0, 1),), rng=torch.Generator()).sum().item()
     2
     """
     moved = random_share(label, rate, rng)
-    first, size = (torch.tensor([function(own) for own in labels])[home] for function in (min, len))
+    first, size = (torch.tensor([function(classes) for classes in labels])[home] for function in (min, len))
     given = label
-    for each in sorted(set(map(len, labels))):  # tasks of one size share their draws
-        other = first + _elsewhere(label - first, moved, each, rng)
-        given = torch.where(size == each, other, given)
+    for num_classes in sorted(set(map(len, labels))):  # tasks of one size share their draws
+        other = first + _elsewhere(label - first, moved, num_classes, rng)
+        given = torch.where(size == num_classes, other, given)
     return given
 
 
