@@ -181,6 +181,7 @@ ONCE: dict[int, tuple[Step, ...]] = {
 RENAMES: tuple[Step, ...] = (
     rename("census", "class_counts"),
     rename("provenance.outside", "plugins"),
+    drop("experiment.memory.choose_again"),  # false in every run that is kept
 )
 """What has other names since format 3, in the order of the renames: by `rename`, `replace` and `drop` alone, which do
 nothing where they were done before."""

@@ -87,7 +87,9 @@ OPTIONS: dict[str, str | Sequence[str]] = {}
 """Options of the command line: another name, or words in its place, where {} stands for the value."""
 STUDY: dict[str, str] = {}
 """Settings of a study's file, by a dotted path."""
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "ODEDM.choose_again": "choosing prototypes again brought no gain that could be measured",
+}
 """What was removed, by "name.keyword" or "keyword=value" in the old words, with a reason."""
 
 

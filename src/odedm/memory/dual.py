@@ -15,10 +15,9 @@ from odedm.core.store import EMPTY, Store
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
-from odedm.memory.choose_again import Exchanging, choose_again
 
 
-class Host(Memory, Exchanging, Protocol):
+class Host(Memory, Protocol):
     """A memory that can keep rows for good."""
 
     def pin(self, rows: Rows) -> None:
@@ -41,8 +40,6 @@ class TaskDualMemory:
 
     The prototypes of a class that returns are chosen anew, among them and the rows that came since, and replaced. So
     a class has k prototypes at most, or as many as `quota` [C] says for its label.
-
-    With `choose_again` those of all other past classes are chosen anew at each border too, among the memory's own rows.
     """
 
     def __init__(
@@ -54,9 +51,8 @@ class TaskDualMemory:
         timer: Timer,
         candidates: Candidates | None = None,
         quota: tuple[int, ...] | None = None,
-        choose_again: bool = False,
     ) -> None:
-        self.quota, self.choose_again = quota, choose_again
+        self.quota = quota
         self.host, self.consolidator, self.timer, self.candidates = host, consolidator, timer, candidates
         self.rng = rng  # of its own, on the CPU: choosing prototypes must not shift what the host draws
         self.capacity = host.capacity + (candidates.capacity if candidates else 0)
@@ -112,19 +108,11 @@ class TaskDualMemory:
                 choose(rows, classes, probe, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
                 for choose, classes in self._choices(self.consolidator, task.classes)
             ]
-            if self.choose_again:  # before new pins take the place of short-term rows
-                self._choose_again(self.consolidator, task.classes, probe)
             self.host.unpin_classes(task.classes)
             for part in chosen:
                 if count(part):
                     self.host.pin(part)
         self.host.end_task(task, probe, rng=rng)
-
-    def _choose_again(self, choose: Consolidator, present: Sequence[int], probe: ModelView) -> None:
-        """Choose anew for classes that are past; they have few rows, so nothing need be narrowed down before."""
-        past = [each for each in self.host.rows(MemoryPart.LONG)["label"].unique().tolist() if each not in present]
-        choices = self._choices(replace(choose, dac=None), past)
-        choose_again(self.host, choices, probe, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
 
     def _choices(self, choose: Consolidator, classes: Sequence[int]) -> Iterator[tuple[Consolidator, Sequence[int]]]:
         """How to choose prototypes of which classes: of all at once, or by quota."""

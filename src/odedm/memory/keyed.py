@@ -31,8 +31,6 @@ class KeyedMemory(ABC):
     """Whether a step with it can be recorded on a GPU: `add` reads no value back."""
     needs_method: ClassVar[bool] = False
     """Whether it asks a method's scores or gradients of the host, which a training loop of one's own does not have."""
-    of_place: ClassVar[tuple[str, ...]] = ()
-    """Columns of a policy's own that say something of a place in the memory, not of the row that is in it."""
 
     def __init__(self, capacity: int, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu") -> None:
         self.capacity = capacity
@@ -147,22 +145,6 @@ class KeyedMemory(ABC):
         self.store.key.masked_fill_(gone, EMPTY)
         self._long -= int(gone.sum())
         self._rank_pins()
-
-    def exchange(self, short: Tensor, long: Tensor) -> None:
-        """Pin the short-term rows at slots `short` [n], and let the pinned rows at `long` [n] be short-term for them.
-
-        Each takes the other's key and place in the order, in place: no row moves, and the parts keep their sizes.
-        """
-        here, there = torch.cat([short, long]), torch.cat([long, short])
-        for name in ("prototype", "order", *self.of_place):
-            column = self.store.columns[name]
-            column.index_copy_(0, here, column[there])
-        self.store.key.index_copy_(0, here, self.store.key[there])
-
-    def free(self, short: Tensor) -> None:
-        """Give up the short-term rows at slots `short` [n], in place; the next rows to be stored take their slots."""
-        self.store.key.index_fill_(0, short, EMPTY)
-        self._short -= len(short)
 
     def _rank_pins(self) -> None:
         """Number the pinned rows anew: `order` is their rank, and the next one's is how many there are."""

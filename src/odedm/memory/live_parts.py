@@ -27,7 +27,7 @@ Embed = Callable[[Any], Any]
 Annotate = Callable[[Any], Mapping[str, Any]]
 Generators = dict[str, torch.Generator]
 
-OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate", "choose_again")
+OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate")
 """Settings of ODEDM for runs alone, above all how a method meets the memory, which is a loop's own matter."""
 PURPOSES = {"memory": True, "draw": True, "candidates": True, "memory borders": False, "consolidation": False}
 """What is drawn, and whether on the memory's device."""
@@ -61,11 +61,6 @@ def filled(found: MemorySettings, policy: str) -> MemorySettings:
         return found
     if found.k is None and found.rho is None:
         found = replace(found, rho=DEFAULT_RHO)
-    if found.choose_again:
-        raise UsageError(
-            "choose_again goes by the borders of a run's tasks; here classes are consolidated when they are over. "
-            "Leave it out, or use odedm.train."
-        )
     consolidator(replace(found, k=found.k or 1))  # refuses what cannot be chosen by, before anything is added
     bounded, least = found.candidates, (found.k or 1) * found.rows_per_prototype
     if isinstance(bounded, int) and pins(found):

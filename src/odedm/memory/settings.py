@@ -150,8 +150,6 @@ class ODEDM:
         ground: Sinkhorn's ground cost, a name in `odedm list grounds`; "auto" unless given.
         bandwidth: of MMD's kernel; the median distance of a class's rows unless given.
         policy_options: options of the short-term policy by name.
-        choose_again: at each later task's end choose the prototypes of past classes anew, by the features they have
-            then, among their rows in the memory; a prototype that is not chosen again becomes a short-term row.
 
     >>> ODEDM(20, rho=0.5).resolve(StreamShape(tasks=4, classes_per_task=2), native="reservoir").k
     2
@@ -205,7 +203,6 @@ class ODEDM:
     )
     bandwidth: float | None = setting_field(Float(0), None, "Of MMD's kernel.", default_words="the median distance")
     policy_options: Mapping[str, Any] = setting_field(**POLICY_OPTIONS)
-    choose_again: bool = setting_field(Bool(), False, "Choose past classes' prototypes anew at each task's end.")
 
     PANEL: ClassVar[str] = "ODEDM"
     name: ClassVar[str] = "odedm"
@@ -273,7 +270,7 @@ class ODEDM:
         if self.k is None and site.shape.task_classes:
             quota = class_quotas(self, site.shape)
         choose = consolidator(self if quota is None else replace(self, k=max(quota)))
-        own: dict[str, Any] = {"candidates": candidates, "quota": quota, "choose_again": self.choose_again}
+        own: dict[str, Any] = {"candidates": candidates, "quota": quota}
         return TaskDualMemory(host, choose, rng=rng, timer=site.timer, **own)
 
 
