@@ -129,7 +129,7 @@ def with_tensor(state, name, change):
 
 
 BAD = {
-    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/1'; 'None' was found"),
+    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/2'; 'None' was found"),
     "no table": (lambda s: [1], "'list' was found"),
     "another version": (lambda s: changed(s, "schema", "odedm.memory/9"), "'odedm.memory/9' was found"),
     "no tensors": (lambda s: changed(s, "tensors", 3), "no state of a memory"),
@@ -173,9 +173,9 @@ def test_a_state_that_is_not_sound_is_refused_and_changes_nothing(name, which, r
 @pytest.mark.parametrize(("spoil", "said"), [
     (lambda s: changed(s, "candidates", None), "not listed by class"),
     (lambda s: changed(s, "candidates", s["candidates"] * 2), "there twice"),
-    (lambda s: changed(s, "candidates", [[n, 5] for n in range(9)]), "do not fit into the capacity"),
-    (lambda s: changed(s, "candidates", [[label + 9, seen] for label, seen in s["candidates"]]), "of another class"),
-    (lambda s: with_tensor(s, "candidates.0.key", lambda t: t[:1]), "'candidates.0.key' is"),
+    (lambda s: changed(s, "candidates", list(range(9))), "do not fit into the capacity"),
+    (lambda s: changed(s, "candidates", [label + 9 for label in s["candidates"]]), "of another class"),
+    (lambda s: with_tensor(s, "candidates.key", lambda t: t[:1]), "'candidates.key' is"),
 ])  # fmt: skip
 def test_candidates_that_are_not_sound_are_refused(spoil, said, memory):
     with pytest.raises(UsageError, match=said):

@@ -129,21 +129,19 @@ class KeyedMemory(ABC):
         """Forget the pinned rows whose slots [capacity] are marked; their room goes back to the short-term part."""
         self.forget(gone & self._belongs(MemoryPart.LONG))
 
-    def forget(self, gone: Tensor) -> None:
-        """Forget all rows, short-term and pinned, whose slots [capacity] are marked."""
-        self._rebuild(self.capacity, self._belongs(MemoryPart.ALL) & ~gone)
+    def forget(self, gone: Tensor, *, in_place: bool = False) -> None:
+        """Forget all rows, short-term and pinned, whose slots [capacity] are marked.
 
-    def unpin_classes(self, classes: Sequence[int]) -> None:
-        """Forget the pinned rows of these classes; their room is the short-term part's again.
-
-        All in place, for a recorded step goes on with this very store.
+        The rest moves together in a new store, or stays `in_place`, for a recorded step goes on with this very store.
         """
-        gone = torch.isin(self.store.columns["label"], torch.tensor(classes, device=self.store.key.device))
-        gone &= self._belongs(MemoryPart.LONG)
         if not bool(gone.any()):
             return
+        if not in_place:
+            self._rebuild(self.capacity, self._belongs(MemoryPart.ALL) & ~gone)
+            return
+        self._long -= int((gone & self._belongs(MemoryPart.LONG)).sum())
+        self._short -= int((gone & self._belongs(MemoryPart.SHORT)).sum())
         self.store.key.masked_fill_(gone, EMPTY)
-        self._long -= int(gone.sum())
         self._rank_pins()
 
     def _rank_pins(self) -> None:

@@ -11,13 +11,28 @@ import torch
 
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
-from odedm.core.rows import MemoryPart
+from odedm.core.registry import POLICIES
+from odedm.core.rows import MemoryPart, Task, count
 from odedm.core.validators import Int
 from odedm.memory import live_state
-from odedm.memory.collected import among
-from odedm.memory.given_rows import MemoryRowFormat
-from odedm.memory.live_host import LiveHost
-from odedm.memory.live_parts import OF_METHODS, Annotate, Embed, LoopProbe, class_list, generators, settle
+from odedm.memory.candidate_pool import TaskPool
+from odedm.memory.dual import DualBuffer
+from odedm.memory.given_rows import TASK, MemoryRowFormat
+from odedm.memory.keyed import BorderMemory
+from odedm.memory.live_parts import (
+    OF_METHODS,
+    Annotate,
+    Embed,
+    Generators,
+    LoopProbe,
+    build_dual,
+    class_list,
+    generators,
+    pins,
+    policy_name,
+    quota_of,
+    settle,
+)
 from odedm.memory.settings import ODEDM, MemorySettings
 
 
@@ -84,7 +99,8 @@ class DualMemory:
         self.tasks = 0
         """How many tasks have ended."""
         self._rngs = generators(self.seed, self.device)
-        self._live: LiveHost | None = None
+        self._form: MemoryRowFormat | None = None
+        self._dual: DualBuffer | None = None
 
     @property
     def capacity(self) -> int:
@@ -104,7 +120,7 @@ class DualMemory:
     def size(self, part: str | MemoryPart = "all") -> int:
         """How many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
         part = _part(part)
-        return self._live.host.size(part) if self._live else 0
+        return self._dual.size(part) if self._dual else 0
 
     def add(self, images: Any, labels: Any, **columns: Any) -> None:
         """See rows of the stream, each once: a batch after the update it led to, say.
@@ -119,13 +135,49 @@ class DualMemory:
         >>> sorted(memory.rows())
         ['images', 'labels', 'logits', 'prototype']
         """
-        if self._live is None:
+        if self._form is None:
             form, rows = MemoryRowFormat.of(images, labels, columns)
-            live = LiveHost.build(self.settings, form, self.device, self._rngs)
         else:
-            live, rows = self._live, self._live.form.read(images, labels, columns)
-        live.add({name: column.to(self.device) for name, column in rows.items()}, self.tasks)
-        self._live = live
+            form, rows = self._form, self._form.read(images, labels, columns)
+        dual = self._dual or self._build(self.settings, form)
+        rows = {name: column.to(self.device) for name, column in rows.items()}
+        if isinstance(dual.buffer, BorderMemory):
+            rows["task"] = torch.full_like(rows["label"], self.tasks)
+        self._make_room(dual, class_list(rows["label"].unique()))
+        dual.add(rows, LoopProbe(form, None, None), rng=self._rngs["memory"])
+        self._form, self._dual = form, dual
+
+    def _build(
+        self,
+        settings: MemorySettings,
+        form: MemoryRowFormat,
+        rngs: Generators | None = None,
+        capacity: int | None = None,
+    ) -> DualBuffer:
+        """An empty memory for rows of this form, which collects candidates where any are chosen from them."""
+        policy = policy_name(settings)
+        at_borders = issubclass(POLICIES[policy].load(), BorderMemory)
+        fields = (*form.fields, TASK) if at_borders else form.fields
+        dual = build_dual(
+            settings, policy, fields, self.device, rngs or self._rngs, capacity=capacity, all_or_nothing=True
+        )
+        if dual.pool is None and (at_borders or pins(settings)):
+            dual.pool = TaskPool(fields, self.device)
+        return dual
+
+    @staticmethod
+    def _make_room(dual: DualBuffer, joining: list[int]) -> None:
+        """Give new classes candidates of their own, or refuse them before anything is written."""
+        if dual.pool is None:
+            return
+        reserved, pinned = dual.pool.reserved(joining), dual.size(MemoryPart.LONG)
+        if reserved + pinned > dual.capacity:
+            raise UsageError(
+                f"The candidates of {len({*dual.pool.classes(), *joining})} classes need {reserved} rows, and of "
+                f"{dual.capacity} rows {pinned} are long-term. Consolidate the classes that are over, lower "
+                "candidates, or raise the capacity by resize; nothing was added."
+            )
+        dual.join(joining, dual.capacity - pinned)
 
     def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
         """Draw rows uniformly at random, none of them twice.
@@ -143,13 +195,13 @@ class DualMemory:
         >>> memory.sample(3)["images"].shape
         torch.Size([3, 2])
         """
-        live = self._known()
-        return live.form.give(live.host.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
+        form, dual = self._known()
+        return form.give(dual.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
 
     def rows(self, part: str | MemoryPart = "all") -> dict[str, Any]:
         """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
-        live = self._known()
-        return live.form.give(live.host.rows(_part(part)))
+        form, dual = self._known()
+        return form.give(dual.rows(_part(part)))
 
     def end_task(
         self, classes: Iterable[int] | None = None, *, embed: Embed | None = None, annotate: Annotate | None = None
@@ -166,9 +218,14 @@ class DualMemory:
             annotate: from images to a table of columns, to take the place of what prototypes had in the stream (their
                 logits by the network of now, say).
         """
-        live = self._known()
-        labels = None if classes is None else class_list(classes)
-        live.end_task(labels, self.tasks, LoopProbe(live.form, embed, annotate))
+        form, dual = self._known()
+        pool, view = dual.pool, LoopProbe(form, embed, annotate)
+        seen, rows = (pool.classes(), pool.rows()) if pool else ([], {})
+        self._pin(dual, seen if classes is None else class_list(classes), view)
+        if isinstance(dual.buffer, BorderMemory) and count(rows):
+            task = Task(self.tasks, self.tasks + 2, tuple(seen), rows)
+            dual.buffer.end_task(task, view, rng=self._rngs["memory borders"])
+        dual.forget_candidates(seen)
         self.tasks += 1
 
     def consolidate(
@@ -181,10 +238,24 @@ class DualMemory:
             embed: from images to features.
             annotate: from images to new values of columns.
         """
-        live = self._known()
-        if live.border:
+        form, dual = self._known()
+        if isinstance(dual.buffer, BorderMemory):
             raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
-        live.pin(class_list(classes), LoopProbe(live.form, embed, annotate))
+        self._pin(dual, class_list(classes), LoopProbe(form, embed, annotate))
+
+    @staticmethod
+    def _pin(dual: DualBuffer, classes: list[int], view: LoopProbe) -> None:
+        """Pin prototypes of all these classes, or of none and say why."""
+        outcome = dual.consolidate(classes, replace(view, annotation=None), annotate=view.annotate)
+        if outcome.missing:
+            collected = dual.pool.rows()["label"].tolist() if dual.pool else []
+            came = f"Since the last call came: {', '.join(map(str, dict.fromkeys(collected)))}."
+            raise UsageError(
+                f"There are no rows of class {outcome.missing[0]} to choose from"
+                + (f". {came}" if collected else ": none came since the last call. Add some first.")
+            )
+        if outcome.error:
+            raise outcome.error
 
     def release(self, labels: Iterable[int] | int) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.
@@ -196,7 +267,7 @@ class DualMemory:
             How many rows that were.
         """
         classes = class_list(labels)
-        return self._live.unpin(among(self._live.host.store.columns["label"], classes)) if self._live else 0
+        return self._dual.release(classes) if self._dual else 0
 
     def resize(self, capacity: int) -> None:
         """Give the memory another number of rows: short-term rows go at random, prototypes only as rho says.
@@ -205,8 +276,8 @@ class DualMemory:
             capacity: rows in all (λ). One that cannot hold what is pinned by k is refused.
         """
         settings = replace(self.settings, capacity=Int(1).validate("capacity", capacity))
-        if self._live:
-            self._live.resize(settings)
+        if self._dual:
+            self._dual.resize(settings.capacity, quota_of(settings))
         self.settings = settings
 
     def state_dict(self) -> dict[str, Any]:
@@ -248,10 +319,10 @@ class DualMemory:
         memory.load_state_dict(state)
         return memory
 
-    def _known(self) -> LiveHost:
-        if self._live is None:
+    def _known(self) -> tuple[MemoryRowFormat, DualBuffer]:
+        if self._form is None or self._dual is None:
             raise UsageError("Nothing was added to this memory yet: call add(images, labels) first.")
-        return self._live
+        return self._form, self._dual
 
     def __getstate__(self) -> dict[str, Any]:
         return {"state": self.state_dict(), "device": str(self.device)}

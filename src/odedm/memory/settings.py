@@ -255,23 +255,28 @@ class ODEDM:
 
     def build(self, site: Site) -> Memory:
         """The live memory."""
-        from odedm.memory.dual import Candidates, TaskDualMemory
-        from odedm.memory.prototype_quotas import class_quotas
+        from odedm.memory.candidate_pool import ClassReservoirPool
+        from odedm.memory.dual import DualBuffer
+        from odedm.memory.prototype_quotas import FixedQuota, class_quotas
 
-        candidates = None
+        pool = None
         if isinstance(self.candidates, int):
             columns = (*site.raw, *site.own) if self.keeps_stream_fields else site.raw
             classes, rng = site.shape.classes_per_task, site.rng("candidates")
-            candidates = Candidates(self.candidates, classes, columns, site.device, rng=rng)
-        room = self.capacity - (candidates.capacity if candidates else 0)
+            pool = ClassReservoirPool(self.candidates, columns, site.device, rng=rng, compartments=classes)
+        room = self.capacity - (pool.reserved() if pool else 0)
         policy = "reservoir" if self.short_policy == "native" else self.short_policy
-        host = site.policy(policy, room, self.policy_options)
-        rng, quota = site.cpu_rng("consolidation"), None
-        if self.k is None and site.shape.task_classes:
-            quota = class_quotas(self, site.shape)
-        choose = consolidator(self if quota is None else replace(self, k=max(quota)))
-        own: dict[str, Any] = {"candidates": candidates, "quota": quota}
-        return TaskDualMemory(host, choose, rng=rng, timer=site.timer, **own)
+        buffer = site.policy(policy, room, self.policy_options)
+        quota = class_quotas(self, site.shape) if self.k is None and site.shape.task_classes else self.k or 0
+        return DualBuffer(
+            buffer,
+            consolidator(replace(self, k=max(quota) if isinstance(quota, tuple) else quota)),
+            pool,
+            FixedQuota(quota, self.rows_per_prototype),
+            rng=site.cpu_rng("consolidation"),
+            timer=site.timer,
+            in_place=True,
+        )
 
 
 MemorySettings = Reservoir | Native | ODEDM
