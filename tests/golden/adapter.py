@@ -68,6 +68,7 @@ class Words:
 
 NAMES: dict[str, str | Callable[..., Any]] = {
     "open_data": "load_dataset",
+    "memory": "DualMemory.from_config",
 }
 """Public names that are called otherwise now, or a function of the old arguments that makes the same."""
 KEYWORDS: dict[str, dict[str, str]] = {}

@@ -30,7 +30,7 @@ def through_dictionary(memory):
     file = io.BytesIO()
     torch.save(memory.state_dict(), file)
     file.seek(0)
-    new = odedm.memory(memory.settings, seed=99)
+    new = odedm.DualMemory.from_config(memory.settings, seed=99)
     new.load_state_dict(torch.load(file, weights_only=True))
     return new
 
@@ -72,7 +72,7 @@ def equal(one, other):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("when", [0, pytest.param(1, marks=thorough), 6, pytest.param(10, marks=thorough)])
 def test_it_goes_on_bit_for_bit(kind, way, when, tmp_path):
-    memory = odedm.memory(KINDS[kind], seed=5)
+    memory = odedm.DualMemory.from_config(KINDS[kind], seed=5)
     for number in range(when):
         step(memory, number)
     new = WAYS[way](memory, tmp_path / "memory.safetensors")
@@ -84,7 +84,7 @@ def test_it_goes_on_bit_for_bit(kind, way, when, tmp_path):
 
 def under_way(kind):
     """A memory of a kind after a few steps."""
-    made = odedm.memory(KINDS[kind], seed=5)
+    made = odedm.DualMemory.from_config(KINDS[kind], seed=5)
     for number in range(6):
         step(made, number)
     return made

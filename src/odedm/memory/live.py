@@ -40,7 +40,7 @@ class DualMemory:
     """The live memory for a loop of your own: a short-term sample of the stream, and prototypes that stay for good.
 
     Rows are vectors or images with whole numbers as labels, numpy's or torch's, and come back as they were given.
-    Columns beyond these are whatever the first `add` has. `odedm.memory(…)` makes one of a configuration, of which
+    Columns beyond these are whatever the first `add` has. `from_config` makes one of a configuration, of which
     replay and gamma say nothing here: there is no method, and the loop draws from the part that it names.
 
     Args:
@@ -81,8 +81,17 @@ class DualMemory:
         self._begin(ODEDM(capacity, rho=rho, k=k, **settings), seed, device)
 
     @classmethod
-    def of(cls, configuration: Any, *, seed: int = 0, device: torch.device | str = "cpu") -> DualMemory:
-        """The live memory of a configuration: what `odedm.memory` calls."""
+    def from_config(cls, configuration: Any, *, seed: int = 0, device: torch.device | str = "cpu") -> DualMemory:
+        """Make the memory of a configuration.
+
+        Args:
+            configuration: `odedm.ODEDM`, `odedm.Reservoir` or `odedm.Native`; a number is the capacity of an `ODEDM`.
+            seed: the same seed and the same calls give the same memory.
+            device: where the rows are kept.
+
+        >>> DualMemory.from_config(ODEDM(200, k=6))
+        <DualMemory of 200 rows, k=6: 0 short-term, 0 long-term>
+        """
         memory = cls.__new__(cls)
         memory._begin(configuration, seed, device)
         return memory
@@ -315,7 +324,7 @@ class DualMemory:
             A memory that goes on as the saved one would have.
         """
         state = live_state.read(Path(path))
-        memory = cls.of(live_state.settings_in(state), seed=state["seed"], device=device)
+        memory = cls.from_config(live_state.settings_in(state), seed=state["seed"], device=device)
         memory.load_state_dict(state)
         return memory
 
