@@ -381,7 +381,7 @@ def test_calls_that_cannot_be():
     (lambda: DualMemory(5, device="nowhere"), "device must be one that torch has"),
     (lambda: DualMemory(5, short_policy="purity"), "The policy 'purity' needs a method's scores"),
     (lambda: DualMemory.from_config(Native(5, policy="herded")), "The policy 'herded' needs a method's scores"),
-    (lambda: DualMemory.from_config("odedm"), r"A memory is made of ODEDM\(…\), Reservoir\(…\) or Native\(…\); 'odedm'"),
+    (lambda: DualMemory.from_config("odedm"), r"is made of ODEDM\(…\), Reservoir\(…\) or Native\(…\); 'odedm'"),
     (lambda: DualMemory(0), "capacity must be 1 row or more; 0 was given"),
     (lambda: DualMemory(50).resize(0), "capacity must be a whole number, 1 or more"),
     (lambda: DualMemory(50, k=6, candidates=5), "5 candidates per class cannot give 6 prototypes"),
@@ -423,3 +423,29 @@ def test_it_says_what_it_is_in_one_line():
     memory = DualMemory.from_config(Reservoir(3))
     memory.add(*GOOD)
     assert repr(memory) == "<DualMemory of 3 rows: 3 short-term, 0 long-term>"
+
+
+class Elsewhere(torch.nn.Module):
+    """Stands for a network on a GPU: its weights are on another device than the rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2, device="meta"))
+
+    def forward(self, image):
+        assert image.device == self.weight.device, "the rows are where the weights are not"
+        return torch.arange(2.0 * len(image)).view(-1, 2)
+
+
+def test_a_module_gets_the_rows_on_its_own_device():
+    memory = DualMemory(20, k=1, seed=0)
+    memory.add(torch.rand(12, 3), torch.arange(12) % 2)
+    memory.end_task(embed=Elsewhere())
+    assert memory.size("long") == 2
+
+
+def test_bounded_candidates_of_tasks_with_one_class_each():
+    """Their pool has a single compartment."""
+    plan = {"data": odedm.blobs(per_class=20, classes=3, tasks=3), "method": "er", "batch": 8}
+    kept = odedm.train(memory=ODEDM(30, k=2, candidates=5), **plan).memory
+    assert kept.class_counts(3)["long"] == [2, 2, 0]

@@ -154,8 +154,7 @@ class LoopProbe:
         parts = []
         with torch.no_grad(), _evaluating(self.embedding):
             for part in image.split(CHUNK):
-                tensors = isinstance(self.embedding, nn.Module) or not self.form.numpy
-                given = self.embedding(part if tensors else self.form.like_given(part))
+                given = self.embedding(self._input(part))
                 points = given.detach() if isinstance(given, Tensor) else tensor_of("features", given)
                 if points.dim() < 2 or len(points) != len(part):
                     raise UsageError(
@@ -163,6 +162,13 @@ class LoopProbe:
                     )
                 parts.append(points)
         return torch.cat(parts)
+
+    def _input(self, image: Tensor) -> Any:
+        """Images as the function takes them: a module gets tensors, on the device of its weights."""
+        if not isinstance(self.embedding, nn.Module):
+            return self.form.like_given(image)
+        weight = next(self.embedding.parameters(), None)
+        return image if weight is None else image.to(weight.device)
 
     def annotate(self, rows: Rows) -> Rows:
         """New values of users' columns for rows that are to be kept."""
