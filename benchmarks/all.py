@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 BATCH, CAPACITY, TASKS, CLASSES = 32, 200, 5, 10
-PARTS = ("alone", "odedm", "lanes", "command", "consolidation", "pictures", "cpu")
+PARTS = ("alone", "odedm", "lanes", "command", "consolidation", "pictures", "cpu", "select")
 DUAL = ("--memory", "odedm", "--replay", "auxiliary")
 """With the term on long-term rows in every step, the dearer reading, and the one of earlier measurements."""
 NOISE = 0.15
@@ -222,6 +222,14 @@ def cpu(_bench: Bench) -> Figures:
         yield from module.measure(quick=True).items()
 
 
+def choosing(bench: Bench) -> Figures:
+    """`odedm.select` on many rows and on a class, against the same without divide-and-conquer."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    import selection
+
+    yield from selection.measure(bench.src, "class: 5000 × 512, k=6," if bench.quick else "")
+
+
 def measure(bench: Bench, parts: list[str], methods: list[str], out: Path | None) -> dict[str, Any]:
     """All parts in turn; what is there is printed and written at once."""
     made = {"short": False}
@@ -260,6 +268,7 @@ def measure(bench: Bench, parts: list[str], methods: list[str], out: Path | None
         "consolidation": full(consolidation),
         "pictures": large,
         "cpu": lambda: cpu(bench),
+        "select": lambda: choosing(bench),
     }
     found: dict[str, Any] = {"about": about(bench), "by hand": by_hand(bench.device), "parts": {}}
     for part in parts:

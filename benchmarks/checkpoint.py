@@ -23,9 +23,8 @@ from typing import Any
 import torch
 
 from odedm import ODEDM, Dataset, Experiment, Run
-from odedm.checkpoint import read_checkpoint, write_checkpoint
+from odedm.checkpoint.checkpoint import checkpoint_folders, clear, load_latest, restore, save
 from odedm.checkpoint.lock import hold
-from odedm.checkpoint.manifest import listed
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.state_tree import state_tree
 from odedm.core.accel.streams import own_stream
@@ -109,18 +108,18 @@ def cost(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -
             position = checkpointer.position()
 
             def write() -> Path:
-                write_checkpoint.clear(Path(folder))
-                return write_checkpoint.save(Path(folder), state, checkpointer.meta, position)
+                clear(Path(folder))
+                return save(Path(folder), state, checkpointer.meta, position)
 
             written, path = best(write)
             size = sum(each.stat().st_size for each in path.iterdir())
-            read, found = best(lambda: read_checkpoint.load_latest(Path(folder), checkpointer.meta))
+            read, found = best(lambda: load_latest(Path(folder), checkpointer.meta))
             assert found is not None
-            assert listed(Path(folder)) == [path]
+            assert checkpoint_folders(Path(folder)) == [path]
             fresh = Run(plan, data)
-            restore, _ = best(lambda: read_checkpoint.restore(fresh.roots(), found, fresh.external_tensors()), 1)
+            loaded, _ = best(lambda: restore(fresh.roots(), found, fresh.external_tensors()), 1)
     assert method in METHODS
-    parts = {"capture_s": capture, "write_s": written, "read_s": read, "restore_s": restore}
+    parts = {"capture_s": capture, "write_s": written, "read_s": read, "restore_s": loaded}
     named = {"method": method, "capacity": capacity, "mib": round(size / MIB, 1), "tensors": len(state.tensors)}
     return named | {name: round(seconds, 3) for name, seconds in parts.items()}
 

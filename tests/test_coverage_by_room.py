@@ -49,20 +49,24 @@ def test_numbers_are_written_of_all_tests_that_passed(words, code, told, monkeyp
     assert told in capsys.readouterr().out
     assert out.exists() == (told == "Written into")
     if out.exists():
-        assert json.loads(out.read_text())["core"] == {
-            "lines": 20, "lines_taken": 19, "branches": 10, "branches_taken": 8,
-        }  # fmt: skip
+        record = json.loads(out.read_text())
+        assert record["commit"] == coverage_by_room.commit_of()
+        assert record["rooms"]["core"] == {"lines": 20, "lines_taken": 19, "branches": 10, "branches_taken": 8}
 
 
 def test_what_was_measured_before_is_shown_without_running_anything(monkeypatch, tmp_path):
     monkeypatch.setattr(coverage_by_room, "measure", lambda *_: pytest.fail("tests were run"))
     monkeypatch.setattr(coverage_by_room, "read", lambda _: coverage_by_room.by_room(FILES))
-    assert coverage_by_room.main(["--from", "data", "--out", str(tmp_path / "coverage.json")]) == 0
+    out = tmp_path / "coverage.json"
+    assert coverage_by_room.main(["--from", "data", "--out", str(out), "--commit", "abc", "--note", "one failed"]) == 0
+    record = json.loads(out.read_text())
+    assert (record["commit"], record["note"]) == ("abc", "one failed")
+    assert coverage_by_room.commit_of(tmp_path) == "unknown"
 
 
 @pytest.mark.skipif(not coverage_by_room.RECORD.is_file(), reason="only in a checkout")
 def test_the_record_counts_no_more_than_there_is():
-    rooms = json.loads(coverage_by_room.RECORD.read_text())
+    rooms = json.loads(coverage_by_room.RECORD.read_text())["rooms"]
     assert rooms
     for room in rooms.values():
         assert 0 <= room["lines_taken"] <= room["lines"]

@@ -23,7 +23,6 @@ from odedm import (
 )
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
-from odedm.consolidate import kmeans as kmeans_module
 from odedm.consolidate.distance import Sinkhorn
 from odedm.consolidate.kmeans import kmeans, kmeans_all
 from odedm.consolidate.sinkhorn import solver as sinkhorn
@@ -100,41 +99,22 @@ def test_selection_agrees_with_the_cpu(distance, dac):
 
 
 @pytest.mark.parametrize(("k", "d"), [(3, 512), (12, 8), (40, 33), (160, 600)])
-def test_clusters_by_kernels_are_those_of_the_cpu_and_of_torch_operations(k, d, monkeypatch):
-    assert has_kernels("odedm.consolidate.kmeans_triton", torch.device("cuda"))
+def test_clusters_are_those_of_the_cpu_and_repeat(k, d):
     rng = torch.Generator().manual_seed(0)
     sets = [torch.randn(n, d, generator=rng) for n in (1500, 321)]
 
     def found(where):
         # from given rows: seeding chooses between near equals, which rounding may turn
         moved, rngs = [x.to(where) for x in sets], [torch.Generator(), torch.Generator()]
-        return kmeans_all(moved, k, rngs=rngs, start=lambda x, k, _: x[:k].clone())
+        return kmeans_all(moved, k, rngs=rngs, inits=[x[:k].clone() for x in moved])
 
-    here, by_kernels, again = found("cpu"), found("cuda"), found("cuda")
-    monkeypatch.setattr("odedm.consolidate.kmeans.has_kernels", lambda *_: False)
-    by_torch = found("cuda")
-    for clusters, sizes in (by_kernels, again, by_torch):
-        assert sizes == here[1]
-        for one, own in zip(clusters, here[0], strict=True):
-            assert one.label.cpu().equal(own.label)
-            torch.testing.assert_close(one.centroid.cpu(), own.centroid, rtol=1e-4, atol=1e-4)
-            assert one.inertia == pytest.approx(own.inertia, rel=1e-4)
-    assert all(one.centroid.equal(same.centroid) for one, same in zip(by_kernels[0], again[0], strict=True))
-
-
-def test_kernels_fill_empty_clusters_and_keep_to_the_iterations():
-    assert has_kernels("odedm.consolidate.kmeans_triton", torch.device("cuda"))
-    x = torch.randn(600, 8, generator=torch.Generator().manual_seed(1))
-
-    def far_off(points, k, _rng):
-        return points[:1].expand(k, -1) + 1e4
-
-    found = [
-        kmeans(x.to(where), 6, rng=torch.Generator(), start=far_off, iterations=count).inertia
-        for count in (1, 3, 40) for where in ("cpu", "cuda")
-    ]  # fmt: skip
-    assert found[::2] == pytest.approx(found[1::2], rel=1e-3)
-    assert found[0] > found[2] > found[4], "more iterations, better clusters"
+    here, there, again = found("cpu"), found("cuda"), found("cuda")
+    assert there[1] == again[1] == here[1]
+    for one, own, same in zip(there[0], here[0], again[0], strict=True):
+        assert one.label.cpu().equal(own.label)
+        torch.testing.assert_close(one.centroid.cpu(), own.centroid, rtol=1e-4, atol=1e-4)
+        assert one.inertia == pytest.approx(own.inertia, rel=1e-4)
+        assert one.centroid.equal(same.centroid)
 
 
 @pytest.mark.parametrize("bins", [12, 160, 512])
@@ -510,41 +490,6 @@ def test_icarls_recordings_stay_good_from_task_to_task_and_whatever_rows_are_mix
     assert recorded.result.class_il == eager.result.class_il
     for one, other in zip(recorded.method.net.parameters(), eager.method.net.parameters(), strict=True):
         assert one.equal(other)
-
-
-@pytest.mark.parametrize(
-    ("problems", "n", "m", "epsilon"), [(6, 1700, 900, 0.05), (1, 5, 3000, 0.05), (2, 40, 40, 0.003)]
-)
-def test_clouds_by_kernels_cost_what_they_cost_by_torch(problems, n, m, epsilon):
-    assert has_kernels("odedm.consolidate.sinkhorn.clouds_triton", torch.device("cuda"))
-    rng = torch.Generator().manual_seed(0)
-    x, y = torch.randn(problems, n, 16, generator=rng), torch.randn(problems, m, 16, generator=rng) + 0.5
-    cost = torch.cdist(x, y).square().cuda()
-    a, b = torch.ones(problems, n, device="cuda"), torch.ones(problems, m, device="cuda")
-    a[0, n // 2 :] = 0.0  # padding
-    a, b = a / a.sum(1, keepdim=True), b / b.sum(1, keepdim=True)
-    found, again = (sinkhorn.clouds(cost, a, b, epsilon=epsilon) for _ in range(2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sinkhorn, "has_kernels", lambda *_: False)
-        by_torch = sinkhorn.clouds(cost, a, b, epsilon=epsilon)
-    assert found.cost.equal(again.cost)
-    assert found.iterations <= by_torch.iterations + 5
-    torch.testing.assert_close(found.cost, by_torch.cost, rtol=1e-4, atol=0)
-
-
-@pytest.mark.parametrize(("sizes", "k"), [((1700, 1234), 160), ((60,), 9), ((300, 90, 200), 80)])
-def test_one_kernel_draws_the_same_seeds_as_many_operations(sizes, k):
-    sets = [torch.randn(n, 32, generator=torch.Generator().manual_seed(n)).cuda() for n in sizes]
-
-    def found():
-        return kmeans_all(sets, k, rngs=[torch.Generator().manual_seed(n) for n in sizes], iterations=1)[0]
-
-    by_kernel = found()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kmeans_module, "MOST_SEEDED", 0)
-        by_torch = found()
-    for one, other in zip(by_kernel, by_torch, strict=True):
-        assert one.label.equal(other.label)
 
 
 def test_many_prototypes_are_chosen_by_few_solved_pairs_as_by_all():

@@ -1,11 +1,11 @@
 """Run the tests and write down how many lines and branches of each room they take.
 
     python tools/coverage_by_room.py [--processes 2] [--out docs/results/coverage.json] [pytest's words]
-    python tools/coverage_by_room.py --from build/coverage/data          # of what was measured before
+    python tools/coverage_by_room.py --from build/coverage/data [--commit NAME] [--note TEXT]   # of before
 
 A room is a folder of src/odedm. Processes that tests start count, but for those that are killed; bodies of Triton
 kernels do not, since no Python runs them. Where tests are named, or one fails, the table is printed and nothing is
-written.
+written; `--from` then writes what was measured, and `--note` beside it what was not as usual.
 """
 
 from __future__ import annotations
@@ -115,10 +115,18 @@ def read(data: Path) -> dict[str, Taken]:
     return by_room(json.loads(report.read_text(encoding="utf-8"))["files"])
 
 
-def written(rooms: Mapping[str, Taken]) -> str:
-    """The record: rooms with their numbers, a line each."""
-    lines = [f" {json.dumps(name)}: {json.dumps(asdict(room))}" for name, room in rooms.items()]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+def written(rooms: Mapping[str, Taken], commit: str, note: str = "") -> str:
+    """The record: of which commit, what was not as usual, and rooms with their numbers, a line each."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(asdict(room))}" for name, room in rooms.items()]
+    head = f' "commit": {json.dumps(commit)},\n' + (f' "note": {json.dumps(note)},\n' if note else "")
+    return "{\n" + head + ' "rooms": {\n' + ",\n".join(lines) + "\n }\n}\n"
+
+
+def commit_of(folder: Path = ROOT) -> str:
+    """The commit of a checkout, with a mark where it has changes; `unknown` where there is none."""
+    words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,6 +135,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--processes", default="auto", help="of pytest-xdist")
     options.add_argument("--out", type=Path, default=RECORD)
     options.add_argument("--from", dest="data", type=Path, help="what was measured before; runs nothing")
+    options.add_argument("--commit", default=None, help="that of what was measured before, unless it is this one")
+    options.add_argument("--note", default="", help="what was not as usual, e.g. that tests failed")
     given, words = options.parse_known_args(argv)
     failed = 0 if given.data else measure(words, given.processes)
     rooms = read(given.data or FOLDER / "data")
@@ -134,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if failed or words:
         print(f"Not written: {'tests failed' if failed else 'not all tests were run'}.")
         return failed
-    given.out.write_text(written(rooms), encoding="utf-8")
+    given.out.write_text(written(rooms, given.commit or commit_of(), given.note), encoding="utf-8")
     print(f"Written into '{given.out}'.")
     return 0
 

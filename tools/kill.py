@@ -67,8 +67,8 @@ def runs_and_scores(out: Path) -> Any:
 
 def tensors(out: Path) -> Any:
     """Imported tensors, and that nothing else is left beside them."""
-    there = sorted(path.name for path in out.iterdir() if path.name != ".locks")
-    return there, [path.read_bytes() for path in sorted(out.glob("*/*.safetensors"))]
+    there = sorted(path.name for path in out.iterdir() if path.name != ".lock")
+    return there, [path.read_bytes() for path in sorted(out.glob("*/*.npy"))]
 
 
 def scenarios(place: Path) -> dict[str, Scenario]:
@@ -80,7 +80,10 @@ def scenarios(place: Path) -> dict[str, Scenario]:
         "lanes": Scenario(lambda out: [*RUN, "--seeds", "4", "--lanes", "2", "--out", str(out)], runs_and_scores),
         "study": Scenario(lambda out: ["study", str(study), "--lanes", "2", "--out", str(out)], runs_and_scores),
         "import": Scenario(
-            lambda _: ["data", "import", str(pictures(place)), "--as", "pictures"], tensors, replaces=False
+            # once more where it was killed after it was done, which without --overwrite is refused
+            lambda _: ["data", "import", str(pictures(place)), "--as", "pictures", "--overwrite"],
+            tensors,
+            replaces=False,
         ),
     }
     if find_spec("ray") is not None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LONGEST = 600
+LONGEST = 900
 """Seconds after which a test run counts as failed: a fault may keep a loop from ending."""
 
 
@@ -47,8 +47,11 @@ def copy_tree(folder: Path) -> None:
 
 
 def first_failure(folder: Path, tests: list[str]) -> str | None:
-    """Run tests in a copy of the tree until one fails; its name, or None where all pass."""
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    """Run tests in a copy of the tree until one fails; its name, with the error if it is none of its assertions.
+
+    None where all pass.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "1000"}
     command = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
@@ -58,8 +61,10 @@ def first_failure(folder: Path, tests: list[str]) -> str | None:
         return f"no end within {LONGEST} s"
     if done.returncode == 0:
         return None
-    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    return found[1] if found else (done.stdout + done.stderr).strip().splitlines()[-1]
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - (?:(\S+(?:Error|Exception)): )?.*)?$", done.stdout, re.MULTILINE)
+    if found is None:
+        return (done.stdout + done.stderr).strip().splitlines()[-1]
+    return found[1] if found[2] in (None, "AssertionError") else f"{found[1]} by {found[2]}"
 
 
 def judge(mutation: Mutation, folder: Path) -> tuple[bool, str]:
@@ -95,11 +100,11 @@ def main(names: list[str]) -> int:
         folder = Path(temporary)
         copy_tree(folder)
         tests = sorted({place for mutation in chosen for place in mutation.tests if (folder / place).exists()})
-        print(f"Without a fault: {len(tests)} places of tests", flush=True)
-        failure = first_failure(folder, tests)
-        if failure:
-            print(f"{failure} fails without any fault, so nothing can be told.")
-            return 1
+        for place in tests:
+            failure = first_failure(folder, [place])
+            print(f"without a fault: {place}: {failure or 'passes'}", flush=True)
+            if failure:
+                return 1
         escaped = 0
         for mutation in chosen:
             start = time.perf_counter()

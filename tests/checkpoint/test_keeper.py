@@ -5,9 +5,9 @@ import shutil
 import pytest
 import torch
 
+from odedm.checkpoint.checkpoint import Meta, Position
 from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.lock import hold
-from odedm.checkpoint.manifest import Meta, Position
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.errors import UsageError
 

@@ -11,10 +11,8 @@ from equal_states import equal_states
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odedm.checkpoint.manifest import Meta, Position
-from odedm.checkpoint.read_checkpoint import load_latest, restore
+from odedm.checkpoint.checkpoint import Meta, Position, load_latest, restore, save
 from odedm.checkpoint.state_tree import state_tree
-from odedm.checkpoint.write_checkpoint import save
 from odedm.consolidate.consolidator import Consolidator
 from odedm.consolidate.distance import L2
 from odedm.core.registry import POLICIES

@@ -14,7 +14,7 @@ from commands import alive_in_group, interrupted
 from sampling import EVERYTHING, thorough
 from typer.testing import CliRunner
 
-from odedm.checkpoint.manifest import listed
+from odedm.checkpoint.checkpoint import checkpoint_folders
 from odedm.checkpoint.stop import Stopped, stop_on_signal
 from odedm.cli.app import app
 
@@ -127,14 +127,14 @@ def test_looking_at_an_unfinished_run_says_how_to_go_on(stopped):
 )
 def test_resume_believes_no_manifest_that_was_changed(change, sentence, stopped):
     work = works(stopped)[0]
-    for folder in listed(work):
+    for folder in checkpoint_folders(work):
         manifest = json.loads((folder / "manifest.json").read_text())
         change(manifest)
         (folder / "manifest.json").write_text(json.dumps(manifest))
     done = call("resume", work)
     assert done.exit_code == 2
     assert sentence in plain(done.stderr)
-    assert listed(work), "they are kept"
+    assert checkpoint_folders(work), "they are kept"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_polite_end_by_the_system_stores_the_state(lanes, tmp_path):
     assert "Stopping: the state" in errors
     assert "Traceback" not in errors
     assert len(works(tmp_path)) == lanes
-    assert all(listed(work) for work in works(tmp_path))
+    assert all(checkpoint_folders(work) for work in works(tmp_path))
     assert not list(tmp_path.glob("*/.seed-*.work/lock"))
     wait_for(lambda: not alive_in_group(process.pid))
 
@@ -194,7 +194,7 @@ def test_a_polite_end_by_the_system_stores_the_state(lanes, tmp_path):
 def test_workers_end_with_a_killed_parent_and_let_go(tmp_path):
     words = [*LONG, "--seeds", 2, "--lanes", 2, "--checkpoint", "5 steps", "--out", tmp_path]
     process = begin(*words)
-    wait_for(lambda: sum(bool(listed(work)) for work in works(tmp_path)) == 2)
+    wait_for(lambda: sum(bool(checkpoint_folders(work)) for work in works(tmp_path)) == 2)
     process.kill()
     process.communicate(timeout=60)
     wait_for(lambda: not alive_in_group(process.pid), 10)

@@ -65,7 +65,7 @@ def test_kmeans_of_many_is_kmeans_of_each(dtype, monkeypatch):
 
 def test_empty_clusters_are_filled_in_a_batch_too(batched):
     sets = [blobs(80, modes=6, seed=s) for s in range(3)]
-    found = kmeans_all(sets, 6, rngs=[rng()] * 3, start=lambda *_: torch.full((6, 8), 1e3))[0]
+    found = kmeans_all(sets, 6, rngs=[rng()] * 3, inits=[torch.full((6, 8), 1e3)] * 3)[0]
     assert all(one.label.unique().tolist() == list(range(6)) for one in found)
 
 
@@ -187,13 +187,11 @@ def test_solving_what_can_decide_chooses_as_solving_all(k, per, seed, make, monk
 def test_a_slow_set_takes_no_iterations_from_its_company(batched):
     slow, poor = torch.randn(600, 8, generator=torch.Generator().manual_seed(1)), torch.randn(60, 8) * 9
 
-    def start(x, k, _rng):
-        return x[:k].clone() if len(x) == 600 else x[:1].expand(k, -1).clone() + 1e4
-
-    words = {"start": start, "iterations": 40, "tolerance": 1e-12}
+    inits = [slow[:6].clone(), poor[:1].expand(6, -1).clone() + 1e4]
+    words = {"iterations": 40, "tolerance": 1e-12}
     rngs = [torch.Generator(), torch.Generator()]
-    (_, beside), _ = kmeans_all([slow, poor], 6, rngs=rngs, **words)
-    (alone,), _ = kmeans_all([poor], 6, rngs=rngs[:1], **words)
+    (_, beside), _ = kmeans_all([slow, poor], 6, rngs=rngs, inits=inits, **words)
+    (alone,), _ = kmeans_all([poor], 6, rngs=rngs[:1], inits=inits[1:], **words)
     assert len(beside.centroid) == len(alone.centroid) == 6
     assert beside.inertia == pytest.approx(alone.inertia)
 

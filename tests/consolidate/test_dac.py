@@ -7,15 +7,25 @@ from clouds import blobs, relu_features, rng
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odedm.consolidate import dac as module
+from odedm.consolidate import kmeans
 from odedm.consolidate.dac import Dac, closest_by_bounds, closest_subset
 from odedm.consolidate.distance import DISTANCES, L2, Sinkhorn
 from odedm.core.errors import UsageError
 
 
-def spread_start(x, k, _):
+def spread_start(x, k):
     """Starting centroids that do not depend on the order of the rows."""
     order = x.sum(1).argsort()
     return x[order[torch.linspace(0, len(x) - 1, k).long()]]
+
+
+@pytest.fixture
+def spread(monkeypatch):
+    def kmeans_all(sets, k, *, rngs):
+        return kmeans.kmeans_all(sets, k, rngs=rngs, inits=[spread_start(x, k) for x in sets])
+
+    monkeypatch.setattr(module, "kmeans_all", kmeans_all)
 
 
 def slow_kmeans(points, k):
@@ -55,9 +65,9 @@ def oracle(points, index, k, smallest, depth):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("clusters", "depth", "smallest"), [(3, 1, 2), (3, 3, 5), (4, 2, 25), (5, 3, 38), (2, 4, 3)])
-def test_equals_the_recursive_oracle(seed, clusters, depth, smallest):
+def test_equals_the_recursive_oracle(seed, clusters, depth, smallest, spread):
     x = blobs(40, d=3, modes=6, seed=seed, dtype=torch.float64)
-    got = Dac(clusters, depth, L2()).reduce(x, smallest=smallest, rng=rng(), start=spread_start)
+    got = Dac(clusters, depth, L2()).reduce(x, smallest=smallest, rng=rng())
     assert got.tolist() == oracle(x.numpy(), list(range(40)), clusters, smallest, depth)
 
 
@@ -103,12 +113,12 @@ def test_equal_points_stay_together():
 
 
 @pytest.mark.parametrize("distance", list(DISTANCES.values()), ids=list(DISTANCES))
-def test_order_of_rows_does_not_matter_given_the_start(distance):
+def test_order_of_rows_does_not_matter_given_the_start(distance, spread):
     x = blobs(80, modes=6, dtype=torch.float64)
     order = torch.randperm(80, generator=rng(3))
     dac = Dac(4, 2, distance)
-    one = dac.reduce(x, smallest=8, rng=rng(), start=spread_start)
-    two = dac.reduce(x[order], smallest=8, rng=rng(), start=spread_start)
+    one = dac.reduce(x, smallest=8, rng=rng())
+    two = dac.reduce(x[order], smallest=8, rng=rng())
     assert sorted(order[two].tolist()) == one.tolist()
 
 

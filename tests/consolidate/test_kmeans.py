@@ -1,5 +1,8 @@
 """K-means: as good as scikit-learn's, repeatable, exact about duplicates."""
 
+import weakref
+from threading import get_ident
+
 import pytest
 import torch
 from clouds import blobs, relu_features, rng
@@ -8,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from odedm.consolidate import kmeans as module
-from odedm.consolidate.kmeans import kmeans, plus_plus
+from odedm.consolidate.kmeans import kmeans, kmeans_all, plus_plus
 from odedm.core.errors import UsageError
 
 
@@ -83,14 +86,14 @@ def test_constant_points_make_one_cluster(n):
 def test_an_empty_cluster_moves_to_the_farthest_point():
     x = torch.tensor([[0.0], [1.0], [2.0], [50.0]])
     fixed = torch.tensor([[1.0], [1000.0]])
-    label, centroid, _ = kmeans(x, 2, rng=rng(), start=lambda *_: fixed)
+    label, centroid, _ = kmeans(x, 2, rng=rng(), init=fixed)
     assert label.tolist() == [0, 0, 0, 1]
     assert centroid.tolist() == [[1.0], [50.0]]
 
 
 def test_all_but_one_centroid_empty_at_first():
     x = blobs(80, modes=6)
-    clusters = kmeans(x, 6, rng=rng(), start=lambda *_: torch.full((6, 8), 1e3))
+    clusters = kmeans(x, 6, rng=rng(), init=torch.full((6, 8), 1e3))
     assert clusters.label.unique().tolist() == list(range(6))
 
 
@@ -98,8 +101,8 @@ def test_order_of_rows_does_not_matter_given_the_start():
     x = blobs(200, dtype=torch.float64)
     order = torch.randperm(200, generator=rng(9))
     first = x[:6].clone()
-    one = kmeans(x, 6, rng=rng(), start=lambda *_: first)
-    two = kmeans(x[order], 6, rng=rng(), start=lambda *_: first)
+    one = kmeans(x, 6, rng=rng(), init=first)
+    two = kmeans(x[order], 6, rng=rng(), init=first)
     assert torch.equal(one.label[order], two.label)
     torch.testing.assert_close(one.centroid, two.centroid)
 
@@ -147,3 +150,72 @@ def test_a_tolerance_of_zero_ends_at_the_fixed_point(monkeypatch):
     exact = kmeans(x, 12, rng=rng(0), tolerance=0.0)
     assert len(steps) - before < 60
     assert exact.inertia <= loose.inertia * (1 + 1e-6)
+
+
+def test_a_large_set_starts_from_a_sample_and_is_as_good(monkeypatch):
+    x = relu_features(3000, d=24)
+    plain = [kmeans(x, 20, rng=rng(seed)).inertia for seed in range(6)]
+    sizes, init = [], module._Lloyd.__init__
+    monkeypatch.setattr(
+        module._Lloyd, "__init__", lambda self, sets, *a: sizes.append(len(sets[0])) or init(self, sets, *a)
+    )
+    monkeypatch.setattr(module, "SAMPLE", 1400)
+    sampled = [kmeans(x, 20, rng=rng(seed)).inertia for seed in range(6)]
+    assert sizes == [1400, 3000] * 6
+    assert sum(sampled) <= 1.01 * sum(plain)
+    assert kmeans(x, 20, rng=rng(3)).inertia == sampled[3]
+
+
+def test_a_sample_of_few_distinct_points_is_no_start(monkeypatch):
+    monkeypatch.setattr(module, "SAMPLE", 64)
+    monkeypatch.setattr(module, "SAMPLE_PER_CLUSTER", 1)
+    x = torch.cat([torch.ones(2000, 2), torch.arange(24.0).view(12, 2) * 7])
+    assert len(kmeans(x, 12, rng=rng()).centroid) == 12
+
+
+def test_points_that_differ_in_one_column_alone_are_distinct():
+    x = torch.zeros(40, 64)
+    x[:, 33] = torch.arange(40)
+    assert len(kmeans(x, 12, rng=rng()).centroid) == 12
+    assert len(kmeans(x[:10], 12, rng=rng()).centroid) == 10
+    copies_first = torch.cat([x[:1].expand(200, -1), x[:20]])
+    assert len(kmeans(copies_first, 6, rng=rng()).centroid) == 6
+    assert len(kmeans(copies_first[:203], 6, rng=rng()).centroid) == 3
+
+
+def test_centred_points_of_a_set_are_gone_when_those_of_the_next_are_made(monkeypatch):
+    made, alive, make = [], [], module._Lloyd.__init__
+
+    def init(self, *given):
+        alive.append(sum(each() is not None for each in made))
+        made.append(weakref.ref(self))
+        make(self, *given)
+
+    monkeypatch.setattr(module._Lloyd, "__init__", init)
+    kmeans_all([relu_features(500)] * 3, 6, rngs=[rng(), rng(), rng()])
+    assert alive == [0, 0, 0]
+
+
+def test_a_set_has_one_thread_and_the_same_clusters_for_any_number_of_them(monkeypatch):
+    seen, step = [], module._Lloyd._step
+    monkeypatch.setattr(
+        module._Lloyd, "_step", lambda *given: seen.append((get_ident(), torch.get_num_threads())) or step(*given)
+    )
+    sets = [relu_features(1500, 96), relu_features(1500, 96) + 1, relu_features(900, 96)]
+    alone = kmeans_all(sets, 30, rngs=[rng(i) for i in range(3)])[0]
+    seen.clear()
+    try:
+        torch.set_num_threads(3)
+        side_by_side = kmeans_all(sets, 30, rngs=[rng(i) for i in range(3)])[0]
+        assert {amount for _, amount in seen} == {1}
+        assert len({thread for thread, _ in seen}) > 1
+        assert torch.get_num_threads() == 3
+        seen.clear()
+        monkeypatch.setattr(module, "WIDE", 0)  # as of large sets, which all threads work at
+        kmeans_all(sets, 30, rngs=[rng(i) for i in range(3)])
+        assert {amount for _, amount in seen} == {3}
+    finally:
+        torch.set_num_threads(1)
+    for one, other in zip(alone, side_by_side, strict=True):
+        assert one.label.equal(other.label)
+        assert one.centroid.equal(other.centroid)

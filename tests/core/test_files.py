@@ -11,10 +11,8 @@ import torch
 from commands import odedm
 from jobs import SMALL, job_of, run_all
 
-from odedm.checkpoint.manifest import Meta, Position
-from odedm.checkpoint.read_checkpoint import load_latest, restore
+from odedm.checkpoint.checkpoint import Meta, Position, load_latest, restore, save
 from odedm.checkpoint.state_tree import state_tree
-from odedm.checkpoint.write_checkpoint import save
 from odedm.core import files
 from odedm.core.errors import DiskFull, UsageError
 from odedm.core.files import (

@@ -12,12 +12,12 @@ from sampling import KEEPING, QUICK, pairs
 from torch import nn
 
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, train
-from odedm.checkpoint import write_checkpoint
+from odedm.checkpoint import checkpoint
+from odedm.checkpoint.checkpoint import checkpoint_folders, working_folder
 from odedm.checkpoint.lock import hold
-from odedm.checkpoint.manifest import listed, working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
-from odedm.core import plugins
+from odedm.core import plugins, tensor_archive
 from odedm.core.errors import DiskFull
 from odedm.core.files import remove_stale
 from odedm.core.plain_data import json_hash
@@ -106,7 +106,7 @@ def stopped(tmp_path):
     """A run with two checkpoints, of steps 6 and 7."""
     job = job_of(plan(), tmp_path / "run")
     assert go(job, 8, "2 steps") is None  # seven steps and a border
-    assert [path.name for path in listed(working_folder(job.folder))] == ["step-00000007", "step-00000006"]
+    assert [path.name for path in checkpoint_folders(working_folder(job.folder))] == ["step-00000007", "step-00000006"]
     return job
 
 
@@ -116,7 +116,7 @@ def tear(folder):
 
 
 def test_a_torn_checkpoint_gives_way_to_the_one_before(stopped, tmp_path):
-    tear(listed(working_folder(stopped.folder))[0])
+    tear(checkpoint_folders(working_folder(stopped.folder))[0])
     said = []
     more = go(stopped, said=said)
     assert "'step-00000007' cannot be used: state.safetensors is truncated" in said[0]
@@ -127,11 +127,11 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before(stopped, tmp_path):
 
 def test_without_a_good_checkpoint_a_run_refuses_and_keeps_them(stopped):
     work = working_folder(stopped.folder)
-    for folder in listed(work):
+    for folder in checkpoint_folders(work):
         tear(folder)
     with pytest.raises(UsageError, match="start anew with --fresh"):
         go(stopped)
-    assert len(listed(work)) == 2
+    assert len(checkpoint_folders(work)) == 2
     assert go(stopped, fresh=True) is not None
     assert not work.exists()
 
@@ -139,7 +139,7 @@ def test_without_a_good_checkpoint_a_run_refuses_and_keeps_them(stopped):
 def test_another_experiment_refuses_the_folder(stopped):
     with pytest.raises(UsageError, match=r"another configuration: seed=0 there, 3 here"):
         go(job_of(plan(seed=3), stopped.folder))
-    assert len(listed(working_folder(stopped.folder))) == 2
+    assert len(checkpoint_folders(working_folder(stopped.folder))) == 2
 
 
 def test_other_data_refuse_the_folder(stopped):
@@ -169,7 +169,7 @@ def full(*_):
 
 def test_a_full_disk_ends_the_run_and_costs_nothing_stored(stopped, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(write_checkpoint, "save_file", full)
+        patch.setattr(tensor_archive, "save_file", full)
         with pytest.raises(UsageError, match=r"No space left on device. The last one is 'step-00000007'"):
             go(stopped)
     straight = job_of(plan(), tmp_path / "straight")
@@ -233,7 +233,7 @@ def test_a_leftover_of_a_finished_run_goes_and_another_go_at_it_stays(stopped):
     go(stopped)
     assert go(stopped, 8, overwrite=True) is None
     discard_leftover(stopped.folder)
-    assert listed(work), "this go is to replace the run, and goes on"
+    assert checkpoint_folders(work), "this go is to replace the run, and goes on"
     assert go(stopped, overwrite=True) is not None
     assert not work.exists()
     copy.rename(work)
@@ -243,7 +243,7 @@ def test_a_leftover_of_a_finished_run_goes_and_another_go_at_it_stays(stopped):
 
 def test_every_so_many_steps_and_seconds(tmp_path, monkeypatch):
     stored = []
-    original = write_checkpoint.save
+    original = checkpoint.save
 
     def note(work, state, meta, position):
         stored.append((position.step, position.task))
@@ -261,7 +261,9 @@ def test_every_so_many_steps_and_seconds(tmp_path, monkeypatch):
 
 
 def test_the_configuration_comes_back_from_the_checkpoint(stopped):
-    plain = json.loads((listed(working_folder(stopped.folder))[0] / "manifest.json").read_text())["configuration"]
+    plain = json.loads((checkpoint_folders(working_folder(stopped.folder))[0] / "manifest.json").read_text())[
+        "configuration"
+    ]
     assert plain.pop("capture") is None, "which changes no number"
     plan = Experiment.from_dict({**plain, "capture": True})
     assert attempt_run(job_of(plan, stopped.folder), data=DATA).result.experiment["seed"] == 0
@@ -319,7 +321,7 @@ def seal_anew(folder):
 def test_an_average_of_weights_that_someone_changed_and_sealed_is_a_sentence(part, change, sentence, tmp_path):
     job = job_of(plan(weight_average=0.9), tmp_path / "run")
     assert go(job, 8, "2 steps") is None
-    for folder in listed(working_folder(job.folder)):
+    for folder in checkpoint_folders(working_folder(job.folder)):
         tensors = load_file(folder / "state.safetensors")
         name = next(each for each in tensors if part in each)
         save_file({**tensors, name: change(tensors[name])}, folder / "state.safetensors")
@@ -331,10 +333,10 @@ def test_an_average_of_weights_that_someone_changed_and_sealed_is_a_sentence(par
 def test_an_average_of_weights_that_someone_took_out_and_sealed_is_a_sentence(tmp_path):
     job = job_of(plan(weight_average=0.9), tmp_path / "run")
     assert go(job, 8, "2 steps") is None
-    for folder in listed(working_folder(job.folder)):
+    for folder in checkpoint_folders(working_folder(job.folder)):
         state = json.loads((folder / "state.json").read_text())
-        own = next(part[3] for name, part in state[2] if name == "method")
-        own["averaged"] = own["averaging"] = None
+        attributes = dict(state["items"])["method"]["attributes"]
+        attributes["averaged"] = attributes["averaging"] = None
         (folder / "state.json").write_text(json.dumps(state))
         seal_anew(folder)
     with pytest.raises(UsageError, match=r"not of this network: it is missing. .* --fresh"):

@@ -17,9 +17,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from driver import Driver
 
 from odedm import ODEDM, Experiment, UsageError, blobs
-from odedm.checkpoint.manifest import MANIFEST, TENSORS, TREE, Meta, Position, inspect, working_folder
-from odedm.checkpoint.read_checkpoint import load_latest, restore
-from odedm.checkpoint.write_checkpoint import save
+from odedm.checkpoint.checkpoint import (
+    MANIFEST,
+    TENSORS,
+    TREE,
+    Meta,
+    Position,
+    latest_manifest,
+    load_latest,
+    restore,
+    save,
+    working_folder,
+)
 from odedm.cli.console import PlainConsole
 from odedm.cli.generated_options import experiment_from
 from odedm.core.plain_data import json_hash
@@ -200,14 +209,14 @@ def read_checkpoint(path):
         (folder / each).write_bytes(own)
     if head.startswith(RESEALED):
         sealed_again(folder, relist=name != MANIFEST)
-    for look in (inspect, lambda work: unfinished_runs([run])):
+    for look in (latest_manifest, lambda work: unfinished_runs([run])):
         with suppress(UsageError):
             look(working_folder(run))
     found = load_latest(working_folder(run), META)
     if head.startswith(KEPT) and name != MANIFEST:
         assert content == a_checkpoint()[name], "a changed file was believed"
     driver = fresh()
-    restore(driver.roots, found, driver.outside)
+    restore(driver.roots, found, driver.external_tensors)
 
 
 def sealed_again(folder, *, relist):
@@ -217,7 +226,6 @@ def sealed_again(folder, *, relist):
         plain.pop("seal", None)
         if relist:
             plain["files"] = listing(folder, (TENSORS, TREE))
-        plain["configuration_hash"] = json_hash(plain["configuration"])
         (folder / MANIFEST).write_text(json.dumps({**plain, "seal": json_hash(plain)}))
 
 

@@ -28,6 +28,14 @@ def nested(seed=0):
     return points[rng.permutation(len(points))].astype(np.float32)
 
 
+def lopsided(seed=0):
+    """Rows [212, 8]: 200 close together, and six pairs far from them and each other, which few random starts hit."""
+    rng = np.random.default_rng(seed)
+    crowd = rng.uniform(0, 1, (200, 8))
+    pairs = np.eye(6, 8).repeat(2, 0) * 30 + rng.uniform(0, 1, (12, 8))
+    return np.concatenate([crowd, pairs])[rng.permutation(212)].astype(np.float32)
+
+
 def pictures():
     """The embedded pictures [3000, 28, 28] and their labels."""
     with (files("odedm") / "data" / "embedded" / "fashion-mini-train.npz").open("rb") as file:

@@ -5,7 +5,7 @@ import pytest
 
 from oracles.divide_and_conquer import divide_and_conquer
 from oracles.kmeans import inertia, lloyd, plus_plus, squared_distances
-from oracles.points import nested, of_class
+from oracles.points import lopsided, nested, of_class
 from oracles.sinkhorn import cloud_distance
 from oracles.watched import long_term, partitions, watch
 
@@ -23,8 +23,8 @@ def check_settled(points, centres):
 
 @pytest.mark.parametrize(
     ("points", "k"),
-    [(nested(), 6), (of_class(0), 6), (of_class(0), 19), (of_class(8), 6), (of_class(8), 19)],
-    ids=["nested, 6", "class 0, 6", "class 0, 19", "class 8, 6", "class 8, 19"],
+    [(nested(), 6), (lopsided(), 7), (of_class(0), 6), (of_class(0), 19), (of_class(8), 6), (of_class(8), 19)],
+    ids=["nested, 6", "lopsided, 7", "class 0, 6", "class 0, 19", "class 8, 6", "class 8, 19"],
 )
 def test_prototypes_are_settled_means_as_good_as_the_oracles(points, k):
     x, ours, theirs = points.astype(np.float64), [], []

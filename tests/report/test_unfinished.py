@@ -7,8 +7,8 @@ from commands import odedm
 from jobs import SMALL, job_of
 from report_runs import Fabricate
 
+from odedm.checkpoint.checkpoint import TREE, checkpoint_folders, working_folder
 from odedm.checkpoint.lock import hold
-from odedm.checkpoint.manifest import TREE, listed, working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
@@ -66,11 +66,11 @@ def test_a_checkpoint_of_anyone_is_only_looked_at(stopped, tmp_path):
     """What is torn is passed over, and partial results that are none are left out."""
     work = working_folder(stopped / "one" / "seed-0")
     copy = working_folder(tmp_path / "seed-0")
-    for checkpoint in listed(work):
+    for checkpoint in checkpoint_folders(work):
         (copy / checkpoint.relative_to(work)).mkdir(parents=True)
         for file in checkpoint.iterdir():
             (copy / file.relative_to(work)).write_bytes(file.read_bytes())
-    newest, *others = listed(copy)
+    newest, *others = checkpoint_folders(copy)
     for strange in ([], {"class_il": 3}, {"class_il": ["list", "", [["list", "", ["<b>"]]]]}):
         (newest / TREE).write_text(json.dumps(strange))
         assert find_unfinished([tmp_path])[0].acc == ()

@@ -18,7 +18,7 @@ from jobs import DUAL, job_of, run_all
 from typer.testing import CliRunner
 
 from odedm import UsageError
-from odedm.checkpoint.manifest import working_folder
+from odedm.checkpoint.checkpoint import working_folder
 from odedm.cli.app import app
 from odedm.core.plain_data import json_hash
 from odedm.core.seal import FILE as SEAL
@@ -113,7 +113,6 @@ class TestNamesThatAreNotRegistered:
                 "schema": "odedm.checkpoint/4",
                 "position": {"task": 0, "step": 1, "rows": 1},
                 "configuration": configuration,
-                "configuration_hash": json_hash(configuration),
                 "data_checksum": "",
                 "versions": {},
                 "observation": {},

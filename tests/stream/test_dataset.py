@@ -1,3 +1,6 @@
+import hashlib
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -170,6 +173,24 @@ def test_rows_may_come_in_many_kinds(make):
 def test_checksum_tells_data_apart():
     assert blobs().checksum == blobs().checksum != blobs(seed=1).checksum
     assert shapes().checksum != blobs().checksum
+
+
+def test_the_checksum_is_that_of_the_bytes_and_copies_no_data_set():
+    data = from_arrays(np.zeros((4000, 1, 64, 64), np.uint8), np.arange(4000) % 4, tasks=2)
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (data.image, data.label, data.test_image, data.test_label):
+        digest.update(f"{tuple(part.shape)}{part.dtype}".encode() + part.numpy().tobytes())
+    tracemalloc.start()
+    assert data.checksum == digest.hexdigest()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < data.image.nbytes / 4
+
+
+def test_square_maps_of_many_channels_are_not_turned():
+    x = np.random.default_rng(0).integers(0, 256, (40, 12, 4, 4)).astype(np.uint8)
+    data = from_arrays(x, np.arange(40) % 4, tasks=2)
+    assert data.shape == (12, 4, 4)
 
 
 def test_files_of_before_hold_vectors_of_bytes_and_take_the_same_rows():

@@ -162,7 +162,7 @@ def test_a_closed_stepper_lets_go_of_the_run(bench):
         stepper(rows(4), 4)
 
 
-@pytest.mark.parametrize("change", ["freeze", "submodule", "function", "transpose"])
+@pytest.mark.parametrize("change", ["freeze", "submodule", "function", "transpose", "rate"])
 def test_what_the_fingerprint_must_see(change):
     run = Run(Experiment(Reservoir(40), method="vrmcl", data="shapes", device="cpu", batch=16), shapes())
     method = run.method
@@ -173,6 +173,8 @@ def test_what_the_fingerprint_must_see(change):
         method.net.norm1.eval()
     elif change == "function":
         method.function.sizes = method.function.sizes[:-1]
+    elif change == "rate":
+        method.optimiser.param_groups[0]["lr"] /= 2
     else:
         method.rates = method.rates.view(2, -1).T
     assert before != fingerprint(method)

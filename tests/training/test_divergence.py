@@ -8,8 +8,7 @@ import torch
 from jobs import job_of
 
 from odedm import Experiment, Reservoir, Run, UsageError, blobs
-from odedm.checkpoint.manifest import listed, working_folder
-from odedm.checkpoint.read_checkpoint import load
+from odedm.checkpoint.checkpoint import checkpoint_folders, load, working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.execute.attempt import attempt_run
 from odedm.methods.er import ER
@@ -59,7 +58,7 @@ def test_weights_that_are_no_numbers_are_never_stored(tmp_path, monkeypatch):
     job = job_of(PLAN, tmp_path / "run", schedule=Schedule.parse("1 steps"))
     with pytest.raises(UsageError, match=r"At step 7, in task 2 of 5, the weights '.+' are not finite") as error:
         attempt_run(job, data=DATA)
-    kept = listed(working_folder(job.folder))
+    kept = checkpoint_folders(working_folder(job.folder))
     assert f"The last good checkpoint is '{kept[0]}'" in str(error.value)
     assert [path.name for path in kept] == ["step-00000006", "step-00000005"]
     for folder in kept:

@@ -7,6 +7,7 @@ from test_resume_matrix import straight_and_killed
 
 from odedm import ODEDM, Experiment, Native, NoMemory, Reservoir, UsageError, shapes
 from odedm.core.registry import METHODS, POLICIES
+from odedm.methods.er import ER
 from odedm.training.preparation import prepare
 
 DATA = shapes(per_class=12)
@@ -106,6 +107,19 @@ def test_a_verdict_of_pocl_is_a_recording_of_its_own():
     run = check_replayed_as_eager(plan_of("pocl", MEMORIES["odedm"], net="mlp", options={"warmup": 1}), DATA)
     assert run.progress.captured > 1
     assert run.method.verdict.replayed > 10
+
+
+class Slowing(ER):
+    """ER whose rate falls from task to task, in the optimizer's groups alone."""
+
+    def begin_task(self, task):
+        super().begin_task(task)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.lr / (1 + task.index)
+
+
+def test_a_rate_that_only_the_optimizers_groups_know_is_that_of_each_task():
+    assert check_replayed_as_eager(plan_of(Slowing, MEMORIES["reservoir"]), DATA).progress.captured >= 7
 
 
 @pytest.mark.parametrize("method", ["finetune", "derpp", "er-ace"])

@@ -11,12 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
+from odedm.checkpoint.checkpoint import Checkpoint, Meta, Position, clear, load_latest, restore, save
 from odedm.checkpoint.lock import RunLock
-from odedm.checkpoint.manifest import Meta, Position
-from odedm.checkpoint.read_checkpoint import Checkpoint, load_latest, restore
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.state_tree import state_tree
-from odedm.checkpoint.write_checkpoint import clear, save
 
 
 @dataclass

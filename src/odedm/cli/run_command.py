@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from odedm.checkpoint.checkpoint import working_folder
 from odedm.checkpoint.lock import check_not_held
-from odedm.checkpoint.manifest import working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.cli import console
 from odedm.cli.board import Listen, say_if_pointless, watched

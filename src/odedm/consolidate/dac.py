@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from odedm.consolidate.distance import Distance, Sinkhorn
-from odedm.consolidate.kmeans import Start, kmeans_all
+from odedm.consolidate.kmeans import kmeans_all
 from odedm.core.accel import device
 from odedm.core.accel.threads import thread_map
 from odedm.core.errors import UsageError
@@ -47,18 +47,11 @@ class Dac:
         if self.depth < 0:
             raise UsageError(f"Divide-and-conquer's depth must be 0 (keep everything) or more; {self.depth} was given.")
 
-    def reduce(self, x: Tensor, *, smallest: int, rng: torch.Generator, start: Start | None = None) -> Tensor:
+    def reduce(self, x: Tensor, *, smallest: int, rng: torch.Generator) -> Tensor:
         """Indices [m], ascending, of the rows of `x` [n, d] that stay: at least min(`smallest`, n) of them."""
-        return self.reduce_all([x], smallest=smallest, rngs=[rng], start=start)[0]
+        return self.reduce_all([x], smallest=smallest, rngs=[rng])[0]
 
-    def reduce_all(
-        self,
-        sets: Sequence[Tensor],
-        *,
-        smallest: int,
-        rngs: Sequence[torch.Generator],
-        start: Start | None = None,
-    ) -> list[Tensor]:
+    def reduce_all(self, sets: Sequence[Tensor], *, smallest: int, rngs: Sequence[torch.Generator]) -> list[Tensor]:
         """`reduce` of each set, with a generator each: side by side, so that a GPU is asked once for all of them."""
         keep = [torch.arange(len(x), device=x.device) for x in sets]
         fitted = {
@@ -69,7 +62,7 @@ class Dac:
             if not going:
                 break
             points = [kept_rows(sets[i], keep[i]) for i in going]
-            clusters, sizes = kmeans_all(points, self.clusters, rngs=[rngs[i] for i in going], start=start)
+            clusters, sizes = kmeans_all(points, self.clusters, rngs=[rngs[i] for i in going])
             orders = [one.label.argsort(stable=True) for one in clusters]
             clouds = [x.index_select(0, o).split(size) for x, o, size in zip(points, orders, sizes, strict=True)]
             chosen = self._closest([fitted[i] for i in going], clouds, sizes, smallest)

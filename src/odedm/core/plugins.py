@@ -70,7 +70,7 @@ POINTS = {
         "net",
         "an nn.Module, a class of one, or a function that makes one",
         reserved=("auto",),
-        adapt="nets.plain_module:net_maker",
+        adapt="nets.wrap:net_factory",
     ),
     "data": ExtensionPoint(registry.DATASETS, "data set", "a function that gives an odedm.Dataset"),
     "transforms": ExtensionPoint(registry.TRANSFORMS, "transform", "a function of images [n, ...] and a generator"),

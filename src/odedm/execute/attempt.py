@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odedm.checkpoint.checkpoint import Meta, Position, checkpoint_folders, latest_manifest, working_folder
 from odedm.checkpoint.lock import RunLock, hold
-from odedm.checkpoint.manifest import Meta, Position, inspect, listed, working_folder
 from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
 from odedm.core.files import remove_stale
@@ -92,7 +92,7 @@ def attempt_run(
             outcome.save(job.folder, overwrite=options.overwrite, keep_model=run.observation.keep_model)
             lock.clear()
         finally:
-            if not listed(work):
+            if not checkpoint_folders(work):
                 with suppress(UsageError, OSError):  # it may be another's by now
                     lock.clear()
     return outcome
@@ -140,7 +140,7 @@ def _observation(work: Path, options: RunOptions, say: Callable[[str], None]) ->
     asked, stored = options.observation, None
     if not options.fresh:
         with suppress(UsageError, TypeError):
-            stored = Observation.from_dict(inspect(work)["observation"])
+            stored = Observation.from_dict(latest_manifest(work)["observation"])
     if stored is None:
         return asked or Observation()
     if asked is not None and asked.keep_model:
@@ -197,7 +197,7 @@ def _code(marks: Mapping[str, str]) -> dict[str, str]:
 def _made_by_other_code(work: Path, code: Mapping[str, str]) -> bool:
     """Whether the last checkpoint is of other code from outside than there is now."""
     with suppress(UsageError):
-        versions = inspect(work)["versions"]
+        versions = latest_manifest(work)["versions"]
         return any(name in versions and versions[name] != mark for name, mark in code.items())
     return False
 

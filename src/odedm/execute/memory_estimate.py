@@ -17,7 +17,7 @@ from odedm.core.registry import METHODS, NETS, RETRIEVALS
 from odedm.memory.settings import ODEDM
 from odedm.methods.base import Load, Method
 from odedm.methods.rotation_task import TURNED, TURNS
-from odedm.nets.build import build, planned
+from odedm.nets.build import build, build_on_meta
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import ARRANGEMENT, task_labels
 from odedm.training.evaluation import BATCH
@@ -148,7 +148,7 @@ def _footprint(
     _kind: object, name: str, shape: tuple[int, ...], classes: int, options: tuple[tuple[str, Any], ...]
 ) -> Footprint:
     rows = 2  # one row alone has no batch statistics
-    net = planned(name, shape, classes, dict(options))
+    net = build_on_meta(name, shape, classes, dict(options))
     if math.prod(shape) <= SMALL_ROW and sum(each.nbytes for each in net.parameters()) <= SMALL_NET:
         # a real one: for what happens on "meta" torch imports its compiler, which takes seconds
         net = build(name, shape, classes, seed=0, options=dict(options))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odedm.checkpoint.manifest import inspect, working_folder
+from odedm.checkpoint.checkpoint import latest_manifest, working_folder
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import differences
 from odedm.execute.backend import Placement
@@ -108,7 +108,7 @@ def _as_begun(job: Job) -> Job:
     if job.options.fresh or not work.is_dir():
         return job
     with suppress(UsageError):
-        threads = inspect(work)["configuration"].get("threads")
+        threads = latest_manifest(work)["configuration"].get("threads")
         return replace(job, experiment=replace(job.experiment, threads=threads))
     return job
 
@@ -180,7 +180,9 @@ def unfinished_runs(paths: Sequence[Path]) -> dict[Path, Experiment]:
     if not found:
         places = ", ".join(f"'{path}'" for path in paths)
         raise UsageError(f"Nothing is unfinished at or below {places}. Start a run with `odedm run`.")
-    return {run: Experiment.from_dict(_described(inspect(working_folder(run))["configuration"])) for run in found}
+    return {
+        run: Experiment.from_dict(_described(latest_manifest(working_folder(run))["configuration"])) for run in found
+    }
 
 
 def _described(configuration: dict[str, object]) -> dict[str, object]:

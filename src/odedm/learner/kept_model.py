@@ -28,7 +28,7 @@ from odedm.learner.learner_state import MOST_CLASSES, stored_form, stored_labels
 from odedm.learner.online_parts import fixed
 from odedm.methods.base import Method
 from odedm.methods.hyperparameters import configure
-from odedm.nets.build import build, planned
+from odedm.nets.build import build, build_on_meta
 from odedm.nets.build import configure as configure_net
 from odedm.results.folder import MODEL_FILE, find_run
 from odedm.results.result import Result
@@ -157,7 +157,7 @@ def _parts(
     # a path to pretrained weights would be another's word on which file to read; the model has its own
     own = {name: value for name, value in plan["net_options"].items() if name != "weights"}
     net_options = configure_net(net, form.shape, len(result.classes), own)
-    wanted = sum(each.numel() for each in planned(net, form.shape, len(result.classes), net_options).parameters())
+    wanted = sum(each.numel() for each in build_on_meta(net, form.shape, len(result.classes), net_options).parameters())
     held = sum(each.numel() for each in _of(WEIGHTS, tensors).values())
     require(wanted <= held, f"its network would have {wanted} weights, and {held} are there")
     return net, kind, net_options, options

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
-from odedm.nets.base import Net
+from odedm.nets.base import Net, evaluating, start_training
 from odedm.nets.build import build, configure, initialising, pick
-from odedm.nets.plain_module import NetMaker, wrap
+from odedm.nets.wrap import NetFactory, wrap
 
 
 def make_net(net: Any, shape: tuple[int, ...], classes: int, *, seed: int, options: Mapping[str, Any]) -> Net:
@@ -34,12 +34,12 @@ def make_net(net: Any, shape: tuple[int, ...], classes: int, *, seed: int, optio
             f"{short_repr(net)} was given."
         )
     try:
-        with torch.no_grad():
-            own.eval()(torch.zeros(2, *shape))
+        with evaluating(own):
+            own(torch.zeros(2, *shape))
     except Exception as error:  # a module of anyone's may raise what it likes
         title = getattr(net, "__name__", type(net).__name__)
         raise UsageError(f"{title} cannot take rows of shape {list(shape)}: {short_repr(str(error), 200)}.") from error
-    return own.train()
+    return start_training(own)
 
 
 def _copied(net: nn.Module, shape: tuple[int, ...], options: Mapping[str, Any]) -> Net:
@@ -56,10 +56,10 @@ def _copied(net: nn.Module, shape: tuple[int, ...], options: Mapping[str, Any]) 
 
 def _called(net: Any, shape: tuple[int, ...], classes: int, seed: int, options: Mapping[str, Any]) -> Net:
     """What a class or function gives: told the shape and the number of classes where it asks, as `odedm.train` does."""
-    maker, given = NetMaker(net), dict(options)
-    head = "" if "head" in maker.known else str(given.pop("head", ""))
+    factory, given = NetFactory(net), dict(options)
+    head = "" if "head" in factory.parameters else str(given.pop("head", ""))
     for name in given:
-        if name not in maker.known or name in ("shape", "classes"):
-            raise unknown_name_error(f"option of the net {maker.title}", name, list(maker.__signature__.parameters))
+        if name not in factory.parameters or name in ("shape", "classes"):
+            raise unknown_name_error(f"option of the net {factory.title}", name, list(factory.__signature__.parameters))
     with initialising(seed):
-        return wrap(maker.made(shape, classes, given).cpu(), shape, None, head)
+        return wrap(factory.make(shape, classes, given).cpu(), shape, None, head)

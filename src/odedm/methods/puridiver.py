@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
@@ -27,7 +26,7 @@ from odedm.methods.noisy_labels import (
     split,
 )
 from odedm.methods.plain_sgd import PlainSGD
-from odedm.nets.base import Net
+from odedm.nets.base import Net, modes_kept
 from odedm.nets.grouped_batch_norm import GroupedNorm
 
 CHUNK = 256
@@ -123,7 +122,8 @@ class PuriDivER(Method):
         rows = replay.rows()
         if count(rows) < 2:
             return
-        with training(self.net):
+        with modes_kept(self.net):
+            self.net.train()
             for epoch in range(self.fit_epochs):
                 for group in self.optimiser.param_groups:
                     group["lr"] = restarting_rate(epoch, self.lr)
@@ -188,6 +188,8 @@ def rebuild(net: Net, seed: int) -> None:
     """
     host = torch.Generator().manual_seed(seed)
     for module in net.modules():
+        if not all(weight.requires_grad for weight in module.parameters(recurse=False)):
+            continue  # frozen weights stay as they are
         if isinstance(module, nn.Conv2d):
             fresh = torch.empty(module.weight.shape, dtype=module.weight.dtype)
             nn.init.kaiming_normal_(fresh, mode="fan_out", nonlinearity="relu", generator=host)
@@ -210,14 +212,3 @@ def check(method: PuriDivER) -> None:
             raise UsageError(f"puridiver's {name} must be 0 or more; {getattr(method, name)} was given.")
     if not 0 <= method.cutmix <= 1:
         raise UsageError(f"puridiver's cutmix is a probability between 0 and 1; {method.cutmix} was given.")
-
-
-@contextmanager
-def training(net: nn.Module) -> Iterator[None]:
-    """Training mode inside the block; the mode of before after it."""
-    before = net.training
-    net.train()
-    try:
-        yield
-    finally:
-        net.train(before)

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from odedm.core.errors import choose
-from odedm.nets.base import Net
+from odedm.nets.base import Net, modes_kept
 
 OF = {"head": "The weights of the head.", "all": "All weights that are trained."}
 ENTRIES = {"cpu": 2**25, "cuda": 2**29}
@@ -73,18 +73,18 @@ def statistics_kept(net: nn.Module, *, training: bool) -> Iterator[None]:
 
     Training mode without tracking: BatchNorm uses its batch and writes nothing, which `vmap` could not do in place.
     """
-    before, compute = net.training, getattr(net, "compute", None)
+    compute = getattr(net, "compute", None)
     tracking = [module for module in net.modules() if training and getattr(module, "track_running_stats", False)]
-    net.train(training)
-    try:
-        if compute is not None:  # gradients of single rows have no batching rule for mixed types
-            vars(net)["compute"] = None
-        for module in tracking:
-            vars(module)["track_running_stats"] = False
-        yield
-    finally:
-        for module in tracking:
-            vars(module)["track_running_stats"] = True
-        if compute is not None:
-            vars(net)["compute"] = compute
-        net.train(before)
+    with modes_kept(net):
+        net.train(training)
+        try:
+            if compute is not None:  # gradients of single rows have no batching rule for mixed types
+                vars(net)["compute"] = None
+            for module in tracking:
+                vars(module)["track_running_stats"] = False
+            yield
+        finally:
+            for module in tracking:
+                vars(module)["track_running_stats"] = True
+            if compute is not None:
+                vars(net)["compute"] = compute

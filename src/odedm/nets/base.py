@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +31,18 @@ class Net(nn.Module, ABC):
     compute: torch.dtype | None = None
     gradient_rows: int = 0
     """Rows that went through the trunk for a gradient, since the network was built: what training has cost."""
+    frozen: tuple[str, ...] = ()
+    """Names of the modules that stay in evaluation mode while the network trains, as `start_training` found them."""
     capturable: ClassVar[bool] = True
     """Whether a step with it can be recorded on a GPU: it reads no value back and draws nothing."""
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode; what its author froze stays in evaluation mode."""
+        super().train(mode)
+        for name, module in self.named_modules() if self.frozen else ():
+            if name in self.frozen:
+                module.training = False
+        return self
 
     @abstractmethod
     def trunk(self, x: Tensor) -> Tensor:
@@ -109,14 +119,48 @@ def can_fill_up(net: nn.Module, x: Tensor) -> bool:
 
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients inside the block; the mode of before after it."""
-    training = net.training
-    net.eval()
+    """Run the block in evaluation mode without gradients."""
+    with modes_kept(net), torch.no_grad():
+        net.eval()
+        yield
+
+
+@contextmanager
+def modes_kept(net: nn.Module) -> Iterator[None]:
+    """Give every module back the mode it had before the block: some may be frozen in evaluation mode."""
+    modes = [(module, module.training) for module in net.modules()]
     try:
-        with torch.no_grad():
-            yield
+        yield
     finally:
-        net.train(training)
+        for module, mode in modes:
+            module.training = mode
+
+
+def start_training(net: Net) -> Net:
+    """Put a net that was just made into training mode, except for what its author froze, which is remembered.
+
+    Frozen are modules in evaluation mode inside a net in training mode. A net that is in evaluation mode as a whole,
+    as after loading weights, trains except for the modules all of whose weights have `requires_grad=False`.
+
+    >>> from odedm.nets.small import SmallCNN
+    >>> net = SmallCNN((1, 8, 8), 2)
+    >>> frozen = net.norm1.eval()
+    >>> start_training(net).frozen, net.train().norm1.training, net.norm2.training
+    (('norm1',), False, True)
+    """
+    frozen = {module for module in net.modules() if not module.training}
+    if not net.training:
+        parts = (module for module in net.modules() if module is not net and _has_no_trained_weight(module))
+        frozen = {module for part in parts for module in part.modules()}
+    if frozen:
+        net.frozen = tuple(name for name, module in net.named_modules() if module in frozen)
+    net.train()
+    return net
+
+
+def _has_no_trained_weight(module: nn.Module) -> bool:
+    weights = list(module.parameters())
+    return bool(weights) and not any(weight.requires_grad for weight in weights)
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from odedm.core.plugins import check_name
 from odedm.core.registry import NETS
 from odedm.core.rng import derive_seed
 from odedm.core.validators import is_scalar, refused
-from odedm.nets.base import Net
+from odedm.nets.base import Net, start_training
+from odedm.nets.wrap import NetFactory
 
 TINY = 16
 """The side below which `auto` takes the net that averages over places: two strides would leave hardly any of them."""
@@ -69,20 +70,24 @@ def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[st
         if key not in values:
             raise unknown_name_error(f"option of the net '{name}'", key, values)
         values[key] = _cast(f"The net option {key} of '{name}'", value, type(values[key]))
-    planned(name, shape, classes, values)
+    build_on_meta(name, shape, classes, values)
     return values
 
 
-def planned(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Net:
-    """The net on the device "meta", where nothing is computed or allocated; made once for each configuration."""
-    return _planned(NETS[name].load(), shape, classes, tuple(options.items()))
+def build_on_meta(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> Net:
+    """Build the net on the device "meta", where nothing is computed or allocated."""
+    make, items = NETS[name].load(), tuple(options.items())
+    # a cache must not keep a user's module alive, which a factory holds
+    return (_on_meta if isinstance(make, NetFactory) else _cached_on_meta)(make, shape, classes, items)
 
 
-@lru_cache(maxsize=64)
-def _planned(kind: Any, shape: tuple[int, ...], classes: int, options: tuple[tuple[str, Any], ...]) -> Net:
+def _on_meta(make: Any, shape: tuple[int, ...], classes: int, options: tuple[tuple[str, Any], ...]) -> Net:
     with torch.device("meta"):
-        net: Net = kind(shape, classes, **dict(options))
+        net: Net = make(shape, classes, **dict(options))
     return net
+
+
+_cached_on_meta = lru_cache(maxsize=64)(_on_meta)
 
 
 def build(
@@ -95,7 +100,7 @@ def build(
     name = pick(name, shape)
     with initialising(seed):
         net: Net = NETS[name].load()(shape, classes, **(options or {}))
-    return net
+    return start_training(net)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from odedm.checkpoint.checkpoint import MAX_TREE_BYTES, TREE, checkpoint_folders, read_manifest, working_folder
 from odedm.checkpoint.lock import is_held
-from odedm.checkpoint.manifest import MOST_TREE, TREE, listed, read_manifest, working_folder
 from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.seal import read_json
@@ -90,7 +90,7 @@ def _look(run: Path) -> Unfinished:
     """What the newest sound checkpoint says; files may be anyone's, or vanish while one looks."""
     work = working_folder(run)
     alive = is_held(work)
-    for checkpoint in listed(work):
+    for checkpoint in checkpoint_folders(work):
         with suppress(InvalidFileError, UsageError, OSError):
             manifest = read_manifest(checkpoint)
             place = manifest["position"]
@@ -116,7 +116,7 @@ def _what(plan: Mapping[str, Any]) -> str:
 def _reached(checkpoint: Path) -> tuple[float, ...]:
     """ACC after each finished task, from a checkpoint's partial results; nothing where they are not as expected."""
     try:
-        rows = _listed(_find(read_json(checkpoint / TREE, MOST_TREE, "too large"), "class_il"))
+        rows = _listed(_find(read_json(checkpoint / TREE, MAX_TREE_BYTES, "too large"), "class_il"))
         means = tuple(math.fsum(values) / len(values) for values in map(_listed, rows) if values)
     except (InvalidFileError, KeyError, ValueError, TypeError, RecursionError):
         return ()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odedm.checkpoint.manifest import working_folder
+from odedm.checkpoint.checkpoint import working_folder
 from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.files import atomic_folder, write_bytes, write_text
 from odedm.core.seal import check_file, check_one, write_checksums

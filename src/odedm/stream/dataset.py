@@ -98,7 +98,8 @@ class Dataset:
         order = [part for part in (self.task, self.test_task) if part is not None]
         for part in (self.image, self.label, self.test_image, self.test_label, *order):
             digest.update(f"{tuple(part.shape)}{part.dtype}".encode())
-            digest.update(part.contiguous().numpy().tobytes())
+            for rows in part.split(4096):  # in chunks: a data set may be too large to be copied
+                digest.update(rows.contiguous().numpy().reshape(-1).view(np.uint8))
         return digest.hexdigest()
 
 
@@ -143,8 +144,9 @@ def from_arrays(
     """A data set from your own arrays, tensors or lists.
 
     Args:
-        x: vectors [n, d], or images [n, h, w], [n, c, h, w] or [n, h, w, c]. uint8 images are stored as they are,
-            everything else as float32.
+        x: vectors [n, d], or images [n, h, w], [n, c, h, w] or, with c = 1, 3 or 4, [n, h, w, c]. What could be
+            either has its channels first where they are 1, 3 or 4, or only then are the images square. uint8 images
+            are stored as they are, everything else as float32.
         y: one label per row [n]: integers or strings, numbered in sorted order.
         tasks: into how many tasks the classes are split; it divides their number.
         test: a pair (x, y) for testing, of the same shapes and classes.

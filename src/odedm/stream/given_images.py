@@ -9,6 +9,9 @@ from torch import Tensor
 from odedm.core.errors import UsageError
 from odedm.core.given_arrays import Array
 
+CHANNELS = (1, 3, 4)
+"""How many channels images commonly have: grey, RGB, RGBA."""
+
 
 def stored_rows(array: Array, what: str, unharmed: str = "") -> Tensor:
     """Rows as they are stored: images [n, c, h, w], uint8 or float32, or vectors [n, d], float32.
@@ -40,9 +43,19 @@ def stored_rows(array: Array, what: str, unharmed: str = "") -> Tensor:
             )
     if array.ndim == 3:
         array = array[:, None]
-    elif array.ndim == 4 and array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
+    elif array.ndim == 4 and _has_channels_last(*array.shape[1:]):
         array = array.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.array(array, order="C"))
+
+
+def _has_channels_last(first: int, second: int, third: int) -> bool:
+    """Whether images of this shape are [h, w, c]: c is 1, 3 or 4, and as [c, h, w] they would look less like images.
+
+    >>> [_has_channels_last(*shape) for shape in ((32, 32, 3), (5, 6, 3), (3, 32, 4), (12, 4, 4))]
+    [True, True, False, False]
+    """
+    square_as_channels_first = second == third and first != second
+    return third in CHANNELS and first not in CHANNELS and not square_as_channels_first
 
 
 def in_stored_type(rows: Tensor, dtype: torch.dtype) -> Tensor:

@@ -79,23 +79,17 @@ def clouds(
     error, active = torch.full((len(cost),), torch.inf, dtype=cost.dtype), torch.ones(len(cost), dtype=torch.bool)
     pace = Pace.first(error)
     last_u, last_v = u, v
-    fused = cost.dtype == torch.float32 and has_kernels("odedm.consolidate.sinkhorn.clouds_triton", cost.device)
     while bool(active.any()) and done < iterations:
         there = (pace.far - 1)[:, None].to(cost.device, non_blocking=True)
         until = min(done + LOOK_EVERY, iterations)
         far = [there if _goes_beyond(at, iterations) else None for at in range(done, until)]
         done += len(far)
         # one side's scalings vanish only as the other's grow: K has an entry near 1 in every row and column
-        if fused:
-            from odedm.consolidate.sinkhorn import clouds_triton  # Triton comes with torch for GPUs alone
-
-            now, most = clouds_triton.advance(k, u, v, a, b, far, cap)
-        else:
-            for beyond in far:
-                u = _relax(a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny), u, beyond).clamp_max_(cap)
-                v = _relax(b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny), v, beyond).clamp_max_(cap)
-            off = (u * torch.bmm(k, v[:, :, None])[..., 0]).sub_(a).abs_().sum(1)
-            now, most = torch.stack([off, torch.maximum(u.amax(1), v.amax(1))]).cpu()
+        for beyond in far:
+            u = _relax(a / torch.bmm(k, v[:, :, None])[..., 0].clamp_min_(tiny), u, beyond).clamp_max_(cap)
+            v = _relax(b / torch.bmm(u[:, None], k)[:, 0].clamp_min_(tiny), v, beyond).clamp_max_(cap)
+        off = (u * torch.bmm(k, v[:, :, None])[..., 0]).sub_(a).abs_().sum(1)
+        now, most = torch.stack([off, torch.maximum(u.amax(1), v.amax(1))]).cpu()
         pace, error = pace.look(now), torch.where(active, now, error)
         # a problem keeps the scalings with which it has converged, so its company does not matter
         ends = active & ((now < tolerance) | (done == iterations))

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from odedm.consolidate.kmeans_cpu import square_lengths
 from odedm.consolidate.nearest import Chosen, Solve, nearest_by_estimate, nearest_distinct
 from odedm.consolidate.sinkhorn import solver as sinkhorn
 from odedm.consolidate.sinkhorn.estimate import foresee
@@ -284,5 +283,5 @@ def squares(x: Tensor, y: Tensor) -> Tensor:
     """
     origin = (x.mean(0) + y.mean(0)) / 2
     x, y = x - origin, y - origin
-    norms = square_lengths(x)[:, None] + square_lengths(y)
+    norms = (x * x).sum(1)[:, None] + (y * y).sum(1)
     return norms.addmm_(x, y.T, alpha=-2).clamp_(min=0)
