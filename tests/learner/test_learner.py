@@ -179,7 +179,7 @@ def test_a_class_without_room_for_candidates_is_chosen_among_short_term_rows():
     x, y = rows(np.arange(160) % 4)
     learner = Learner("er", memory=ODEDM(40, k=4, candidates=8), batch=8, net="mlp", patience=None).partial_fit(x, y)
     assert [event.labels for event in learner.events] == [("class 2", "class 3")], "once, not with every batch"
-    assert learner._parts.memory.reserved == 16
+    assert learner._parts.memory.pool.reserved() == 16
     assert sorted(learner.consolidate()) == ["class 0", "class 1", "class 2", "class 3"]
     assert counts(learner)["class 0"] == counts(learner)["class 1"] == 4
 

@@ -178,12 +178,16 @@ class DualBuffer:
     def _demand(
         self, classes: Sequence[int], available: dict[int, int], held: dict[int, int], room: int
     ) -> tuple[int, int, int]:
-        """Return how many rows these classes would pin, how many others would keep, and how many classes that are."""
+        """Return how many rows these classes would pin, how many others would keep, and how many classes that are.
+
+        A class that has fewer rows than its quota claims the quota all the same, unless all or nothing is pinned.
+        """
         amount = len({*held, *classes})
         per = self.quota.rows_per_prototype
 
         def of(label: int, rows: int) -> int:
-            return min(rows, self.quota.of(label, classes=amount, room=room) * per)
+            claim = self.quota.of(label, classes=amount, room=room) * per
+            return min(rows, claim) if self.all_or_nothing else claim
 
         kept = sum(of(label, rows) for label, rows in held.items() if label not in classes)
         return sum(of(label, available[label]) for label in classes), kept, amount
