@@ -21,7 +21,7 @@ from odedm.learner.given_batch import LearnerRowForm
 from odedm.learner.growth import grow
 from odedm.learner.net_choice import make_net
 from odedm.learner.running_scale import RunningScale
-from odedm.memory.dual import Outcome
+from odedm.memory.admission import ConsolidationOutcome
 from odedm.memory.live_parts import generators
 from odedm.memory.settings import MemorySettings
 from odedm.methods.base import Method
@@ -220,7 +220,7 @@ class OnlineParts:
         self.memory.add(rows, self.probe, rng=self.memory_rngs["memory"])
         return crowded
 
-    def consolidate(self, classes: list[int]) -> Outcome:
+    def consolidate(self, classes: list[int]) -> ConsolidationOutcome:
         """Choose prototypes of classes now."""
         self._predictor = None
         return self.memory.consolidate(classes, self.probe)

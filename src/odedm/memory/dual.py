@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 
@@ -14,23 +14,10 @@ from odedm.core.rows import MemoryPart, ModelView, Rows, Task, count, distinct, 
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 from odedm.core.validators import LARGEST
+from odedm.memory.admission import ConsolidationOutcome, admit, amounts, classes_that_give_way
 from odedm.memory.candidate_pool import CandidatePool, is_among
 from odedm.memory.keyed import KeyedMemory
 from odedm.memory.prototype_quotas import EqualShare, FixedQuota
-
-
-@dataclass
-class Outcome:
-    """What came of the wish to keep prototypes of some classes."""
-
-    pinned: list[int] = field(default_factory=list)
-    """Prototypes of these were chosen and are long-term now."""
-    refused: list[int] = field(default_factory=list)
-    """Prototypes of these do not fit."""
-    missing: list[int] = field(default_factory=list)
-    """No row of these is there to choose from."""
-    error: UsageError | None = None
-    """Why classes were refused."""
 
 
 @stored("memory/dual")
@@ -84,7 +71,7 @@ class DualBuffer:
     @property
     def capacity(self) -> int:
         """λ: the rows of both parts and of the candidates."""
-        return self.buffer.capacity + self._reserved()
+        return self.buffer.capacity + self.reserved()
 
     @property
     def only_at_borders(self) -> bool:
@@ -120,7 +107,7 @@ class DualBuffer:
         *,
         candidates: Rows | None = None,
         annotate: Callable[[Rows], Rows] | None = None,
-    ) -> Outcome:
+    ) -> ConsolidationOutcome:
         """Choose prototypes of classes anew and pin them; other classes lose their last ones where shares shrink.
 
         Where the network cannot be asked nothing changes, and no generator moves.
@@ -132,9 +119,9 @@ class DualBuffer:
             annotate: gives new values of columns of the chosen rows.
         """
         if self.selector is None:
-            return Outcome()
+            return ConsolidationOutcome()
         rows = self._rows_to_choose_from(classes, candidates)
-        outcome = self._admit(classes, rows)
+        outcome = admit(self, classes, rows)
         if outcome.pinned:
             self._pin(outcome.pinned, rows, view, annotate)
         if not self.all_or_nothing:  # candidates of the others are over, too
@@ -155,50 +142,13 @@ class DualBuffer:
         rows = {name: torch.cat([part[name] for part in parts]) if parts[1:] else parts[0][name] for name in names}
         return take(rows, distinct(rows["index"])) if self.moves else rows
 
-    def _admit(self, classes: Sequence[int], rows: Rows) -> Outcome:
-        """Return which of these classes are to have prototypes, each if those before it leave room for its quota."""
-        available = _amounts(rows)
-        outcome = Outcome(missing=[label for label in classes if label not in available])
-        if outcome.missing and self.all_or_nothing:
-            return outcome
-        held, room = _amounts(self.buffer.rows(MemoryPart.LONG)), self._most_room(classes)
-        for label in [label for label in classes if label in available]:
-            admitted = [*outcome.pinned, label]
-            wanted, kept, amount = self._demand(admitted, available, held, room)
-            if wanted + kept <= room and self.quota.of(label, classes=amount, room=room):
-                outcome.pinned.append(label)
-            else:
-                outcome.refused.append(label)
-        if outcome.refused:
-            wanted, kept, amount = self._demand([*outcome.pinned, *outcome.refused], available, held, room)
-            outcome.error = self.quota.refusal(wanted, kept, classes=amount, capacity=self.capacity, room=room)
-            outcome.pinned = [] if self.all_or_nothing else outcome.pinned
-        return outcome
-
-    def _demand(
-        self, classes: Sequence[int], available: dict[int, int], held: dict[int, int], room: int
-    ) -> tuple[int, int, int]:
-        """Return how many rows these classes would pin, how many others would keep, and how many classes that are.
-
-        A class that has fewer rows than its quota claims the quota all the same, unless all or nothing is pinned.
-        """
-        amount = len({*held, *classes})
-        per = self.quota.rows_per_prototype
-
-        def of(label: int, rows: int) -> int:
-            claim = self.quota.of(label, classes=amount, room=room) * per
-            return min(rows, claim) if self.all_or_nothing else claim
-
-        kept = sum(of(label, rows) for label, rows in held.items() if label not in classes)
-        return sum(of(label, available[label]) for label in classes), kept, amount
-
     def _pin(
         self, classes: Sequence[int], rows: Rows, view: ModelView, annotate: Callable[[Rows], Rows] | None
     ) -> None:
         """Choose prototypes of classes that fit, make room for them, and pin them."""
-        held = _amounts(self.buffer.rows(MemoryPart.LONG))
-        closing = self._closing(classes, rows, held)
-        room = self.capacity - self._reserved(leaving=closing)
+        held = amounts(self.buffer.rows(MemoryPart.LONG))
+        closing = classes_that_give_way(self, classes, rows)
+        room = self.capacity - self.reserved(leaving=closing)
         amount = len({*held, *classes})
         quota = {label: self.quota.of(label, classes=amount, room=room) for label in {*held, *classes}}
         chosen = []
@@ -219,23 +169,6 @@ class DualBuffer:
         assert self.selector is not None
         select = replace(self.selector, k=k)
         return select(rows, classes, view, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
-
-    def _closing(self, classes: Sequence[int], rows: Rows, held: dict[int, int]) -> list[int]:
-        """Return the classes whose candidates end: these, and the oldest of others where prototypes need their room."""
-        closing = list(classes)
-        if self.pool is None or self.all_or_nothing:
-            return closing
-        wanted, kept, amount = self._demand(classes, _amounts(rows), held, self._most_room(classes))
-        needed = max(wanted + kept, amount * self.quota.rows_per_prototype)
-        others = [label for label in self.pool.classes() if label not in classes]
-        while others and self.capacity - self._reserved(leaving=closing) < needed:
-            closing.append(others.pop(0))
-        return closing
-
-    def _most_room(self, classes: Sequence[int]) -> int:
-        """Return how many rows could be pinned when candidates of these classes, or of all, have given way."""
-        leaving = self.pool.classes() if self.pool and not self.all_or_nothing else classes
-        return self.capacity - self._reserved(leaving=leaving)
 
     def _forget_prototypes(self, classes: Sequence[int], quota: dict[int, int], chosen: Sequence[Rows]) -> None:
         """Unpin what is chosen anew or beyond its quota, and forget short-term rows that become prototypes."""
@@ -277,8 +210,8 @@ class DualBuffer:
 
         What is refused changes nothing.
         """
-        room, pinned = capacity - self._reserved(), self.buffer.rows(MemoryPart.LONG)
-        amount, most = len(_amounts(pinned)), LARGEST
+        room, pinned = capacity - self.reserved(), self.buffer.rows(MemoryPart.LONG)
+        amount, most = len(amounts(pinned)), LARGEST
         if isinstance(quota, EqualShare) and amount:
             most = quota.of(0, classes=amount, room=room)
             if not most:
@@ -293,7 +226,8 @@ class DualBuffer:
         self.quota = quota
         self._fit(capacity)
 
-    def _reserved(self, leaving: Sequence[int] = ()) -> int:
+    def reserved(self, leaving: Sequence[int] = ()) -> int:
+        """Return how many rows of λ candidates take, or will take when classes have left."""
         return self.pool.reserved(leaving=leaving) if self.pool else 0
 
     def forget_candidates(self, classes: Sequence[int]) -> None:
@@ -305,7 +239,7 @@ class DualBuffer:
 
     def _fit(self, capacity: int) -> None:
         """Give the buffer all of λ that candidates leave."""
-        room = capacity - self._reserved()
+        room = capacity - self.reserved()
         if self.buffer.capacity != room:
             self.buffer.resize(room)
 
@@ -323,7 +257,7 @@ class DualBuffer:
 
     def pinned_classes(self) -> int:
         """Return of how many classes there are prototypes."""
-        return len(_amounts(self.rows(MemoryPart.LONG)))
+        return len(amounts(self.rows(MemoryPart.LONG)))
 
     def class_counts(self, classes: int) -> dict[str, list[int]]:
         """Return the rows per class in the short-term and in the long-term part."""
@@ -340,12 +274,6 @@ class DualBuffer:
 
 def _of_classes(rows: Rows, classes: Sequence[int]) -> Rows:
     return take(rows, is_among(rows["label"], classes).nonzero().flatten())
-
-
-def _amounts(rows: Rows) -> dict[int, int]:
-    """Return how many rows each class has."""
-    labels, amounts = rows["label"].unique(return_counts=True)
-    return dict(zip(labels.tolist(), amounts.tolist(), strict=True))
 
 
 @contextmanager
