@@ -11,25 +11,20 @@ import torch
 
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
-from odedm.core.registry import POLICIES
 from odedm.core.rows import MemoryPart, Task, count
 from odedm.core.validators import Int
 from odedm.memory import live_state
-from odedm.memory.candidate_pool import TaskPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.given_rows import TASK, MemoryRowFormat
+from odedm.memory.given_rows import MemoryRowFormat
 from odedm.memory.keyed import BorderMemory
+from odedm.memory.live_buffer import live_buffer, make_room, pin_all
 from odedm.memory.live_parts import (
     OF_METHODS,
     Annotate,
     Embed,
-    Generators,
     LoopProbe,
-    build_dual,
     class_list,
     generators,
-    pins,
-    policy_name,
     quota_of,
     settle,
 )
@@ -148,45 +143,13 @@ class DualMemory:
             form, rows = MemoryRowFormat.of(images, labels, columns)
         else:
             form, rows = self._form, self._form.read(images, labels, columns)
-        dual = self._dual or self._build(self.settings, form)
+        dual = self._dual or live_buffer(self.settings, form, self.device, self._rngs)
         rows = {name: column.to(self.device) for name, column in rows.items()}
         if isinstance(dual.buffer, BorderMemory):
             rows["task"] = torch.full_like(rows["label"], self.tasks)
-        self._make_room(dual, class_list(rows["label"].unique()))
+        make_room(dual, class_list(rows["label"].unique()))
         dual.add(rows, LoopProbe(form, None, None), rng=self._rngs["memory"])
         self._form, self._dual = form, dual
-
-    def _build(
-        self,
-        settings: MemorySettings,
-        form: MemoryRowFormat,
-        rngs: Generators | None = None,
-        capacity: int | None = None,
-    ) -> DualBuffer:
-        """An empty memory for rows of this form, which collects candidates where any are chosen from them."""
-        policy = policy_name(settings)
-        at_borders = issubclass(POLICIES[policy].load(), BorderMemory)
-        fields = (*form.fields, TASK) if at_borders else form.fields
-        dual = build_dual(
-            settings, policy, fields, self.device, rngs or self._rngs, capacity=capacity, all_or_nothing=True
-        )
-        if dual.pool is None and (at_borders or pins(settings)):
-            dual.pool = TaskPool(fields, self.device)
-        return dual
-
-    @staticmethod
-    def _make_room(dual: DualBuffer, joining: list[int]) -> None:
-        """Give new classes candidates of their own, or refuse them before anything is written."""
-        if dual.pool is None:
-            return
-        reserved, pinned = dual.pool.reserved(joining), dual.size(MemoryPart.LONG)
-        if reserved + pinned > dual.capacity:
-            raise UsageError(
-                f"The candidates of {len({*dual.pool.classes(), *joining})} classes need {reserved} rows, and of "
-                f"{dual.capacity} rows {pinned} are long-term. Consolidate the classes that are over, lower "
-                "candidates, or raise the capacity by resize; nothing was added."
-            )
-        dual.join(joining, dual.capacity - pinned)
 
     def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
         """Draw rows uniformly at random, none of them twice.
@@ -230,7 +193,7 @@ class DualMemory:
         form, dual = self._known()
         pool, view = dual.pool, LoopProbe(form, embed, annotate)
         seen, rows = (pool.classes(), pool.rows()) if pool else ([], {})
-        self._pin(dual, seen if classes is None else class_list(classes), view)
+        pin_all(dual, seen if classes is None else class_list(classes), view)
         if isinstance(dual.buffer, BorderMemory) and count(rows):
             task = Task(self.tasks, self.tasks + 2, tuple(seen), rows)
             dual.buffer.end_task(task, view, rng=self._rngs["memory borders"])
@@ -250,21 +213,7 @@ class DualMemory:
         form, dual = self._known()
         if isinstance(dual.buffer, BorderMemory):
             raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
-        self._pin(dual, class_list(classes), LoopProbe(form, embed, annotate))
-
-    @staticmethod
-    def _pin(dual: DualBuffer, classes: list[int], view: LoopProbe) -> None:
-        """Pin prototypes of all these classes, or of none and say why."""
-        outcome = dual.consolidate(classes, replace(view, annotation=None), annotate=view.annotate)
-        if outcome.missing:
-            collected = dual.pool.rows()["label"].tolist() if dual.pool else []
-            came = f"Since the last call came: {', '.join(map(str, dict.fromkeys(collected)))}."
-            raise UsageError(
-                f"There are no rows of class {outcome.missing[0]} to choose from"
-                + (f". {came}" if collected else ": none came since the last call. Add some first.")
-            )
-        if outcome.error:
-            raise outcome.error
+        pin_all(dual, class_list(classes), LoopProbe(form, embed, annotate))
 
     def release(self, labels: Iterable[int] | int) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.

@@ -25,6 +25,7 @@ from odedm.core.validators import LARGEST
 from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
 from odedm.memory.keyed import KeyedMemory
+from odedm.memory.live_buffer import live_buffer
 from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.settings import MemorySettings, memory_from_dict, memory_to_dict
@@ -99,7 +100,7 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
         form, dual = None, None
         if state["format"] is not None:
             form = _format(state["format"])
-            dual = memory._build(settings, form, rngs, capacity=0)
+            dual = live_buffer(settings, form, memory.device, rngs, capacity=0)
             restore_parts(dual.buffer, dual.pool, settings.capacity, state)
     except InvalidFileError as error:
         raise UsageError(f"The state of a memory cannot be used: {error}.") from error
