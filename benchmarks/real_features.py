@@ -19,11 +19,11 @@ class Pooled(nn.Module):
         layers: list[nn.Module] = []
         for before, after in zip((channels, *WIDTHS), WIDTHS, strict=False):
             layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
-        self.trunk, self.head = nn.Sequential(*layers), nn.Linear(WIDTHS[-1], classes)
+        self.backbone, self.head = nn.Sequential(*layers), nn.Linear(WIDTHS[-1], classes)
 
     def features(self, image: Tensor) -> Tensor:
         """Features [n, 512] of raw images [n, c, h, w]."""
-        return self.trunk(image.float() / 128 - 1).mean((2, 3))
+        return self.backbone(image.float() / 128 - 1).mean((2, 3))
 
     def forward(self, image: Tensor) -> Tensor:
         """Scores [n, classes]."""

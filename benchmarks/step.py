@@ -104,9 +104,9 @@ def separate(really: bool) -> Iterator[None]:
 
 
 def compiled(run: Run) -> None:
-    """Let torch compile the trunk; BatchNorm by group then is plain operations, which the compiler fuses."""
-    grouped_batch_norm.GroupedNorm._has_kernel = lambda *_: False
-    run.method.net.trunk = torch.compile(run.method.net.trunk)  # type: ignore[method-assign]
+    """Let torch compile the backbone; BatchNorm by group then is plain operations, which the compiler fuses."""
+    grouped_batch_norm.GroupedBatchNorm._has_kernel = lambda *_: False
+    run.method.net.backbone = torch.compile(run.method.net.backbone)  # type: ignore[method-assign]
 
 
 WAYS = {
@@ -130,12 +130,12 @@ def ways(data: Any, net: str, device: str) -> Iterator[tuple[str, dict[str, Any]
                 base.joins = lambda _: True
             yield name, measure(plan("derpp", Reservoir(CAPACITY), net, device, **words), data)
     if device == "cuda":
-        kernel = grouped_batch_norm.GroupedNorm._has_kernel
+        kernel = grouped_batch_norm.GroupedBatchNorm._has_kernel
         start = time.perf_counter()
         try:
             result = measure(plan("derpp", Reservoir(CAPACITY), net, device), data, compiled)
         finally:
-            grouped_batch_norm.GroupedNorm._has_kernel = kernel
+            grouped_batch_norm.GroupedBatchNorm._has_kernel = kernel
         yield "captured bf16, fused, compiled", result | {"run_s": time.perf_counter() - start}
 
 
@@ -193,7 +193,7 @@ def bare(net_name: str, device: str, steps: int) -> Iterator[tuple[str, dict[str
         logits = torch.randn(len(label), CLASSES, device=device)
 
         def step() -> None:
-            views = net.together(many, many, many) if fused else [net(many), net(many), net(many)]
+            views = net.forward_batches(many, many, many) if fused else [net(many), net(many), net(many)]
             loss = F.cross_entropy(views[0], label) + 0.1 * F.mse_loss(views[1], logits)
             loss = loss + 0.5 * F.cross_entropy(views[2], label)
             optimiser.zero_grad()

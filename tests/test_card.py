@@ -40,7 +40,7 @@ def the_ledgers_cells(seed):
     def wanted(run):
         plan = run["experiment"]
         return (
-            (plan["data"], plan["setting"], plan["seed"]) == ("cifar10", "standard", seed)
+            (plan["data"], plan["imbalance"], plan["seed"]) == ("cifar10", "standard", seed)
             and plan["memory"]["capacity"] == 200
             and plan["method"] in card.METHODS
         )

@@ -262,8 +262,8 @@ def test_a_lane_that_fails_does_not_end_the_others(tmp_path):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("sizes", "channels", "side"), [((32, 32, 32), 64, 32), ((32, 12), 512, 4), ((7,), 20, 9)])
-@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True)])
-def test_grouped_batchnorm_equals_one_batch_after_the_other(dtype, sizes, channels, side, relu, adds):
+@pytest.mark.parametrize(("relu", "has_residual"), [(False, False), (True, False), (True, True)])
+def test_grouped_batchnorm_equals_one_batch_after_the_other(dtype, sizes, channels, side, relu, has_residual):
     torch.manual_seed(0)
     norm = Norm2d(channels).cuda()
     norm.running_var.uniform_(0.5, 2)
@@ -271,13 +271,13 @@ def test_grouped_batchnorm_equals_one_batch_after_the_other(dtype, sizes, channe
     exact = copy.deepcopy(norm).double()
     x = (2 * torch.randn(sum(sizes), channels, side, side, device="cuda") + 3).to(dtype)
     x = x.to(memory_format=torch.channels_last).requires_grad_()
-    beside = torch.randn_like(x).detach().requires_grad_() if adds else None
+    residual = torch.randn_like(x).detach().requires_grad_() if has_residual else None
     with grouped(norm, sizes):
-        y = norm(x, beside, relu=relu)
-    given = [x, *([beside] if adds else [])]
+        y = norm(x, residual, relu=relu)
+    given = [x, *([residual] if has_residual else [])]
     wide = [each.detach().double().requires_grad_() for each in given]
     want = torch.cat([exact(part) for part in wide[0].split(sizes)])
-    want = want + wide[1] if adds else want
+    want = want + wide[1] if has_residual else want
     want = want.relu() if relu else want
     slope = torch.randn_like(y)
     found = torch.autograd.grad(y, [*given, norm.weight, norm.bias], slope)
@@ -293,8 +293,8 @@ def test_grouped_batchnorm_equals_one_batch_after_the_other(dtype, sizes, channe
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("rows", "channels", "side"), [(40, 64, 32), (1, 20, 9), (0, 16, 4)])
-@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True)])
-def test_batchnorm_in_evaluation_is_that_of_torch_in_one_pass(dtype, rows, channels, side, relu, adds):
+@pytest.mark.parametrize(("relu", "has_residual"), [(False, False), (True, False), (True, True)])
+def test_batchnorm_in_evaluation_is_that_of_torch_in_one_pass(dtype, rows, channels, side, relu, has_residual):
     torch.manual_seed(0)
     assert has_kernels("odedm.nets.grouped_batch_norm_triton", torch.device("cuda"))
     norm = Norm2d(channels).cuda().eval()
@@ -302,14 +302,14 @@ def test_batchnorm_in_evaluation_is_that_of_torch_in_one_pass(dtype, rows, chann
     norm.running_mean.normal_()
     torch.nn.init.normal_(norm.weight)
     torch.nn.init.normal_(norm.bias)
-    x, beside = (torch.randn(rows, channels, side, side, device="cuda").to(dtype) for _ in range(2))
+    x, residual = (torch.randn(rows, channels, side, side, device="cuda").to(dtype) for _ in range(2))
     with torch.no_grad():
-        y = norm(x, beside if adds else None, relu=relu)
-    exact = copy.deepcopy(norm).double()(x.double(), beside.double() if adds else None, relu=relu)
+        y = norm(x, residual if has_residual else None, relu=relu)
+    exact = copy.deepcopy(norm).double()(x.double(), residual.double() if has_residual else None, relu=relu)
     assert y.dtype == dtype
     small = 5e-3 if dtype == torch.bfloat16 else 1e-5
     torch.testing.assert_close(y.double(), exact, rtol=small, atol=small)
-    again = norm(x.requires_grad_(), beside if adds else None, relu=relu)
+    again = norm(x.requires_grad_(), residual if has_residual else None, relu=relu)
     assert again.requires_grad, "with gradients it is torch's own"
     torch.testing.assert_close(y, again, rtol=2e-2, atol=2e-2)
 
@@ -319,10 +319,10 @@ def test_one_pass_equals_separate_forwards_on_the_device(monkeypatch):
     net = ResNet18((3, 32, 32), 10, width=16).cuda().to(memory_format=torch.channels_last)
     other = copy.deepcopy(net)
     inputs = [torch.randn(size, 3, 32, 32, device="cuda") for size in (32, 32, 12)]
-    together = net.together(*inputs)
+    together = net.forward_batches(*inputs)
     monkeypatch.setattr(base, "joins", lambda _: False)
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        separate = other.together(*inputs)
+        separate = other.forward_batches(*inputs)
     for a, b in zip(together, separate, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)  # TF32 in the one, not in the other
     for a, b in zip(net.buffers(), other.buffers(), strict=True):

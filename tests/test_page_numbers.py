@@ -220,7 +220,7 @@ def of_the_ledger(capacity):
         plan, memory = run.experiment, run.experiment["memory"]
         if memory["capacity"] == capacity:
             rho = memory["rho"] if memory["name"] == "odedm" else None
-            found[title(METHODS, plan["method"]), plan["data"], plan["setting"], rho][plan["seed"]] = run.acc_last
+            found[title(METHODS, plan["method"]), plan["data"], plan["imbalance"], rho][plan["seed"]] = run.acc_last
     return found
 
 
@@ -359,7 +359,7 @@ def test_what_a_recipe_says_was_measured_is_what_its_runs_gave(place, data, memo
         plain = plan["weight_average"] is None and plan["updates"] == 1 and plan["memory"]["name"] == "reservoir"
         plain = plain and plan["method"] == "derpp"
         if plan["data"] == data and plan["seed"] <= 12 and (plain or (recipe and plan["memory"]["name"] == memory)):
-            found[plan["setting"], plan["tasks"], recipe][plan["seed"]] = run.acc_last
+            found[plan["imbalance"], plan["tasks"], recipe][plan["seed"]] = run.acc_last
     assert [sorted(each) for each in found.values()] == [[10, 11, 12]] * 4
     for each in found.values():
         assert measured(estimate(each.values())) in case.measured
@@ -427,7 +427,7 @@ def test_eleven_seeds_of_derpp_on_cifar100_are_one_experiment_and_gain_what_is_s
     found, plans = defaultdict(dict), defaultdict(set)
     for run in runs("table1", "no-harm"):
         plan, memory = run.experiment, run.experiment["memory"]
-        if (plan["method"], plan["data"], plan["setting"]) != ("derpp", "cifar100", "standard"):
+        if (plan["method"], plan["data"], plan["imbalance"]) != ("derpp", "cifar100", "standard"):
             continue
         ours = memory["name"] == "odedm" and (memory["k"], memory["distance"]) == (1, "sinkhorn")
         if memory["capacity"] == 500 and (ours or memory["name"] == "reservoir"):

@@ -10,7 +10,7 @@ import pytest
 
 import odedm
 from odedm.data.opening import load_dataset
-from odedm.stream.corruption import first_rows
+from odedm.stream.scenarios import first_rows
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"SEEDS = 3": "SEEDS = 1", "SEEDS = 5": "SEEDS = 1", "BATCHES = 900": "BATCHES = 130"}

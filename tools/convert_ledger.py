@@ -182,6 +182,8 @@ RENAMES: tuple[Step, ...] = (
     rename("census", "class_counts"),
     rename("provenance.outside", "plugins"),
     drop("experiment.memory.choose_again"),  # false in every run that is kept
+    rename("experiment.setting", "imbalance"),
+    rename("contests.*.setting", "imbalance"),
 )
 """What has other names since format 3, in the order of the renames: by `rename`, `replace` and `drop` alone, which do
 nothing where they were done before."""
@@ -262,6 +264,8 @@ def _converted_text(text: str) -> str:
     document, plain = json.loads(text), json.loads(text)
     if "schema" in plain:
         plain = converted(plain, format_of(plain))
+    for step in RENAMES:
+        step(plain)
     for entry in experiments(plain):
         entry.update(converted(entry, max(ONCE) + 1))
     if plain == document:

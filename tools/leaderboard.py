@@ -134,11 +134,11 @@ def place(plan: Mapping[str, Any]) -> tuple[tuple[str, int], tuple[str, str, str
 def stream(plan: Mapping[str, Any]) -> str:
     """The data set, and in what it differs from the usual stream.
 
-    >>> stream({"data": "cifar100", "tasks": 20, "setting": "standard"})
+    >>> stream({"data": "cifar100", "tasks": 20, "imbalance": "standard"})
     'cifar100 as 20 tasks'
     """
     other = [] if plan["tasks"] in {None, TASKS.get(plan["data"], plan["tasks"])} else [f"as {plan['tasks']} tasks"]
-    other += [plan["setting"]] if plan["setting"] != "standard" else []
+    other += [plan["imbalance"]] if plan["imbalance"] != "standard" else []
     return " ".join([plan["data"], *other])
 
 

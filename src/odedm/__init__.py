@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from odedm.report.notebook import Results
     from odedm.results.result import Result
     from odedm.stream.dataset import Dataset, from_arrays
-    from odedm.stream.ordered import stream_of
+    from odedm.stream.ordered import from_batches
     from odedm.stream.synthetic import blobs, shapes
     from odedm.stream.tasks import Stream, split
     from odedm.stream.torch_datasets import from_torch
@@ -92,7 +92,7 @@ _HOMES = {
     "shapes": "stream.synthetic",
     "Stream": "stream.tasks",
     "split": "stream.tasks",
-    "stream_of": "stream.ordered",
+    "from_batches": "stream.ordered",
     "from_torch": "stream.torch_datasets",
 }
 
@@ -132,6 +132,7 @@ __all__ = [
     "__version__",
     "blobs",
     "from_arrays",
+    "from_batches",
     "from_torch",
     "load",
     "load_dataset",
@@ -142,7 +143,6 @@ __all__ = [
     "select",
     "shapes",
     "split",
-    "stream_of",
     "testing",
     "train",
 ]

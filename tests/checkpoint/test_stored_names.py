@@ -19,7 +19,7 @@ from odedm.core.store import Store
 from odedm.core.stored_names import STORED, stored, stored_name, transient
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods.base import Method
-from odedm.nets.grouped_batch_norm import GroupedNorm, Norm2d
+from odedm.nets.grouped_batch_norm import GroupedBatchNorm, Norm2d
 from odedm.testing.contracts import small_stream
 from odedm.training.observation import Observation
 from odedm.training.outside_parts import OwnViews, adamw
@@ -159,7 +159,7 @@ def test_what_is_transient_adds_up_along_the_bases():
         TRANSIENT: ClassVar = frozenset({"_view"})
 
     assert transient(Grown) == {"_cache", "_view"}
-    assert transient(Norm2d) == GroupedNorm.TRANSIENT == {"counters"}
+    assert transient(Norm2d) == GroupedBatchNorm.TRANSIENT == {"counters"}
     assert transient(Method) == frozenset()
 
 

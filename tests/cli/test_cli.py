@@ -59,7 +59,7 @@ def test_every_option_reaches_the_result(tmp_path):
     words = ["--method", "der", "--set", "alpha=0.7", "--lr", "0.05", "--k", "2", "--replay", "both", "--gamma", "0.5"]
     words += ["--gamma-rule", "share", "--updates", "2", "--stream-loss", "adjusted", "--predict", "nearest-mean"]
     words += ["--distance", "l2", "--dac", "4,2", "--space", "pixels", "--candidates", "4", "--rows-per-prototype", "1"]
-    words += ["--setting", "long-tail", "--factor", "3", "--class-order", "seed", "--tasks", "2", "--draw", "5"]
+    words += ["--imbalance", "long-tail", "--factor", "3", "--class-order", "seed", "--tasks", "2", "--draw", "5"]
     words += ["--seed", "7", "--device", "cpu", "--threads", "2", "--net", "mlp"]
     done = call("run", "--data", "blobs", "--batch", 16, "--capacity", 60, *words, "--json", "--out", tmp_path)
     assert done.exit_code == 0, done.output
@@ -73,7 +73,7 @@ def test_every_option_reaches_the_result(tmp_path):
         "dac_distance": "sinkhorn", "bandwidth": None, "policy_options": {},
     }  # fmt: skip
     wanted = {
-        "method": "der", "setting": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,
+        "method": "der", "imbalance": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,
         "batch": 16, "draw": 5, "seed": 7, "device": "cpu", "threads": 2, "net": "mlp", "data": "blobs",
         "updates": 2, "stream_loss": "adjusted", "predict": "nearest-mean", "views": "crop",
     }  # fmt: skip
@@ -85,7 +85,7 @@ BAD = {
     "data": (["--data", "fashion-mimi"], "did you mean 'fashion-mini'"),
     "memory": (["--memory", "oded"], "did you mean 'odedm'"),
     "distance": (["--distance", "sinkorn"], "did you mean 'sinkhorn'"),
-    "setting": (["--setting", "imbalance"], "did you mean 'imbalanced'"),
+    "imbalance": (["--imbalance", "imbalance"], "did you mean 'imbalanced'"),
     "device": (["--device", "gpu"], "Known: auto, cpu, cuda"),
     "net": (["--net", "resnet"], "did you mean 'resnet18'"),
     "capacity": (["--capacity", "-1"], "capacity must be a whole number, 0 or more; -1"),
@@ -122,7 +122,7 @@ BAD = {
     "set without value": (["--set", "alpha"], "NAME=VALUE"),
     "set foreign": (["--method", "er", "--set", "alpha=1"], "Unknown hyper-parameter of er 'alpha'"),
     "set twice": (["--lr", "0.1", "--set", "lr=0.2"], "given twice"),
-    "factor without long tail": (["--factor", "10"], "belongs to the setting 'long-tail'"),
+    "factor without long tail": (["--factor", "10"], "belongs to imbalance='long-tail'"),
     "rho for a reservoir": (
         ["--memory", "reservoir", "--rho", "0.5"],
         "--rho is for the memory 'odedm'",

@@ -24,7 +24,7 @@ def test_a_limit_takes_the_first_rows_of_each_class():
             for label in task.classes:
                 first = (own == label).nonzero().flatten()[:FEW]
                 assert rows["index"][rows["label"] == label].sort().values.tolist() == first.tolist()
-    half = split(data, tasks=5, limit=FEW, setting="imbalanced")
+    half = split(data, tasks=5, limit=FEW, imbalance="imbalanced")
     assert half.tasks[0].rows["label"].bincount().tolist() == [FEW // 2, FEW], "a setting goes by what is left"
     with pytest.raises(UsageError, match="limit must be a whole number, 1 or more"):
         split(data, limit=0)

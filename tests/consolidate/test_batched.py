@@ -315,3 +315,22 @@ def test_features_of_either_sign_are_chosen_as_solving_all_does(n, d, k, per, se
     got, want = fitted.nearest(x, y, per), nearest_distinct(cost, per)
     for one, other, centroid in zip(got.row, want.row, want.centroid, strict=True):
         assert cost[one, centroid] <= cost[other, centroid] * (1 + 1e-4)
+
+
+def test_either_kind_of_device_solves_the_same_pairs(monkeypatch):
+    for name in ("SMALL", "SMALL_BATCH"):
+        monkeypatch.setattr(transport, name, 0)
+    x = relu_features(300, 96)
+    y, asked, matched = kmeans(x, 20, rng=rng()).centroid, [], sinkhorn.matched
+
+    def seen(source, target, row, column, *rest, **words):
+        asked.append((row.tolist(), column.tolist()))
+        return matched(source, target, row, column, *rest, **words)
+
+    monkeypatch.setattr(sinkhorn, "matched", seen)
+    Sinkhorn().prepare(x, None).nearest(x, y)
+    on_cpu = list(asked)
+    asked.clear()
+    monkeypatch.setattr(device, "launch_bound", lambda _: True)
+    Sinkhorn().prepare(x, None).nearest(x, y)
+    assert asked == on_cpu

@@ -200,3 +200,22 @@ def test_the_number_of_threads_changes_nothing():
     finally:
         torch.set_num_threads(1)
     assert all(a.equal(b) for a, b in zip(one, three, strict=True))
+
+
+def test_clusters_are_compared_by_a_seeded_sample_of_their_rows(monkeypatch):
+    x, sizes, true = blobs(900, 8, modes=5), [], L2.clouds
+    monkeypatch.setattr(L2, "clouds", lambda self, a, b: sizes.extend((len(a), len(b))) or true(self, a, b))
+    one, same, other = (Dac(3, 2, L2(), sample=40).reduce(x, smallest=10, rng=rng(seed)) for seed in (1, 1, 2))
+    assert max(sizes) == 40
+    assert one.equal(same)
+    assert len(one) < 900
+    assert len(other) >= 10
+    sizes.clear()
+    whole = Dac(3, 2, L2(), sample=None).reduce(x, smallest=10, rng=rng(1))
+    assert max(sizes) > 200
+    assert whole.equal(Dac(3, 2, L2(), sample=900).reduce(x, smallest=10, rng=rng(1))), "nothing is drawn for it"
+
+
+def test_a_sample_of_no_rows_is_refused():
+    with pytest.raises(UsageError, match="1 row or more"):
+        Dac(3, 2, sample=0)

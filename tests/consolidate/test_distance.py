@@ -280,3 +280,12 @@ class TestSinkhorn:
     def test_an_unknown_ground_is_named(self):
         with pytest.raises(UsageError, match="did you mean 'profile'"):
             Sinkhorn(ground="profil")
+
+
+def test_the_median_is_of_no_more_rows_than_is_said(monkeypatch):
+    seen = []
+    monkeypatch.setattr(module, "squares", lambda x, y: seen.append(len(x)) or torch.cdist(x, y).square())
+    for rows in (2000, 2001, 3999, 4000, 4001):
+        MMD().prepare(torch.rand(rows, 1), None)
+    assert max(seen) <= 2000
+    assert min(seen) > 1000

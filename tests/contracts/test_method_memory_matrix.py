@@ -38,7 +38,7 @@ def test_every_method_with_every_memory_and_reading(method, case):
     memory, setting = case
     plain = {"reservoir": Reservoir(CAPACITY), "native": Native(CAPACITY)}
     plan = plain.get(memory) or ODEDM(CAPACITY, k=2, replay=memory)
-    run, outcome = finish(plan, method=method, setting=setting, batch=8, class_order="seed")
+    run, outcome = finish(plan, method=method, imbalance=setting, batch=8, class_order="seed")
     check_promises(run, outcome)
     assert outcome.result.acc_last > 15, "chance is 10 per cent"
     if memory not in plain:

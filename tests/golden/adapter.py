@@ -69,9 +69,10 @@ class Words:
 NAMES: dict[str, str | Callable[..., Any]] = {
     "open_data": "load_dataset",
     "memory": "DualMemory.from_config",
+    "stream_of": "from_batches",
 }
 """Public names that are called otherwise now, or a function of the old arguments that makes the same."""
-KEYWORDS: dict[str, dict[str, str]] = {}
+KEYWORDS: dict[str, dict[str, str]] = {name: {"setting": "imbalance"} for name in ("train", "split", "Experiment")}
 """By public name, or "Class.method": keywords that are called otherwise."""
 VALUES: dict[str, dict[Any, Any]] = {}
 """By keyword in the old words: values that are called otherwise."""
@@ -82,11 +83,11 @@ PATHS: dict[str, str] = {
 """By "kind.path": attributes and methods that are elsewhere."""
 INNER: dict[str, str] = {}
 """What is no public name, by "module:name"."""
-COLUMNS: dict[str, dict[str, str]] = {}
+COLUMNS: dict[str, dict[str, str]] = {"settings": {"imbalance": "setting"}}
 """By kind of table: today's names of columns or keys, each with the old one."""
-OPTIONS: dict[str, str | Sequence[str]] = {}
+OPTIONS: dict[str, str | Sequence[str]] = {"--setting": "--imbalance"}
 """Options of the command line: another name, or words in its place, where {} stands for the value."""
-STUDY: dict[str, str] = {}
+STUDY: dict[str, str] = {"setting": "imbalance"}
 """Settings of a study's file, by a dotted path."""
 GONE: dict[str, str] = {
     "ODEDM.choose_again": "choosing prototypes again brought no gain that could be measured",

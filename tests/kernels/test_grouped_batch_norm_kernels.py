@@ -5,7 +5,7 @@ import torch
 from kernel_inputs import LAYOUTS, normal
 from torch.nn import functional as F
 
-from odedm.nets.grouped_batch_norm_triton import counters_for, group_norm, judged_norm, trial
+from odedm.nets.grouped_batch_norm_triton import batch_norm_eval, counters_for, group_norm, trial
 
 ROUGH = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 MAPS = {**LAYOUTS, "channels last": lambda x: x.contiguous(memory_format=torch.channels_last)}
@@ -17,10 +17,10 @@ def parameters(channels):
     return weight, bias, mean, spread.abs() + 0.5
 
 
-def by_torch(x, beside, weight, bias, mean, variance, sizes, momentum, relu):
+def by_torch(x, residual, weight, bias, mean, variance, sizes, momentum, relu):
     """One batch after the other in float64; moves the running statistics in place."""
     y = torch.cat([F.batch_norm(part, mean, variance, weight, bias, True, momentum, 1e-5) for part in x.split(sizes)])
-    y = y if beside is None else y + beside
+    y = y if residual is None else y + residual
     return y.relu() if relu else y
 
 
@@ -36,10 +36,10 @@ CASES = [
 """Sizes of the batches, channels, and sides of the maps."""
 
 
-@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True), (False, True)])
+@pytest.mark.parametrize(("relu", "has_residual"), [(False, False), (True, False), (True, True), (False, True)])
 @pytest.mark.parametrize(("sizes", "channels", "sides"), CASES)
-def test_batches_side_by_side(sizes, channels, sides, relu, adds):
-    hold(sizes, channels, sides, relu, adds, "dense", torch.float32)
+def test_batches_side_by_side(sizes, channels, sides, relu, has_residual):
+    hold(sizes, channels, sides, relu, has_residual, "dense", torch.float32)
 
 
 @pytest.mark.parametrize("layout", ["strided", "channels last"])
@@ -48,20 +48,20 @@ def test_batches_of_maps_laid_out_in_other_ways(sizes, channels, sides, layout):
     hold(sizes, channels, sides, True, True, layout, torch.float32)
 
 
-def hold(sizes, channels, sides, relu, adds, layout, dtype):
+def hold(sizes, channels, sides, relu, has_residual, layout, dtype):
     """Outputs, gradients and running statistics are those of float64."""
-    x, beside, slope = (2 * normal(3, sum(sizes), channels, *sides) + 3).to(dtype)
-    given = [MAPS[layout](maps).requires_grad_() for maps in ((x, beside) if adds else (x,))]
+    x, residual, slope = (2 * normal(3, sum(sizes), channels, *sides) + 3).to(dtype)
+    given = [MAPS[layout](maps).requires_grad_() for maps in ((x, residual) if has_residual else (x,))]
     weight, bias, mean, variance = parameters(channels)
     exact = [value.double() for value in (weight, bias, mean, variance)]
     weights, counters = [weight.requires_grad_(), bias.requires_grad_()], counters_for(channels, len(sizes), x.device)
     y = group_norm(
-        given[0], given[1] if adds else None, *weights, mean, variance, counters,
+        given[0], given[1] if has_residual else None, *weights, mean, variance, counters,
         sizes=sizes, momentum=0.1, eps=1e-5, relu=relu,
     )  # fmt: skip
     wide = [maps.detach().double().requires_grad_() for maps in given]
     wide_weights = [value.requires_grad_() for value in exact[:2]]
-    right = by_torch(wide[0], wide[1] if adds else None, *wide_weights, *exact[2:], sizes, 0.1, relu)
+    right = by_torch(wide[0], wide[1] if has_residual else None, *wide_weights, *exact[2:], sizes, 0.1, relu)
     # where rounding decides on which side of the ReLU a value lies, no gradient is asked for
     slope = MAPS[layout](slope.where((right.detach().abs() > 0.05) | (not relu), 0.0).to(dtype))
     found = torch.autograd.grad(y, [*given, *weights], slope)
@@ -70,7 +70,13 @@ def hold(sizes, channels, sides, relu, adds, layout, dtype):
     # what is added up: where sums cancel, rounding is as large as the summands have it
     rate = max(part.var((0, 2, 3), correction=0).add(1e-5).rsqrt().max() for part in wide[0].detach().split(sizes))
     steep, summed = slope.abs().max().double(), slope.double().abs().sum((0, 2, 3)).max()
-    sizes_of = [right.detach().abs().max(), rate * weight.abs().max() * steep, *[steep][:adds], 2 * summed, summed]
+    sizes_of = [
+        right.detach().abs().max(),
+        rate * weight.abs().max() * steep,
+        *[steep][:has_residual],
+        2 * summed,
+        summed,
+    ]
     for mine, theirs, size in zip((y, *found), (right, *wanted), sizes_of, strict=True):
         assert (mine - theirs).abs().max() <= ROUGH[dtype] * size
     for mine, theirs in zip((mean, variance), exact[2:], strict=True):
@@ -115,14 +121,14 @@ def test_a_value_that_is_no_number_stays_in_its_batch_and_its_channel():
 @pytest.mark.parametrize(
     ("rows", "channels", "sides"), [(0, 16, (4, 4)), (1, 1, (1, 1)), (1, 20, (9, 3)), (7, 130, (2, 5))]
 )
-@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True)])
-def test_evaluation(rows, channels, sides, relu, adds, dtype, layout):
-    x, beside = (MAPS[layout](maps.to(dtype)) for maps in normal(2, rows, channels, *sides))
+@pytest.mark.parametrize(("relu", "has_residual"), [(False, False), (True, False), (True, True)])
+def test_evaluation(rows, channels, sides, relu, has_residual, dtype, layout):
+    x, residual = (MAPS[layout](maps.to(dtype)) for maps in normal(2, rows, channels, *sides))
     weight, bias, mean, variance = parameters(channels)
-    y = judged_norm(x, beside if adds else None, weight, bias, mean, variance, eps=1e-5, relu=relu)
+    y = batch_norm_eval(x, residual if has_residual else None, weight, bias, mean, variance, eps=1e-5, relu=relu)
     wide = (value.double() for value in (x, mean, variance, weight, bias))
     right = F.batch_norm(*wide, eps=1e-5)
-    right = right + beside.double() if adds else right
+    right = right + residual.double() if has_residual else right
     right = right.relu() if relu else right
     assert y.dtype == dtype
     torch.testing.assert_close(y.double(), right, rtol=ROUGH[dtype], atol=ROUGH[dtype])

@@ -43,18 +43,19 @@ def test_squares_of_a_convolution(case, dtype, layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("dtype", "rough"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
 @pytest.mark.parametrize(("rows", "channels", "sides"), [(1, 1, (1, 2)), (3, 20, (3, 5)), (2, 33, (13, 11))])
-@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True), (False, True)])
-def test_one_image_normalised_by_itself(rows, channels, sides, relu, adds, dtype, rough, layout):
+@pytest.mark.parametrize(("relu", "has_residual"), [(False, False), (True, False), (True, True), (False, True)])
+def test_one_image_normalised_by_itself(rows, channels, sides, relu, has_residual, dtype, rough, layout):
     given = [
-        LAYOUTS[layout]((2 * maps + 3).to(dtype)).requires_grad_() for maps in normal(1 + adds, rows, channels, *sides)
+        LAYOUTS[layout]((2 * maps + 3).to(dtype)).requires_grad_()
+        for maps in normal(1 + has_residual, rows, channels, *sides)
     ]
     weight, bias = normal(2, channels, seed=5)
     told = []
-    y = row_norm(*given, *([] if adds else [None]), weight, bias, 1e-5, relu, lambda *by: told.append(by))
+    y = row_norm(*given, *([] if has_residual else [None]), weight, bias, 1e-5, relu, lambda *by: told.append(by))
     wide = [maps.detach().double().requires_grad_() for maps in given]
     hat = F.instance_norm(wide[0], eps=1e-5)
     ways = [value.double().expand(rows, -1).clone().requires_grad_() for value in (weight, bias)]
-    right = hat * ways[0][:, :, None, None] + ways[1][:, :, None, None] + (wide[1] if adds else 0.0)
+    right = hat * ways[0][:, :, None, None] + ways[1][:, :, None, None] + (wide[1] if has_residual else 0.0)
     right = right.relu() if relu else right
     # where rounding decides on which side of the ReLU a value lies, no gradient is asked for
     slope = normal(*y.shape, seed=6).masked_fill((right.detach().abs() < 0.05) & relu, 0.0).to(dtype)

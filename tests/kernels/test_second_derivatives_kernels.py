@@ -6,7 +6,7 @@ from kernel_inputs import LAYOUTS, normal
 
 from odedm.nets.grouped_batch_norm_triton import counters_for
 from odedm.nets.second_derivatives import normalised
-from odedm.nets.second_derivatives_triton import TritonNorm, trial, twice_norm
+from odedm.nets.second_derivatives_triton import TritonNorm, double_backward_norm, trial
 
 
 def first_and_second(function, given, slope, *, seed=3):
@@ -20,20 +20,20 @@ def first_and_second(function, given, slope, *, seed=3):
     return [y, *first, *second]
 
 
-def both(sizes, channels, sides, *, relu, adds, dtype=torch.float32, layout="dense", starts=None, bounds=None):
+def both(sizes, channels, sides, *, relu, has_residual, dtype=torch.float32, layout="dense", starts=None, bounds=None):
     """By the kernels, and by the formulas in float64; `bounds` are the sizes that the host believes in."""
-    maps = [(2 * part + 3).to(dtype) for part in normal(1 + adds, sum(sizes), channels, *sides)]
+    maps = [(2 * part + 3).to(dtype) for part in normal(1 + has_residual, sum(sizes), channels, *sides)]
     given = [*map(LAYOUTS[layout], maps), *normal(2, channels, seed=5)]
     counters = counters_for(channels, len(sizes), torch.device("cpu"))
 
     def by_kernels(x, *rest):
-        beside, (weight, bias) = (rest[0], rest[1:]) if adds else (None, rest)
+        residual, (weight, bias) = (rest[0], rest[1:]) if has_residual else (None, rest)
         kernels = TritonNorm(bounds or sizes, counters, starts)
-        return twice_norm(x, beside, weight, bias, kernels, eps=1e-5, relu=relu)
+        return double_backward_norm(x, residual, weight, bias, kernels, eps=1e-5, relu=relu)
 
     def by_formulas(x, *rest):
-        beside, (weight, bias) = (rest[0].split(sizes), rest[1:]) if adds else ([None] * len(sizes), rest)
-        parts = zip(x.split(sizes), beside, strict=True)
+        residual, (weight, bias) = (rest[0].split(sizes), rest[1:]) if has_residual else ([None] * len(sizes), rest)
+        parts = zip(x.split(sizes), residual, strict=True)
         return torch.cat([normalised(*part, weight, bias, eps=1e-5, relu=relu) for part in parts])
 
     mine = [x.detach().requires_grad_() for x in given]
@@ -66,25 +66,25 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True), (False, True)])
+@pytest.mark.parametrize(("relu", "has_residual"), [(False, False), (True, False), (True, True), (False, True)])
 @pytest.mark.parametrize(("sizes", "channels", "sides"), CASES)
-def test_derivatives(sizes, channels, sides, relu, adds):
-    hold(*both(sizes, channels, sides, relu=relu, adds=adds), 1e-4)
+def test_derivatives(sizes, channels, sides, relu, has_residual):
+    hold(*both(sizes, channels, sides, relu=relu, has_residual=has_residual), 1e-4)
 
 
 def test_derivatives_of_maps_with_large_strides():
-    hold(*both((3, 2), 20, (3, 5), relu=True, adds=True, layout="strided"), 1e-4)
+    hold(*both((3, 2), 20, (3, 5), relu=True, has_residual=True, layout="strided"), 1e-4)
 
 
 def test_derivatives_in_half_precision():
-    hold(*both((6, 3), 20, (3, 5), relu=True, adds=True, dtype=torch.bfloat16), 4e-2)
+    hold(*both((6, 3), 20, (3, 5), relu=True, has_residual=True, dtype=torch.bfloat16), 4e-2)
 
 
 @pytest.mark.parametrize("sizes", [(5, 3), (2, 1), (7, 1), (1, 7)])
 def test_batches_whose_border_the_device_alone_knows(sizes):
     rows = sum(sizes)
     starts = torch.tensor([0, sizes[0], rows], dtype=torch.int32)
-    hold(*both(sizes, 20, (3, 3), relu=True, adds=True, starts=starts, bounds=(rows, rows)), 1e-4)
+    hold(*both(sizes, 20, (3, 3), relu=True, has_residual=True, starts=starts, bounds=(rows, rows)), 1e-4)
 
 
 def test_the_trial_runs():

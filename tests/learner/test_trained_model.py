@@ -85,7 +85,9 @@ def test_answers_are_in_the_users_own_labels(tmp_path, plain, path):
     assert set(model.predict(X / 255).tolist()) <= {1990, 2000, 2010, 2020}
     assert model.class_names[2000] == "b"
     assert years.predict(X[:5] / 255).tolist() == model.predict(X[:5] / 255).tolist()
-    stream = odedm.stream_of([(X[NUMBER < 2], NUMBER[NUMBER < 2] + 7, 0), (X[NUMBER > 1], NUMBER[NUMBER > 1] + 7, 1)])
+    stream = odedm.from_batches(
+        [(X[NUMBER < 2], NUMBER[NUMBER < 2] + 7, 0), (X[NUMBER > 1], NUMBER[NUMBER > 1] + 7, 1)]
+    )
     assert set(learned(stream).predict(X).tolist()) <= {7, 8, 9, 10}
 
 
@@ -150,7 +152,7 @@ class Tiny(odedm.Net):
         self.classes, self.made_of = classes, (shape, classes)
         self.head = nn.Linear(int(np.prod(shape)), classes)
 
-    def trunk(self, x):
+    def backbone(self, x):
         return x.flatten(1)
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from odedm import ODEDM, Experiment, Native, UsageError, blobs, train
+from odedm.consolidate.dac import Dac
 from odedm.consolidate.distance import L2, MMD, CentroidMMD, Sinkhorn
 from odedm.memory.settings import consolidator
 from odedm.memory.site import StreamShape
@@ -50,11 +51,24 @@ def test_the_bandwidth_reaches_mmd():
         {"distance": "l2", "epsilon": 0.2, "dac": None},
         {"distance": "l2", "epsilon": 0.2, "dac_distance": "l1"},
         {"bandwidth": 1.0},
+        {"epsilon": 0.2, "dac": None},
+        {"epsilon": 0.2, "dac_distance": "l1"},
     ],
 )
 def test_a_setting_of_a_distance_that_is_not_used_is_refused(own):
     with pytest.raises(UsageError, match="is for the"):
         ODEDM(60, k=2, **own)
+
+
+@pytest.mark.parametrize("own", [{"dac": None}, {"distance": "random"}])
+def test_a_distance_between_clusters_is_refused_where_there_are_none(own):
+    with pytest.raises(UsageError, match=r"dac_distance='l2' compares the clusters .* none; leave it out"):
+        ODEDM(60, k=2, dac_distance="l2", **own)
+
+
+def test_a_memory_compares_all_rows_of_clusters():
+    assert chooser().dac.sample is None
+    assert Dac(3, 4).sample == 256
 
 
 def test_options_of_a_policy_reach_it():

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from odedm.core.accel.triton_support import has_kernels
 from odedm.methods.meta_learning import NetFunction, Objective, hypergradient
 from odedm.nets import base
-from odedm.nets.grouped_batch_norm import Norm2d, still
+from odedm.nets.grouped_batch_norm import Norm2d, frozen_batch_stats
 from odedm.nets.resnet import slim_resnet18
 from odedm.nets.second_derivatives import ConvolutionsDerivedTwice, convolved, normalised
 
@@ -22,9 +22,9 @@ def draw(*shape):
     return torch.randn(*shape, dtype=DOUBLE).requires_grad_()
 
 
-def plain_norm(x, beside, weight, bias, *, eps, relu):
+def plain_norm(x, residual, weight, bias, *, eps, relu):
     y = F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
-    y = y if beside is None else y + beside
+    y = y if residual is None else y + residual
     return y.relu() if relu else y
 
 
@@ -52,13 +52,13 @@ def test_a_convolution_derived_twice_is_that_of_torch(stride, padding, kernel):
     assert gradgradcheck(lambda x, w: convolved(x, w, None, stride, padding), given, fast_mode=True)
 
 
-@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True), (False, True)])
-def test_batchnorm_derived_twice_is_that_of_torch(relu, adds):
+@pytest.mark.parametrize(("relu", "has_residual"), [(False, False), (True, False), (True, True), (False, True)])
+def test_batchnorm_derived_twice_is_that_of_torch(relu, has_residual):
     torch.manual_seed(1)
-    given = [draw(4, 3, 3, 2), *([draw(4, 3, 3, 2)] if adds else []), draw(3), draw(3)]
+    given = [draw(4, 3, 3, 2), *([draw(4, 3, 3, 2)] if has_residual else []), draw(3), draw(3)]
 
     def by(how):
-        return lambda x, *rest: how(x, *(() if adds else (None,)), *rest, eps=1e-3, relu=relu)
+        return lambda x, *rest: how(x, *(() if has_residual else (None,)), *rest, eps=1e-3, relu=relu)
 
     mine, theirs = (bent(by(how), given) for how in (normalised, plain_norm))
     for a, b in zip(mine, theirs, strict=True):
@@ -90,9 +90,9 @@ def test_a_second_derivative_is_six_convolutions_with_kernels_of_the_same_size(f
     with Convolutions() as count:
         with ConvolutionsDerivedTwice():
             y = torch.nn.functional.conv2d(x, weight, None, 1, 1).tanh()
-        slopes = torch.autograd.grad(y.square().sum(), given, create_graph=True)
+        backward = torch.autograd.grad(y.square().sum(), given, create_graph=True)
         before = sum(count.calls.values())
-        torch.autograd.grad(slopes, given, [torch.ones_like(each) for each in slopes])
+        torch.autograd.grad(backward, given, [torch.ones_like(each) for each in backward])
     assert before == (2 if first else 3)
     assert sum(count.calls.values()) - before == (2 if first else 6)
     assert count.kernels == {(3, 3)}
@@ -145,14 +145,14 @@ def test_a_hypergradient_through_them_is_the_one_by_torch_and_leaves_no_trace(mo
 
 def test_running_statistics_stay_in_the_block_and_move_after_it():
     norm, x = Norm2d(3).train(), torch.randn(4, 3, 2, 2)
-    with still(norm):
+    with frozen_batch_stats(norm):
         inside = norm(x)
     assert norm.num_batches_tracked == 0
     assert norm.running_mean.eq(0).all()
     assert norm(x).equal(inside)
     assert norm.num_batches_tracked == 1
     norm.eval()
-    with still(norm):
+    with frozen_batch_stats(norm):
         assert norm(x).equal(norm(x)), "running statistics judge as ever"
 
 
@@ -163,24 +163,24 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("rows", "channels", "side"), [(8, 64, 32), (40, 512, 4), (7, 20, 9), (64, 33, 5)])
-@pytest.mark.parametrize(("relu", "adds"), [(False, False), (True, False), (True, True)])
-def test_kernels_derive_twice_as_the_formulas_do(dtype, rows, channels, side, relu, adds):
+@pytest.mark.parametrize(("relu", "has_residual"), [(False, False), (True, False), (True, True)])
+def test_kernels_derive_twice_as_the_formulas_do(dtype, rows, channels, side, relu, has_residual):
     assert has_kernels("odedm.nets.second_derivatives_triton", torch.device("cuda"))
     torch.manual_seed(0)
     norm = Norm2d(channels).cuda()
     torch.nn.init.normal_(norm.weight)
-    maps = [(2 * torch.randn(rows, channels, side, side, device="cuda") + 3).to(dtype) for _ in range(1 + adds)]
+    maps = [(2 * torch.randn(rows, channels, side, side, device="cuda") + 3).to(dtype) for _ in range(1 + has_residual)]
     given = [each.to(memory_format=torch.channels_last).requires_grad_() for each in maps]
 
     def by_kernels(x, *rest):
-        beside, (weight, bias) = (rest[0], rest[1:]) if adds else (None, rest)
+        residual, (weight, bias) = (rest[0], rest[1:]) if has_residual else (None, rest)
         norm.weight, norm.bias = torch.nn.Parameter(weight.detach()), torch.nn.Parameter(bias.detach())
         own = {"weight": weight, "bias": bias}
-        with still(norm, (rows,), twice=True):
-            return torch.func.functional_call(norm, own, (x, beside), {"relu": relu})
+        with frozen_batch_stats(norm, (rows,), double_backward=True):
+            return torch.func.functional_call(norm, own, (x, residual), {"relu": relu})
 
     def by_formulas(x, *rest):
-        return normalised(x, *(() if adds else (None,)), *rest, eps=norm.eps, relu=relu)
+        return normalised(x, *(() if has_residual else (None,)), *rest, eps=norm.eps, relu=relu)
 
     weights = [each.detach().clone().requires_grad_() for each in (norm.weight, norm.bias)]
     wide = [each.detach().double().requires_grad_() for each in (*given, *weights)]

@@ -21,14 +21,14 @@ class Small(nn.Module):
     def __init__(self, num_classes=3, width=8, ending="logits"):
         super().__init__()
         self.fc = nn.Linear(width, num_classes)
-        self.trunk = nn.Sequential(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.ReLU())
+        self.backbone = nn.Sequential(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.ReLU())
         self.unused = nn.Linear(2, 2)
         self.ending = ending
 
     def forward(self, x):
         if self.ending == "tokens":
-            return self.fc(self.trunk(x).flatten(2).transpose(1, 2)).mean(1)
-        logits = self.fc(self.trunk(x).mean((2, 3)))
+            return self.fc(self.backbone(x).flatten(2).transpose(1, 2)).mean(1)
+        logits = self.fc(self.backbone(x).mean((2, 3)))
         return {"logits": logits, "softmax": logits.softmax(1), "pair": (logits, x)}[self.ending]
 
 
@@ -37,7 +37,7 @@ def test_features_are_what_enters_the_last_layer_that_is_called():
     before = copy.deepcopy(module).eval()
     net = wrap(module, (3, 6, 6), 3).eval()
     assert net(x).equal(before(x))
-    assert net.features(x).equal(before.trunk(x).mean((2, 3)))
+    assert net.features(x).equal(before.backbone(x).mean((2, 3)))
     assert net.head_weight().equal(before.fc.weight)
     assert {name.partition(".")[0] for name, _ in net.named_parameters()} == {"body", "head"}
 

@@ -27,7 +27,7 @@ def test_every_task_leaves_the_papers_sizes(setting, tasks, classes, rows, capac
     points, labels = stream(tasks, classes, rows)
     data = odedm.from_arrays(points, labels, tasks=tasks, test=(points[:200], labels[:200]))
     memory = odedm.ODEDM.paper(capacity, rho)
-    counts = odedm.train(data, method="er", memory=memory, setting=setting, batch=10).result.class_counts
+    counts = odedm.train(data, method="er", memory=memory, imbalance=setting, batch=10).result.class_counts
     kept = np.ones(len(labels), bool) if setting == "standard" else np.array(imbalanced(labels.tolist()))
     amount = Counter(labels[kept].tolist())
     by_task = [{c: amount[c] for c in range(task * classes, (task + 1) * classes)} for task in range(tasks)]

@@ -66,7 +66,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
             own |= {"replay": "auxiliary", "gamma": 1.0}
         experiment = {
             "data": "fashion-mini",
-            "setting": "standard",
+            "imbalance": "standard",
             "tasks": tasks,
             "method": method,
             "options": {"lr": 0.03, "alpha": 0.1},

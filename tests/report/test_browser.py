@@ -137,7 +137,7 @@ document.title = `${innerWidth} ${box.scrollWidth - box.clientWidth}`;
 
 
 def test_the_main_table_fits_a_window_of_1200_pixels(fabricate: Fabricate, tmp_path: Path) -> None:
-    rates = [{"options": {"lr": lr, "beta": 1.5}, "setting": "imbalanced"} for lr in (0.03, 0.1)]
+    rates = [{"options": {"lr": lr, "beta": 1.5}, "imbalance": "imbalanced"} for lr in (0.03, 0.1)]
     folders = [
         fabricate("refresh", memory, seed=seed, acc=40.0 + (10 + seed) * (memory == "odedm"), over=over)
         for memory in ("reservoir", "odedm")

@@ -165,9 +165,9 @@ def test_a_baseline_that_is_none_or_several_is_a_sentence(fabricate: Fabricate, 
 
 
 def test_another_problem_is_not_compared(fabricate: Fabricate) -> None:
-    table = against("standard", fabricate(), fabricate(acc=60.0, over={"setting": "imbalanced"}))
+    table = against("standard", fabricate(), fabricate(acc=60.0, over={"imbalance": "imbalanced"}))
     assert table.compared == []
-    assert "is another problem than DER++ · ODEDM · standard (by setting): not compared." in verdicts(table)[0]
+    assert "is another problem than DER++ · ODEDM · standard (by imbalance): not compared." in verdicts(table)[0]
 
 
 def test_where_nothing_can_be_paired_it_says_what_differs(fabricate: Fabricate) -> None:

@@ -167,7 +167,7 @@ def test_hostile_names_come_out_escaped(fabricate: Fabricate, tmp_path: Path) ->
             "der" if memory == "odedm" else evil,
             memory,
             classes=names,
-            over={"data": evil, "net": broken, "setting": evil},
+            over={"data": evil, "net": broken, "imbalance": evil},
             provenance={"device": evil, "commit": broken},
             name=f"<b>{memory}",
         )

@@ -323,7 +323,7 @@ def test_terminal_table_takes_one_line_per_group_where_it_fits(fabricate: Fabric
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_narrow_terminal_breaks_no_name_into_pieces(fabricate: Fabricate, width: int) -> None:
-    over = {"options": {"lr": 0.03, "beta": 0.5}, "setting": "imbalanced"}
+    over = {"options": {"lr": 0.03, "beta": 0.5}, "imbalance": "imbalanced"}
     other = {"options": {"lr": 0.1, "beta": 1.5}}
     folders = [fabricate("refresh", "reservoir", seed=seed, over=each) for seed in (0, 1) for each in (over, other)]
     folders += [fabricate("refresh", seed=seed, over=over, acc=55.0 + seed) for seed in (0, 1)]

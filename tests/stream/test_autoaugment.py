@@ -158,7 +158,7 @@ def test_a_strong_view_is_crop_and_mirror_then_the_policy_then_the_norm():
     image = pictures()
     rng = torch.Generator().manual_seed(5)
     expected = transform.normalise(autoaugment(crop_and_flip(image, 4, True, rng), rng))
-    assert transform.strengthen(image, torch.Generator().manual_seed(5)).equal(expected)
+    assert transform.strong_augment(image, torch.Generator().manual_seed(5)).equal(expected)
     assert image.equal(pictures()), "the stored image is as it was"
 
 
@@ -166,5 +166,5 @@ def test_a_strong_view_is_crop_and_mirror_then_the_policy_then_the_norm():
 def test_vectors_and_real_valued_images_get_a_training_view(rows):
     shape = (1,) if rows.dim() == 2 else (1, 1, 1)
     transform = Transform(torch.full(shape, 0.5), torch.full(shape, 2.0), pad=1 if rows.dim() == 4 else 0)
-    views = [view(rows, torch.Generator().manual_seed(0)) for view in (transform.strengthen, transform.augment)]
+    views = [view(rows, torch.Generator().manual_seed(0)) for view in (transform.strong_augment, transform.augment)]
     assert views[0].equal(views[1])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
-from odedm import ODEDM, UsageError, from_torch, split, stream_of, train
+from odedm import ODEDM, UsageError, from_batches, from_torch, split, train
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(5, 6)) * 4
@@ -20,7 +20,7 @@ def batch(*labels, shift=0.0):
 
 def test_rows_keep_their_order_and_tasks_their_classes():
     batches = [(*batch(3, 3, 1, 1), 0), (*batch(1, 3, 3), 0), (*batch(0, 0, 3, 3), 1), (*batch(1, 1, 1), 2)]
-    data = stream_of(iter(batches), test_share=0.3)
+    data = from_batches(iter(batches), test_share=0.3)
     assert data.class_names == ("1", "3", "0"), "by the task in which they come first"
     stream = split(data)
     assert stream.labels == ((0, 1), (1, 2), (0,))
@@ -36,23 +36,23 @@ def test_rows_keep_their_order_and_tasks_their_classes():
 
 
 def test_borders_every_so_many_rows_wherever_batches_end():
-    data = stream_of((batch(0, 1, 0, 1) for _ in itertools.count()), rows_per_task=6, rows=15, test=batch(0, 1))
+    data = from_batches((batch(0, 1, 0, 1) for _ in itertools.count()), rows_per_task=6, rows=15, test=batch(0, 1))
     assert torch.bincount(data.task).tolist() == [6, 6, 3]
     assert data.tasks == 3
-    assert stream_of([batch(0, 1)] * 3, test=batch(0, 1)).tasks == 1
+    assert from_batches([batch(0, 1)] * 3, test=batch(0, 1)).tasks == 1
 
 
 def test_a_test_for_each_task():
     batches = [(*batch(0, 1, shift=each), each) for each in range(2)]
     tests = [batch(0, 1, shift=0), batch(1, shift=1)]
-    stream = split(stream_of(batches, test=tests))
+    stream = split(from_batches(batches, test=tests))
     for given, found in zip(tests, stream.tests, strict=True):
         assert np.allclose(found["image"], given[0], atol=1e-6)
 
 
 def test_a_stream_is_learned_and_its_result_says_what_it_was():
     batches = [(*batch(*[0, 1] * 20), 0), (*batch(*[2, 3, 4] * 20), 1), (*batch(*[0, 2] * 20), 2)]
-    data = stream_of(batches, name="mine")
+    data = from_batches(batches, name="mine")
     outcome = train(data, method="er", memory=ODEDM(30, rho=0.5), batch=8, device="cpu")
     result = outcome.result
     assert result.task_labels == [[0, 1], [2, 3, 4], [0, 2]]
@@ -106,7 +106,7 @@ IMAGES = (GOOD[0].reshape(4, 2, 3), GOOD[1])
 )
 def test_faults_of_a_stream_are_sentences(batches, options, sentence):
     with pytest.raises(UsageError, match=sentence):
-        stream_of(batches, **options)
+        from_batches(batches, **options)
 
 
 # -- torch ------------------------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_the_ordinary_stream_is_regular_and_nothing_else():
         ({"recurring": 2, "tasks": 3}, "3 tasks in 2 passes.*multiple of 2"),
         ({"recurring": 20}, r"comes in 20 tasks but has 12 training row\(s\)"),
         ({"recurring": 4, "limit": 3}, r"comes in 4 tasks but has 3 training row\(s\)"),
-        ({"recurring": 8, "setting": "imbalanced"}, r"comes in 8 tasks but has 6 training row\(s\)"),
+        ({"recurring": 8, "imbalance": "imbalanced"}, r"comes in 8 tasks but has 6 training row\(s\)"),
         ({"task_classes": (1, 5), "noise": 0.1}, "task 1 has one class"),
         ({"domain": "turned"}, "Unknown domain change 'turned'.*Known"),
         ({"domain": "rotated"}, "turns square images"),

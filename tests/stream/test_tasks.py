@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from odedm import UsageError, blobs, from_arrays, split
-from odedm.stream.tasks import keep
+from odedm.stream.tasks import imbalance_mask
 
 
 def uneven(classes=6, per_class=20):
@@ -45,17 +45,17 @@ def test_class_order_by_seed_renumbers_labels_and_names_alike():
 
 def test_imbalanced_halves_the_even_classes_by_position_within_the_class():
     label = torch.arange(60) % 6
-    kept = keep(label, "imbalanced", 1.0, 6)
+    kept = imbalance_mask(label, "imbalanced", 1.0, 6)
     for each in range(6):
         own = kept[label == each]
         expected = [False, True] * 5 if each % 2 == 0 else [True] * 10
         assert own.tolist() == expected
-    assert keep(label, "imbalanced-all", 1.0, 6)[label == 1].tolist() == [False, True] * 5
-    assert keep(label, "standard", 1.0, 6).all()
+    assert imbalance_mask(label, "imbalanced-all", 1.0, 6)[label == 1].tolist() == [False, True] * 5
+    assert imbalance_mask(label, "standard", 1.0, 6).all()
 
 
 def test_imbalance_goes_by_the_data_sets_labels_whatever_the_class_order():
-    stream = split(uneven(), setting="imbalanced", class_order="seed", seed=1)
+    stream = split(uneven(), imbalance="imbalanced", class_order="seed", seed=1)
     label = torch.cat([task.rows["label"] for task in stream.tasks])
     for each, name in enumerate(stream.class_names):
         assert int((label == each).sum()) == (10 if int(name) % 2 == 0 else 20)
@@ -64,11 +64,13 @@ def test_imbalance_goes_by_the_data_sets_labels_whatever_the_class_order():
 
 def test_long_tail_falls_geometrically_to_one_over_the_factor():
     label = torch.arange(5).repeat_interleave(1000)
-    size = torch.bincount(label[keep(label, "long-tail", 100.0, 5)])
+    size = torch.bincount(label[imbalance_mask(label, "long-tail", 100.0, 5)])
     assert size.tolist() == [1000, 316, 100, 32, 10]
-    assert keep(label, "long-tail", 1.0, 5).all()
+    assert imbalance_mask(label, "long-tail", 1.0, 5).all()
     tiny = torch.arange(3).repeat_interleave(2)
-    assert torch.bincount(tiny[keep(tiny, "long-tail", 1000.0, 3)]).tolist() == [2, 1, 1], "no class disappears"
+    assert torch.bincount(tiny[imbalance_mask(tiny, "long-tail", 1000.0, 3)]).tolist() == [2, 1, 1], (
+        "no class disappears"
+    )
 
 
 @pytest.mark.parametrize("tasks", [0, 3, 4, 20])
@@ -79,8 +81,8 @@ def test_classes_that_do_not_split_are_refused_with_the_legal_numbers(tasks):
 
 def test_wrong_names_are_refused_with_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'imbalanced'"):
-        split(blobs(), setting="unbalanced")
+        split(blobs(), imbalance="unbalanced")
     with pytest.raises(UsageError, match="did you mean 'natural'"):
         split(blobs(), class_order="naturel")
     with pytest.raises(UsageError, match=r"1 or more; 0\.5"):
-        split(blobs(), setting="long-tail", factor=0.5)
+        split(blobs(), imbalance="long-tail", factor=0.5)

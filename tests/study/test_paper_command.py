@@ -35,7 +35,7 @@ TINY = [
     "--only",
     "capacity=200",
     "--only",
-    "setting=standard",
+    "imbalance=standard",
     "--seeds",
     "2",
     "--device",
@@ -146,7 +146,7 @@ def test_a_figure_is_drawn_from_just_its_runs(small_copies: None, tmp_path: Path
 
 
 def test_imagenet_r_runs_on_a_forged_copy(small_copies: None, tmp_path: Path) -> None:
-    wishes = ["--only", "capacity=200", "--only", "setting=standard", "--seeds", "1", "--device", "cpu"]
+    wishes = ["--only", "capacity=200", "--only", "imbalance=standard", "--seeds", "1", "--device", "cpu"]
     said = odedm("paper", "imagenet-r", *wishes, "--out", tmp_path / "paper")
     assert "final ACC, imagenetr, standard" in said
     assert "2 not comparable, 2 too few seeds of 36 printed" in said

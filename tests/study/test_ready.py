@@ -23,7 +23,7 @@ def printed(plan: Experiment, metric: str) -> object:
         method=plan.method,
         capacity=memory.capacity,
         memory=memory.name,
-        setting=plan.setting,
+        imbalance=plan.imbalance,
         k=memory.k if dual else None,
         rho=memory.rho if dual else None,
         dac=memory.dac if dual else None,
@@ -106,7 +106,7 @@ SHARES = {0.25, 0.5, 0.75}
 
 def memories(name: str) -> list[Any]:
     plans = [plan for plan in ready(name).experiments() if plan.seed == 0]
-    assert {(plan.data, plan.method, plan.setting) for plan in plans} == {("cifar10", "refresh", "standard")}
+    assert {(plan.data, plan.method, plan.imbalance) for plan in plans} == {("cifar10", "refresh", "standard")}
     return [plan.memory for plan in plans]
 
 
@@ -137,7 +137,7 @@ def test_mini_has_every_kind_of_evidence() -> None:
     plans = ready("mini").experiments()
     duals = [plan.memory for plan in plans if isinstance(plan.memory, ODEDM)]
     assert {plan.data for plan in plans} == {"fashion-mini"}
-    assert {plan.setting for plan in plans} == {"standard", "imbalanced"}
+    assert {plan.imbalance for plan in plans} == {"standard", "imbalanced"}
     assert {memory.distance for memory in duals} == {"sinkhorn", "l1", "l2", "mmd"}
     assert {0.25, 0.5, 0.75, 1.0} == {memory.rho for memory in duals}
     assert any(memory.mixup for memory in duals)

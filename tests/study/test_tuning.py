@@ -66,10 +66,10 @@ def test_labels_stay_with_their_rows_in_any_class_order() -> None:
 
 def test_an_imbalanced_stream_is_imbalanced_here_too() -> None:
     data = blobs()
-    plan, part = held_out(data, replace(SMALL, setting="imbalanced"), SELECT)
+    plan, part = held_out(data, replace(SMALL, imbalance="imbalanced"), SELECT)
     counts = torch.bincount(part.label) + torch.bincount(part.test_label)
     assert counts[0] < counts[1]
-    assert plan.setting == "standard"  # it has been applied
+    assert plan.imbalance == "standard"  # it has been applied
 
 
 def test_more_tasks_than_there_are_is_refused() -> None:

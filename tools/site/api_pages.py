@@ -13,7 +13,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "data": (
         "Data and streams",
         "Rows, and the order in which they arrive.",
-        "from_arrays from_torch load_dataset blobs shapes Dataset split stream_of Stream Task",
+        "from_arrays from_torch load_dataset blobs shapes Dataset split from_batches Stream Task",
     ),
     "memory": (
         "Memory",

@@ -53,7 +53,7 @@ LISTS: dict[str, dict[str, Any]] = {
     "stream-losses": registry.STREAM_LOSSES,
     "predictions": registry.PREDICTIONS,
     "views": registry.VIEWS,
-    "settings": registry.SETTINGS,
+    "imbalances": registry.IMBALANCES,
     "domains": registry.DOMAINS,
     "replays": {"auto": registry.AUTO_REPLAY, **registry.REPLAYS},
     "gamma-rules": registry.GAMMA_RULES,

@@ -40,7 +40,7 @@ guarded = console.guarded("Trials that are over are kept, and the same command g
 RATES = "0.01,0.03,0.1,0.3"
 MOST_NAMED = 6
 """Combinations that were not drawn; there can be hundreds."""
-SHARED = ("data", "method", "setting", "limit", "batch", "net")
+SHARED = ("data", "method", "imbalance", "limit", "batch", "net")
 """Settings that both sides of a contest have in common."""
 OF_MEMORY = ("capacity", "replay")
 """Those of the memory: the reading is that of the side with ODEDM."""

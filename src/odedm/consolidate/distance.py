@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -14,6 +15,9 @@ from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
 
 __all__ = ["DISTANCES", "L1", "L2", "MMD", "CentroidMMD", "Distance", "Sinkhorn"]
+
+MEDIAN_ROWS = 2000
+"""Rows at most whose median distance is MMD's bandwidth."""
 
 BLOCK = 1 << 24
 """Entries of a distance matrix held at a time when only its mean is wanted."""
@@ -104,11 +108,11 @@ class CentroidMMD:
             raise UsageError(f"MMD's bandwidth must be above 0, or None for the median; {self.bandwidth} was given.")
 
     def prepare(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> Self:
-        """Fit the bandwidth to `candidates` [n, d] by the median heuristic, on at most 2000 evenly spaced rows."""
+        """Fit the bandwidth to `candidates` [n, d]: the median distance of at most `MEDIAN_ROWS` evenly spaced rows."""
         del image_shape
         if self.bandwidth is not None:
             return self
-        some = candidates[:: max(1, len(candidates) // 2000)]
+        some = candidates[:: max(1, math.ceil(len(candidates) / MEDIAN_ROWS))]
         apart = squares(some, some)[torch.ones(len(some), len(some), dtype=torch.bool).triu(1).to(some.device)]
         median = float(apart.median().sqrt()) if len(apart) else 0.0
         return replace(self, bandwidth=median if median > 0 else 1.0)

@@ -185,7 +185,7 @@ OPTIMIZERS: dict[str, Any] = {
     "adamw": "AdamW by the method's rate and weight decay.",
 }
 
-SETTINGS = {
+IMBALANCES = {
     "standard": "All training rows.",
     "imbalanced": "Even-numbered classes lose the rows at even positions, so they keep half.",
     "imbalanced-all": "Every class loses the rows at even positions (the paper's other reading; stays balanced).",
@@ -247,7 +247,7 @@ DEVICES = {
 PRECISIONS = {
     "fp32": "float32 throughout.",
     "tf32": "float32, but convolutions of a GPU round their inputs to 10 bits of fraction.",
-    "bf16": "The trunk in bfloat16; weights, BatchNorm's statistics, the head and losses in float32.",
+    "bf16": "The backbone in bfloat16; weights, BatchNorm's statistics, the head and losses in float32.",
 }
 
 

@@ -18,7 +18,7 @@ THEN = (
     "updates",
     "options",
     "data",
-    "setting",
+    "imbalance",
     "batch",
     "memory.name",
     "memory.dac",

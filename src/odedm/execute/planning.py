@@ -94,7 +94,7 @@ def plan_jobs(
 
 def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Job:
     """The job of a prepared run whose result goes to a folder."""
-    from odedm.stream.corruption import first_rows  # needs torch
+    from odedm.stream.scenarios import first_rows  # needs torch
 
     plan, checksum = run.experiment, run.data.checksum
     key = content_key(plan.describe(), checksum, plan.code_marks())

@@ -17,7 +17,7 @@ from odedm.core.errors import UsageError, short_repr
 from odedm.core.validators import Float, Int
 from odedm.memory.live import DualMemory
 from odedm.stream.dataset import Dataset
-from odedm.stream.ordered import stream_of
+from odedm.stream.ordered import from_batches
 
 try:
     from avalanche.benchmarks.utils import concat_datasets
@@ -194,10 +194,10 @@ def dataset_of(benchmark: Any, *, name: str = "avalanche") -> Dataset:
     if len(train) != len(test):
         raise UsageError(
             f"The benchmark has {len(train)} experiences to train on and {len(test)} to test on; as many are needed. "
-            "Read its arrays and give them to odedm.stream_of, whose test= takes a pair for all tasks."
+            "Read its arrays and give them to odedm.from_batches, whose test= takes a pair for all tasks."
         )
     tests = [_arrays(exp) for exp in test]
-    return stream_of([(*_arrays(exp), place) for place, exp in enumerate(train)], test=tests, name=name)
+    return from_batches([(*_arrays(exp), place) for place, exp in enumerate(train)], test=tests, name=name)
 
 
 def _arrays(exp: Any) -> tuple[Any, Any]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 OF_DISTANCE = {"screen": "sinkhorn", "pair_epsilon": "sinkhorn", "ground": "sinkhorn", "bandwidth": "mmd"}
 """Settings of one distance of rows to prototypes, which others refuse."""
+DAC_DISTANCE, FILLED_IN_EPSILON = "sinkhorn", 0.05
+"""What stands in resolved settings without divide-and-conquer too, so it is no contradiction."""
 OF_TERM: dict[str, Any] = {"gamma": 1.0, "gamma_rule": "fixed"}
 """Settings of the auxiliary term, with what stands in files of a memory without one."""
 
@@ -53,10 +55,23 @@ def check_choice(memory: ODEDM) -> None:
     for name, owner in OF_DISTANCE.items():
         if getattr(memory, name) is not None and not memory.distance.startswith(owner):
             raise UsageError(f"{name} is for the {owner} distance, not for '{memory.distance}'; leave it out.")
-    clouds = memory.dac and memory.distance not in WITHOUT_CLUSTERS and memory.dac_distance
-    if memory.epsilon is not None and "sinkhorn" not in (memory.distance, clouds):
+    _check_cluster_distance(memory)
+
+
+def _check_cluster_distance(memory: ODEDM) -> None:
+    """Refuse settings of the distance between clusters where none are compared, or not by Sinkhorn."""
+    clusters = memory.dac is not None and memory.distance not in WITHOUT_CLUSTERS
+    if not clusters and memory.dac_distance != DAC_DISTANCE:
         raise UsageError(
-            "epsilon is for the sinkhorn distance between clusters of divide-and-conquer, of which there are none."
+            f"dac_distance='{memory.dac_distance}' compares the clusters of divide-and-conquer, of which there are "
+            "none; leave it out, or give dac=(clusters, depth)."
+        )
+    used = clusters and memory.dac_distance == "sinkhorn"
+    filled_in = memory.distance == "sinkhorn" and memory.epsilon == FILLED_IN_EPSILON
+    if memory.epsilon is not None and not used and not filled_in:
+        raise UsageError(
+            "epsilon is for the sinkhorn distance between clusters of divide-and-conquer, of which there are none; "
+            f"{memory.epsilon:g} was given. Leave it out."
         )
 
 

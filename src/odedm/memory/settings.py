@@ -313,10 +313,11 @@ def consolidator(memory: ODEDM) -> Consolidator | None:
     from odedm.consolidate.consolidator import Consolidator
     from odedm.consolidate.dac import Dac
 
+    clusters = _distance(memory.dac_distance, memory, "epsilon")
     return Consolidator(
         k=memory.k,
         distance=_distance(memory.distance, memory, *OF_DISTANCE),
-        dac=Dac(*memory.dac, _distance(memory.dac_distance, memory, "epsilon")) if memory.dac else None,
+        dac=Dac(*memory.dac, clusters, sample=None) if memory.dac else None,  # exact, as the recorded runs are
         rows_per_prototype=memory.rows_per_prototype,
         space=memory.space,
         mixup=memory.mixup,

@@ -230,10 +230,10 @@ class Method(ABC):
         """
         past = replay.auxiliary() if replay is not None else None
         if replay is None or past is None:
-            return self.net.together(*inputs)
+            return self.net.forward_batches(*inputs)
         if self.auxiliary_loss is not None:
             raise RuntimeError("Two calls of forwards with a replay, and no descend with it in between.")
-        *logits, aside = self.net.together(*inputs, past["input"])
+        *logits, aside = self.net.forward_batches(*inputs, past["input"])
         self.auxiliary_loss = replay.gamma * self.recall_loss(aside, past)
         return logits
 

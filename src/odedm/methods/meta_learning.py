@@ -18,11 +18,11 @@ from odedm.core.stored_names import stored
 from odedm.methods.adaptation_steps import advance, retreat
 from odedm.methods.base import Replay
 from odedm.nets.base import Net, as_function, computed_in
-from odedm.nets.grouped_batch_norm import GroupedNorm
+from odedm.nets.grouped_batch_norm import GroupedBatchNorm
 
 QUERY_PRECISIONS = {
     "same": "Queries are computed as everything else.",
-    "bf16": "The trunk multiplies in bfloat16 for queries, of which no second derivative is taken.",
+    "bf16": "The backbone multiplies in bfloat16 for queries, of which no second derivative is taken.",
 }
 
 
@@ -45,8 +45,10 @@ class NetFunction:
         self.parameters = {name: value for name, value in net.named_parameters() if value.requires_grad}
         self.sizes = [value.numel() for value in self.parameters.values()]
 
-    def __call__(self, weights: Tensor, x: Tensor, *, twice: bool = False, starts: Tensor | None = None) -> Tensor:
-        """Logits [n, C] of inputs [n, ...] under weights [P]; `twice` where gradients will be derived once more.
+    def __call__(
+        self, weights: Tensor, x: Tensor, *, double_backward: bool = False, starts: Tensor | None = None
+    ) -> Tensor:
+        """Logits [n, C] of inputs [n, ...] under weights [P]; `double_backward` where gradients are derived again.
 
         `starts` as in `Objective`.
         """
@@ -54,7 +56,7 @@ class NetFunction:
         if x.is_cuda:  # maps as rows of channels, as convolutions and kernels there like them best
             borrowed = {name: _channels_last(value) for name, value in borrowed.items()}
             x = _channels_last(x)
-        with as_function(self.net, x, twice=twice, starts=starts):
+        with as_function(self.net, x, double_backward=double_backward, starts=starts):
             # tie_weights: a layer that is registered under two names would keep the borrowed weights for good
             logits: Tensor = functional_call(self.net, borrowed, (x,), tie_weights=False)
         return logits
@@ -82,14 +84,14 @@ class NetFunction:
             return
         with torch.no_grad():
             for _ in range(times):
-                self.net.together(x)
+                self.net.forward_batches(x)
 
     def _copied_buffers(self) -> dict[str, Tensor]:
         """Buffers that a pass may change: all but those of our own BatchNorm, which can leave them alone."""
         return {
             f"{path}.{name}" if path else name: buffer.clone()
             for path, module in self.net.named_modules()
-            if not isinstance(module, GroupedNorm)
+            if not isinstance(module, GroupedBatchNorm)
             for name, buffer in module.named_buffers(recurse=False)
         }
 
@@ -168,7 +170,7 @@ def hypergradient(
     path, total = [], torch.zeros((), dtype=weights.dtype, device=weights.device)
     for step in inner:
         start = weights.detach().requires_grad_()
-        loss = step.loss(function(start, step.input, twice=second_order, starts=step.starts))
+        loss = step.loss(function(start, step.input, double_backward=second_order, starts=step.starts))
         (slope,) = torch.autograd.grad(loss, start, create_graph=second_order)
         weights = advance(start.detach(), slope.detach(), rates, clip)
         with side(), computed_in(function.net, compute):

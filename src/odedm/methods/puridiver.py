@@ -27,7 +27,7 @@ from odedm.methods.noisy_labels import (
 )
 from odedm.methods.plain_sgd import PlainSGD
 from odedm.nets.base import Net, modes_kept
-from odedm.nets.grouped_batch_norm import GroupedNorm
+from odedm.nets.grouped_batch_norm import GroupedBatchNorm
 
 CHUNK = 256
 """Rows judged at a time: keeps memory bounded."""
@@ -176,7 +176,7 @@ class PuriDivER(Method):
 
 @stored("net/head-norm")
 @final
-class HeadNorm(GroupedNorm, nn.BatchNorm1d):
+class HeadNorm(GroupedBatchNorm, nn.BatchNorm1d):
     """BatchNorm over logits [n, C]; the running statistics judge a single row, which has none of its own."""
 
 

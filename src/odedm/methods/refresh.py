@@ -22,7 +22,7 @@ from odedm.methods.row_gradients import CHUNK, ENTRIES, count_rows, rows_at_once
 from odedm.methods.row_squares import RowSquares, knows_squares, rows_together
 from odedm.nets import base
 from odedm.nets.base import Net, full_precision
-from odedm.nets.grouped_batch_norm import GroupedNorm, every_norm_groups
+from odedm.nets.grouped_batch_norm import GroupedBatchNorm, every_norm_groups
 
 Weights = dict[str, Tensor]
 """One tensor for every parameter of a network, by its name."""
@@ -155,7 +155,7 @@ def stream_gradient(net: nn.Module, own: Weights, x: Tensor, label: Tensor) -> T
     """
     if isinstance(net, Net) and net.training and base.joins(x) and len(x) > 1 and every_norm_groups(net):
         with statistics_at_rest(net):
-            (logits,) = net.together(x)
+            (logits,) = net.forward_batches(x)
     else:
         buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
         logits = functional_call(net, buffers, (x,))
@@ -166,7 +166,7 @@ def stream_gradient(net: nn.Module, own: Weights, x: Tensor, label: Tensor) -> T
 @contextmanager
 def statistics_at_rest(net: nn.Module) -> Iterator[None]:
     """Inside the block one pass by group in training mode moves BatchNorm's running statistics by nothing."""
-    norms = [module for module in net.modules() if isinstance(module, GroupedNorm)]
+    norms = [module for module in net.modules() if isinstance(module, GroupedBatchNorm)]
     before = [norm.momentum for norm in norms]
     try:
         for norm in norms:

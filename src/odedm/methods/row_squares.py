@@ -128,8 +128,8 @@ class RowSquares:
 
         return self._heard(y, squares)
 
-    def _norm(self, layer: Norm2d, x: Tensor, beside: Tensor | None = None, *, relu: bool = False) -> Tensor:
-        by_image = self.training and x[0, 0].numel() > 1  # one place has no spread, as in `GroupedNorm`
+    def _norm(self, layer: Norm2d, x: Tensor, residual: Tensor | None = None, *, relu: bool = False) -> Tensor:
+        by_image = self.training and x[0, 0].numel() > 1  # one place has no spread, as in `GroupedBatchNorm`
         if by_image and has_kernels(KERNELS, x.device):
             from odedm.methods.row_squares_triton import row_norm  # Triton comes with torch for GPUs alone
 
@@ -137,7 +137,7 @@ class RowSquares:
                 self._add(layer.weight, lambda: turn.square().sum(0))
                 self._add(layer.bias, lambda: shift.square().sum(0))
 
-            return row_norm(x, beside, layer.weight.detach(), layer.bias.detach(), layer.eps, relu, squares)
+            return row_norm(x, residual, layer.weight.detach(), layer.bias.detach(), layer.eps, relu, squares)
         middle, variance = layer.running_mean, layer.running_var
         if by_image:
             y = F.batch_norm(x.flatten(2).flatten(0, 1)[None], None, None, training=True, eps=layer.eps).view_as(x)
@@ -148,7 +148,7 @@ class RowSquares:
             self._leaves.append(own)  # a weight for every row, so that its gradient is the row's own
             own.register_hook(lambda slope, weight=weight: self._add(weight, lambda: slope[..., 0, 0].square().sum(0)))
             y = joined(y, own)
-        y = y.to(x.dtype) if beside is None else y.to(x.dtype) + beside
+        y = y.to(x.dtype) if residual is None else y.to(x.dtype) + residual
         return F.relu(y) if relu else y
 
 

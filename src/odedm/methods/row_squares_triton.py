@@ -112,12 +112,12 @@ def conv_squares(x: Tensor, slope: Tensor, layer: nn.Conv2d) -> Tensor:
     return part.sum(0).permute(0, 3, 1, 2)
 
 
-@triton.jit(do_not_specialize=["places", "adds", "cuts"])
+@triton.jit(do_not_specialize=["places", "has_residual", "relu"])
 def _normalise(
-    x, y, beside, centre, rate, weight, bias, places, channels, eps, adds, cuts,
+    x, y, residual, centre, rate, weight, bias, places, channels, eps, has_residual, relu,
     STRETCH: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Set y = cut((x − mean) · rate · weight + bias + beside) for some channels of one image."""
+    """Set y = relu((x − mean) · rate · weight + bias + residual) for some channels of one image."""
     image, channel = tl.program_id(0), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside, start = channel < channels, image.to(tl.int64) * places * channels
     middle, square = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
@@ -144,26 +144,26 @@ def _normalise(
         at = start + place[:, None] * channels + channel[None, :]
         value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
         value = (value - middle[None, :]) * scale[None, :] + shift[None, :]
-        if adds:
-            value += tl.load(beside + at, mask=there, other=0.0).to(tl.float32)
-        if cuts:
+        if has_residual:
+            value += tl.load(residual + at, mask=there, other=0.0).to(tl.float32)
+        if relu:
             value = tl.where(value < 0.0, 0.0, value)
         tl.store(y + at, value.to(y.dtype.element_ty), mask=there)
 
 
 @triton.jit
-def _slope(x, y, dy, at, there, middle, speed, cuts):
+def _slope(x, y, dy, at, there, middle, speed, relu):
     """The gradient behind the cut, and x̂, of some places."""
     slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
-    if cuts:
+    if relu:
         slope = tl.where(tl.load(y + at, mask=there, other=0.0) > 0, slope, 0.0)
     value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
     return slope, tl.where(there, (value - middle[None, :]) * speed[None, :], 0.0)
 
 
-@triton.jit(do_not_specialize=["places", "adds", "cuts"])
+@triton.jit(do_not_specialize=["places", "has_residual", "relu"])
 def _descend(
-    x, y, dy, dx, dbeside, centre, rate, weight, by_weight, by_bias, places, channels, adds, cuts,
+    x, y, dy, dx, dresidual, centre, rate, weight, by_weight, by_bias, places, channels, has_residual, relu,
     STRETCH: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One image's gradients by its maps, by the addend, and by weight and bias, for some channels."""
@@ -176,7 +176,7 @@ def _descend(
         place = begin + tl.arange(0, STRETCH)
         there = (place < places)[:, None] & inside[None, :]
         at = start + place[:, None] * channels + channel[None, :]
-        slope, value = _slope(x, y, dy, at, there, middle, speed, cuts)
+        slope, value = _slope(x, y, dy, at, there, middle, speed, relu)
         shift += tl.sum(slope, 0)
         turn += tl.sum(slope * value, 0)
     tl.store(by_weight + image * channels + channel, turn, mask=inside)
@@ -186,9 +186,9 @@ def _descend(
         place = begin + tl.arange(0, STRETCH)
         there = (place < places)[:, None] & inside[None, :]
         at = start + place[:, None] * channels + channel[None, :]
-        slope, value = _slope(x, y, dy, at, there, middle, speed, cuts)
-        if adds:
-            tl.store(dbeside + at, slope.to(dbeside.dtype.element_ty), mask=there)
+        slope, value = _slope(x, y, dy, at, there, middle, speed, relu)
+        if has_residual:
+            tl.store(dresidual + at, slope.to(dresidual.dtype.element_ty), mask=there)
         slope -= (shift / places)[None, :] + value * (turn / places)[None, :]
         tl.store(dx + at, (scale[None, :] * slope).to(dx.dtype.element_ty), mask=there)
 
@@ -197,17 +197,17 @@ class RowNormalised(torch.autograd.Function):
     """Maps [n, c, h, w] in channels_last, every image normalised over its own places; see `row_norm`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, beside: Tensor | None, *rest: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, residual: Tensor | None, *rest: Any) -> Tensor:
         """Normalise, add, cut."""
-        weight, bias, eps, cuts, told = rest
+        weight, bias, eps, relu, told = rest
         n, channels, height, width = x.shape
         y, (centre, rate) = torch.empty_like(x), x.new_empty((2, n, channels), dtype=torch.float32)
         _normalise[(n, triton.cdiv(channels, WIDTH))](
-            x, y, x if beside is None else beside, centre, rate, weight, bias, height * width, channels, eps,
-            int(beside is not None), int(cuts), STRETCH=STRETCH, WIDTH=WIDTH, num_warps=4,
+            x, y, x if residual is None else residual, centre, rate, weight, bias, height * width, channels, eps,
+            int(residual is not None), int(relu), STRETCH=STRETCH, WIDTH=WIDTH, num_warps=4,
         )  # fmt: skip
         ctx.save_for_backward(x, y, weight, centre, rate)
-        ctx.adds, ctx.cuts, ctx.told = beside is not None, cuts, told
+        ctx.has_residual, ctx.relu, ctx.told = residual is not None, relu, told
         return y
 
     @staticmethod
@@ -217,23 +217,23 @@ class RowNormalised(torch.autograd.Function):
         x, y, weight, centre, rate = ctx.saved_tensors
         dy = dy.contiguous(memory_format=torch.channels_last)
         n, channels, height, width = x.shape
-        dx, dbeside = torch.empty_like(x), torch.empty_like(x) if ctx.adds else None
+        dx, dresidual = torch.empty_like(x), torch.empty_like(x) if ctx.has_residual else None
         by_weight, by_bias = torch.empty_like(centre), torch.empty_like(centre)
         _descend[(n, triton.cdiv(channels, WIDTH))](
-            x, y, dy, dx, dx if dbeside is None else dbeside, centre, rate, weight, by_weight, by_bias,
-            height * width, channels, int(ctx.adds), int(ctx.cuts), STRETCH=STRETCH, WIDTH=WIDTH, num_warps=4,
+            x, y, dy, dx, dx if dresidual is None else dresidual, centre, rate, weight, by_weight, by_bias,
+            height * width, channels, int(ctx.has_residual), int(ctx.relu), STRETCH=STRETCH, WIDTH=WIDTH, num_warps=4,
         )  # fmt: skip
         ctx.told(by_weight, by_bias)
-        return dx, dbeside, None, None, None, None, None
+        return dx, dresidual, None, None, None, None, None
 
 
 def row_norm(
-    x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, eps: float, relu: bool, told: Told
+    x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, eps: float, relu: bool, told: Told
 ) -> Tensor:
-    """Maps [n, c, h, w], every image normalised over its own places; `beside` is added, then the ReLU taken."""
+    """Maps [n, c, h, w], every image normalised over its own places; `residual` is added, then the ReLU taken."""
     x = x.contiguous(memory_format=torch.channels_last)
-    beside = None if beside is None else beside.to(x.dtype).contiguous(memory_format=torch.channels_last)
-    result: Tensor = RowNormalised.apply(x, beside, weight, bias, eps, relu, told)  # type: ignore[no-untyped-call]
+    residual = None if residual is None else residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    result: Tensor = RowNormalised.apply(x, residual, weight, bias, eps, relu, told)  # type: ignore[no-untyped-call]
     return result
 
 

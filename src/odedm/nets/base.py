@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from odedm.core.accel.triton_support import has_kernels
 from odedm.core.errors import UsageError
-from odedm.nets.grouped_batch_norm import GroupedNorm, every_norm_groups, grouped, still
+from odedm.nets.grouped_batch_norm import GroupedBatchNorm, every_norm_groups, frozen_batch_stats, grouped
 from odedm.nets.second_derivatives import ConvolutionsDerivedTwice
 
 
 class Net(nn.Module, ABC):
-    """A trunk φ(x) and a linear head: logits h(x) = W φ(x) + b.
+    """A backbone φ(x) and a linear head: logits h(x) = W φ(x) + b.
 
     All C outputs exist from the start: logits of classes that are still to come are part of what is stored.
 
-    `compute` is the type that the trunk multiplies in: None for the weights' own, or bfloat16. Weights, BatchNorm's
+    `compute` is the type that the backbone multiplies in: None for the weights' own, or bfloat16. Weights, BatchNorm's
     statistics, the head and so all losses keep the weights' type.
     """
 
@@ -30,7 +30,7 @@ class Net(nn.Module, ABC):
     """A linear layer, unless a method has put its own in its place."""
     compute: torch.dtype | None = None
     gradient_rows: int = 0
-    """Rows that went through the trunk for a gradient, since the network was built: what training has cost."""
+    """Rows that went through the backbone for a gradient, since the network was built: what training has cost."""
     frozen: tuple[str, ...] = ()
     """Names of the modules that stay in evaluation mode while the network trains, as `start_training` found them."""
     capturable: ClassVar[bool] = True
@@ -45,7 +45,7 @@ class Net(nn.Module, ABC):
         return self
 
     @abstractmethod
-    def trunk(self, x: Tensor) -> Tensor:
+    def backbone(self, x: Tensor) -> Tensor:
         """φ(x) [n, d] of inputs [n, ...]."""
 
     def features(self, x: Tensor) -> Tensor:
@@ -53,17 +53,17 @@ class Net(nn.Module, ABC):
         if torch.is_grad_enabled():
             vars(self)["gradient_rows"] = self.gradient_rows + len(x)  # past torch's slow way to set an attribute
         if self.compute is None:
-            return self.trunk(x)
+            return self.backbone(x)
         # no cache: weights cast once are not for a later call, which may come after an update or inside a CUDA graph
         with torch.autocast(x.device.type, self.compute, cache_enabled=False):
-            return self.trunk(x).to(x.dtype)
+            return self.backbone(x).to(x.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [n, C] of inputs [n, ...]."""
         logits: Tensor = self.head(self.features(x))
         return logits
 
-    def together(self, *inputs: Tensor) -> list[Tensor]:
+    def forward_batches(self, *inputs: Tensor) -> list[Tensor]:
         """Logits of each batch of inputs: the same mathematics as a call for each in turn, BatchNorm's included.
 
         Where launches cost more than arithmetic it is one pass over all rows, in which BatchNorm treats every batch by
@@ -87,24 +87,29 @@ def joins(x: Tensor) -> bool:
 
 
 @contextmanager
-def as_function(net: nn.Module, x: Tensor, *, twice: bool = False, starts: Tensor | None = None) -> Iterator[None]:
+def as_function(
+    net: nn.Module, x: Tensor, *, double_backward: bool = False, starts: Tensor | None = None
+) -> Iterator[None]:
     """Inside the block a pass of inputs [n, ...] changes nothing in the net, as it should be for a function of weights.
 
     Args:
         net: the network.
         x: what will be passed through it.
-        twice: whether gradients will be derived once more: where launches cost more than arithmetic, layers then have
-            second derivatives of their own (`odedm.nets.second_derivatives`).
+        double_backward: whether gradients will be derived once more: where launches cost more than arithmetic, layers
+            then have second derivatives of their own (`odedm.nets.second_derivatives`).
         starts: int32 [0, m, n] on the device where only the first m rows count and the others fill up; only where
             `can_fill_up` says so.
     """
     if not (net.training and joins(x) and len(x) > 1 and every_norm_groups(net)):
-        with still(net):
+        with frozen_batch_stats(net):
             yield
         return
-    twice = twice or starts is not None  # the kernels that know of such rows
+    double_backward = double_backward or starts is not None  # the kernels that know of such rows
     sizes = (len(x),) if starts is None else (len(x), len(x))
-    with still(net, sizes, twice=twice, starts=starts), ConvolutionsDerivedTwice() if twice else nullcontext():
+    with (
+        frozen_batch_stats(net, sizes, double_backward=double_backward, starts=starts),
+        ConvolutionsDerivedTwice() if double_backward else nullcontext(),
+    ):
         yield
 
 
@@ -112,7 +117,7 @@ def can_fill_up(net: nn.Module, x: Tensor) -> bool:
     """Whether a batch like x [n, ...] may be filled up with rows that change nothing: no layer mixes them in."""
     if not (net.training and joins(x) and every_norm_groups(net)):
         return False
-    norms = any(isinstance(module, GroupedNorm) for module in net.modules())
+    norms = any(isinstance(module, GroupedBatchNorm) for module in net.modules())
     images = x.dim() == 4 and x.dtype != torch.float64
     return not norms or (images and has_kernels("odedm.nets.second_derivatives_triton", x.device))
 
@@ -165,7 +170,7 @@ def _has_no_trained_weight(module: nn.Module) -> bool:
 
 @contextmanager
 def computed_in(net: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """The trunk multiplies in a type inside the block (None: the weights' own), whatever `compute` says."""
+    """The backbone multiplies in a type inside the block (None: the weights' own), whatever `compute` says."""
     if getattr(net, "compute", None) is dtype:
         yield
         return
@@ -179,7 +184,7 @@ def computed_in(net: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
 
 
 def full_precision(net: nn.Module) -> AbstractContextManager[None]:
-    """The trunk in the weights' own type inside the block, whatever `compute` says."""
+    """The backbone in the weights' own type inside the block, whatever `compute` says."""
     return computed_in(net, None)
 
 

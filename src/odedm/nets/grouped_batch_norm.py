@@ -16,7 +16,7 @@ from odedm.core.stored_names import stored
 from odedm.nets.second_derivatives import normalised
 
 
-class GroupedNorm(nn.modules.batchnorm._BatchNorm):
+class GroupedBatchNorm(nn.modules.batchnorm._BatchNorm):
     """BatchNorm that can treat parts of its batch as batches of their own, one after the other.
 
     A batch with a single value per channel (one row whose map has shrunk to 1×1) has no spread to be judged by, so the
@@ -29,9 +29,9 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
     """Sizes of the parts, set by `grouped`; none: one batch."""
     starts: Tensor | None = None
     """Where the parts begin and the last one ends, where the device alone knows; their sizes are then upper bounds."""
-    still: bool = False
+    frozen_batch_stats: bool = False
     """Whether the running statistics stay as they are."""
-    twice: bool = False
+    double_backward: bool = False
     """Whether gradients will be derived once more."""
     counters: dict[tuple[int, int], Tensor]
 
@@ -39,23 +39,23 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
         super().__init__(*sizes, **words)
         self.counters = {}  # the kernel's, by number of groups and stream; no part of the network's state
 
-    def forward(self, input: Tensor, beside: Tensor | None = None, *, relu: bool = False) -> Tensor:
-        """Values [n, c, ...], normalised; then `beside` is added and the ReLU taken, where asked for."""
+    def forward(self, input: Tensor, residual: Tensor | None = None, *, relu: bool = False) -> Tensor:
+        """Values [n, c, ...], normalised; then `residual` is added and the ReLU taken, where asked for."""
         if self.groups and self._has_kernel(input):
-            return self._kernel(input, beside, relu)
-        if self._has_kernel(input) and self._is_judged(input):
-            return self._judged(input, beside, relu)
-        if self.twice and input.dim() == 4:
-            return normalised(input, beside, self.weight, self.bias, eps=self.eps, relu=relu)
+            return self._kernel(input, residual, relu)
+        if self._has_kernel(input) and self._can_evaluate(input):
+            return self._evaluate(input, residual, relu)
+        if self.double_backward and input.dim() == 4:
+            return normalised(input, residual, self.weight, self.bias, eps=self.eps, relu=relu)
         parts = input.split(self.groups) if self.groups else (input,)
         y = self._norm(input) if len(parts) == 1 else torch.cat([self._norm(part) for part in parts])
-        y = y if beside is None else y + beside
+        y = y if residual is None else y + residual
         return F.relu(y) if relu else y
 
     def _norm(self, x: Tensor) -> Tensor:
         if self.training and x.numel() == x.shape[1]:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        if self.still and self.training:
+        if self.frozen_batch_stats and self.training:
             return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
         if not self.groups:
             return super().forward(x)
@@ -64,38 +64,38 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
         )
 
     def _has_kernel(self, x: Tensor) -> bool:
-        module = f"odedm.nets.{'second_derivatives' if self.twice else 'grouped_batch_norm'}_triton"
+        module = f"odedm.nets.{'second_derivatives' if self.double_backward else 'grouped_batch_norm'}_triton"
         return x.dim() == 4 and x.dtype != torch.float64 and has_kernels(module, x.device)
 
-    def _is_judged(self, x: Tensor) -> bool:
+    def _can_evaluate(self, x: Tensor) -> bool:
         """Whether it evaluates without gradients of any kind: those of torch.func and forward mode want torch's own."""
         plain = not (self.training or torch.is_grad_enabled() or torch._C._functorch.is_functorch_wrapped_tensor(x))
         whole = self.affine and self.running_mean is not None and self.running_var is not None
         return plain and whole and forward_ad._current_level < 0
 
-    def _judged(self, x: Tensor, beside: Tensor | None, relu: bool) -> Tensor:
-        from odedm.nets.grouped_batch_norm_triton import judged_norm  # Triton comes with torch for GPUs alone
+    def _evaluate(self, x: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
+        from odedm.nets.grouped_batch_norm_triton import batch_norm_eval  # Triton comes with torch for GPUs alone
 
         assert self.running_mean is not None
         assert self.running_var is not None
-        return judged_norm(
-            x, beside, self.weight, self.bias, self.running_mean, self.running_var, eps=self.eps, relu=relu
+        return batch_norm_eval(
+            x, residual, self.weight, self.bias, self.running_mean, self.running_var, eps=self.eps, relu=relu
         )
 
-    def _kernel(self, x: Tensor, beside: Tensor | None, relu: bool) -> Tensor:
+    def _kernel(self, x: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
         from odedm.nets.grouped_batch_norm_triton import group_norm  # Triton comes with torch for GPUs alone
 
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.momentum is not None
-        if self.twice:
-            from odedm.nets.second_derivatives_triton import TritonNorm, twice_norm
+        if self.double_backward:
+            from odedm.nets.second_derivatives_triton import TritonNorm, double_backward_norm
 
             kernels = TritonNorm(self.groups, self._counters(x.device), self.starts)
-            return twice_norm(x, beside, self.weight, self.bias, kernels, eps=self.eps, relu=relu)
+            return double_backward_norm(x, residual, self.weight, self.bias, kernels, eps=self.eps, relu=relu)
         return group_norm(
-            x, beside, self.weight, self.bias, self.running_mean, self.running_var, self._counters(x.device),
-            sizes=self.groups, momentum=0.0 if self.still else self.momentum, eps=self.eps, relu=relu,
+            x, residual, self.weight, self.bias, self.running_mean, self.running_var, self._counters(x.device),
+            sizes=self.groups, momentum=0.0 if self.frozen_batch_stats else self.momentum, eps=self.eps, relu=relu,
         )  # fmt: skip
 
     def _counters(self, device: torch.device) -> Tensor:
@@ -113,14 +113,14 @@ class GroupedNorm(nn.modules.batchnorm._BatchNorm):
 
 
 @stored("net/batch-norm")
-class Norm2d(GroupedNorm, nn.BatchNorm2d):
+class Norm2d(GroupedBatchNorm, nn.BatchNorm2d):
     """BatchNorm for images, by group where a net asks for it."""
 
 
 @contextmanager
 def grouped(net: nn.Module, sizes: tuple[int, ...]) -> Iterator[None]:
     """Inside the block every BatchNorm of the net treats rows as batches of the given sizes."""
-    norms = [module for module in net.modules() if isinstance(module, GroupedNorm)]
+    norms = [module for module in net.modules() if isinstance(module, GroupedBatchNorm)]
     try:
         for norm in norms:
             vars(norm)["groups"] = sizes
@@ -134,20 +134,20 @@ def grouped(net: nn.Module, sizes: tuple[int, ...]) -> Iterator[None]:
 
 
 @contextmanager
-def still(
-    net: nn.Module, sizes: tuple[int, ...] = (), *, twice: bool = False, starts: Tensor | None = None
+def frozen_batch_stats(
+    net: nn.Module, sizes: tuple[int, ...] = (), *, double_backward: bool = False, starts: Tensor | None = None
 ) -> Iterator[None]:
     """Inside the block no BatchNorm of this package moves its running statistics, and none counts a batch.
 
     Args:
         net: whose layers.
         sizes: batches as which the rows are treated, as by `grouped`; none: one batch, by torch's own operations.
-        twice: whether gradients will be derived once more; needs `sizes`.
+        double_backward: whether gradients will be derived once more; needs `sizes`.
         starts: where the batches begin and the last one ends, int32 on the device, where the host knows no more than
             that none has more rows than its size; only with kernels.
     """
-    norms = [module for module in net.modules() if isinstance(module, GroupedNorm)]
-    way = {"still": True, "groups": sizes, "twice": twice, "starts": starts}
+    norms = [module for module in net.modules() if isinstance(module, GroupedBatchNorm)]
+    way = {"frozen_batch_stats": True, "groups": sizes, "double_backward": double_backward, "starts": starts}
     try:
         for norm in norms:
             vars(norm).update(way)
@@ -165,6 +165,6 @@ def every_norm_groups(net: nn.Module) -> bool:
             return False
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             plain = module.training and module.momentum is not None and module.affine and module.track_running_stats
-            if not (plain and isinstance(module, GroupedNorm)):
+            if not (plain and isinstance(module, GroupedBatchNorm)):
                 return False
     return True

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-HOST = ("parts", "groups", "adds", "cuts")
+HOST = ("parts", "groups", "has_residual", "relu")
 """Numbers of the host that are not worth a kernel of their own: each costs about a second to compile."""
 ROWS, WIDTH, WARPS = 64, 32, 2
 """Rows and channels of a tile, and the warps that work on it: the fastest of 42 settings for ResNet-18 on an H200."""
@@ -119,17 +119,18 @@ def _tile(start, channels, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit(do_not_specialize=HOST)
 def _normalise(
-    x, y, beside, start, centre, rate, weight, bias, channels, adds, cuts, ROWS: tl.constexpr, WIDTH: tl.constexpr
-):
-    """Set y = cut(scale · x + shift + beside)."""
+    x, y, residual, start, centre, rate, weight, bias, channels, has_residual, relu,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Set y = relu(scale · x + shift + residual)."""
     at, there, channel, inside, own = _tile(start, channels, ROWS, WIDTH)
     scale = tl.load(rate + own, mask=inside, other=0.0) * tl.load(weight + channel, mask=inside, other=0.0)
     middle = tl.load(centre + own, mask=inside, other=0.0)
     shift = tl.load(bias + channel, mask=inside, other=0.0)
     value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - middle[None, :]) * scale[None, :] + shift[None, :]
-    if adds:
-        value += tl.load(beside + at, mask=there, other=0.0).to(tl.float32)
-    if cuts:
+    if has_residual:
+        value += tl.load(residual + at, mask=there, other=0.0).to(tl.float32)
+    if relu:
         value = tl.where(value < 0.0, 0.0, value)  # a NaN stays one, as in torch
     tl.store(y + at, value.to(y.dtype.element_ty), mask=there)
 
@@ -137,7 +138,7 @@ def _normalise(
 @triton.jit(do_not_specialize=HOST)
 def _slopes(
     x, y, dy, start, centre, rate, by_shift, by_scale, mean_slope, mean_turn, dweight, dbias, counters,
-    channels, parts, groups, cuts, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    channels, parts, groups, relu, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Means of dz and dz · x̂ over every group, where dz is dy behind the cut; their sums over groups are gradients."""
     part, block, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -151,7 +152,7 @@ def _slopes(
         there = (row < last)[:, None] & inside[None, :]
         at = row[:, None].to(tl.int64) * channels + channel[None, :]
         slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
-        if cuts:
+        if relu:
             slope = tl.where(tl.load(y + at, mask=there, other=0.0) > 0, slope, 0.0)
         value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - own[None, :]) * speed[None, :]
         shift += tl.sum(slope, 0)
@@ -183,7 +184,7 @@ def _slopes(
 
 @triton.jit(do_not_specialize=HOST)
 def _descend(
-    x, y, dy, dx, dbeside, start, centre, rate, weight, mean_slope, mean_turn, channels, adds, cuts,
+    x, y, dy, dx, dresidual, start, centre, rate, weight, mean_slope, mean_turn, channels, has_residual, relu,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Set dx = scale · (dz − mean dz − x̂ · mean(dz · x̂)) and dbeside = dz."""
@@ -191,10 +192,10 @@ def _descend(
     speed = tl.load(rate + own, mask=inside, other=0.0)
     scale = speed * tl.load(weight + channel, mask=inside, other=0.0)
     slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
-    if cuts:
+    if relu:
         slope = tl.where(tl.load(y + at, mask=there, other=0.0) > 0, slope, 0.0)
-    if adds:
-        tl.store(dbeside + at, slope.to(dbeside.dtype.element_ty), mask=there)
+    if has_residual:
+        tl.store(dresidual + at, slope.to(dresidual.dtype.element_ty), mask=there)
     middle = tl.load(centre + own, mask=inside, other=0.0)
     value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - middle[None, :]) * speed[None, :]
     slope -= tl.load(mean_slope + own, mask=inside, other=0.0)[None, :]
@@ -206,9 +207,9 @@ class GroupNormalised(torch.autograd.Function):
     """Maps [n, c, h, w] in channels_last, normalised group by group; see `group_norm`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:
         """Normalise, add, cut, and move the running statistics."""
-        running_mean, running_var, counters, sizes, momentum, eps, cuts = rest
+        running_mean, running_var, counters, sizes, momentum, eps, relu = rest
         plan, channels = _plan(sizes, *x.shape[1:], x.device), x.shape[1]
         y = torch.empty_like(x)
         mean, spread = x.new_empty((2, len(sizes), MOST_PARTS, channels), dtype=torch.float32)
@@ -218,11 +219,12 @@ class GroupNormalised(torch.autograd.Function):
             plan.parts, len(sizes), momentum, eps, PARTS=MOST_PARTS, **plan.tile,
         )  # fmt: skip
         _normalise[plan.tiles_grid](
-            x, y, x if beside is None else beside, plan.start, centre, rate, weight, bias, channels,
-            int(beside is not None), int(cuts), **plan.tile,
+            x, y, x if residual is None else residual, plan.start, centre, rate, weight, bias, channels,
+            int(residual is not None), int(relu), **plan.tile,
         )  # fmt: skip
         ctx.save_for_backward(x, y, weight, centre, rate)
-        ctx.plan, ctx.groups, ctx.adds, ctx.cuts, ctx.counters = plan, len(sizes), beside is not None, cuts, counters
+        ctx.plan, ctx.groups, ctx.counters = plan, len(sizes), counters
+        ctx.has_residual, ctx.relu = residual is not None, relu
         return y
 
     @staticmethod
@@ -235,16 +237,16 @@ class GroupNormalised(torch.autograd.Function):
         shift, scale = x.new_empty((2, ctx.groups, MOST_PARTS, channels), dtype=torch.float32)
         mean_slope, mean_turn = x.new_empty((2, ctx.groups, channels), dtype=torch.float32)
         dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-        dbeside = torch.empty_like(x) if ctx.adds else None
+        dresidual = torch.empty_like(x) if ctx.has_residual else None
         _slopes[plan.parts_grid](
             x, y, dy, plan.start, centre, rate, shift, scale, mean_slope, mean_turn, dweight, dbias, ctx.counters,
-            channels, plan.parts, ctx.groups, int(ctx.cuts), PARTS=MOST_PARTS, **plan.tile,
+            channels, plan.parts, ctx.groups, int(ctx.relu), PARTS=MOST_PARTS, **plan.tile,
         )  # fmt: skip
         _descend[plan.tiles_grid](
-            x, y, dy, dx, dx if dbeside is None else dbeside, plan.start, centre, rate, weight, mean_slope, mean_turn,
-            channels, int(ctx.adds), int(ctx.cuts), **plan.tile,
+            x, y, dy, dx, dx if dresidual is None else dresidual, plan.start, centre, rate, weight,
+            mean_slope, mean_turn, channels, int(ctx.has_residual), int(ctx.relu), **plan.tile,
         )  # fmt: skip
-        return dx, dbeside, dweight, dbias, None, None, None, None, None, None, None
+        return dx, dresidual, dweight, dbias, None, None, None, None, None, None, None
 
 
 class _Plan:
@@ -274,15 +276,15 @@ def counters_for(channels: int, groups: int, device: torch.device) -> Tensor:
     return torch.zeros(triton.cdiv(channels, min(WIDTH, channels)) * (groups + 1), dtype=torch.int32, device=device)
 
 
-def _rows_of_channels(x: Tensor, beside: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _rows_of_channels(x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Maps, and what is to be added to them, as the kernels read them."""
     x = x.contiguous(memory_format=torch.channels_last)
-    return x, None if beside is None else beside.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    return x, None if residual is None else residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
 
 
 def group_norm(
     x: Tensor,
-    beside: Tensor | None,
+    residual: Tensor | None,
     weight: Tensor,
     bias: Tensor,
     running_mean: Tensor,
@@ -294,20 +296,20 @@ def group_norm(
     eps: float,
     relu: bool,
 ) -> Tensor:
-    """Maps [Σ sizes, c, h, w], each group of rows normalised by its own statistics; `beside` is added, then the ReLU.
+    """Maps [Σ sizes, c, h, w], each group of rows normalised by its own statistics; `residual` is added, then the ReLU.
 
     Running statistics move in place, group after group. `counters` come from `counters_for`.
     """
-    x, beside = _rows_of_channels(x, beside)
+    x, residual = _rows_of_channels(x, residual)
     result: Tensor = GroupNormalised.apply(  # type: ignore[no-untyped-call]
-        x, beside, weight, bias, running_mean, running_var, counters, sizes, momentum, eps, relu
+        x, residual, weight, bias, running_mean, running_var, counters, sizes, momentum, eps, relu
     )
     return result
 
 
-def judged_norm(
+def batch_norm_eval(
     x: Tensor,
-    beside: Tensor | None,
+    residual: Tensor | None,
     weight: Tensor,
     bias: Tensor,
     running_mean: Tensor,
@@ -316,15 +318,15 @@ def judged_norm(
     eps: float,
     relu: bool,
 ) -> Tensor:
-    """Maps [n, c, h, w] normalised by the running statistics; `beside` is added, then the ReLU. No gradients."""
-    x, beside = _rows_of_channels(x, beside)
+    """Maps [n, c, h, w] normalised by the running statistics; `residual` is added, then the ReLU. No gradients."""
+    x, residual = _rows_of_channels(x, residual)
     y, (n, channels, height, width) = torch.empty_like(x), x.shape
     block = min(WIDE, triton.next_power_of_2(channels))
     # made on the device: a recording may keep it, and every number of rows would else be one more to remember
     start = torch.arange(2, dtype=torch.int32, device=x.device) * (n * height * width)
     _normalise[(triton.cdiv(n * height * width, LONG), triton.cdiv(channels, block), 1)](
-        x, y, x if beside is None else beside, start, running_mean, (running_var.float() + eps).rsqrt(), weight, bias,
-        channels, int(beside is not None), int(relu), ROWS=LONG, WIDTH=block, num_warps=MANY,
+        x, y, x if residual is None else residual, start, running_mean, (running_var.float() + eps).rsqrt(),
+        weight, bias, channels, int(residual is not None), int(relu), ROWS=LONG, WIDTH=block, num_warps=MANY,
     )  # fmt: skip
     return y
 
@@ -339,4 +341,4 @@ def trial(device: torch.device) -> None:
             sizes=(2,), momentum=0.1, eps=1e-5, relu=True,
         )  # fmt: skip
         y.sum().backward()
-    judged_norm(x.detach(), None, one, zero, zero, one, eps=1e-5, relu=True)
+    batch_norm_eval(x.detach(), None, one, zero, zero, one, eps=1e-5, relu=True)

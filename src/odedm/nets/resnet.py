@@ -35,7 +35,7 @@ class ResNet18(Net):
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(before, classes)
 
-    def trunk(self, x: Tensor) -> Tensor:
+    def backbone(self, x: Tensor) -> Tensor:
         """The last stage averaged over places [n, 8 · width], all entries ≥ 0."""
         maps: Tensor = self.blocks(self.norm(self.stem(x), relu=True))
         return maps.mean((2, 3))

@@ -131,22 +131,31 @@ class NormKernels(Protocol):
     """BatchNorm with a sum and a ReLU, and its first and second derivative, each written out."""
 
     def normalise(
-        self, x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, *, eps: float, relu: bool
+        self, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, *, eps: float, relu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Maps y, and the means and the inverse deviations that they were normalised by."""
         ...
 
-    def slopes(
-        self, dy: Tensor, x: Tensor, y: Tensor, weight: Tensor, centre: Tensor, rate: Tensor, *, adds: bool, relu: bool
+    def backward(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        centre: Tensor,
+        rate: Tensor,
+        *,
+        has_residual: bool,
+        relu: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, Tensor]:
-        """Gradients by x, beside, weight and bias; the means of dz and dz · x̂, where dz is dy behind the ReLU."""
+        """Gradients by x, residual, weight and bias; the means of dz and dz · x̂, where dz is dy behind the ReLU."""
         ...
 
-    def bends(
+    def double_backward(
         self, up: Cotangents, dy: Tensor, x: Tensor, y: Tensor, weight: Tensor, centre: Tensor, rate: Tensor,
         mean_slope: Tensor, mean_turn: Tensor, *, relu: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Gradients of what `slopes` found, by dy, x and weight."""
+        """Gradients of what `backward` found, by dy, x and weight."""
         ...
 
 
@@ -154,7 +163,7 @@ class Cotangents(NamedTuple):
     """What is asked of a second derivative: one weight for every entry of the first."""
 
     dx: Tensor
-    dbeside: Tensor | None
+    dresidual: Tensor | None
     dweight: Tensor
     dbias: Tensor
 
@@ -164,19 +173,19 @@ class Normalised(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, kernels: NormKernels, *how: Any
+        ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, kernels: NormKernels, *how: Any
     ) -> Tensor:
         """Normalise, add, cut."""
         eps, relu = how
-        y, centre, rate = kernels.normalise(x, beside, weight, bias, eps=eps, relu=relu)
+        y, centre, rate = kernels.normalise(x, residual, weight, bias, eps=eps, relu=relu)
         ctx.save_for_backward(x, y, weight, centre, rate)
-        ctx.kernels, ctx.adds, ctx.relu = kernels, beside is not None, relu
+        ctx.kernels, ctx.has_residual, ctx.relu = kernels, residual is not None, relu
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients by maps, addend, weight and bias, which can be derived again."""
-        found = NormalisedBack.apply(dy, *ctx.saved_tensors, ctx.kernels, ctx.adds, ctx.relu)  # type: ignore[no-untyped-call]
+        found = NormalisedBack.apply(dy, *ctx.saved_tensors, ctx.kernels, ctx.has_residual, ctx.relu)  # type: ignore[no-untyped-call]
         return (*found, None, None, None)
 
 
@@ -186,8 +195,8 @@ class NormalisedBack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dy: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
         """By maps, addend, weight and bias."""
-        *maps, ctx.kernels, adds, ctx.relu = rest
-        *found, mean_slope, mean_turn = ctx.kernels.slopes(dy, *maps, adds=adds, relu=ctx.relu)
+        *maps, ctx.kernels, has_residual, ctx.relu = rest
+        *found, mean_slope, mean_turn = ctx.kernels.backward(dy, *maps, has_residual=has_residual, relu=ctx.relu)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dy, *maps, mean_slope, mean_turn)
         return tuple(found)
@@ -195,25 +204,25 @@ class NormalisedBack(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, ux: Tensor | None, ubeside: Tensor | None, uweight: Tensor | None, ubias: Tensor | None
+        ctx: Any, ux: Tensor | None, uresidual: Tensor | None, uweight: Tensor | None, ubias: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """By dy, x and weight; the statistics count as what they are of x."""
         _, x, _, weight, *_ = ctx.saved_tensors
         up = Cotangents(
             torch.zeros_like(x) if ux is None else ux,
-            ubeside,
+            uresidual,
             torch.zeros_like(weight) if uweight is None else uweight,
             torch.zeros_like(weight) if ubias is None else ubias,
         )
-        by_dy, by_x, by_weight = ctx.kernels.bends(up, *ctx.saved_tensors, relu=ctx.relu)
+        by_dy, by_x, by_weight = ctx.kernels.double_backward(up, *ctx.saved_tensors, relu=ctx.relu)
         return by_dy, by_x, None, by_weight, None, None, None, None, None
 
 
 def normalised(
-    x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, *, eps: float, relu: bool,
+    x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, *, eps: float, relu: bool,
     kernels: NormKernels | None = None,
 ) -> Tensor:  # fmt: skip
-    """Maps [n, c, h, w] normalised by their own statistics, scaled and shifted; `beside` is added, then the ReLU.
+    """Maps [n, c, h, w] normalised by their own statistics, scaled and shifted; `residual` is added, then the ReLU.
 
     >>> x = torch.tensor([1.0, 3.0], dtype=torch.double).view(2, 1, 1, 1)
     >>> one = torch.ones(1, dtype=torch.double)
@@ -221,7 +230,7 @@ def normalised(
     [0.0, 2.0]
     """
     kernels = kernels or TorchNorm()
-    y: Tensor = Normalised.apply(x, beside, weight, bias, kernels, eps, relu)  # type: ignore[no-untyped-call]
+    y: Tensor = Normalised.apply(x, residual, weight, bias, kernels, eps, relu)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -229,26 +238,35 @@ class TorchNorm:
     """The formulas in torch's operations, where no kernels do them, and to judge those by."""
 
     def normalise(
-        self, x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, *, eps: float, relu: bool
+        self, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, *, eps: float, relu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Take y = ReLU(γ x̂ + β + beside) with x̂ = rate · (x - centre)."""
+        """Take y = ReLU(γ x̂ + β + residual) with x̂ = rate · (x - centre)."""
         centre, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)
         rate = (variance + eps).rsqrt()
         y = (x - _wide(centre)) * _wide(rate * weight) + _wide(bias)
-        y = y if beside is None else y + beside
+        y = y if residual is None else y + residual
         return (y.relu() if relu else y), centre, rate
 
-    def slopes(
-        self, dy: Tensor, x: Tensor, y: Tensor, weight: Tensor, centre: Tensor, rate: Tensor, *, adds: bool, relu: bool
+    def backward(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        centre: Tensor,
+        rate: Tensor,
+        *,
+        has_residual: bool,
+        relu: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, Tensor]:
         """Take dx = γ · rate · (dz - mean dz - x̂ · mean(dz · x̂))."""
         dz, hat = dy * (y > 0) if relu else dy, (x - _wide(centre)) * _wide(rate)
         a, b = _mean(dz), _mean(dz * hat)
         dx = _wide(rate * weight) * (dz - _wide(a) - hat * _wide(b))
         many = x.numel() // x.shape[1]
-        return dx, dz if adds else None, many * b, many * a, a, b
+        return dx, dz if has_residual else None, many * b, many * a, a, b
 
-    def bends(
+    def double_backward(
         self, up: Cotangents, dy: Tensor, x: Tensor, y: Tensor, weight: Tensor, centre: Tensor, rate: Tensor,
         mean_slope: Tensor, mean_turn: Tensor, *, relu: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -261,7 +279,7 @@ class TorchNorm:
         middle, turn = _mean(u), _mean(u * hat)
         rest = _mean(u * dz) - middle * a - turn * b
         by_dz = _wide(scale) * (u - _wide(middle) - hat * _wide(turn)) + hat * _wide(up.dweight) + _wide(up.dbias)
-        by_dz = by_dz if up.dbeside is None else by_dz + up.dbeside
+        by_dz = by_dz if up.dresidual is None else by_dz + up.dresidual
         of_dz = up.dweight - scale * turn
         flat = up.dweight * a - scale * (turn * a + b * middle)
         tilt = up.dweight * b + scale * (rest - 2 * b * turn)

@@ -2,7 +2,7 @@
 
 The forward and the first derivative are the kernels of `grouped_batch_norm_triton`; here are the two of the second:
 one that takes three means over every group, and one that goes over everything once. What they compute is written down
-in `odedm.nets.second_derivatives.TorchNorm.bends`.
+in `odedm.nets.second_derivatives.TorchNorm.double_backward`.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -33,9 +33,9 @@ from odedm.nets.second_derivatives import Cotangents, normalised
 
 
 @triton.jit(do_not_specialize=HOST)
-def _means_of_bends(
+def _means_of_double_backward(
     u, x, y, dy, start, centre, rate, mean_slope, mean_turn, sum_u, sum_turn, sum_both, middle, turn, rest, by_weight,
-    counters, channels, parts, groups, cuts, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    counters, channels, parts, groups, relu, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Means over every group of u and u · x̂, and what is left of mean(u · dz); summed up, the gradient by γ."""
     part, block, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -50,7 +50,7 @@ def _means_of_bends(
         there = (row < last)[:, None] & inside[None, :]
         at = row[:, None].to(tl.int64) * channels + channel[None, :]
         slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
-        if cuts:
+        if relu:
             slope = tl.where(tl.load(y + at, mask=there, other=0.0) > 0, slope, 0.0)
         way = tl.load(u + at, mask=there, other=0.0).to(tl.float32)
         value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - own[None, :]) * speed[None, :]
@@ -87,9 +87,9 @@ def _means_of_bends(
 
 
 @triton.jit(do_not_specialize=HOST)
-def _bends(
-    u, ubeside, uweight, ubias, x, y, dy, by_dy, by_x, start, centre, rate, weight, mean_slope, mean_turn, middle, turn,
-    rest, channels, adds, cuts, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+def _double_backward(
+    u, uresidual, uweight, ubias, x, y, dy, by_dy, by_x, start, centre, rate, weight, mean_slope, mean_turn, middle,
+    turn, rest, channels, has_residual, relu, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the first derivative by dy and by x, where every mean is known."""
     at, there, channel, inside, own = _tile(start, channels, ROWS, WIDTH)
@@ -108,9 +108,9 @@ def _bends(
     slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
     by_slope = scale[None, :] * (way - own_u[None, :] - value * own_turn[None, :])
     by_slope += value * up_weight[None, :] + up_bias[None, :]
-    if adds:
-        by_slope += tl.load(ubeside + at, mask=there, other=0.0).to(tl.float32)
-    if cuts:
+    if has_residual:
+        by_slope += tl.load(uresidual + at, mask=there, other=0.0).to(tl.float32)
+    if relu:
         open_there = tl.load(y + at, mask=there, other=0.0) > 0
         slope = tl.where(open_there, slope, 0.0)
         by_slope = tl.where(open_there, by_slope, 0.0)
@@ -133,7 +133,7 @@ class TritonNorm:
         return plan, x.shape[1], plan.start if self.starts is None else self.starts * (x.shape[2] * x.shape[3])
 
     def normalise(
-        self, x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, *, eps: float, relu: bool
+        self, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, *, eps: float, relu: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Maps, means [groups, c] and inverse deviations [groups, c]; no running statistics move."""
         plan, channels, start = self._plan(x)
@@ -145,60 +145,69 @@ class TritonNorm:
             groups, 0.0, eps, PARTS=MOST_PARTS, **plan.tile,
         )  # fmt: skip
         _normalise[plan.tiles_grid](
-            x, y, x if beside is None else beside, start, centre, rate, weight, bias, channels,
-            int(beside is not None), int(relu), **plan.tile,
+            x, y, x if residual is None else residual, start, centre, rate, weight, bias, channels,
+            int(residual is not None), int(relu), **plan.tile,
         )  # fmt: skip
         return y, centre, rate
 
-    def slopes(
-        self, dy: Tensor, x: Tensor, y: Tensor, weight: Tensor, centre: Tensor, rate: Tensor, *, adds: bool, relu: bool
+    def backward(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        centre: Tensor,
+        rate: Tensor,
+        *,
+        has_residual: bool,
+        relu: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, Tensor]:
-        """Gradients by x, beside, weight and bias; means [groups, c] of dz and dz · x̂."""
+        """Gradients by x, residual, weight and bias; means [groups, c] of dz and dz · x̂."""
         plan, channels, start = self._plan(x)
         dy, groups = dy.contiguous(memory_format=torch.channels_last), len(self.sizes)
         shift, scale = x.new_empty((2, groups, MOST_PARTS, channels), dtype=torch.float32)
         mean_slope, mean_turn = x.new_empty((2, groups, channels), dtype=torch.float32)
         dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-        dbeside = torch.empty_like(x) if adds else None
+        dresidual = torch.empty_like(x) if has_residual else None
         _slopes[plan.parts_grid](
             x, y, dy, start, centre, rate, shift, scale, mean_slope, mean_turn, dweight, dbias, self.counters, channels,
             plan.parts, groups, int(relu), PARTS=MOST_PARTS, **plan.tile,
         )  # fmt: skip
         _descend[plan.tiles_grid](
-            x, y, dy, dx, dx if dbeside is None else dbeside, start, centre, rate, weight, mean_slope, mean_turn,
-            channels, int(adds), int(relu), **plan.tile,
+            x, y, dy, dx, dx if dresidual is None else dresidual, start, centre, rate, weight, mean_slope, mean_turn,
+            channels, int(has_residual), int(relu), **plan.tile,
         )  # fmt: skip
-        return dx, dbeside, dweight, dbias, mean_slope, mean_turn
+        return dx, dresidual, dweight, dbias, mean_slope, mean_turn
 
-    def bends(
+    def double_backward(
         self, up: Cotangents, dy: Tensor, x: Tensor, y: Tensor, weight: Tensor, centre: Tensor, rate: Tensor,
         mean_slope: Tensor, mean_turn: Tensor, *, relu: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Gradients of what `slopes` found, by dy, x and weight."""
+        """Gradients of what `backward` found, by dy, x and weight."""
         plan, channels, start = self._plan(x)
-        u, ubeside = _rows_of_channels(up.dx.to(x.dtype), up.dbeside)
+        u, uresidual = _rows_of_channels(up.dx.to(x.dtype), up.dresidual)
         dy, groups = dy.contiguous(memory_format=torch.channels_last), len(self.sizes)
         parts = x.new_empty((3, groups, MOST_PARTS, channels), dtype=torch.float32)
         middle, turn, rest = x.new_empty((3, groups, channels), dtype=torch.float32)
         by_dy, by_x, by_weight = torch.empty_like(x), torch.empty_like(x), torch.empty_like(weight)
-        _means_of_bends[plan.parts_grid](
+        _means_of_double_backward[plan.parts_grid](
             u, x, y, dy, start, centre, rate, mean_slope, mean_turn, *parts, middle, turn, rest, by_weight,
             self.counters, channels, plan.parts, groups, int(relu), PARTS=MOST_PARTS, **plan.tile,
         )  # fmt: skip
-        _bends[plan.tiles_grid](
-            u, u if ubeside is None else ubeside, up.dweight.contiguous(), up.dbias.contiguous(), x, y, dy, by_dy, by_x,
-            start, centre, rate, weight, mean_slope, mean_turn, middle, turn, rest, channels, int(ubeside is not None),
-            int(relu), **plan.tile,
+        _double_backward[plan.tiles_grid](
+            u, u if uresidual is None else uresidual, up.dweight.contiguous(), up.dbias.contiguous(), x, y, dy, by_dy,
+            by_x, start, centre, rate, weight, mean_slope, mean_turn, middle, turn, rest, channels,
+            int(uresidual is not None), int(relu), **plan.tile,
         )  # fmt: skip
         return by_dy, by_x, by_weight
 
 
-def twice_norm(
-    x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, kernels: TritonNorm, *, eps: float, relu: bool
+def double_backward_norm(
+    x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, kernels: TritonNorm, *, eps: float, relu: bool
 ) -> Tensor:
-    """Maps [Σ sizes, c, h, w] normalised by group, with `beside` and the ReLU; derivable twice, no statistics move."""
-    x, beside = _rows_of_channels(x, beside)
-    return normalised(x, beside, weight, bias, eps=eps, relu=relu, kernels=kernels)
+    """Maps [Σ sizes, c, h, w] normalised by group, with residual and ReLU; derivable twice, no statistics move."""
+    x, residual = _rows_of_channels(x, residual)
+    return normalised(x, residual, weight, bias, eps=eps, relu=relu, kernels=kernels)
 
 
 def trial(device: torch.device) -> None:
@@ -207,6 +216,6 @@ def trial(device: torch.device) -> None:
     with torch.enable_grad():
         x = torch.ones(2, 16, 2, 2, device=device).requires_grad_()
         kernels = TritonNorm((2,), counters_for(16, 1, device))
-        y = twice_norm(x, x, one, one, kernels, eps=1e-5, relu=True)
+        y = double_backward_norm(x, x, one, one, kernels, eps=1e-5, relu=True)
         (slope,) = torch.autograd.grad(y.square().sum(), one, create_graph=True)
         torch.autograd.grad(slope.sum(), x)

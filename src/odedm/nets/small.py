@@ -31,7 +31,7 @@ class MLP(Net):
         )
         self.head = nn.Linear(width, classes)
 
-    def trunk(self, x: Tensor) -> Tensor:
+    def backbone(self, x: Tensor) -> Tensor:
         """Second hidden layer [n, width]."""
         hidden: Tensor = self.hidden(x)
         return hidden
@@ -55,7 +55,7 @@ class SmallCNN(Net):
         self.conv3, self.norm3 = conv(2 * width, 4 * width, stride=2), Norm2d(4 * width)
         self.head = nn.Linear(4 * width, classes)
 
-    def trunk(self, x: Tensor) -> Tensor:
+    def backbone(self, x: Tensor) -> Tensor:
         """The last convolution averaged over places [n, 4 · width]."""
         x = self.norm1(self.conv1(x), relu=True)
         x = self.norm2(self.conv2(x), relu=True)
@@ -82,7 +82,7 @@ class PlainCNN(Net):
         self.hidden = nn.Linear(2 * width * places, hidden)
         self.head = nn.Linear(hidden, classes)
 
-    def trunk(self, x: Tensor) -> Tensor:
+    def backbone(self, x: Tensor) -> Tensor:
         """The hidden layer [n, hidden]."""
         x = self.norm1(self.conv1(x), relu=True)
         x = self.norm2(self.conv2(x), relu=True)

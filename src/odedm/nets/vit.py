@@ -74,7 +74,7 @@ class ViT(Net):
         if weights:
             read_weights(self, weights, renamed=PUBLISHED, flattened=("patches.weight",))
 
-    def trunk(self, x: Tensor) -> Tensor:
+    def backbone(self, x: Tensor) -> Tensor:
         """The class token after the last block [n, width]."""
         token: Tensor = self.patches(tokens(x, self.patch))
         token = torch.cat([self.class_token.expand(len(x), -1, -1), token], 1) + self.positions

@@ -37,7 +37,7 @@ class WrappedNet(Net):
         self.classes = head.out_features
         self.body, self.head = body, head
 
-    def trunk(self, x: Tensor) -> Tensor:
+    def backbone(self, x: Tensor) -> Tensor:
         """Compute what enters the head [n, d]."""
         features: Tensor = self.body(x)
         return features

@@ -167,6 +167,6 @@ def _place(settings: Settings) -> tuple[object, ...]:
     capacity, *share = (float(size) if is_numbers([size]) else math.inf for size in sizes)
     known = list(METHODS).index(method) if method in METHODS else len(METHODS)
     options = canonical({key: value for key, value in settings.items() if key.startswith("options.")})
-    stream = settings["data"], str(settings.get("setting"))
+    stream = settings["data"], str(settings.get("imbalance"))
     partners = known, method, settings["tasks"], capacity, options
     return (*stream, *partners, memory not in BASELINES, memory, *share, canonical(settings))

@@ -15,7 +15,7 @@ Settings = dict[str, Any]
 """A configuration without the seed, flat: {"method": "der", "options.lr": 0.03, …}."""
 
 SHAPE = ("task_classes", "recurring", "domain")
-FIRST = ("data", "setting", "epochs", "memory.capacity", "tasks", *SHAPE, "limit", "blur", "noise")
+FIRST = ("data", "imbalance", "epochs", "memory.capacity", "tasks", *SHAPE, "limit", "blur", "noise")
 OF_MEMORY = ("replay", "rho", "k", "dac", "distance", "space", "candidates", "rows_per_prototype", "mixup", "gamma")
 ORDER = (*FIRST, *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
 """How settings follow each other in a name; the others come behind, by their names."""
@@ -46,7 +46,7 @@ SYMBOLS = {
     "options.beta": "β",
 }
 BARE = frozenset(
-    {"data", "setting", "domain", "memory.distance", "memory.space", "net", "stream_loss", "predict", "views"}
+    {"data", "imbalance", "domain", "memory.distance", "memory.space", "net", "stream_loss", "predict", "views"}
 )
 OF_HOST = ("memory.short_policy", "memory.replay", "memory.gamma_rule")
 """Settings of ODEDM that go by the method: they differ between methods without anybody's choice."""

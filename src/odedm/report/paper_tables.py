@@ -103,7 +103,7 @@ def _keys(run: FinishedRun) -> list[Key]:
         return []
     data, method, capacity = str(own["data"]), str(own["method"]), int(own.get("memory.capacity", 0))
     fit = "fit" if own.get("options.fit") is True else ""
-    epochs, setting = int(own.get("epochs", 1)), str(own["setting"])
+    epochs, setting = int(own.get("epochs", 1)), str(own["imbalance"])
     # a table of other methods has its own words for the standard setting
     settings = ([setting] if epochs == 1 else []) + ([EPOCHS[epochs]] if setting == "standard" else [])
     rate, usual = own.get("options.lr"), constants(method, data, capacity).get("lr")

@@ -109,7 +109,7 @@ def _plain_markdown(text: str) -> str:
 
 def to_csv(table: Table) -> str:
     """The table in full precision, every setting a column; an empty cell means that there is no such number."""
-    head = ["label", "kind", "data", "setting", "method", "memory", "capacity", "tasks", "seeds", "n"]
+    head = ["label", "kind", "data", "imbalance", "method", "memory", "capacity", "tasks", "seeds", "n"]
     for metric in METRICS:
         head += [metric.key, f"{metric.key}_error", f"{metric.key}_sd"]
     for metric in COMPARED:
@@ -131,7 +131,7 @@ def _csv_setting(group: Group, key: str) -> object:
 
 def _csv_cells(line: Line) -> list[object]:
     group, own = line.group, line.group.settings
-    names = ("data", "setting", "method", "memory.capacity")
+    names = ("data", "imbalance", "method", "memory.capacity")
     data, setting, method, capacity = (printable(own[name]) if name in own else None for name in names)
     memory = printable(own.get("memory.policy") or own["memory.name"])
     cells: list[object] = [line.label, line.kind, data, setting, method, memory, capacity]

@@ -13,7 +13,7 @@ from odedm.core.text import printable
 from odedm.results.metrics import TITLES, Matrix
 from odedm.results.result import Result
 
-STREAM = ("tasks", "task_classes", "recurring", "domain", "setting", "factor", "limit", "blur", "noise", "shuffle")
+STREAM = ("tasks", "task_classes", "recurring", "domain", "imbalance", "factor", "limit", "blur", "noise", "shuffle")
 """What makes the stream: with another one the same task is another problem."""
 IGNORED = ("seed", "threads", "device", "capture", "class_order", "columns", "data")
 """Settings that have a sentence of their own, or change nothing that is measured."""

@@ -37,7 +37,7 @@ class Transform:
         """Inputs [n, ...] of a training view: a crop after zero padding and a mirror image half of the time."""
         return self.normalise(self._view(image, rng))
 
-    def strengthen(self, image: Tensor, rng: torch.Generator) -> Tensor:
+    def strong_augment(self, image: Tensor, rng: torch.Generator) -> Tensor:
         """Inputs [n, ...] of a strong view: crop and mirror image, then AutoAugment's CIFAR-10 policy.
 
         The policy is defined on grey or colour images of whole numbers; other rows get a training view.

@@ -38,7 +38,7 @@ class Dataset:
         transform: how rows become a network's inputs.
         tasks: into how many tasks the classes are split unless a number is given.
         task, test_task: in which task each row arrives [n] and is tested [m], where the data are a stream in their own
-            order (`odedm.stream_of`); its rows are in the order in which they arrive.
+            order (`odedm.from_batches`); its rows are in the order in which they arrive.
         known_checksum: the checksum where it is known already, as of a cache: hashing gigabytes takes seconds.
         labels: the C labels as they were given, in label order, in which trained models answer; else the names.
 

@@ -27,7 +27,7 @@ Batch = tuple[Tensor, Array, int]
     name=Text(),
     seed=Int(),
 )
-def stream_of(
+def from_batches(
     batches: Iterable[Any],
     *,
     rows_per_task: int | None = None,
@@ -63,7 +63,7 @@ def stream_of(
 
     >>> calm, storm = np.zeros((9, 2)), np.ones((9, 2))
     >>> label = np.array(["rain", "sun", "rain"] * 3)
-    >>> data = stream_of([(calm, label, 0), (storm, label, 1)])
+    >>> data = from_batches([(calm, label, 0), (storm, label, 1)])
     >>> data.class_names, data.tasks, len(data.image), len(data.test_image)
     (('rain', 'sun'), 2, 14, 4)
     """

@@ -17,12 +17,20 @@ from odedm.core.showing import counted
 from odedm.core.validators import Bool, Choice, Float, Int, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule
-from odedm.stream.corruption import blurred, check_rows, check_shares, first_rows, homes, keep, mislabelled
 from odedm.stream.dataset import Dataset
 from odedm.stream.domains import check_domain, in_domain
+from odedm.stream.scenarios import (
+    add_label_noise,
+    assign_tasks,
+    blur_boundaries,
+    check_rows,
+    check_shares,
+    first_rows,
+    imbalance_mask,
+)
 
 ORDERED = {
-    "setting": "standard",
+    "imbalance": "standard",
     "limit": None,
     "blur": 0.0,
     "noise": 0.0,
@@ -103,7 +111,7 @@ def split(
     task_classes: Sequence[int] | None = None,
     recurring: int = 1,
     domain: str | None = None,
-    setting: str = "standard",
+    imbalance: str = "standard",
     factor: float = 10.0,
     limit: int | None = None,
     blur: float = 0.0,
@@ -121,7 +129,7 @@ def split(
         task_classes: how many classes each task of a pass has; equally many unless given.
         recurring: in how many passes the classes come: so often each class returns, with other rows of it.
         domain: every task has all classes, and this changes from task to task, a name in `odedm list domains`.
-        setting: which training rows take part, a name in `odedm list settings`; `factor` is the long tail's.
+        imbalance: which training rows take part, a name in `odedm list imbalances`; `factor` is the long tail's.
         limit: so many training and test rows of each class, the first ones, before anything else; all unless given.
         blur: the share of every class that arrives in other tasks than its own, at least 0 and below 1.
         noise: the share of every class that has the label of another class of its task, at least 0 and below 1.
@@ -152,7 +160,7 @@ def split(
         task_classes=task_classes,
         recurring=recurring,
         domain=domain,
-        setting=setting,
+        imbalance=imbalance,
         limit=limit,
         blur=blur,
         noise=noise,
@@ -162,13 +170,15 @@ def split(
     order = arrival(data.classes, class_order, seed)
     rank = order.argsort()  # new label of each old one
     kept, tested = first_rows(data.label, limit), first_rows(data.test_label, limit)
-    kept = kept[keep(data.label[kept], setting, factor, data.classes)]
+    kept = kept[imbalance_mask(data.label[kept], imbalance, factor, data.classes)]
     true, test_label = rank[data.label[kept]], rank[data.test_label[tested]]
     home = data.task
     if home is None:
-        home = homes(true, labels, shuffle=shuffle, rng=generator(seed, "passes"))
-    task = blurred(true, blur, home=home, tasks=len(labels), rng=generator(seed, "blurry borders"))
-    label = mislabelled(true, noise, home=home, labels=labels, rng=generator(seed, "label noise")) if noise else true
+        home = assign_tasks(true, labels, shuffle=shuffle, rng=generator(seed, "passes"))
+    task = blur_boundaries(true, blur, home=home, tasks=len(labels), rng=generator(seed, "blurry borders"))
+    label = (
+        add_label_noise(true, noise, home=home, labels=labels, rng=generator(seed, "label noise")) if noise else true
+    )
     mix = generator(seed, "order")
     parts: list[Task] = []
     tests: list[Rows] = []

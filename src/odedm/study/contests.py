@@ -71,8 +71,8 @@ def _common(plan: Experiment) -> str:
 
 def _name(plan: Experiment, taken: set[str]) -> str:
     """A host in words that no other has."""
-    setting = "" if plan.setting == "standard" else f", {plan.setting}"
-    name = f"{plan.method} on {plan.data}, λ={plan.memory.capacity}{setting}"
+    imbalance = "" if plan.imbalance == "standard" else f", {plan.imbalance}"
+    name = f"{plan.method} on {plan.data}, λ={plan.memory.capacity}{imbalance}"
     return name if name not in taken else f"{name} ({len(taken)})"
 
 
@@ -178,7 +178,7 @@ class Contests:
         decided = []
         for host, sides in self.tried(scores, failed).items():
             plan = sides[SIDES[0]][0].experiment
-            common = {"data": plan.data, "method": plan.method, "setting": plan.setting}
+            common = {"data": plan.data, "method": plan.method, "imbalance": plan.imbalance}
             size = {"capacity": plan.memory.capacity, "tries": self.hosts[host].tries}
             own = {side: [each.to_dict() for each in tried] for side, tried in sides.items()}
             decided.append({"host": host, **common, **size, **own})

@@ -66,7 +66,7 @@ def equal_tuning() -> Study:
 def _grids(data: str) -> Iterator[Grid]:
     for grid in printed(READY["table1"], data):
         own = grid.axes
-        if (own["setting"], own["capacity"]) != (("standard",), (CAPACITY,)):
+        if (own["imbalance"], own["capacity"]) != (("standard",), (CAPACITY,)):
             continue
         plain = own["memory"] == (PLAIN,)
         hosts = [name for name in HOSTS if name in own["method"]]

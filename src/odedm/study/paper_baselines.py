@@ -35,7 +35,7 @@ def baseline_grids(data: str) -> tuple[Grid, ...]:
         {"method": OFFLINE, "epochs": (max(EPOCHS),)},
         {"method": BOUNDS, "memory": ("none",), "capacity": (0,)},
     ]
-    plain = {"data": (data,), "setting": ("standard",), "memory": (PLAIN,), "capacity": CAPACITIES}
+    plain = {"data": (data,), "imbalance": ("standard",), "memory": (PLAIN,), "capacity": CAPACITIES}
     grids = [Grid({**plain, **part}, retrieval_options=_drawn(part)) for part in parts]
     return tuple(whole for grid in grids for whole in spelled_out(grid))
 

@@ -169,7 +169,7 @@ def _same_k(plan: Experiment, run: FinishedRun) -> bool:
 
 
 def _rows(plan: Mapping[str, Any]) -> int:
-    passes = HALVED if plan.get("setting") == "imbalanced" else 1
+    passes = HALVED if plan.get("imbalance") == "imbalanced" else 1
     return round(ROWS.get(str(plan.get("data")), 1) * passes * int(plan.get("epochs", 1)))
 
 

@@ -61,7 +61,7 @@ def published(
     method: str,
     capacity: int,
     memory: str,
-    setting: str = "standard",
+    imbalance: str = "standard",
     tasks: int | None = None,
     k: int | None = None,
     rho: float | None = None,
@@ -96,7 +96,7 @@ def published(
     else:
         share = rho if k is None or plain(data) not in TASKS else share_of(k, capacity, plain(data))
         variants = _variants(capacity, k, share, dac, distance)
-    settings = [setting, EPOCHS.get(epochs, "")] if setting == "standard" else [setting]
+    settings = [imbalance, EPOCHS.get(epochs, "")] if imbalance == "standard" else [imbalance]
     settings = settings if epochs == 1 else settings[1:]
     places = product(variants, settings, _tables(fit=fit))
     cells = ((table, plain(data), own, str(capacity), name, variant, metric) for variant, own, table in places)

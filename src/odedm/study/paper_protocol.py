@@ -24,7 +24,7 @@ STREAM = {
     "recurring": 1,
     "domain": "none",
     "shuffle": True,
-    "setting": "standard",
+    "imbalance": "standard",
     "factor": "none",
     "limit": "none",
     "blur": 0.0,
@@ -215,7 +215,7 @@ def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
     data = next((name for name in PAPER_DATA if plain(name) == plain(str(settings.get("data")))), "")
     method, capacity = str(settings.get("method")), settings.get("memory.capacity")
     net, net_options = NETS.get(data, RESNET)
-    free = ("setting", "precision")
+    free = ("imbalance", "precision")
     found = {name: None if value == "none" else value for name, value in STREAM.items() if name not in free}
     found["retrieval"] = OWN_RETRIEVALS.get(method, found["retrieval"])
     if settings.get("epochs") in EPOCHS:

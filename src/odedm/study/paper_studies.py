@@ -98,7 +98,12 @@ def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
         return (*baseline_grids(data), *_with_odedm(data))
     grids: list[Grid] = []
     for (setting, capacity, variant), names in methods.items():
-        axes: dict[str, Any] = {"data": (data,), "setting": (setting,), "method": tuple(names), "capacity": (capacity,)}
+        axes: dict[str, Any] = {
+            "data": (data,),
+            "imbalance": (setting,),
+            "method": tuple(names),
+            "capacity": (capacity,),
+        }
         if variant == "none":
             axes["memory"] = (PLAIN,)
         else:
@@ -113,5 +118,5 @@ def _with_odedm(data: str) -> Iterator[Grid]:
     """DER++ with ODEDM, of which that table repeats the best: runs of table 1."""
     for grid in printed(READY["table1"], data):
         method, own = "derpp", grid.axes
-        if own["setting"] == ("standard",) and own["capacity"][0] in CAPACITIES and own["memory"] == ("odedm",):
+        if own["imbalance"] == ("standard",) and own["capacity"][0] in CAPACITIES and own["memory"] == ("odedm",):
             yield replace(grid, axes={**own, "method": (method,)}, options={method: grid.options[method]})

@@ -17,13 +17,13 @@ from odedm.core.registry import (
     COLUMNS,
     DEVICES,
     DOMAINS,
+    IMBALANCES,
     METHODS,
     NETS,
     OPTIMIZERS,
     PRECISIONS,
     PREDICTIONS,
     RETRIEVALS,
-    SETTINGS,
     STREAM_LOSSES,
     TRANSFORMS,
     VIEWS,
@@ -55,7 +55,7 @@ class Experiment:
         method: a name in `odedm list methods`, or a subclass of `Method`; `options` are its hyper-parameters by name.
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
         task_classes, recurring, domain: tasks of unequal size, classes that return, all classes in every task.
-        setting, factor, limit, blur, noise, class_order, shuffle: which rows arrive, with which labels, in which order.
+        imbalance, factor, limit, blur, noise, class_order, shuffle: which rows arrive, with which labels, which order.
         transform: training views: "data", those of the data set, "none", or a function of images [n, ...], and of a
             generator if it takes two arguments, that gives images of the same shape.
         net: a name in `odedm list nets`, "auto", an `nn.Module`, of which a copy is trained, or a class or function
@@ -108,7 +108,7 @@ class Experiment:
         default_words="each task has classes of its own",
         **STREAM,
     )
-    setting: str = setting_field(Choice("setting", SETTINGS), "standard", "Which training rows arrive.", **STREAM)
+    imbalance: str = setting_field(Choice("imbalance", IMBALANCES), "standard", "Which training rows arrive.", **STREAM)
     factor: float | None = setting_field(Float(1), None, "Imbalance of 'long-tail'.", default_words="10", **STREAM)
     limit: int | None = setting_field(
         Int(1),
@@ -179,8 +179,8 @@ class Experiment:
             object.__setattr__(self, "retrieval_options", options)
         check_settings(self)
         object.__setattr__(self, "memory", memory_of(self.memory))
-        if self.factor is not None and self.setting != "long-tail":
-            raise UsageError(f"factor belongs to the setting 'long-tail'; the setting is '{self.setting}'.")
+        if self.factor is not None and self.imbalance != "long-tail":
+            raise UsageError(f"factor belongs to imbalance='long-tail'; the imbalance is '{self.imbalance}'.")
 
     def __repr__(self) -> str:
         return repr_without_defaults(self, ("memory", "method", "data"))

@@ -71,8 +71,8 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     import torch
 
     from odedm.core.rng import generator
-    from odedm.stream.corruption import first_rows, keep
     from odedm.stream.dataset import Dataset
+    from odedm.stream.scenarios import first_rows, imbalance_mask
     from odedm.stream.tasks import ARRANGEMENT, arrival, task_labels
 
     if data.task is not None:
@@ -88,7 +88,7 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     chosen = order[: 1 + max(each for own in labels[: select.tasks] for each in own)]
     first = first_rows(data.label, plan.limit)
     taken = torch.zeros_like(data.label, dtype=torch.bool)
-    taken[first] = keep(data.label[first], plan.setting, plan.factor or 1.0, data.classes)
+    taken[first] = imbalance_mask(data.label[first], plan.imbalance, plan.factor or 1.0, data.classes)
     rng = generator(plan.seed, "held-out rows")
     train: list[tuple[int, int]] = []
     test: list[tuple[int, int]] = []
@@ -113,7 +113,7 @@ def held_out(data: Dataset, plan: Experiment, select: Selection) -> tuple[Experi
     part = Dataset(data.name, *columns, names, data.transform, select.tasks // passes)
     memory = _with_share_of(plan.memory, labels, select.tasks)
     own = replace(plan, memory=memory, tasks=select.tasks, task_classes=sizes, recurring=passes)
-    own = replace(own, setting="standard", factor=None, class_order="natural")
+    own = replace(own, imbalance="standard", factor=None, class_order="natural")
     return (own if select.tasks > 1 else replace(own, blur=0.0)), part
 
 

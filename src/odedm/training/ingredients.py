@@ -24,8 +24,8 @@ from odedm.methods.rotation_task import TURNED, RotationTask
 from odedm.methods.weight_average import begin_average, follow, unlike_its_net
 from odedm.stream.augment import policy_fits
 from odedm.stream.class_schedule import Labels
-from odedm.stream.corruption import first_rows, keep
 from odedm.stream.dataset import Dataset
+from odedm.stream.scenarios import first_rows, imbalance_mask
 from odedm.training.average_length import few_digits, left_after_a_batch
 from odedm.training.checked_step import checked_step
 from odedm.training.experiment import Experiment
@@ -78,7 +78,7 @@ def own_average(plan: Experiment, labels: Labels, data: Dataset) -> float | None
     if asked is None or (not isinstance(asked, str) and asked <= 1):
         return asked
     label = data.label[first_rows(data.label, plan.limit)]
-    rows = int(keep(label, plan.setting, plan.factor or 1.0, data.classes).sum())
+    rows = int(imbalance_mask(label, plan.imbalance, plan.factor or 1.0, data.classes).sum())
     half = max(0.0, 1 - 2 * plan.batch * len(labels) / (rows * plan.epochs))
     return few_digits(half if isinstance(asked, str) else min(half, left_after_a_batch(asked)))
 

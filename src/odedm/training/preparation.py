@@ -51,7 +51,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
     if plan.threads > cores and not elsewhere:
         raise UsageError(f"threads must be {cores} or fewer, the cores of this machine; {plan.threads} was given.")
     method = METHODS[plan.method].load()
-    factor = (plan.factor or LONG_TAIL_FACTOR) if plan.setting == "long-tail" else None
+    factor = (plan.factor or LONG_TAIL_FACTOR) if plan.imbalance == "long-tail" else None
     plan = replace(plan, retrieval=retrieval_of(plan, method), factor=factor)
     plan = replace(plan, weight_average=own_average(plan, labels, data))
     retrieval_options = check_parts(plan, method)

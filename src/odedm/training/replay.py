@@ -118,7 +118,7 @@ class MemoryReplay:
 
     def training_view(self, image: Tensor, rng: torch.Generator) -> Tensor:
         """Inputs of a fresh view of replayed rows, as the run has them."""
-        view = self.transform.strengthen if self._views in STRONG_VIEWS else self.transform.augment
+        view = self.transform.strong_augment if self._views in STRONG_VIEWS else self.transform.augment
         return view(image, rng)
 
     def rows(self) -> Rows:
@@ -135,7 +135,7 @@ class MemoryReplay:
 
     def strong(self, image: Tensor) -> Tensor:
         """Inputs of a fresh view under the strong augmentation."""
-        return self.transform.strengthen(image, self.generator("strong views"))
+        return self.transform.strong_augment(image, self.generator("strong views"))
 
     @property
     def generators(self) -> dict[str, torch.Generator]:

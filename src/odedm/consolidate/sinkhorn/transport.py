@@ -215,10 +215,6 @@ class FittedSinkhorn:
 
             return find
 
-        if device.launch_bound(x.device):  # it soon has estimates of all pairs that are sharp enough
-            pair = torch.arange(len(x) * len(y), device=x.device)
-            estimate = self._sharpened(source, target, pair // len(y), pair % len(y), SHARPER[0]).view(len(x), -1)
-            return nearest_by_estimate(estimate, [], on_pairs(self._matched), per, margin=margin)
         sharper = [on_pairs(partial(self._sharpened, iterations=amount)) for amount in SHARPER]
         estimate = foresee(source[:, 0], target[:, 0], self._kernel)  # profiles have one channel
         return nearest_by_estimate(estimate, sharper, on_pairs(self._matched), per, margin=margin)

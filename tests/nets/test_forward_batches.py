@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from odedm.core import triton_support as compiled
+from odedm.core.accel import triton_support as compiled
 from odedm.methods.puridiver import rebuild
 from odedm.nets import base, grouped_batch_norm
 from odedm.nets.base import Net
@@ -59,11 +59,11 @@ def test_one_pass_equals_separate_forwards(fused, make, sizes):
     inputs = [torch.randn(size, 3, 16, 16, dtype=torch.float64) for size in sizes]
     passes = []
     one.register_forward_hook(lambda *_: passes.append(1))
-    together, separate = one.together(*inputs), [apart(x) for x in inputs]
+    forward_batches, separate = one.forward_batches(*inputs), [apart(x) for x in inputs]
     assert len(passes) == 1
-    losses(together).backward()
+    losses(forward_batches).backward()
     losses(separate).backward()
-    for a, b in zip(together, separate, strict=True):
+    for a, b in zip(forward_batches, separate, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
     for (name, a), b in zip(one.named_parameters(), apart.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-9, atol=1e-10, msg=name)
@@ -74,8 +74,8 @@ def test_one_pass_equals_separate_forwards(fused, make, sizes):
 def test_running_statistics_depend_on_the_order_of_the_batches(fused):
     one, other = twins(resnet)
     a, b = torch.randn(2, 4, 3, 16, 16, dtype=torch.float64)
-    one.together(a, b)
-    other.together(b, a)
+    one.forward_batches(a, b)
+    other.forward_batches(b, a)
     assert not torch.equal(one.norm.running_mean, other.norm.running_mean)
 
 
@@ -89,7 +89,7 @@ class Foreign(Net):
         if dropout:
             self.norm = nn.Identity()
 
-    def trunk(self, x):
+    def backbone(self, x):
         return self.drop(self.norm(x))
 
 
@@ -98,7 +98,7 @@ def test_a_net_that_would_mix_batches_gets_separate_forwards(fused, dropout):
     net = Foreign(dropout)
     passes = []
     net.register_forward_hook(lambda *_: passes.append(1))
-    net.together(torch.randn(4, 4), torch.randn(4, 4))
+    net.forward_batches(torch.randn(4, 4), torch.randn(4, 4))
     assert len(passes) == 2
 
 
@@ -106,20 +106,20 @@ def test_evaluation_single_rows_and_processors_get_separate_forwards(monkeypatch
     net, passes = resnet(), []
     net.register_forward_hook(lambda *_: passes.append(1))
     batch, row = torch.randn(4, 3, 16, 16), torch.randn(1, 3, 16, 16)
-    net.together(batch, batch)
+    net.forward_batches(batch, batch)
     assert len(passes) == 2, "on a processor"
     monkeypatch.setattr(base, "joins", lambda _: True)
-    net.together(batch, row)
+    net.forward_batches(batch, row)
     assert len(passes) == 4, "one row has no statistics of its own"
-    net.eval().together(batch, batch)
+    net.eval().forward_batches(batch, batch)
     assert len(passes) == 6, "evaluation has no batches to keep apart"
 
 
 def test_groups_are_gone_after_the_pass_and_after_an_error(fused):
     net = resnet()
     with pytest.raises(RuntimeError):
-        net.together(torch.randn(4, 2, 16, 16), torch.randn(4, 2, 16, 16))
-    norms = [module for module in net.modules() if isinstance(module, grouped_batch_norm.GroupedNorm)]
+        net.forward_batches(torch.randn(4, 2, 16, 16), torch.randn(4, 2, 16, 16))
+    norms = [module for module in net.modules() if isinstance(module, grouped_batch_norm.GroupedBatchNorm)]
     assert all(norm.groups == () for norm in norms)
     assert not any("groups" in vars(norm) for norm in norms), "a replayed step, which runs no such code, has none"
 
@@ -168,7 +168,7 @@ def test_unusual_norms_get_separate_forwards(fused, unusual):
             words = {"affine": unusual != "affine", "track_running_stats": unusual != "track"}
             each.norm = grouped_batch_norm.Norm2d(4, **words).double()
     inputs = torch.randn(2, 4, 3, 16, 16, dtype=torch.float64)
-    for a, b in zip(net.together(*inputs), [other(x) for x in inputs], strict=True):
+    for a, b in zip(net.forward_batches(*inputs), [other(x) for x in inputs], strict=True):
         assert a.equal(b)
     for a, b in zip(net.buffers(), other.buffers(), strict=True):
         assert a.equal(b)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.registry import SETTINGS
+from odedm.core.registry import IMBALANCES
 from odedm.core.rows import rank_within
 from odedm.core.validators import Choice
 from odedm.stream.class_schedule import Labels
@@ -42,19 +42,19 @@ def check_rows(tasks: int, rows: int) -> None:
         )
 
 
-def keep(label: Tensor, setting: str, factor: float, classes: int) -> Tensor:
-    """Which training rows [n] a setting leaves in; positions count within each class in the data set's order.
+def imbalance_mask(label: Tensor, imbalance: str, factor: float, classes: int) -> Tensor:
+    """Which training rows [n] an imbalance leaves in; positions count within each class in the data set's order.
 
-    >>> keep(torch.tensor([0, 0, 1, 1, 0]), "imbalanced", 1.0, 2)
+    >>> imbalance_mask(torch.tensor([0, 0, 1, 1, 0]), "imbalanced", 1.0, 2)
     tensor([False,  True,  True,  True, False])
     """
-    Choice("setting", SETTINGS).validate("setting", setting)
+    Choice("imbalance", IMBALANCES).validate("imbalance", imbalance)
     place = rank_within(label)
-    if setting == "imbalanced":
+    if imbalance == "imbalanced":
         return (label % 2 == 1) | (place % 2 == 1)
-    if setting == "imbalanced-all":
+    if imbalance == "imbalanced-all":
         return place % 2 == 1
-    if setting == "long-tail":
+    if imbalance == "long-tail":
         if not 1 <= factor < float("inf"):
             raise UsageError(f"The long-tail factor must be 1 or more; {factor} was given.")
         share = factor ** (-torch.arange(classes, dtype=torch.float64) / max(1, classes - 1))
@@ -74,13 +74,13 @@ def first_rows(label: Tensor, limit: int | None) -> Tensor:
     return (rank_within(label) < limit).nonzero().flatten()
 
 
-def homes(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator) -> Tensor:
+def assign_tasks(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator) -> Tensor:
     """Which task each row belongs to [n]; a class of several tasks gives each of them equally many of its rows.
 
     Which ones is drawn, or with `shuffle=False` its first rows go to its first task, and so on.
 
     >>> rows = torch.tensor([0, 1, 0, 1, 1])
-    >>> homes(rows, ((0,), (1,), (1,)), shuffle=False, rng=torch.Generator()).tolist()
+    >>> assign_tasks(rows, ((0,), (1,), (1,)), shuffle=False, rng=torch.Generator()).tolist()
     [0, 1, 0, 1, 2]
     """
     of_class: dict[int, list[int]] = {}
@@ -101,23 +101,23 @@ def homes(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator)
     return owner[label, place * times[label] // size[label]]
 
 
-def blurred(label: Tensor, share: float, *, home: Tensor, tasks: int, rng: torch.Generator) -> Tensor:
+def blur_boundaries(label: Tensor, share: float, *, home: Tensor, tasks: int, rng: torch.Generator) -> Tensor:
     """Task numbers [n]: where each row arrives, a share of every class in another task than its `home` [n].
 
     Which other task is drawn uniformly. A class that comes in several tasks keeps a row in each.
 
     >>> rows = torch.tensor([0, 1, 2, 3])
-    >>> blurred(rows, 0.0, home=rows // 2, tasks=2, rng=torch.Generator()).tolist()
+    >>> blur_boundaries(rows, 0.0, home=rows // 2, tasks=2, rng=torch.Generator()).tolist()
     [0, 0, 1, 1]
     """
     return _elsewhere(home, random_share(label * tasks + home, share, rng), tasks, rng)
 
 
-def mislabelled(label: Tensor, rate: float, *, home: Tensor, labels: Labels, rng: torch.Generator) -> Tensor:
+def add_label_noise(label: Tensor, rate: float, *, home: Tensor, labels: Labels, rng: torch.Generator) -> Tensor:
     """The labels [n] that rows are given: for a share of every class another label of its `home` [n], drawn uniformly.
 
     >>> rows = torch.tensor([0, 1, 0, 1])
-    >>> mislabelled(rows, 0.5, home=rows * 0, labels=((0, 1),), rng=torch.Generator()).sum().item()
+    >>> add_label_noise(rows, 0.5, home=rows * 0, labels=((0, 1),), rng=torch.Generator()).sum().item()
     2
     """
     moved = random_share(label, rate, rng)

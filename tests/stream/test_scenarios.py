@@ -8,9 +8,9 @@ import torch
 from sampling import KEEPING, QUICK, pairs
 
 from odedm import ODEDM, Experiment, MemoryPart, Native, Run, UsageError, blobs, from_arrays, split
-from odedm.core.registry import SETTINGS
+from odedm.core.registry import IMBALANCES
 from odedm.stream.class_schedule import schedule
-from odedm.stream.corruption import blurred, check_shares, keep, mislabelled, random_share
+from odedm.stream.scenarios import add_label_noise, blur_boundaries, check_shares, imbalance_mask, random_share
 
 CLASSES, TASKS, PER_CLASS = 12, 4, 50
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.9)
@@ -51,9 +51,9 @@ def within(observed, chances, trials, sigmas=5):
 
 
 @pytest.mark.parametrize("order", ["natural", "seed"])
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", IMBALANCES)
 def test_class_sizes_of_every_setting(data, setting, order):
-    stream = split(data, setting=setting, factor=8.0, class_order=order, seed=1)
+    stream = split(data, imbalance=setting, factor=8.0, class_order=order, seed=1)
     expected = {
         "standard": [PER_CLASS] * CLASSES,
         "imbalanced": [PER_CLASS // 2, PER_CLASS] * (CLASSES // 2),
@@ -100,7 +100,7 @@ def test_no_class_is_marked_whole():
 def test_moved_rows_go_to_every_other_task_alike():
     label = torch.arange(CLASSES).repeat_interleave(2000)
     home = label // 3
-    task = blurred(label, 0.3, home=home, tasks=TASKS, rng=rng())
+    task = blur_boundaries(label, 0.3, home=home, tasks=TASKS, rng=rng())
     for each in range(CLASSES):
         count = torch.bincount(task[label == each], minlength=TASKS)
         assert count[each // 3] == 1400
@@ -111,10 +111,10 @@ def test_moved_rows_go_to_every_other_task_alike():
 
 
 @pytest.mark.parametrize("order", ["natural", "seed"])
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", IMBALANCES)
 def test_blurry_streams_lose_nothing_and_repeat_nothing(data, setting, order):
-    plain = split(data, setting=setting, class_order=order, seed=5)
-    stream = split(data, setting=setting, class_order=order, seed=5, blur=0.3)
+    plain = split(data, imbalance=setting, class_order=order, seed=5)
+    stream = split(data, imbalance=setting, class_order=order, seed=5, blur=0.3)
     rows, label = together(stream), true_labels(data, stream)
     assert sorted(rows["index"].tolist()) == sorted(together(plain)["index"].tolist())
     assert rows["image"].equal(data.image[rows["index"]])
@@ -149,7 +149,7 @@ def test_the_same_rows_take_the_same_way_at_a_larger_share(data):
 
 def test_wrong_labels_are_every_other_one_of_the_task_alike():
     label = torch.arange(CLASSES).repeat_interleave(2000)
-    given = mislabelled(label, 0.4, home=label // 4, labels=schedule(CLASSES, CLASSES // 4), rng=rng())
+    given = add_label_noise(label, 0.4, home=label // 4, labels=schedule(CLASSES, CLASSES // 4), rng=rng())
     assert given[:8000].max() < 4
     assert (given // 4).equal(label // 4)
     table = torch.bincount(label * CLASSES + given, minlength=CLASSES**2).view(CLASSES, CLASSES)
@@ -171,8 +171,8 @@ def test_noise_changes_labels_and_nothing_else(data, blur):
 
 def test_noise_and_blur_strike_independently():
     label = torch.arange(4).repeat_interleave(5000)
-    moved = blurred(label, 0.3, home=label // 2, tasks=2, rng=rng(1)) != label // 2
-    wrong = mislabelled(label, 0.2, home=label // 2, labels=schedule(4, 2), rng=rng(2)) != label
+    moved = blur_boundaries(label, 0.3, home=label // 2, tasks=2, rng=rng(1)) != label // 2
+    wrong = add_label_noise(label, 0.2, home=label // 2, labels=schedule(4, 2), rng=rng(2)) != label
     both = torch.bincount(label[moved & wrong], minlength=4)
     assert within(both, 0.3 * 0.2, 5000)
     data = blobs(classes=4, tasks=2, per_class=1000)
@@ -185,10 +185,10 @@ def test_noise_and_blur_strike_independently():
 # -- what they share --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", IMBALANCES)
 def test_the_test_set_is_untouched(data, setting):
     plain = split(data, class_order="seed", seed=6)
-    stream = split(data, setting=setting, blur=0.5, noise=0.5, class_order="seed", seed=6)
+    stream = split(data, imbalance=setting, blur=0.5, noise=0.5, class_order="seed", seed=6)
     for before, after in zip(plain.tests, stream.tests, strict=True):
         assert all(after[name].equal(column) for name, column in before.items())
     assert stream.class_names == plain.class_names
@@ -232,9 +232,9 @@ def test_nowhere_else_to_go_is_refused(data):
 def test_keep_is_the_same_for_data_in_any_order_of_classes():
     label = torch.arange(40) % 4
     grouped = label.sort(stable=True)
-    for setting in SETTINGS:
-        kept = keep(label, setting, 4.0, 4)
-        assert kept[grouped.indices].equal(keep(grouped.values, setting, 4.0, 4))
+    for setting in IMBALANCES:
+        kept = imbalance_mask(label, setting, 4.0, 4)
+        assert kept[grouped.indices].equal(imbalance_mask(grouped.values, setting, 4.0, 4))
 
 
 # -- learning from them -----------------------------------------------------------------------------------------------
