@@ -11,9 +11,8 @@ from torch import Tensor
 from odedm.consolidate.dac import Dac, kept_rows
 from odedm.consolidate.direct_choice import DirectChoice
 from odedm.consolidate.distance import Distance, Sinkhorn
-from odedm.consolidate.kmeans import kmeans_all
-from odedm.consolidate.nearest import Chosen
-from odedm.consolidate.select import all_finite, nearest, row_distances
+from odedm.consolidate.kmeans import Clusters, kmeans_all
+from odedm.consolidate.nearest import Chosen, nearest, row_distances
 from odedm.core.accel import device
 from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.rows import ModelView, Rows, take
@@ -103,6 +102,18 @@ class Consolidator:
         with timer("embed"):
             return probe.annotate(result) | result  # what rows bring along from the stream is kept
 
+    def choose(self, points: Tensor, rng: torch.Generator, image_shape: tuple[int, ...] | None = None) -> Tensor:
+        """Return which rows of one set of points [n, d] are kept, by prototype; `image_shape` of rows that are images.
+
+        >>> Consolidator(1, dac=None).choose(torch.tensor([[1.0, 0], [2, 0], [9, 0]]), torch.Generator()).tolist()
+        [0]
+        """
+        if isinstance(self.distance, DirectChoice):
+            return self.distance.pick(points, self.k * self.rows_per_prototype, rng)
+        ((keep, kept, clusters),) = self._clusters([points], [rng], Timer())
+        measure = self.distance.prepare(points, image_shape)
+        return keep[nearest(measure, kept, clusters, self.rows_per_prototype).row]
+
     def _picked(
         self,
         choice: DirectChoice,
@@ -130,37 +141,45 @@ class Consolidator:
         on_selection: OnSelection | None,
     ) -> list[Rows]:
         """The rows of each class that are nearest to the centres of its clusters, or the means of those."""
-        where = sets[0].device if sets else rows["label"].device
-        with timer("reduce"), device.inference_mode_on_gpu(where):
-            if self.dac is None:
-                keeps = [torch.arange(len(x), device=x.device) for x in sets]
-            else:
-                keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
-        with timer("centre"), device.inference_mode_on_gpu(where):
-            kept = [kept_rows(x, keep) for x, keep in zip(sets, keeps, strict=True)]
-            clusters = kmeans_all(kept, self.k, rngs=rngs)[0]
+        reduced = self._clusters(sets, rngs, timer)
         # pixels have places between which mass can move; the entries of a vector have none
         places = self.space == "pixels" and rows["image"].dim() > 2
         image_shape = tuple(rows["image"].shape[1:]) if places else None
         parts: list[Rows] = []
         with timer("select"):
-            for member, x, keep, few, own in zip(members, sets, keeps, kept, clusters, strict=True):
+            for member, x, (keep, few, clusters) in zip(members, sets, reduced, strict=True):
                 home = member.device  # the network may live on another device than the rows
                 if self.mixup:
-                    parts.append(_means(take(rows, member[keep.to(home)]), own.label.to(home)))
+                    parts.append(_means(take(rows, member[keep.to(home)]), clusters.label.to(home)))
                     continue
-                with device.inference_mode_on_gpu(where):
+                with device.inference_mode_on_gpu(x.device):
                     measure = distance.prepare(x, image_shape)
-                    chosen = nearest(measure, few, own, self.rows_per_prototype)
+                    chosen = nearest(measure, few, clusters, self.rows_per_prototype)
                 # copies, since what was made so may not be changed or learned from later
                 chosen = Chosen(chosen.row.clone(), chosen.centroid.clone())
                 row = keep.clone()[chosen.row].to(home)
                 parts.append(take(rows, member[row]) | {"prototype": chosen.centroid.to(home)})
                 if on_selection is not None:
                     with timer("observe"):
-                        far = row_distances(distance.prepare(x, image_shape), few, own)
+                        far = row_distances(distance.prepare(x, image_shape), few, clusters)
                         on_selection(take(rows, member[keep.to(home)]), chosen, far)
         return parts
+
+    def _clusters(
+        self, sets: Sequence[Tensor], rngs: Sequence[torch.Generator], timer: Timer
+    ) -> list[tuple[Tensor, Tensor, Clusters]]:
+        """Return of each set the rows that divide-and-conquer leaves, their points, and the clusters of these."""
+        if not sets:
+            return []
+        with timer("reduce"), device.inference_mode_on_gpu(sets[0].device):
+            if self.dac is None:
+                keeps = [torch.arange(len(x), device=x.device) for x in sets]
+            else:
+                keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
+        with timer("centre"), device.inference_mode_on_gpu(sets[0].device):
+            kept = [kept_rows(x, keep) for x, keep in zip(sets, keeps, strict=True)]
+            clusters = kmeans_all(kept, self.k, rngs=rngs)[0]
+        return list(zip(keeps, kept, clusters, strict=True))
 
     def _points(self, image: Tensor, members: list[Tensor], probe: ModelView) -> list[Tensor]:
         """The rows of each class as points [n, d]."""
@@ -181,6 +200,15 @@ class Consolidator:
                 "so no prototypes can be chosen by it. Lower the learning rate, or choose them by space='pixels'."
             )
         return points
+
+
+def all_finite(x: Tensor) -> bool:
+    """Whether no number is a NaN or an infinity: a sum shows any, and each is looked at only where it overflows.
+
+    >>> all_finite(torch.tensor([3e38, 3e38])), all_finite(torch.tensor([torch.inf, -torch.inf]))
+    (True, False)
+    """
+    return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 
 def _members(label: Tensor, classes: Sequence[int]) -> list[Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from odedm.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from odedm.consolidate.distance import Distance
+    from odedm.consolidate.kmeans import Clusters
 
 FIRST = 4
 """Rows per centroid that are solved before anything is known of how far the estimates are off."""
@@ -33,6 +37,33 @@ class Chosen(NamedTuple):
 
     row: Tensor
     centroid: Tensor
+
+
+def nearest(distance: Distance, x: Tensor, clusters: Clusters, per: int = 1) -> Chosen:
+    """The `per` nearest distinct rows of `x` [n, d] for each of its clusters, by a fitted distance.
+
+    A distance may have a `nearest` of its own that chooses the same with less work; else all distances are compared.
+
+    >>> from odedm.consolidate.distance import DISTANCES
+    >>> from odedm.consolidate.kmeans import Clusters
+    >>> x = torch.tensor([[0.0], [1.0], [5.0]])
+    >>> nearest(DISTANCES["l2"], x, Clusters(torch.tensor([0, 1, 1]), torch.tensor([[0.9], [1.1]]), 0.0)).row.tolist()
+    [1, 0]
+    """
+    by_itself = getattr(distance, "nearest", None)
+    if by_itself is None:
+        return nearest_distinct(row_distances(distance, x, clusters), per)
+    chosen: Chosen = by_itself(x, clusters.centroid, per)
+    return chosen
+
+
+def row_distances(distance: Distance, x: Tensor, clusters: Clusters) -> Tensor:
+    """Distances of rows to clusters [n, k]: to their points where the distance knows how, else to their centroids."""
+    to_clusters = getattr(distance, "to_clusters", None)
+    if to_clusters is None:
+        return distance.pairs(x, clusters.centroid)
+    far: Tensor = to_clusters(x, clusters.label, len(clusters.centroid))
+    return far
 
 
 def nearest_distinct(cost: Tensor, per: int = 1) -> Chosen:

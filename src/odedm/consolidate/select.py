@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from odedm.consolidate.dac import Dac, kept_rows
+from odedm.consolidate.consolidator import Consolidator, all_finite
+from odedm.consolidate.dac import Dac
 from odedm.consolidate.direct_choice import DIRECT_CHOICES, DirectChoice
 from odedm.consolidate.distance import DISTANCES, Distance
-from odedm.consolidate.kmeans import Clusters, kmeans
-from odedm.consolidate.nearest import Chosen, nearest_distinct
+from odedm.consolidate.nearest import Chosen, nearest, nearest_distinct
 from odedm.core.errors import UsageError, choose
 from odedm.core.given_arrays import array_of
 from odedm.core.rng import generator
@@ -24,40 +23,6 @@ __all__ = ["Chosen", "nearest", "nearest_distinct", "select"]
 
 ORDINARY = (2.0**-30, 2.0**40)
 """Between these the largest value of rows can be squared, summed and divided by without a loss, in float32 too."""
-
-
-def nearest(distance: Distance, x: Tensor, clusters: Clusters, per: int = 1) -> Chosen:
-    """The `per` nearest distinct rows of `x` [n, d] for each of its clusters, by a fitted distance.
-
-    A distance may have a `nearest` of its own that chooses the same with less work; else all distances are compared.
-
-    >>> x = torch.tensor([[0.0], [1.0], [5.0]])
-    >>> nearest(DISTANCES["l2"], x, Clusters(torch.tensor([0, 1, 1]), torch.tensor([[0.9], [1.1]]), 0.0)).row.tolist()
-    [1, 0]
-    """
-    own = getattr(distance, "nearest", None)
-    if own is None:
-        return nearest_distinct(row_distances(distance, x, clusters), per)
-    chosen: Chosen = own(x, clusters.centroid, per)
-    return chosen
-
-
-def row_distances(distance: Distance, x: Tensor, clusters: Clusters) -> Tensor:
-    """Distances of rows to clusters [n, k]: to their points where the distance knows how, else to their centroids."""
-    to_clusters = getattr(distance, "to_clusters", None)
-    if to_clusters is None:
-        return distance.pairs(x, clusters.centroid)
-    far: Tensor = to_clusters(x, clusters.label, len(clusters.centroid))
-    return far
-
-
-def all_finite(x: Tensor) -> bool:
-    """Whether no number is a NaN or an infinity: a sum shows any, and each is looked at only where it overflows.
-
-    >>> all_finite(torch.tensor([3e38, 3e38])), all_finite(torch.tensor([torch.inf, -torch.inf]))
-    (True, False)
-    """
-    return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 
 class Shape(Validator):
@@ -73,28 +38,6 @@ class Shape(Validator):
         return sizes
 
 
-@overload
-def select(
-    x: Tensor,
-    *,
-    k: int,
-    distance: str | Distance | DirectChoice = ...,
-    dac: Dac | tuple[int, int] | None = ...,
-    rows_per_prototype: int = ...,
-    seed: int = ...,
-    image_shape: tuple[int, ...] | None = ...,
-) -> Tensor: ...
-@overload
-def select(
-    x: Any,
-    *,
-    k: int,
-    distance: str | Distance | DirectChoice = ...,
-    dac: Dac | tuple[int, int] | None = ...,
-    rows_per_prototype: int = ...,
-    seed: int = ...,
-    image_shape: tuple[int, ...] | None = ...,
-) -> NDArray[np.int64]: ...
 @validate_params(k=Int(1), rows_per_prototype=Int(1), seed=Int(), image_shape=Shape())
 def select(
     x: Any,
@@ -105,7 +48,7 @@ def select(
     rows_per_prototype: int = 1,
     seed: int = 0,
     image_shape: tuple[int, ...] | None = None,
-) -> Tensor | NDArray[np.int64]:
+) -> Any:
     """Choose rows of an array that stand for all of them: k prototypes, by k-means and the nearest rows to its centres.
 
     Args:
@@ -138,42 +81,11 @@ def select(
     if dac is not None and reducer is None:
         clusters, depth = Pair().validate("dac", dac)
         reducer = Dac(clusters, depth)
-    points = _tame(points, by_name=isinstance(distance, str) and not isinstance(dac, Dac))
-    rng = generator(seed, "select")
-    if isinstance(measure, DirectChoice):
-        if reducer is not None:
-            raise UsageError(f"dac goes before clusters, and {type(measure).__name__} makes none; leave dac out.")
-        picked = measure.pick(points, k * rows_per_prototype, rng)
-        return picked if isinstance(x, Tensor) else picked.numpy()
-    fitted = measure.prepare(points, image_shape)
-    keep = torch.arange(len(points), device=points.device)
-    if reducer is not None:
-        keep = reducer.reduce(points, smallest=k * rows_per_prototype, rng=rng)
-    kept = kept_rows(points, keep)
-    clusters = kmeans(kept, k, rng=rng)
-    chosen = keep[nearest(fitted, kept, clusters, rows_per_prototype).row]
-    return chosen if isinstance(x, Tensor) else chosen.numpy()
-
-
-def _tame(points: Tensor, *, by_name: bool) -> Tensor:
-    """Rows whose squares neither overflow nor vanish: ordinary ones as they are, others by a power of two, exactly.
-
-    Choices that go by a name are the same at every scale. An object may have a size in it, such as MMD's bandwidth.
-
-    >>> _tame(torch.tensor([[2.0**100, 2.0**98]]), by_name=True)
-    tensor([[0.5000, 0.1250]])
-    """
-    low, high = points.aminmax()
-    largest = max(-float(low), float(high))
-    if largest == 0 or ORDINARY[0] <= largest <= ORDINARY[1]:
-        return points
-    if not by_name:
-        raise UsageError(
-            f"The largest value of x is {largest:.3g}, which cannot be squared without loss. Multiply x, and whatever "
-            "size distance or dac have in them, so that it is near 1."
-        )
-    half, rest = divmod(-math.frexp(largest)[1], 2)
-    return points * 2.0**half * 2.0 ** (half + rest)  # at once it would be beyond float32
+    if isinstance(measure, DirectChoice) and reducer is not None:
+        raise UsageError(f"dac goes before clusters, and {type(measure).__name__} makes none; leave dac out.")
+    selector = Consolidator(k, measure, reducer, rows_per_prototype)
+    rows = selector.choose(points, generator(seed, "select"), image_shape)
+    return rows if isinstance(x, Tensor) else rows.numpy()
 
 
 def _points(x: Any, image_shape: tuple[int, ...] | None) -> Tensor:
@@ -194,4 +106,11 @@ def _points(x: Any, image_shape: tuple[int, ...] | None) -> Tensor:
     if not all_finite(points):
         bad = int((~points.isfinite()).any(1).nonzero()[0])
         raise UsageError(f"x must be finite; row {bad} holds a NaN or an infinity. Remove or repair such rows.")
+    low, high = points.aminmax()
+    largest = max(-float(low), float(high))
+    if largest and not ORDINARY[0] <= largest <= ORDINARY[1]:
+        raise UsageError(
+            f"The largest value of x is {largest:.3g}, which cannot be squared without loss. Multiply x, and whatever "
+            "size distance or dac have in them, so that it is near 1."
+        )
     return points

@@ -14,8 +14,6 @@ from odedm.core.validators import Bool, Float, Int, Text, refused, validate_para
 from odedm.stream.dataset import Dataset, as_images, as_labels, hold_out_of_each, rows_to_test, standardise
 
 Array = np.ndarray[Any, Any]
-Batch = tuple[Tensor, Array, int]
-"""Rows [n, ...], their labels [n] as they were given, and their task."""
 
 
 @validate_params(
@@ -67,12 +65,7 @@ def from_batches(
     >>> data.class_names, data.tasks, len(data.image), len(data.test_image)
     (('rain', 'sun'), 2, 14, 4)
     """
-    found = list(_read(batches, rows_per_task, rows))
-    if not found:
-        raise UsageError("The stream has no rows: give at least one batch (x, y).")
-    image = torch.cat([x for x, _, _ in found])
-    label = np.concatenate([y for _, y, _ in found])
-    task = torch.cat([torch.full((len(y),), number) for _, y, number in found])
+    image, label, task = _read(batches, rows_per_task, rows)
     names = np.unique(label)
     _check_classes(names, classes)
     number = torch.from_numpy(np.searchsorted(names, label))
@@ -107,40 +100,42 @@ def from_batches(
     )
 
 
-def _read(batches: Iterable[Any], rows_per_task: int | None, most: int | None) -> Iterator[Batch]:
-    """The batches, checked against the first, cut where a task or the stream ends; rows without a task get one."""
-    done, last, kind = 0, -1, None
-    for place, (x, y, given) in enumerate(_items(batches)):
+def _read(batches: Iterable[Any], rows_per_task: int | None, limit: int | None) -> tuple[Tensor, Array, Tensor]:
+    """Return rows [n, ...], their labels [n] as they were given, and their tasks [n], up to a limit of rows."""
+    images: list[Tensor] = []
+    labels: list[Array] = []
+    tasks: list[Tensor] = []
+    num_rows, first_form = 0, None
+    for place, (x, y, task) in enumerate(_items(batches)):
         image, label = as_images(x, f"x of batch {place}"), as_labels(y, f"y of batch {place}")
         if len(image) != len(label):
             raise UsageError(f"Batch {place} has {len(image)} rows but {len(label)} labels; give one label per row.")
-        form = (tuple(image.shape[1:]), image.dtype, label.dtype.kind in "iub", given is None)
-        kind = kind or form
-        _check_form(place, form, kind)
-        image, label = (image, label) if most is None else (image[: most - done], label[: most - done])
-        if given is None:
-            yield from _cut(image, label, done, rows_per_task)
-        else:
+        form = (tuple(image.shape[1:]), image.dtype, label.dtype.kind in "iub", task is None)
+        first_form = first_form or form
+        _check_form(place, form, first_form)
+        if task is not None:
             if rows_per_task:
                 raise UsageError("The batches say which task they belong to, so leave out rows_per_task.")
-            number = Int().validate(f"The task of batch {place}", given)
-            if number not in (last, last + 1):
-                what = f"falls from {last}" if number < last else f"leaves task {last + 1} without rows"
-                raise UsageError(f"The task of batch {place} is {number}: it {what}. Count from 0 on, without a gap.")
-            last = max(number, 0)
-            yield image, label, number
-        done += len(label)
-        if done == most:
-            return
+            number = _next_task(place, task, int(tasks[-1][0]) if tasks else -1)
+            tasks.append(torch.full((len(label),), number))
+        images.append(image)
+        labels.append(label)
+        num_rows += len(label)
+        if limit is not None and num_rows >= limit:
+            break
+    if not images:
+        raise UsageError("The stream has no rows: give at least one batch (x, y).")
+    image, label = torch.cat(images)[:limit], np.concatenate(labels)[:limit]
+    by_size = torch.arange(len(label)) // (rows_per_task or len(label))
+    return image, label, torch.cat(tasks)[:limit] if tasks else by_size
 
 
-def _cut(image: Tensor, label: Array, done: int, rows_per_task: int | None) -> Iterator[Batch]:
-    """A batch whose rows come after `done` others, in a piece for each task."""
-    start, size = 0, rows_per_task or done + len(label)
-    while start < len(label):
-        end = start + size - (done + start) % size
-        yield image[start:end], label[start:end], (done + start) // size if rows_per_task else 0
-        start = end
+def _next_task(place: int, task: Any, last: int) -> int:
+    number: int = Int().validate(f"The task of batch {place}", task)
+    if number not in (last, last + 1):
+        what = f"falls from {last}" if number < last else f"leaves task {last + 1} without rows"
+        raise UsageError(f"The task of batch {place} is {number}: it {what}. Count from 0 on, without a gap.")
+    return number
 
 
 def _items(batches: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:

@@ -1,4 +1,4 @@
-"""Applies imbalance, blurry task borders and label noise to the training rows of a data set."""
+"""Applies imbalance, blurred task boundaries and label noise to the training rows of a data set."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def check_shares(labels: Labels, *, blur: float, noise: float) -> None:
             raise UsageError(f"{name} is a share of every class's rows, 0 or more and below 1; {share} was given.")
     if blur and len(labels) == 1:
         raise UsageError("blur sends rows to other tasks, but there is one task. Use more tasks, or leave blur out.")
-    alone = [task for task, own in enumerate(labels, start=1) if len(own) == 1]
-    if noise and alone:
-        raise UsageError(f"noise swaps labels within a task, but task {alone[0]} has one class. Use fewer tasks.")
+    single = [task for task, classes in enumerate(labels, start=1) if len(classes) == 1]
+    if noise and single:
+        raise UsageError(f"noise swaps labels within a task, but task {single[0]} has one class. Use fewer tasks.")
 
 
 def check_rows(tasks: int, rows: int) -> None:
@@ -83,18 +83,18 @@ def assign_tasks(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Gen
     >>> assign_tasks(rows, ((0,), (1,), (1,)), shuffle=False, rng=torch.Generator()).tolist()
     [0, 1, 0, 1, 2]
     """
-    of_class: dict[int, list[int]] = {}
-    for task, own in enumerate(labels):
-        for each in own:
-            of_class.setdefault(each, []).append(task)
-    most = max(map(len, of_class.values()))
-    owner = torch.tensor([of_class[each] + [-1] * (most - len(of_class[each])) for each in sorted(of_class)])
+    tasks_of: dict[int, list[int]] = {}
+    for task, classes in enumerate(labels):
+        for number in classes:
+            tasks_of.setdefault(number, []).append(task)
+    most = max(map(len, tasks_of.values()))
+    owner = torch.tensor([tasks_of[number] + [-1] * (most - len(tasks_of[number])) for number in sorted(tasks_of)])
     if most == 1:
         return owner[label, 0]
     times = (owner >= 0).sum(1)
     size = torch.bincount(label, minlength=len(owner))
-    for least, there in zip(times.tolist(), size.tolist(), strict=True):
-        check_rows(least, there)
+    for num_tasks, num_rows in zip(times.tolist(), size.tolist(), strict=True):
+        check_rows(num_tasks, num_rows)
     order = torch.randperm(len(label), generator=rng) if shuffle else torch.arange(len(label))
     place = torch.empty_like(label)
     place[order] = rank_within(label[order])
@@ -121,11 +121,11 @@ def add_label_noise(label: Tensor, rate: float, *, home: Tensor, labels: Labels,
     2
     """
     moved = random_share(label, rate, rng)
-    first, size = (torch.tensor([function(own) for own in labels])[home] for function in (min, len))
+    first, size = (torch.tensor([function(classes) for classes in labels])[home] for function in (min, len))
     given = label
-    for each in sorted(set(map(len, labels))):  # tasks of one size share their draws
-        other = first + _elsewhere(label - first, moved, each, rng)
-        given = torch.where(size == each, other, given)
+    for num_classes in sorted(set(map(len, labels))):  # tasks of one size share their draws
+        other = first + _elsewhere(label - first, moved, num_classes, rng)
+        given = torch.where(size == num_classes, other, given)
     return given
 
 
