@@ -254,7 +254,7 @@ def test_the_last_two_are_kept_and_nothing_else(tmp_path):
 
 def test_left_overs_of_dead_writers_are_swept(tmp_path):
     folder = write(tmp_path / "work", 1)
-    for name in (".step-00000002.999.abc", ".step-00000001.999.abc.old", ".step-00000000.999.gone"):
+    for name in (".step-00000002.999.0123abcd", ".step-00000001.999.0123abcd.old", ".step-00000000.999.gone"):
         (folder / name).mkdir()
         (folder / name / "state.safetensors").write_bytes(b"half")
     (folder / "notes.txt").write_text("mine")
@@ -271,8 +271,8 @@ def test_one_of_the_same_step_is_replaced_and_not_lost_on_the_way(tmp_path):
     assert found.position == Position(1, 4, 32)
     assert number(found) == 5
     assert names(folder) == ["step-00000004"]
-    (folder / "step-00000004").rename(folder / ".step-00000004.999.abc.old")
-    (folder / ".step-00000004.999.abc").mkdir()
+    (folder / "step-00000004").rename(folder / ".step-00000004.999.0123abcd.old")
+    (folder / ".step-00000004.999.0123abcd").mkdir()
     assert number(load_latest(work, META)) == 5, "killed between moving the old one aside and the new one in"
     assert names(folder) == ["step-00000004"]
 

@@ -121,6 +121,16 @@ def test_a_folder_is_the_old_one_or_the_new_one_after_every_operation(recorded):
     assert seen == {(("a", each), ("b", each)) for each in (b"old", b"new")}
 
 
+def test_what_is_left_of_a_name_with_a_dot_is_not_taken_for_that_of_its_beginning(tmp_path):
+    left = tmp_path / ".data.1.4242.0123abcd.old"
+    left.mkdir()
+    remove_stale(tmp_path / "data")
+    assert left.is_dir()
+    assert not (tmp_path / "data").exists()
+    remove_stale(tmp_path / "data.1")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.1"]
+
+
 def test_an_interrupt_while_a_folder_takes_another_s_place_leaves_one_of_both(tmp_path, monkeypatch):
     def write(content):
         with atomic_folder(tmp_path / "run") as staging:

@@ -206,9 +206,9 @@ def test_a_deleted_folder_ends_the_run(tmp_path, monkeypatch):
 
 
 def test_what_killed_writers_left_is_cleared_up(stopped):
-    half = stopped.folder.with_name(f".{stopped.folder.name}.4242.abc")
+    half = stopped.folder.with_name(f".{stopped.folder.name}.4242.0123abcd")
     half.mkdir()
-    other = stopped.folder.with_name(".another.4242.abc")
+    other = stopped.folder.with_name(".another.4242.0123abcd")
     other.mkdir()
     go(stopped)
     assert not half.exists()
@@ -216,7 +216,7 @@ def test_what_killed_writers_left_is_cleared_up(stopped):
 
 
 def test_a_result_that_was_moved_aside_is_moved_back(tmp_path):
-    aside = tmp_path / ".run.4242.abc.old"
+    aside = tmp_path / ".run.4242.0123abcd.old"
     aside.mkdir()
     (aside / "result.json").write_text("{}")
     remove_stale(tmp_path / "run")

@@ -76,7 +76,7 @@ def watch(capacity, rho, *, clusters=False, **settings):
 def long_term(settings, points, labels=None, seed=0):
     """The numbers of the rows that a memory with these settings keeps for good, in its order."""
     labels = np.zeros(len(points), dtype=np.int64) if labels is None else labels
-    memory = odedm.memory(settings, seed=seed)
+    memory = odedm.DualMemory.from_config(settings, seed=seed)
     memory.add(points, labels, number=np.arange(len(points)))
     memory.end_task(embed=lambda rows: rows)
     return memory.rows("long")["number"].tolist()

@@ -158,10 +158,10 @@ def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
     error with the reasons: going on from the start would throw away work without asking.
     """
     remove_leftovers(work)
-    found, passed = latest_valid(work, lambda folder: load(folder, expected))
-    if found is not None:
-        going_on = [f"Going on from '{found.folder.name}', the one before."] if passed else []
-        return replace(found, warnings=(*passed, *going_on, *found.warnings))
+    checkpoint, passed = latest_valid(work, lambda folder: load(folder, expected))
+    if checkpoint is not None:
+        resumed = [f"Going on from '{checkpoint.folder.name}', the one before."] if passed else []
+        return replace(checkpoint, warnings=(*passed, *resumed, *checkpoint.warnings))
     if passed:
         advice = f"No other is in '{work / FOLDER}'. Put a good copy there, or start anew with --fresh."
         raise UsageError(" ".join([*passed, advice]))

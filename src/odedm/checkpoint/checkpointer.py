@@ -52,16 +52,17 @@ class Checkpointer:
         """Put the run where its last checkpoint was; None where there is none, or where it is to start anew."""
         if self.fresh:
             clear(self.work)
-        found = load_latest(self.work, self.meta)
-        if found is None:
+        checkpoint = load_latest(self.work, self.meta)
+        if checkpoint is None:
             return None
-        restore(self.roots(), found, self.external_tensors)
-        self.last, self._step, self._time = found.folder, found.position.step, time.monotonic()
-        for line in found.warnings:
+        restore(self.roots(), checkpoint, self.external_tensors)
+        position = checkpoint.position
+        self.last, self._step, self._time = checkpoint.folder, position.step, time.monotonic()
+        for line in checkpoint.warnings:
             self.say(line)
-        at = found.position
-        self.say(f"Going on after step {at.step} (task {at.task + 1}, {at.rows} rows seen) from '{self.last}'.")
-        return found
+        reached = f"step {position.step} (task {position.task + 1}, {position.rows} rows seen)"
+        self.say(f"Going on after {reached} from '{self.last}'.")
+        return checkpoint
 
     def after_step(self) -> bool:
         """Store if it is time; whether the run is to stop here, its state being stored. Otherwise it costs little."""

@@ -263,13 +263,13 @@ def _code(name: str, fresh: Any) -> Any:
 
 def _class(name: str, kind: type) -> Any:
     """A class of this package, or of a registered module, by its name; nothing is imported for it."""
-    found: Any = STORED.get(name)
+    stored: Any = STORED.get(name)
     module, _, attribute = name.rpartition(".")
     if module in registered_modules():
-        found = getattr(sys.modules.get(module), attribute, None)
-    if not isinstance(found, type) or not issubclass(found, kind):
+        stored = getattr(sys.modules.get(module), attribute, None)
+    if not isinstance(stored, type) or not issubclass(stored, kind):
         raise StateError(f"The state has an object of the class {name[:80]}, which is not one of this package.")
-    return found
+    return stored
 
 
 def _numpy_state(state: Any) -> Any:

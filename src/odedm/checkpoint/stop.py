@@ -55,7 +55,7 @@ def stop_on_signal(*, at_once: bool = False) -> Iterator[StopFlag]:
                 return
         raise Stopped(number)
 
-    numbers = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.signal(number, hear) for number in numbers}
     try:
         yield stop_flag

@@ -181,8 +181,9 @@ def remove_stale(folder: Path) -> None:
 
     Only for who knows that no other process is at work on it.
     """
-    mark = re.compile(re.escape(f".{folder.name}.") + r"\d+\..+")
-    for left in [each for each in folder.parent.iterdir() if mark.fullmatch(each.name)]:
+    # whole names, as `_beside` and checkpoints on their way out have them: what is left of "a.1" is none of "a"'s
+    mark = re.compile(re.escape(f".{folder.name}.") + r"\d+\.(gone|[0-9a-f]{8}(\.old)?)")
+    for left in [path for path in folder.parent.iterdir() if mark.fullmatch(path.name)]:
         if left.name.endswith(".old") and not folder.exists():
             os.replace(left, folder)
         elif left.is_dir():
@@ -201,14 +202,14 @@ def no_empty_folders(folders: Iterable[Path]) -> Iterator[None]:
     ...     os.listdir(place)
     []
     """
-    every = {each for folder in folders for each in (folder, *folder.parents)}
-    new = [each for each in every if not os.path.lexists(each)]
+    paths = {path for folder in folders for path in (folder, *folder.parents)}
+    missing = [path for path in paths if not os.path.lexists(path)]
     try:
         yield
     finally:
-        for each in sorted(new, key=lambda path: -len(path.parts)):  # the deepest first
-            with suppress(OSError):  # it holds something, or was never made
-                each.rmdir()
+        for path in sorted(missing, key=lambda path: -len(path.parts)):  # the deepest first
+            with suppress(OSError):  # it holds files, or was never made
+                path.rmdir()
 
 
 def writable_folder(path: Path, option: str = "--out runs/mine", *, name: str = "folder", advice: str = "") -> Path:

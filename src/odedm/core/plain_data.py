@@ -22,7 +22,8 @@ def too_deep(plain: object, most: int = DEEPEST) -> bool:
     """
     if not isinstance(plain, dict | list):
         return False
-    return most == 0 or any(too_deep(each, most - 1) for each in (plain.values() if isinstance(plain, dict) else plain))
+    values = plain.values() if isinstance(plain, dict) else plain
+    return most == 0 or any(too_deep(value, most - 1) for value in values)
 
 
 def json_hash(plain: Any, size: int = 16) -> str:

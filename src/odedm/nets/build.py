@@ -54,7 +54,7 @@ def options(name: str) -> dict[str, Any]:
     {'width': 64}
     """
     keywords = inspect.signature(NETS[check_name("net", name, NETS)].load()).parameters.values()
-    return {each.name: each.default for each in keywords if is_scalar(each.default)}
+    return {parameter.name: parameter.default for parameter in keywords if is_scalar(parameter.default)}
 
 
 def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[str, Any]) -> dict[str, Any]:

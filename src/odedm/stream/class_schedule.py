@@ -32,17 +32,17 @@ class Sizes(Validator):
     def convert(self, value: Any) -> tuple[int, ...]:
         """A tuple of plain ints, at least one."""
         parts = value.split(",") if isinstance(value, str) else value
-        found = tuple(Int(1).convert(int(part) if isinstance(part, str) else part) for part in parts)
-        if not found or len(found) > MOST_TASKS:
+        sizes = tuple(Int(1).convert(int(part) if isinstance(part, str) else part) for part in parts)
+        if not sizes or len(sizes) > MOST_TASKS:
             raise ValueError
-        return found
+        return sizes
 
 
 def schedule(
     classes: int,
     tasks: int | None = None,
     *,
-    own: int = 1,
+    dataset_tasks: int = 1,
     task_classes: Sequence[int] | None = None,
     recurring: int = 1,
     domain: str | None = None,
@@ -51,27 +51,27 @@ def schedule(
 
     Args:
         classes: how many classes the data set has.
-        tasks: how many tasks the stream has in all; unless given `own`, or as many sizes as are given, in each pass.
-        own: into how many tasks the data set is split unless somebody says otherwise.
+        tasks: how many tasks the stream has in all; unless given `dataset_tasks` in each pass, or one for each size.
+        dataset_tasks: into how many tasks the data set is split unless somebody says otherwise.
         task_classes: how many classes each task of a pass has; equally many unless given.
         recurring: in how many passes the classes come, each pass with the same tasks.
         domain: how the tasks' images differ where each task has all classes; None where each has classes of its own.
 
-    >>> schedule(4, 2), schedule(4, task_classes=(1, 3)), schedule(2, own=2, recurring=2)
+    >>> schedule(4, 2), schedule(4, task_classes=(1, 3)), schedule(2, dataset_tasks=2, recurring=2)
     (((0, 1), (2, 3)), ((0,), (1, 2, 3)), ((0,), (1,), (0,), (1,)))
     >>> schedule(3, 2, domain="same")
     ((0, 1, 2), (0, 1, 2))
     """
-    for name, many in (("tasks", tasks or 1), ("recurring", recurring)):
-        if many > MOST_TASKS:
-            raise UsageError(f"A stream has {MOST_TASKS} tasks at most; {name}={many} was given.")
+    for name, value in (("tasks", tasks or 1), ("recurring", recurring)):
+        if value > MOST_TASKS:
+            raise UsageError(f"A stream has {MOST_TASKS} tasks at most; {name}={value} was given.")
     if domain is not None:
         Choice("domain change", DOMAINS).validate("domain", domain)
         if task_classes is not None or recurring > 1:
             other = "task_classes" if task_classes is not None else "recurring"
             raise UsageError(f"With domain='{domain}' every task has all classes, so leave out {other}.")
-        return (tuple(range(classes)),) * (own if tasks is None else tasks)
-    passes = len(task_classes) if task_classes is not None else own
+        return (tuple(range(classes)),) * (dataset_tasks if tasks is None else tasks)
+    passes = len(task_classes) if task_classes is not None else dataset_tasks
     total = passes * recurring if tasks is None else tasks
     if total % recurring:
         raise UsageError(
@@ -102,7 +102,7 @@ def check_split(classes: int, tasks: int) -> None:
 Or say how many classes each task has: task_classes.
     """
     if tasks < 1 or classes % tasks:
-        legal = ", ".join(str(each) for each in range(1, classes + 1) if classes % each == 0)
+        legal = ", ".join(str(number) for number in range(1, classes + 1) if classes % number == 0)
         raise UsageError(
             f"{classes} classes do not split into {tasks} tasks of equally many; legal numbers of tasks: {legal}. "
             "Or say how many classes each task has: task_classes."
@@ -127,7 +127,7 @@ def is_regular(labels: Labels) -> bool:
     (True, False, False)
     """
     size = len(labels[0])
-    return all(own == tuple(range(i * size, (i + 1) * size)) for i, own in enumerate(labels))
+    return all(classes == tuple(range(i * size, (i + 1) * size)) for i, classes in enumerate(labels))
 
 
 def classes_return(labels: Labels) -> bool:
@@ -136,4 +136,4 @@ def classes_return(labels: Labels) -> bool:
     >>> classes_return(((0, 1), (2,))), classes_return(((0, 1), (1, 2)))
     (False, True)
     """
-    return len({each for own in labels for each in own}) < sum(map(len, labels))
+    return len({number for classes in labels for number in classes}) < sum(map(len, labels))

@@ -169,7 +169,7 @@ def from_arrays(
     names = np.unique(label)
     check_split(len(names), tasks)
     if class_names is not None:
-        if np.ndim(class_names) != 1 or not all(isinstance(each, str) for each in class_names):
+        if np.ndim(class_names) != 1 or not all(isinstance(title, str) for title in class_names):
             raise refused("class_names", "a list of names", class_names)
         if len(class_names) != len(names):
             raise UsageError(f"{len(class_names)} class names were given for {len(names)} classes; give one for each.")
@@ -181,15 +181,10 @@ def from_arrays(
         test_image, test_number = _test_part(test, names, image)
     if (pad or flip) and image.dim() != 4:
         raise UsageError("pad and flip are for images; x holds vectors. Leave both out.")
-    shown = tuple(map(str, class_names)) if class_names is not None else tuple(str(each) for each in names)
+    titles = tuple(map(str, names if class_names is None else class_names))
     transform = standardise(image, pad=pad, flip=flip)
-    own = tuple(names.tolist())
-    return Dataset(name, image, number, test_image, test_number, shown, transform, tasks, labels=own)
-
-
-def rows_like(data: Dataset, x: Any) -> Tensor:
-    """Rows [n, ...] given as for `from_arrays`, in the shape and type in which the data set stores them."""
-    return rows_in_form(data.shape, data.image.dtype, x)
+    labels = tuple(names.tolist())
+    return Dataset(name, image, number, test_image, test_number, titles, transform, tasks, labels=labels)
 
 
 def rows_in_form(shape: tuple[int, ...], dtype: torch.dtype, x: Any) -> Tensor:
@@ -269,8 +264,8 @@ def hold_out_of_each(group: Tensor, share: float, seed: int) -> tuple[Tensor, Te
     kept: list[int] = []
     held: list[int] = []
     for rows in group.argsort(stable=True).split(group.unique(return_counts=True)[1].tolist()):
-        own, tested = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), share)
-        kept += own
+        trained, tested = hold_out(rows[torch.randperm(len(rows), generator=rng)].tolist(), share)
+        kept += trained
         held += tested
     return torch.tensor(sorted(kept)), torch.tensor(sorted(held), dtype=torch.int64)
 
@@ -292,9 +287,9 @@ def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor
     if not isinstance(test, Sequence) or len(test) != 2:
         raise refused("test", "a pair (x, y)", test)
     test_image, test_label = rows_to_test(test, image, "the training rows")
-    there, known = set(test_label.tolist()), set(names.tolist())
-    if there != known:
-        strange, missing = sorted(there - known), sorted(known - there)
+    tested, known = set(test_label.tolist()), set(names.tolist())
+    if tested != known:
+        strange, missing = sorted(tested - known), sorted(known - tested)
         which = f"has labels that training lacks: {strange[:5]}" if strange else f"lacks the labels {missing[:5]}"
         raise UsageError(f"The test y {which}; both parts must hold the same classes.")
     return test_image, torch.from_numpy(np.searchsorted(names, test_label))

@@ -69,7 +69,7 @@ def from_batches(
     names = np.unique(label)
     _check_classes(names, classes)
     number = torch.from_numpy(np.searchsorted(names, label))
-    first = torch.stack([task[number == each].min() for each in range(len(names))])
+    first = torch.stack([task[number == place].min() for place in range(len(names))])
     order = first.argsort(stable=True)  # by arrival
     number = order.argsort()[number]
     names = names[order.numpy()]
@@ -84,14 +84,13 @@ def from_batches(
     if (pad or flip) and image.dim() != 4:
         raise UsageError("pad and flip are for images; the batches hold vectors. Leave both out.")
     transform = standardise(image, pad=pad, flip=flip)
-    shown_names = tuple(str(each) for each in names)
     return Dataset(
         name,
         image,
         number,
         test_image,
         test_label,
-        shown_names,
+        tuple(map(str, names)),
         transform,
         int(task.max()) + 1,
         task=task,
@@ -165,12 +164,12 @@ def _check_classes(names: Array, classes: Sequence[Any] | None) -> None:
     if classes is None:
         return
     known = as_labels(list(classes), "classes").tolist()
-    strange = [each for each in names.tolist() if each not in known]
+    strange = [name for name in names.tolist() if name not in known]
     if strange:
         raise UsageError(
             f"The stream has the label {short_repr(strange[0])}, which is not among its {len(known)} classes."
         )
-    missing = [each for each in known if each not in names.tolist()]
+    missing = [name for name in known if name not in names.tolist()]
     if missing:
         raise UsageError(
             f"The class {short_repr(missing[0])} is in no task: no row of the stream has it. Leave it out."
@@ -180,10 +179,10 @@ def _check_classes(names: Array, classes: Sequence[Any] | None) -> None:
 def _hold_out(number: Tensor, task: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Rows to learn from and rows to test on, of each class in each task."""
     keep, out = hold_out_of_each(task * (int(number.max()) + 1) + number, share, seed)
-    alone = [each for each in range(int(task.max()) + 1) if not bool((task[out] == each).any())]
-    if alone:
+    untested = sorted(set(task.tolist()) - set(task[out].tolist()))
+    if untested:
         raise UsageError(
-            f"Task {alone[0] + 1} has one row of each of its classes, so none can be held out to test it on; give "
+            f"Task {untested[0] + 1} has one row of each of its classes, so none can be held out to test it on; give "
             "test=(x, y)."
         )
     return keep, out
@@ -194,18 +193,18 @@ def _tests(test: Any, names: Array, image: Tensor, tasks: int) -> tuple[Tensor, 
     pairs = test if isinstance(test, list) else [test]
     if isinstance(test, list) and len(test) != tasks:
         raise UsageError(f"test has {len(test)} pairs for {tasks} tasks; give one for each, or a single pair (x, y).")
-    found = []
+    parts = []
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise refused("test", "a pair (x, y), or a list with a pair for each task", pair)
         x, y = rows_to_test(pair, image, "those of the stream")
-        known = {each: place for place, each in enumerate(names.tolist())}
-        strange = [each for each in y.tolist() if each not in known]
+        known = {name: place for place, name in enumerate(names.tolist())}
+        strange = [name for name in y.tolist() if name not in known]
         if strange:
             raise UsageError(f"The test y has the label {short_repr(strange[0])}, which never comes in the stream.")
-        found.append((x, torch.tensor([known[each] for each in y.tolist()])))
-    task = torch.cat([torch.full((len(y),), place) for place, (_, y) in enumerate(found)])
-    return torch.cat([x for x, _ in found]), torch.cat([y for _, y in found]), task if isinstance(test, list) else None
+        parts.append((x, torch.tensor([known[name] for name in y.tolist()])))
+    task = torch.cat([torch.full((len(y),), place) for place, (_, y) in enumerate(parts)])
+    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]), task if isinstance(test, list) else None
 
 
 def _check_tested(number: Tensor, task: Tensor, label: Tensor, test_task: Tensor | None, names: Array) -> None:
@@ -215,8 +214,8 @@ def _check_tested(number: Tensor, task: Tensor, label: Tensor, test_task: Tensor
         if missing:
             raise UsageError(f"The test y lacks the class {short_repr(names[missing[0]])}, which the stream has.")
         return
-    for each in range(int(task.max()) + 1):
-        strange = sorted(set(label[test_task == each].tolist()) - set(number[task == each].tolist()))
+    for index in range(int(task.max()) + 1):
+        strange = sorted(set(label[test_task == index].tolist()) - set(number[task == index].tolist()))
         if strange:
             word = short_repr(names[strange[0]])
-            raise UsageError(f"The test of task {each + 1} has the class {word}, of which no row comes in the task.")
+            raise UsageError(f"The test of task {index + 1} has the class {word}, of which no row comes in the task.")

@@ -74,7 +74,7 @@ class Stream:
 
     def __repr__(self) -> str:
         rows = (
-            f"{counted(sum(map(len, self.tasks)), 'row')} and {sum(len(each['label']) for each in self.tests)} to test"
+            f"{counted(sum(map(len, self.tasks)), 'row')} and {sum(len(rows['label']) for rows in self.tests)} to test"
         )
         return f"<Stream of {counted(len(self.tasks), 'task')}, {counted(len(self.class_names), 'class')}: {rows}>"
 
@@ -183,10 +183,10 @@ def split(
     parts: list[Task] = []
     tests: list[Rows] = []
     for index, classes in enumerate(labels):
-        own = (task == index).nonzero().flatten()
+        indices = (task == index).nonzero().flatten()
         if shuffle and data.task is None:
-            own = own[torch.randperm(len(own), generator=mix)]
-        rows = _rows(data.image, label[own], kept[own], index, device)
+            indices = indices[torch.randperm(len(indices), generator=mix)]
+        rows = _rows(data.image, label[indices], kept[indices], index, device)
         rows["image"] = in_domain(rows["image"], domain, index, seed)
         parts.append(Task(index, len(labels), classes, rows))
         if data.test_task is None and domain in (None, "same") and classes in labels[:index]:
@@ -197,7 +197,7 @@ def split(
         rows = _rows(data.test_image, test_label[held], tested[held], index, device)
         rows["image"] = in_domain(rows["image"], domain, index, seed)
         tests.append(rows)
-    names = tuple(data.class_names[each] for each in order.tolist())
+    names = tuple(data.class_names[number] for number in order.tolist())
     return Stream(tuple(parts), tuple(tests), names, data.transform.to(device))
 
 
@@ -217,13 +217,12 @@ def task_labels(
     """
     if data.task is None:
         return schedule(
-            data.classes, tasks, own=data.tasks, task_classes=task_classes, recurring=recurring, domain=domain
+            data.classes, tasks, dataset_tasks=data.tasks, task_classes=task_classes, recurring=recurring, domain=domain
         )
     _check_ordered(data, task_classes=task_classes, recurring=recurring, domain=domain)
     if tasks not in (None, data.tasks):
         raise UsageError(f"The stream '{data.name}' has {data.tasks} task(s) of its own; leave out tasks={tasks}.")
-    own = [data.label[data.task == each].unique().tolist() for each in range(data.tasks)]
-    return tuple(tuple(each) for each in own)
+    return tuple(tuple(data.label[data.task == task].unique().tolist()) for task in range(data.tasks))
 
 
 def check_stream(data: Dataset, **settings: Any) -> Labels:
@@ -237,7 +236,7 @@ def check_stream(data: Dataset, **settings: Any) -> Labels:
         raise UsageError("blur sends rows to other tasks than their class's, but with a domain every task has all.")
     if data.task is None and classes_return(labels):
         fewest = int(data.label.bincount(minlength=data.classes).min())
-        check_rows(sum(0 in own for own in labels), min(fewest, settings["limit"] or fewest))
+        check_rows(sum(0 in classes for classes in labels), min(fewest, settings["limit"] or fewest))
     return labels
 
 

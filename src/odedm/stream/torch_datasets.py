@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from odedm.core.errors import UsageError, short_repr
+from odedm.core.errors import UsageError, describe_error, short_repr
 from odedm.core.validators import refused
 from odedm.stream.class_schedule import default_tasks
 from odedm.stream.dataset import Dataset, from_arrays
@@ -78,23 +78,25 @@ def _stacked(source: Any, what: str) -> tuple[Array, Array]:
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise UsageError(f"Item {place} of {what} must be (image, label); {short_repr(item)} was given.")
         label = item[1].tolist() if isinstance(item[1], Tensor | np.ndarray | np.generic) else item[1]
-        many = isinstance(label, list | tuple)
-        image = _numbers(item[0], place, what, batch=many)
-        new, own = (list(image), list(label)) if many else ([image], [label])
-        if len(new) != len(own):
-            raise UsageError(f"Item {place} of {what} has {len(new)} images but {len(own)} labels; give one for each.")
-        for each in new:
-            first = images[0] if images else each
-            if (each.shape, each.dtype) != (first.shape, first.dtype):
+        is_batch = isinstance(label, list | tuple)
+        image = _numbers(item[0], place, what, batch=is_batch)
+        new_images, new_labels = (list(image), list(label)) if is_batch else ([image], [label])
+        if len(new_images) != len(new_labels):
+            raise UsageError(
+                f"Item {place} of {what} has {len(new_images)} images but {len(new_labels)} labels; give one for each."
+            )
+        for array in new_images:
+            first = images[0] if images else array
+            if (array.shape, array.dtype) != (first.shape, first.dtype):
                 raise UsageError(
-                    f"Row {len(images)} of {what} is {each.shape} of {each.dtype}, the first one {first.shape} of "
+                    f"Row {len(images)} of {what} is {array.shape} of {array.dtype}, the first one {first.shape} of "
                     f"{first.dtype}; resize and convert them to one form first."
                 )
-            images.append(each)
-        labels += own
+            images.append(array)
+        labels += new_labels
     if not images:
         raise UsageError(f"{what} gives no rows.")
-    kinds = {type(each) for each in labels}
+    kinds = set(map(type, labels))
     if kinds not in ({int}, {str}):
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise UsageError(f"Labels of {what} must be all whole numbers or all words; they are {names}.")
@@ -108,20 +110,19 @@ def _items(source: Any, what: str) -> Iterator[Any]:
         raise refused(what, "a Dataset or DataLoader of torch that gives (image, label)", source)
     place = 0
     try:
-        for item in iter(source) if by_turn else (source[each] for each in range(len(source))):
+        for item in iter(source) if by_turn else (source[index] for index in range(len(source))):
             yield item
             place += 1
     except (UsageError, MemoryError):
         raise
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise UsageError(f"Item {place} of {what} cannot be read ({said}).") from error
+        raise UsageError(f"Item {place} of {what} cannot be read ({describe_error(error)}).") from error
 
 
 def _numbers(image: Any, place: int, what: str, *, batch: bool) -> Array:
     """An image, or a batch of images, as an array."""
     if batch and isinstance(image, list | tuple):
-        return np.stack([_numbers(each, place, what, batch=False) for each in image]) if image else np.zeros((0,))
+        return np.stack([_numbers(part, place, what, batch=False) for part in image]) if image else np.zeros((0,))
     if hasattr(image, "mode") and hasattr(image, "convert"):  # as PIL does it, which need not be here
         image = image.convert("L" if image.mode == "1" else "RGB") if image.mode not in PLAIN_MODES else image
         image = np.asarray(image)
@@ -139,5 +140,5 @@ def _names(data: Any, classes: Array) -> list[str] | None:
     for _ in range(DEEPEST):  # of a loader, or of a part of a part
         data = getattr(data, "dataset", data)
     names = getattr(data, "classes", None)
-    fine = isinstance(names, list | tuple) and all(isinstance(each, str) for each in names)
+    fine = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
     return list(names) if fine and names and classes.tolist() == list(range(len(names))) else None

@@ -24,7 +24,7 @@ from odedm.core.showing import counted
 from odedm.core.text import printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
-from odedm.memory.dual import TaskDualMemory
+from odedm.memory.dual import DualBuffer
 from odedm.memory.site import Site, StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import build
@@ -34,7 +34,7 @@ from odedm.results.provenance import provenance
 from odedm.results.result import Result
 from odedm.results.run_summary import summary_html, summary_line
 from odedm.stream.class_schedule import is_regular
-from odedm.stream.dataset import Dataset, rows_like
+from odedm.stream.dataset import Dataset, rows_in_form
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
 from odedm.training.cuda_graph import CudaRecorder, Stepper
@@ -102,12 +102,12 @@ class Outcome:
 
     def predict_names(self, x: Any) -> list[str]:
         """The class name of each raw row of x."""
-        names = self.result.classes
-        return [names[number] for number in self._numbers(x)]
+        return [self.result.classes[number] for number in self._numbers(x)]
 
     def _numbers(self, x: Any) -> np.ndarray[Any, Any]:
         """The class number, in order of arrival, of each row, computed as the run's own test does."""
-        rows, plan = rows_like(self.data, x).to(self.probe.transform.shift.device), self.result.experiment
+        plan = self.result.experiment
+        rows = rows_in_form(self.data.shape, self.data.image.dtype, x).to(self.probe.transform.shift.device)
         with own_numerics(plan["threads"], plan["precision"]):
             return self.probe.predict(rows).argmax(1).cpu().numpy()
 
@@ -154,7 +154,7 @@ class Run:
         self.memory = plan.memory.build(self._site())
         stored = self.memory.rows if by_nearest_mean(plan.predict, kind) else None
         self.probe = LearnerProbe(self.method, self.stream.transform, stored)
-        if self.observation.evidence and isinstance(self.memory, TaskDualMemory):
+        if self.observation.evidence and isinstance(self.memory, DualBuffer):
             self.memory.on_selection = self.choices  # and so a part of every checkpoint
         self.replay = MemoryReplay(
             self.memory,
