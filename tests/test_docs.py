@@ -193,7 +193,7 @@ def test_targets_of_make_exist(page):
 
 CLASSES_OF_DATA = {"Reservoir", "Native", "ODEDM", "Dataset", "Stream", "Result", "Experiment"}
 FUNCTIONS = {"from_arrays", "load_dataset", "blobs", "shapes", "split", "select", "prototypes_per_class", "train"}
-FUNCTIONS |= {"memory", "prequential"}
+FUNCTIONS.add("prequential")
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES_OF_DATA | FUNCTIONS))

@@ -214,18 +214,6 @@ def test_a_transformer_on_large_pictures_learns_as_on_a_cpu(precision):
     assert all(loss < 20 for loss in losses["cuda True"])
 
 
-@pytest.mark.parametrize("policy", ["reservoir", "balanced-reservoir"])
-@pytest.mark.parametrize("distance", ["sinkhorn", "herding", "random"])
-def test_a_captured_run_that_chooses_again_has_the_numbers_of_an_eager_one(distance, policy):
-    data, words = shapes(), {"data": "shapes", "device": "cuda", "batch": 4}
-    plan = ODEDM(40, k=2, distance=distance, short_policy=policy, choose_again=True)
-    runs = [Run(Experiment(plan, "derpp", capture=each, **words), data) for each in (True, False)]
-    captured, eager = [run.finish() for run in runs]
-    assert runs[0].stepper.captured > 10
-    assert captured.result.class_il == eager.result.class_il
-    assert captured.memory.rows()["index"].equal(eager.memory.rows()["index"])
-
-
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("method", ["derpp", "icarl", "puridiver", "vrmcl"])  # all of them capturable
 def test_a_captured_run_that_looks_has_the_numbers_of_one_that_does_not(method, memory):

@@ -54,7 +54,7 @@ def test_the_policy_of_the_page_on_memories_is_sound(tmp_path, monkeypatch, caps
     said = capsys.readouterr().out
     assert "hard" in said
     assert "keeps its promises" in said
-    assert re.search(r"from row [1-9]\d* on, prototypes have \[0\]", said), "which of_place is for"
+    assert re.search(r"from row [1-9]\d* on, prototypes have \[0\]", said)
 
 
 def test_links_and_pictures_exist():

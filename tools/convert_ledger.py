@@ -181,6 +181,7 @@ ONCE: dict[int, tuple[Step, ...]] = {
 RENAMES: tuple[Step, ...] = (
     rename("census", "class_counts"),
     rename("provenance.outside", "plugins"),
+    drop("experiment.memory.choose_again"),  # false in every run that is kept
     rename("experiment.setting", "imbalance"),
     rename("contests.*.setting", "imbalance"),
 )

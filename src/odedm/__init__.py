@@ -10,7 +10,6 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from odedm import memory  # a light folder that can be called; later imports would put it here anyway
 from odedm.core.version import __version__
 
 if TYPE_CHECKING:
@@ -137,7 +136,6 @@ __all__ = [
     "from_torch",
     "load",
     "load_dataset",
-    "memory",
     "prequential",
     "prototypes_per_class",
     "recipe",

@@ -16,7 +16,9 @@ from odedm.checkpoint.state_tree import state_tree
 from odedm.core.registry import POLICIES
 from odedm.core.rows import ColumnSpec, MemoryPart, Task
 from odedm.core.timer import Timer
-from odedm.memory.dual import Candidates, TaskDualMemory
+from odedm.memory.candidate_pool import ClassReservoirPool
+from odedm.memory.dual import DualBuffer
+from odedm.memory.prototype_quotas import FixedQuota
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
 
@@ -63,10 +65,11 @@ class Bench:
         memory = policy(capacity, FIELDS)
         if kind.startswith(("dual", "bounded")):
             bounded = kind.startswith("bounded")
-            candidates = Candidates(3, PER_TASK, FIELDS[:4], rng=torch.Generator().manual_seed(8)) if bounded else None
+            pool_rng = torch.Generator().manual_seed(8)
+            pool = ClassReservoirPool(3, FIELDS[:4], rng=pool_rng, compartments=PER_TASK) if bounded else None
             chooser = PrototypeSelector(1, distance=L2(), dac=None)
             own = torch.Generator().manual_seed(9)
-            memory = TaskDualMemory(memory, chooser, rng=own, timer=Timer(), candidates=candidates)
+            memory = DualBuffer(memory, chooser, pool, FixedQuota(1), rng=own, timer=Timer(), in_place=True)
         self.roots = {"memory": memory, "rng": rng, "place": {"task": 0, "row": 0, "begun": False}}
         self.seen = []
 
@@ -94,14 +97,14 @@ class Bench:
             for part in MemoryPart:
                 self.note(memory.sample(amount, part=part, rng=rng["draw"]))
         elif action == "pin":
-            host = getattr(memory, "host", memory)
+            host = getattr(memory, "buffer", memory)
             amount = min(amount, 2, host.short_capacity)
             rows = {name: column[:amount] for name, column in self.task().rows.items()}
             if amount:
                 host.pin({**rows, **Answers().annotate(rows), "prototype": torch.arange(amount)})
         elif action == "end task":
             task = self.task()
-            fits = getattr(memory, "host", memory).short_capacity >= PER_TASK
+            fits = getattr(memory, "buffer", memory).short_capacity >= PER_TASK
             if fits:
                 memory.end_task(task, Answers(), rng=rng["border"])
             place.update(task=place["task"] + 1, row=0, begun=False)

@@ -60,7 +60,7 @@ def test_every_option_reaches_the_result(tmp_path):
     words += ["--gamma-rule", "share", "--updates", "2", "--stream-loss", "adjusted", "--predict", "nearest-mean"]
     words += ["--distance", "l2", "--dac", "4,2", "--space", "pixels", "--candidates", "4", "--rows-per-prototype", "1"]
     words += ["--imbalance", "long-tail", "--factor", "3", "--class-order", "seed", "--tasks", "2", "--draw", "5"]
-    words += ["--seed", "7", "--device", "cpu", "--threads", "2", "--net", "mlp", "--choose-again"]
+    words += ["--seed", "7", "--device", "cpu", "--threads", "2", "--net", "mlp"]
     done = call("run", "--data", "blobs", "--batch", 16, "--capacity", 60, *words, "--json", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     plan = json.loads(done.stdout)[0]["experiment"]
@@ -70,7 +70,7 @@ def test_every_option_reaches_the_result(tmp_path):
         "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short_policy": "reservoir",
         "annotate": "end", "replay": "both", "gamma": 0.5, "gamma_rule": "share", "epsilon": None,
         "pair_epsilon": None, "ground": None,
-        "dac_distance": "sinkhorn", "bandwidth": None, "policy_options": {}, "choose_again": True,
+        "dac_distance": "sinkhorn", "bandwidth": None, "policy_options": {},
     }  # fmt: skip
     wanted = {
         "method": "der", "imbalance": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,

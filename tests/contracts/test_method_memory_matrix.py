@@ -123,7 +123,7 @@ def test_a_long_term_share_of_one_leaves_no_short_term_rows():
 def test_bounded_candidates_count_inside_the_capacity():
     run, outcome = finish(ODEDM(CAPACITY, k=2, candidates=5), batch=16)
     assert run.memory.capacity == CAPACITY
-    assert run.memory.candidates.capacity == 10
+    assert run.memory.pool.reserved() == 10
     assert outcome.memory.size() == CAPACITY - 10
 
 

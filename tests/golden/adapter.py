@@ -68,6 +68,7 @@ class Words:
 
 NAMES: dict[str, str | Callable[..., Any]] = {
     "open_data": "load_dataset",
+    "memory": "DualMemory.from_config",
     "stream_of": "from_batches",
 }
 """Public names that are called otherwise now, or a function of the old arguments that makes the same."""
@@ -88,7 +89,9 @@ OPTIONS: dict[str, str | Sequence[str]] = {"--setting": "--imbalance"}
 """Options of the command line: another name, or words in its place, where {} stands for the value."""
 STUDY: dict[str, str] = {"setting": "imbalance"}
 """Settings of a study's file, by a dotted path."""
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "ODEDM.choose_again": "choosing prototypes again brought no gain that could be measured",
+}
 """What was removed, by "name.keyword" or "keyword=value" in the old words, with a reason."""
 
 

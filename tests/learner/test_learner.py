@@ -9,6 +9,7 @@ from torch import nn
 import odedm
 from odedm import ODEDM, Learner, Native, Reservoir, UsageError
 from odedm.core.registry import METHODS
+from odedm.learner.endless_memory import stores
 from odedm.nets.small import MLP
 
 FREE = [name for name in KEEPING if not METHODS[name].load().needs_borders]
@@ -157,7 +158,7 @@ def test_everything_is_inside_the_capacity_and_no_row_is_there_twice(memory):
     for x, y in stream:
         learner.partial_fit(x, y)
         parts = learner._parts.memory
-        inside = sum(store.capacity for _, store in parts.stores()) + parts.host.capacity
+        inside = sum(store.capacity for store in stores(parts))
         assert inside == memory.capacity
         assert learner.size("long") <= (memory.capacity * memory.rho if memory.k is None else memory.capacity)
         index = learner.rows()["index"]
@@ -168,17 +169,17 @@ def test_everything_is_inside_the_capacity_and_no_row_is_there_twice(memory):
 
 def test_candidates_are_what_prototypes_are_chosen_from():
     learner = learned(blocks(0, 1), memory=ODEDM(60, k=4, candidates=8), patience=None)
-    seen = set(learner._parts.memory.candidates.rows()["index"].tolist())
+    seen = set(learner._parts.memory.pool.rows()["index"].tolist())
     learner.consolidate()
     assert set(learner.rows("long")["index"].tolist()) <= seen
-    assert learner._parts.memory.reserved == 0
+    assert learner._parts.memory.pool.reserved() == 0
 
 
 def test_a_class_without_room_for_candidates_is_chosen_among_short_term_rows():
     x, y = rows(np.arange(160) % 4)
     learner = Learner("er", memory=ODEDM(40, k=4, candidates=8), batch=8, net="mlp", patience=None).partial_fit(x, y)
     assert [event.labels for event in learner.events] == [("class 2", "class 3")], "once, not with every batch"
-    assert learner._parts.memory.reserved == 16
+    assert learner._parts.memory.pool.reserved() == 16
     assert sorted(learner.consolidate()) == ["class 0", "class 1", "class 2", "class 3"]
     assert counts(learner)["class 0"] == counts(learner)["class 1"] == 4
 
@@ -251,15 +252,15 @@ def test_head_logits_and_momentum_grow_and_nothing_else_moves():
     learner = learned(blocks(0, 1), method="derpp", options={"momentum": 0.9})
     parts = learner._parts
     before = {name: each.clone() for name, each in parts.method.net.state_dict().items()}
-    stored = parts.memory.host.store.columns["logits"].clone()
+    stored = parts.memory.buffer.store.columns["logits"].clone()
     moments = [each["momentum_buffer"].clone() for each in parts.method.optimiser.state.values()]
     parts.grow(5)
     for name, each in parts.method.net.state_dict().items():
         assert each[: len(before[name])].equal(before[name])
-    wide = parts.memory.host.store.columns["logits"]
+    wide = parts.memory.buffer.store.columns["logits"]
     assert wide.shape == (40, 5)
     assert wide[:, :2].equal(stored)
-    now = parts.probe.predict(parts.memory.host.store.columns["image"])
+    now = parts.probe.predict(parts.memory.buffer.store.columns["image"])
     assert torch.allclose(wide[:, 2:], now[:, 2:])
     assert len(parts.method.optimiser.state) == len(moments)
     assert {len(each["momentum_buffer"]) for each in parts.method.optimiser.state.values()} == {64, 5}

@@ -98,7 +98,7 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     before = model._scores(X)
     learner = model.learner(patience=30)
     assert np.array_equal(learner.predict_proba(X), model.predict_proba(X))
-    held = learner._parts.memory.host
+    held = learner._parts.memory.buffer
     assert all(held.rows()[name].equal(model.memory[name]) for name in held.rows())
     assert held.store.key.sort().values.equal(model.memory["key"].sort().values)
     for start in range(0, 40, 8):

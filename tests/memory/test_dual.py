@@ -3,7 +3,9 @@ import torch
 
 from odedm import ColumnSpec, MemoryPart, Task, UsageError
 from odedm.core.timer import Timer
-from odedm.memory.dual import Candidates, TaskDualMemory
+from odedm.memory.candidate_pool import ClassReservoirPool
+from odedm.memory.dual import DualBuffer
+from odedm.memory.prototype_quotas import FixedQuota
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
@@ -35,12 +37,10 @@ def stream_through(memory, probe, tasks, batch=5):
 
 
 def dual(capacity=30, k=2, candidates=None, **options):
-    consolidator = PrototypeSelector(k, distance=L2(), dac=None, **options)
-    spare = candidates.capacity if candidates else 0
-    rng = torch.Generator().manual_seed(1)
-    return TaskDualMemory(
-        ReservoirMemory(capacity - spare, FIELDS), consolidator, rng=rng, timer=Timer(), candidates=candidates
-    )
+    selector = PrototypeSelector(k, distance=L2(), dac=None, **options)
+    buffer = ReservoirMemory(capacity - (candidates.reserved() if candidates else 0), FIELDS)
+    quota, rng = FixedQuota(k, selector.rows_per_prototype), torch.Generator().manual_seed(1)
+    return DualBuffer(buffer, selector, candidates, quota, rng=rng, timer=Timer(), in_place=True)
 
 
 def test_long_term_grows_by_the_classes_of_each_task_but_the_last(probe):
@@ -91,12 +91,13 @@ def test_classes_with_fewer_rows_than_prototypes_pin_what_they_have(probe):
 def test_bounded_candidates_are_a_uniform_reservoir_per_class_and_restart_with_each_task(probe):
     counts = torch.zeros(24)
     for seed in range(400):
-        seen = Candidates(per_class=3, classes=2, fields=RAW, rng=torch.Generator().manual_seed(seed))
+        seen = ClassReservoirPool(3, RAW, rng=torch.Generator().manual_seed(seed), compartments=2)
         for index in (1, 0):
             each = task(index)
-            seen.begin(each.classes)
+            seen.forget(seen.classes())
+            seen.join(each.classes)
             for start in range(0, 24, 5):
-                seen.see({name: column[start : start + 5] for name, column in each.rows.items()})
+                seen.insert({name: column[start : start + 5] for name, column in each.rows.items()})
         rows = seen.rows()
         assert torch.bincount(rows["label"]).tolist() == [3, 3]
         assert rows["image"].equal(each.rows["image"][rows["index"]])
@@ -105,9 +106,9 @@ def test_bounded_candidates_are_a_uniform_reservoir_per_class_and_restart_with_e
 
 
 def test_bounded_prototypes_come_from_the_candidates_inside_the_budget(probe):
-    candidates = Candidates(per_class=4, classes=2, fields=RAW, rng=torch.Generator())
+    candidates = ClassReservoirPool(4, RAW, rng=torch.Generator(), compartments=2)
     memory = dual(capacity=30, candidates=candidates)
     for _ in stream_through(memory, probe, [task(i) for i in range(3)]):
         assert memory.size() + int((candidates.store.key >= 0).sum()) <= 30
     with pytest.raises(UsageError, match="at least 1 row per class; 0"):
-        Candidates(per_class=0, classes=2, fields=RAW, rng=torch.Generator())
+        ClassReservoirPool(0, RAW, rng=torch.Generator(), compartments=2)

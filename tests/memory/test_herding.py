@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from odedm import ColumnSpec, MemoryPart, Task
 from odedm.core.timer import Timer
-from odedm.memory.dual import TaskDualMemory
+from odedm.memory.dual import DualBuffer
 from odedm.memory.herding import HerdedQuota, herd, priority
+from odedm.memory.prototype_quotas import FixedQuota
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
 
@@ -265,7 +266,8 @@ def test_short_rooms_go_to_classes_without_long_term_rows(probe):
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_with_prototypes_the_quota_follows_the_room_they_leave(k, probe):
     host = HerdedQuota(40, FIELDS)
-    memory = TaskDualMemory(host, PrototypeSelector(k, distance=L2(), dac=None), rng=torch.Generator(), timer=Timer())
+    selector = PrototypeSelector(k, distance=L2(), dac=None)
+    memory = DualBuffer(host, selector, None, FixedQuota(k), rng=torch.Generator(), timer=Timer(), in_place=True)
     tasks = [task(index, total=4) for index in range(4)]
     for each in tasks:
         memory.end_task(each, probe, rng=torch.Generator().manual_seed(1))

@@ -37,8 +37,12 @@ def same(one, other):
 
 def test_without_prototypes_it_is_the_plain_reservoir_draw_for_draw():
     plain, keys, draws = ReservoirMemory(15, FIELDS), generator(7, "memory"), generator(7, "draw")
-    lives = [DualMemory(15, k=0, seed=7), DualMemory(15, rho=0, seed=7), odedm.memory(Reservoir(15), seed=7)]
-    lives += [odedm.memory(Native(15), seed=7), odedm.memory(ODEDM(15, k=0), seed=7)]
+    lives = [
+        DualMemory(15, k=0, seed=7),
+        DualMemory(15, rho=0, seed=7),
+        DualMemory.from_config(Reservoir(15), seed=7),
+    ]
+    lives += [DualMemory.from_config(Native(15), seed=7), odedm.DualMemory.from_config(ODEDM(15, k=0), seed=7)]
     for task in range(3):
         for number in range(3):
             image, label, logits = batch(10 * task + number)
@@ -205,7 +209,7 @@ def test_policies_that_choose_at_borders(policy):
     assert set(memory.rows()) == {"images", "labels", "logits", "prototype"}
     with pytest.raises(UsageError, match="call end_task instead"):
         memory.consolidate([0])
-    plain = odedm.memory(Native(10, policy=policy))
+    plain = DualMemory.from_config(Native(10, policy=policy))
     feed(plain, 0)
     plain.end_task()
     assert len(plain) == 10
@@ -217,7 +221,7 @@ def test_policies_that_choose_at_borders(policy):
 ])  # fmt: skip
 def test_settings_of_the_configuration_hold(settings):
     memory = DualMemory(60, **({"k": 2} | settings if "rho" not in settings else settings), seed=4)
-    again = odedm.memory(ODEDM(60, **({"k": 2} | settings if "rho" not in settings else settings)), seed=4)
+    again = DualMemory.from_config(ODEDM(60, **({"k": 2} | settings if "rho" not in settings else settings)), seed=4)
     for each in (memory, again):
         for task in range(2):
             feed(each, task)
@@ -376,8 +380,8 @@ def test_calls_that_cannot_be():
     (lambda: DualMemory(5, seed=-1), "seed must be a whole number"),
     (lambda: DualMemory(5, device="nowhere"), "device must be one that torch has"),
     (lambda: DualMemory(5, short_policy="purity"), "The policy 'purity' needs a method's scores"),
-    (lambda: odedm.memory(Native(5, policy="herded")), "The policy 'herded' needs a method's scores"),
-    (lambda: odedm.memory("odedm"), r"A memory is made of ODEDM\(…\), Reservoir\(…\) or Native\(…\); 'odedm'"),
+    (lambda: DualMemory.from_config(Native(5, policy="herded")), "The policy 'herded' needs a method's scores"),
+    (lambda: DualMemory.from_config("odedm"), r"is made of ODEDM\(…\), Reservoir\(…\) or Native\(…\); 'odedm'"),
     (lambda: DualMemory(0), "capacity must be 1 row or more; 0 was given"),
     (lambda: DualMemory(50).resize(0), "capacity must be a whole number, 1 or more"),
     (lambda: DualMemory(50, k=6, candidates=5), "5 candidates per class cannot give 6 prototypes"),
@@ -415,7 +419,33 @@ def test_labels_are_any_whole_numbers():
 
 def test_it_says_what_it_is_in_one_line():
     assert repr(DualMemory(30, k=3)) == "<DualMemory of 30 rows, k=3: 0 short-term, 0 long-term>"
-    assert repr(odedm.memory(30)) == "<DualMemory of 30 rows, rho=0.25: 0 short-term, 0 long-term>"
-    memory = odedm.memory(Reservoir(3))
+    assert repr(DualMemory.from_config(30)) == "<DualMemory of 30 rows, rho=0.25: 0 short-term, 0 long-term>"
+    memory = DualMemory.from_config(Reservoir(3))
     memory.add(*GOOD)
     assert repr(memory) == "<DualMemory of 3 rows: 3 short-term, 0 long-term>"
+
+
+class Elsewhere(torch.nn.Module):
+    """Stands for a network on a GPU: its weights are on another device than the rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2, device="meta"))
+
+    def forward(self, image):
+        assert image.device == self.weight.device, "the rows are where the weights are not"
+        return torch.arange(2.0 * len(image)).view(-1, 2)
+
+
+def test_a_module_gets_the_rows_on_its_own_device():
+    memory = DualMemory(20, k=1, seed=0)
+    memory.add(torch.rand(12, 3), torch.arange(12) % 2)
+    memory.end_task(embed=Elsewhere())
+    assert memory.size("long") == 2
+
+
+def test_bounded_candidates_of_tasks_with_one_class_each():
+    """Their pool has a single compartment."""
+    plan = {"data": odedm.blobs(per_class=20, classes=3, tasks=3), "method": "er", "batch": 8}
+    kept = odedm.train(memory=ODEDM(30, k=2, candidates=5), **plan).memory
+    assert kept.class_counts(3)["long"] == [2, 2, 0]

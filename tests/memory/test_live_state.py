@@ -30,7 +30,7 @@ def through_dictionary(memory):
     file = io.BytesIO()
     torch.save(memory.state_dict(), file)
     file.seek(0)
-    new = odedm.memory(memory.settings, seed=99)
+    new = odedm.DualMemory.from_config(memory.settings, seed=99)
     new.load_state_dict(torch.load(file, weights_only=True))
     return new
 
@@ -72,7 +72,7 @@ def equal(one, other):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("when", [0, pytest.param(1, marks=thorough), 6, pytest.param(10, marks=thorough)])
 def test_it_goes_on_bit_for_bit(kind, way, when, tmp_path):
-    memory = odedm.memory(KINDS[kind], seed=5)
+    memory = odedm.DualMemory.from_config(KINDS[kind], seed=5)
     for number in range(when):
         step(memory, number)
     new = WAYS[way](memory, tmp_path / "memory.safetensors")
@@ -84,7 +84,7 @@ def test_it_goes_on_bit_for_bit(kind, way, when, tmp_path):
 
 def under_way(kind):
     """A memory of a kind after a few steps."""
-    made = odedm.memory(KINDS[kind], seed=5)
+    made = odedm.DualMemory.from_config(KINDS[kind], seed=5)
     for number in range(6):
         step(made, number)
     return made
@@ -129,7 +129,7 @@ def with_tensor(state, name, change):
 
 
 BAD = {
-    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/1'; 'None' was found"),
+    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/2'; 'None' was found"),
     "no table": (lambda s: [1], "'list' was found"),
     "another version": (lambda s: changed(s, "schema", "odedm.memory/9"), "'odedm.memory/9' was found"),
     "no tensors": (lambda s: changed(s, "tensors", 3), "no state of a memory"),
@@ -173,9 +173,9 @@ def test_a_state_that_is_not_sound_is_refused_and_changes_nothing(name, which, r
 @pytest.mark.parametrize(("spoil", "said"), [
     (lambda s: changed(s, "candidates", None), "not listed by class"),
     (lambda s: changed(s, "candidates", s["candidates"] * 2), "there twice"),
-    (lambda s: changed(s, "candidates", [[n, 5] for n in range(9)]), "do not fit into the capacity"),
-    (lambda s: changed(s, "candidates", [[label + 9, seen] for label, seen in s["candidates"]]), "of another class"),
-    (lambda s: with_tensor(s, "candidates.0.key", lambda t: t[:1]), "'candidates.0.key' is"),
+    (lambda s: changed(s, "candidates", list(range(9))), "do not fit into the capacity"),
+    (lambda s: changed(s, "candidates", [label + 9 for label in s["candidates"]]), "of another class"),
+    (lambda s: with_tensor(s, "candidates.key", lambda t: t[:1]), "'candidates.key' is"),
 ])  # fmt: skip
 def test_candidates_that_are_not_sound_are_refused(spoil, said, memory):
     with pytest.raises(UsageError, match=said):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from odedm import ColumnSpec, MemoryPart, Task
 from odedm.core.rows import rank_within
 from odedm.core.timer import Timer
-from odedm.memory.dual import TaskDualMemory
+from odedm.memory.dual import DualBuffer
+from odedm.memory.prototype_quotas import FixedQuota
 from odedm.memory.quota import ReleasedTaskQuota, TaskQuota, priorities, quotas
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
@@ -79,7 +80,8 @@ def test_inside_a_dual_memory_the_quota_is_of_what_the_pins_leave(probe_like, ca
     pinned = 2 * k * (len(sizes) - 1)
     capacity = max(capacity, pinned)
     host = TaskQuota(capacity, FIELDS)
-    memory = TaskDualMemory(host, PrototypeSelector(k, distance=L2(), dac=None), rng=torch.Generator(), timer=Timer())
+    selector = PrototypeSelector(k, distance=L2(), dac=None)
+    memory = DualBuffer(host, selector, None, FixedQuota(k), rng=torch.Generator(), timer=Timer(), in_place=True)
     rng, before, long = seeded(), [], []
     for t, size in enumerate(sizes):
         each = task(t, size, total=len(sizes))

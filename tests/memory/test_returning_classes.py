@@ -103,7 +103,7 @@ def test_prototypes_keep_to_their_quota_and_all_rows_to_the_capacity(labels, siz
     )
     memory = built(settings_, labels)
     shape = StreamShape.of(labels)
-    most = class_quotas(settings_, shape) if shape.task_classes else [memory.consolidator.k] * 20
+    most = class_quotas(settings_, shape) if shape.task_classes else [memory.selector.k] * 20
     assert sum(most) <= room or not shape.task_classes
     arrived = Counter()
     for task in tasks_of(labels, sizes, seed):
@@ -112,7 +112,7 @@ def test_prototypes_keep_to_their_quota_and_all_rows_to_the_capacity(labels, siz
         memory.end_task(task, ModelView(), rng=rng("borders"))
         arrived.update(task.rows["label"].tolist())
         long, held = memory.rows(MemoryPart.LONG), memory.rows()
-        assert memory.size() == len(held["label"]) <= memory.host.capacity <= memory.capacity == room
+        assert memory.size() == len(held["label"]) <= memory.buffer.capacity <= memory.capacity == room
         assert len(set(long["index"].tolist())) == len(long["index"]), "no row is pinned twice"
         pinned, past = (Counter(each["label"].tolist()) for each in (long, before))
         for label in range(max(map(max, labels)) + 1):
@@ -160,7 +160,7 @@ def test_the_choice_for_a_class_that_returns_is_among_its_prototypes_and_new_row
     assert len(own) == 4, "two new rows do not push four prototypes out"
     assert own <= first | set(tasks[2].rows["index"].tolist())
     assert long["prototype"][long["label"] == 0].sort().values.tolist() == [0, 1, 2, 3]
-    order = memory.host.store.columns["order"][memory.host.store.key > 1]
+    order = memory.buffer.store.columns["order"][memory.buffer.store.key > 1]
     assert sorted(order.tolist()) == list(range(memory.size(MemoryPart.LONG))), "ranks without a gap"
 
 
@@ -168,11 +168,11 @@ def test_recorded_steps_go_on_with_the_same_store():
     """A recording holds on to the store's tensors: pins are replaced in place."""
     labels = ((0, 1), (0, 1), (0, 1))
     memory = built(ODEDM(20, k=2, distance="l2", dac=None), labels)
-    before = [column.data_ptr() for column in (memory.host.store.key, *memory.host.store.columns.values())]
+    before = [column.data_ptr() for column in (memory.buffer.store.key, *memory.buffer.store.columns.values())]
     for task in tasks_of(labels, [9], 1):
         feed(memory, task)
         memory.end_task(task, ModelView(), rng=rng("borders"))
-    assert before == [column.data_ptr() for column in (memory.host.store.key, *memory.host.store.columns.values())]
+    assert before == [column.data_ptr() for column in (memory.buffer.store.key, *memory.buffer.store.columns.values())]
     assert memory.size(MemoryPart.LONG) == 4
 
 

@@ -75,7 +75,7 @@ def test_options_of_a_policy_reach_it():
     memory = Native(20, "purity", {"alpha": 0.3})
     assert train(blobs(), memory=memory, method="er", device="cpu").memory.alpha == 0.3
     dual = ODEDM(20, k=1, short_policy="purity", policy_options={"alpha": 0.3})
-    assert train(blobs(), memory=dual, method="er", device="cpu").memory.host.alpha == 0.3
+    assert train(blobs(), memory=dual, method="er", device="cpu").memory.buffer.alpha == 0.3
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_every_task_leaves_the_papers_sizes(setting, tasks, classes, rows, capac
 
 @pytest.mark.parametrize(("capacity", "k"), [(40, 3), (25, 1), (16, 2), (200, 9)])
 def test_a_memory_of_ones_own_has_them_too(capacity, k):
-    memory = odedm.memory(odedm.ODEDM.paper(capacity, k=k), seed=3)
+    memory = odedm.DualMemory.from_config(odedm.ODEDM.paper(capacity, k=k), seed=3)
     tasks = [{2 * task: 11, 2 * task + 1: 7} for task in range(5)]
     for number, (classes, sizes) in enumerate(zip(tasks, allocation(capacity, k, tasks), strict=True)):
         labels = np.repeat(list(classes), list(classes.values()))

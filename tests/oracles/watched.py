@@ -76,7 +76,7 @@ def watch(capacity, rho, *, clusters=False, **settings):
 def long_term(settings, points, labels=None, seed=0):
     """The numbers of the rows that a memory with these settings keeps for good, in its order."""
     labels = np.zeros(len(points), dtype=np.int64) if labels is None else labels
-    memory = odedm.memory(settings, seed=seed)
+    memory = odedm.DualMemory.from_config(settings, seed=seed)
     memory.add(points, labels, number=np.arange(len(points)))
     memory.end_task(embed=lambda rows: rows)
     return memory.rows("long")["number"].tolist()
@@ -105,7 +105,9 @@ def partitions(points, compared):
         for _ in range(len(parts) * (len(parts) - 1) // 2 - seen):
             next(pairs)
         cluster = {number: place for place, part in enumerate(parts) for number in part}
-        return np.array([cluster[number] for number in numbers_of(points, left)])
+        rows = numbers_of(points, left)
+        assert sorted(rows) == sorted(cluster), "the package went on with other rows"
+        return np.array([cluster[number] for number in rows])
 
     return partition
 

@@ -119,7 +119,7 @@ def test_refusals_and_the_list(tmp_path):
         ({"data": 3}, r"data must be a name or a Dataset \(see odedm.from_arrays\); 3 was given"),
         ({"data": " "}, "The data set's name is empty"),
         ({"memory": ODEDM(10)}, "chooses the memory by itself"),
-        ({"choose_again": True}, "Unknown setting of an experiment 'choose_again'"),
+        ({"mixup": True}, "Unknown setting of an experiment 'mixup'"),
     ],
 )
 def test_what_a_recipe_cannot_take_is_a_sentence(given, said):

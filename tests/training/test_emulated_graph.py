@@ -188,12 +188,12 @@ class Shrink:
 
     def shrink(self, run):
         if run.progress.step in (7, 10):
-            run.memory.host.resize(run.memory.host.capacity - 1)
+            run.memory.buffer.resize(run.memory.buffer.capacity - 1)
 
 
 @pytest.mark.usefixtures("emulated_gpu")
 @pytest.mark.parametrize("moment", ["after_step", "after_task"])
 def test_a_memory_that_a_callback_replaces_is_the_one_that_is_recorded_then(moment):
     run = check_replayed_as_eager(plan_of(draw=4), DATA, callbacks=[Shrink(moment)])
-    assert run.memory.host.capacity == (10 if moment == "after_step" else 11)
+    assert run.memory.buffer.capacity == (10 if moment == "after_step" else 11)
     assert run.progress.captured > 8

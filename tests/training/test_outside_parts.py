@@ -93,5 +93,5 @@ def test_callbacks_follow_a_run():
 def test_a_number_is_the_capacity_of_an_odedm_from_every_door():
     assert odedm.Experiment(memory=50).memory == odedm.ODEDM(50)
     assert train(memory=20).result.experiment["memory"]["capacity"] == 20
-    assert odedm.memory(50).settings.capacity == 50
+    assert odedm.DualMemory.from_config(50).settings.capacity == 50
     assert Plan.of(odedm.Learner(memory=50).get_params()).memory.capacity == 50

@@ -221,7 +221,7 @@ def test_a_saved_learner_keeps_its_reading(tmp_path):
 
 
 def test_a_live_memory_has_no_reading_and_takes_a_state_with_one():
-    memory = odedm.memory(ODEDM(10, k=1, space="pixels"), seed=3)
+    memory = odedm.DualMemory.from_config(ODEDM(10, k=1, space="pixels"), seed=3)
     memory.add(VECTORS.image[:30], VECTORS.label[:30])
     state = capture(memory)
     state["memory"] |= {"replay": "auxiliary", "gamma": 1.0}

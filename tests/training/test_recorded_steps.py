@@ -21,7 +21,6 @@ MEMORIES = {
     "share": ODEDM(12, k=1, gamma_rule="share"),
     "filling": ODEDM(48, k=4, replay="both"),  # not full before the end, and larger parts than a draw
     "bounded": ODEDM(12, k=1, candidates=2),
-    "chosen again": ODEDM(12, k=1, choose_again=True),
     **{f"native {name}": Native(12, name) for name in RECORDED_POLICIES},
     **{f"odedm {name}": ODEDM(12, k=1, short_policy=name) for name in RECORDED_POLICIES},
 }

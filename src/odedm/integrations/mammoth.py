@@ -105,7 +105,7 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
 
     def empty(self) -> None:
         """Forget everything, prototypes too."""
-        self.memory = DualMemory.of(self.memory.settings, seed=self.memory.seed, device=self.memory.device)
+        self.memory = DualMemory.from_config(self.memory.settings, seed=self.memory.seed, device=self.memory.device)
         self.num_seen_examples = 0
 
     def to(self, device: Any) -> ODEDMBuffer:

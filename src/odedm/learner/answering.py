@@ -15,7 +15,7 @@ from torch import Tensor
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
-from odedm.learner.endless_memory import LearnerEvent
+from odedm.learner.endless_memory import LearnerEvent, candidate_rows
 from odedm.learner.estimator import Estimator, NotYetFit
 from odedm.learner.given_batch import LabelNames, LearnerRowForm, read_labels
 from odedm.learner.online_parts import OnlineParts
@@ -98,7 +98,7 @@ class Answering(Estimator):
             row is, -1 of rows that are none; index, which row of the stream it was, from 0.
         """
         memory = self._ready().memory
-        found = memory.candidate_rows() if part == CANDIDATES else memory.host.rows(_part(part))
+        found = candidate_rows(memory) if part == CANDIDATES else memory.rows(_part(part))
         names = np.array(self._labels.names)[found["label"].cpu().numpy()]
         return {"x": found["image"].cpu().numpy(), "y": names} | {
             name: found[name].cpu().numpy() for name in ("prototype", "index")
@@ -115,8 +115,8 @@ class Answering(Estimator):
             The number; 0 before anything was learned.
         """
         if part == CANDIDATES:
-            return len(self._parts.memory.candidate_rows()["label"]) if self._parts else 0
-        return self._parts.memory.host.size(_part(part)) if self._parts else 0
+            return len(candidate_rows(self._parts.memory)["label"]) if self._parts else 0
+        return self._parts.memory.size(_part(part)) if self._parts else 0
 
     @property
     def classes_(self) -> np.ndarray[Any, Any]:

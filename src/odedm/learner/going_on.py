@@ -90,16 +90,16 @@ def _fill(parts: OnlineParts, kept: KeptModel) -> None:
             own.copy_(found[name])
     if parts.method.class_shift is not None:
         parts.method.class_shift.rest()
-    host, amount = parts.memory.host, len(kept.rows["label"])
-    room = host.capacity - amount
+    buffer, amount = parts.memory.buffer, len(kept.rows["label"])
+    room = buffer.capacity - amount
     if room < 0:
-        raise InvalidFileError(f"its memory has {amount} rows where {host.capacity} fit")
-    columns = {**host.store.columns, "key": host.store.key}
+        raise InvalidFileError(f"its memory has {amount} rows where {buffer.capacity} fit")
+    columns = {**buffer.store.columns, "key": buffer.store.key}
     missing = [name for name in columns if name not in kept.rows]
     if missing:
         raise InvalidFileError(f"its memory lacks the column '{missing[0]}'")
     tensors = {f"host.{name}": _padded(kept.rows[name], room, empty=name == "key") for name in columns}
-    restore_store(host, host.capacity, tensors, "host", kept.seen)
+    restore_store(buffer, buffer.capacity, tensors, "host", kept.seen)
 
 
 def _padded(column: Tensor, room: int, *, empty: bool) -> Tensor:

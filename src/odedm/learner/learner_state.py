@@ -19,9 +19,10 @@ from odedm.core.files import write_given
 from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.core.version import __version__
-from odedm.learner.endless_memory import LearnerEvent
+from odedm.learner.endless_memory import LearnerEvent, stores
 from odedm.learner.given_batch import KINDS, LabelNames, LearnerRowForm
 from odedm.learner.online_parts import OnlineParts, Plan
+from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.live_parts import PURPOSES
 from odedm.memory.live_state import restore_parts, stored
 from odedm.memory.settings import memory_from_dict, memory_to_dict
@@ -31,7 +32,7 @@ from odedm.stream.augment import Transform
 if TYPE_CHECKING:
     from odedm.learner.online_learner import Learner
 
-SCHEMA = "odedm.learner/2"
+SCHEMA = "odedm.learner/3"
 OBJECTS = ("method", "net", "trigger")
 """Parameters that may be code, which no file holds."""
 PLAIN = ("options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision")
@@ -61,12 +62,11 @@ def capture(learner: Learner, *, copies: bool = True) -> dict[str, Any]:
     except StateError as error:
         raise UsageError(f"This learner cannot be saved: {error}") from error
     memory = parts.memory
-    compartments = memory.candidates.compartments if memory.candidates else {}
     tensors = {f"drawn.{name}": each for name, each in drawn.tensors.items()}
-    tensors |= stored("host", memory.host.store)
-    tensors |= {f"generator.{name}": each.get_state() for name, each in memory.rngs.items()}
-    for place, each in enumerate(compartments.values()):
-        tensors |= stored(f"candidates.{place}", each.store)
+    tensors |= stored("host", memory.buffer.store)
+    tensors |= {f"generator.{name}": each.get_state() for name, each in parts.memory_rngs.items()}
+    if isinstance(memory.pool, ClassReservoirPool):
+        tensors |= stored("candidates", memory.pool.store)
     tensors |= {"seen_at": learner._seen_at, "news": learner._news}
     if isinstance(learner.scaling, Transform):
         tensors |= {"constants.shift": learner.scaling.shift, "constants.scale": learner.scaling.scale}
@@ -81,8 +81,8 @@ def capture(learner: Learner, *, copies: bool = True) -> dict[str, Any]:
         "rows": learner._rows,
         "warned": learner._warned,
         "events": [[each.row, each.what, list(each.labels)] for each in learner._events],
-        "seen": int(memory.host.arrived),
-        "candidates": [[label, int(each.arrived)] for label, each in compartments.items()],
+        "seen": int(memory.buffer.arrived),
+        "candidates": memory.pool.classes() if memory.pool else [],
         "drawn": drawn.tree,
     }
     tensors = {name: each.detach().cpu() for name, each in tensors.items()}
@@ -240,15 +240,14 @@ def _event(plain: Any) -> LearnerEvent:
 
 def _restore_memory(parts: OnlineParts, head: Mapping[str, Any], tensors: dict[str, Any], classes: int) -> None:
     memory = parts.memory
-    for name, rng in memory.rngs.items():
+    for name, rng in parts.memory_rngs.items():
         found = tensors.get(f"generator.{name}")
         require(isinstance(found, Tensor) and name in PURPOSES, f"the generator '{name}' is missing")
         rng.set_state(tensors[f"generator.{name}"])
     held = {"candidates": head["candidates"], "tasks": 0, "tensors": tensors}
     seen = _number(head["seen"], "number of rows seen")
-    restore_parts(memory.host, memory.candidates, memory.settings.capacity, {**held, "seen": seen})
-    stores = [memory.host.store, *(store for _, store in memory.stores())]
-    for store in stores:
+    restore_parts(memory.buffer, memory.pool, memory.capacity, {**held, "seen": seen})
+    for store in stores(memory):
         label = store.columns["label"][store.key >= 0]
         require(bool(((label >= 0) & (label < classes)).all()), "it has rows of no class")
 

@@ -247,16 +247,20 @@ class Learner(Answering):
         assert self._parts is not None
         outcome = self._parts.consolidate(classes)
         self._news[classes] = 0
-        for what in ("pinned", "refused", "without_rows"):
-            self._note(what.replace("_", " "), getattr(outcome, what))
+        for what, labels in (
+            ("pinned", outcome.pinned),
+            ("refused", outcome.refused),
+            ("without rows", outcome.missing),
+        ):
+            self._note(what, labels)
         if outcome.refused and not self._warned:
             self._warned = True
             names = [self._labels.names[each] for each in outcome.refused]
             warnings.warn(
-                f"There is no long-term room for {short_repr(names[0])}: of {self._parts.memory.settings.capacity} "
-                f"rows, prototypes of {len(self._parts.memory.pinned())} classes take all that may be long-term. Such "
-                "classes are learned and stay in the short-term part; raise the capacity, lower k or raise rho, or "
-                "release classes. Said once; see events.",
+                f"There is no long-term room for {short_repr(names[0])}: of {self._parts.memory.capacity} "
+                f"rows, prototypes of {self._parts.memory.pinned_classes()} classes take all that may be long-term. "
+                "Such classes are learned and stay in the short-term part; raise the capacity, lower k or raise rho, "
+                "or release classes. Said once; see events.",
                 stacklevel=4,
             )
         return [self._labels.names[each] for each in outcome.pinned]

@@ -16,11 +16,12 @@ from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDIC
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.core.validators import Choice, Device, Float, Int
-from odedm.learner.endless_memory import Consolidation, EndlessMemory, settle_memory
+from odedm.learner.endless_memory import every_row, learner_buffer, lengthen, open_candidates, settle_memory
 from odedm.learner.given_batch import LearnerRowForm
 from odedm.learner.growth import grow
 from odedm.learner.net_choice import make_net
 from odedm.learner.running_scale import RunningScale
+from odedm.memory.admission import ConsolidationOutcome
 from odedm.memory.live_parts import generators
 from odedm.memory.settings import MemorySettings
 from odedm.methods.base import Method
@@ -177,12 +178,12 @@ class OnlineParts:
         self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
         self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
         image = ColumnSpec("image", form.shape, form.dtype)
-        self.memory = EndlessMemory(plan.memory, plan.policy, self.method.fields(), image, device)
-        stored = self.memory.every_row if by_nearest_mean(plan.ingredients.predict, plan.method) else None
+        self.memory_rngs = generators(plan.seed, device)
+        self.memory = learner_buffer(plan.memory, plan.policy, self.method.fields(), image, device, self.memory_rngs)
+        stored = partial(every_row, self.memory) if by_nearest_mean(plan.ingredients.predict, plan.method) else None
         self.probe = LearnerProbe(self.method, self.transform, stored)
-        self.memory.begin(generators(plan.seed, device))
         self.replay = MemoryReplay(
-            self.memory.host,
+            self.memory.buffer,
             self.transform,
             **reading_of(plan.memory),
             draw=plan.draw,
@@ -203,7 +204,7 @@ class OnlineParts:
     def grow(self, classes: int) -> None:
         """Outputs for so many classes: the head, what the optimiser knows of it, and stored logits."""
         grow(self.method, classes, self.starts)
-        self.memory.grow(self.method.fields(), self.probe.annotate)
+        lengthen(self.memory, self.method.fields(), self.probe.annotate)
 
     def step(self, image: Tensor, label: Tensor, first: int) -> list[int]:
         """The updates on rows that are number `first` and following of the stream; classes without candidates."""
@@ -215,9 +216,11 @@ class OnlineParts:
         rows: Rows = {"image": image, "label": label, "index": index}
         batch, view = {**rows, "task": torch.zeros_like(label)}, partial(self.transform.augment, rng=self.views)
         rows |= make_updates(self.method, self.replay, batch, view, self.plan.ingredients.updates)
-        return self.memory.add(rows, self.probe)
+        crowded = open_candidates(self.memory, label)
+        self.memory.add(rows, self.probe, rng=self.memory_rngs["memory"])
+        return crowded
 
-    def consolidate(self, classes: list[int]) -> Consolidation:
+    def consolidate(self, classes: list[int]) -> ConsolidationOutcome:
         """Choose prototypes of classes now."""
         self._predictor = None
         return self.memory.consolidate(classes, self.probe)

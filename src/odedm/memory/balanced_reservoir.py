@@ -39,8 +39,6 @@ class BalancedReservoir(KeyedMemory):
     [2, 2]
     """
 
-    of_place = ("full",)
-
     def __init__(
         self,
         capacity: int,

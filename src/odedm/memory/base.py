@@ -12,7 +12,10 @@ from odedm.core.rows import MemoryPart, ModelView, Rows, Task
 class Memory(Protocol):
     """At most `capacity` rows, written once per stream batch, read by uniform draws without replacement."""
 
-    capacity: int
+    @property
+    def capacity(self) -> int:
+        """Rows in all."""
+        ...
 
     def size(self, part: MemoryPart = MemoryPart.ALL) -> int:
         """How many rows a part holds: a host number, never read from the device."""

@@ -47,10 +47,6 @@ def check_choice(memory: ODEDM) -> None:
     _check_weight(memory)
     if memory.annotate == "stream" and memory.mixup:
         raise UsageError("annotate='stream' keeps the logits that rows had in the stream; mixup's means had none.")
-    if memory.choose_again and memory.mixup:
-        raise UsageError(
-            "choose_again chooses among rows, and mixup keeps means in their place; leave one of them out."
-        )
     if memory.distance in WITHOUT_CLUSTERS and memory.mixup:
         raise UsageError(
             f"mixup keeps the means of clusters, and distance='{memory.distance}' makes none. Leave mixup out, or take "

@@ -1,195 +1,287 @@
-"""The dual memory: a host memory for the short term, and pinned prototypes of finished tasks for the long term."""
+"""ODEDM's memory: a short-term buffer and long-term prototypes of classes that are over, in one budget of λ rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 
 from odedm.core.errors import UsageError
-from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, take
-from odedm.core.store import EMPTY, Store
+from odedm.core.rows import MemoryPart, ModelView, Rows, Task, count, distinct, take
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
-from odedm.memory.base import Memory
-from odedm.memory.choose_again import Exchanging, choose_again
+from odedm.core.validators import LARGEST
+from odedm.memory.admission import ConsolidationOutcome, admit, amounts, classes_that_give_way
+from odedm.memory.candidate_pool import CandidatePool, is_among
+from odedm.memory.keyed import KeyedMemory
+from odedm.memory.prototype_quotas import EqualShare, FixedQuota
 from odedm.selection.selector import OnSelection, PrototypeSelector
 
 
-class Host(Memory, Exchanging, Protocol):
-    """A memory that can keep rows for good."""
-
-    def pin(self, rows: Rows) -> None:
-        """Keep rows for good, in the place of short-term ones."""
-        ...
-
-    def unpin_classes(self, classes: Sequence[int]) -> None:
-        """Forget the pinned rows of these classes; their room is the short-term part's again."""
-        ...
-
-
 @stored("memory/dual")
-class TaskDualMemory:
-    """ODEDM: when a task ends its prototypes are pinned into the host, which shrinks by as many rows.
+class DualBuffer:
+    """ODEDM: a short-term buffer, and prototypes of finished classes that are pinned into it, its long-term part.
 
-    Without a consolidator nothing is ever pinned: the host alone, by the same code path.
+    While the stream goes by, `buffer` keeps rows by its policy, and `pool` collects candidates. When classes are over,
+    `consolidate` lets `selector` choose prototypes among their candidates and the prototypes they have already: DAC
+    narrows them down, k-means finds centres in the network's features, and the nearest rows by `distance` stay (F_k
+    rows a class, by `quota`). They are pinned in the place of old ones, and the short-term part gives up as many rows.
 
-    `candidates=None` chooses among all rows of the finished task, a second store beyond the capacity while the task
-    lasts. Otherwise the choice is among `candidates`, whose rows count: host and candidates share the capacity.
+    `buffer` has all of λ that the pool does not reserve. Without a pool a run's prototypes are chosen among all rows of
+    the finished task, and without a selector nothing is ever pinned: the short-term buffer alone, by the same code.
 
-    The prototypes of a class that returns are chosen anew, among them and the rows that came since, and replaced. So
-    a class has k prototypes at most, or as many as `quota` [C] says for its label.
-
-    With `choose_again` those of all other past classes are chosen anew at each border too, among the memory's own rows.
+    Args:
+        buffer: the short-term rows by a policy, and what is pinned.
+        selector: chooses k prototypes of each class; its own k does not count.
+        pool: where candidates are collected, if anywhere.
+        quota: how many prototypes a class may have.
+        rng: on the CPU, of its own: choosing prototypes must not shift what the buffer draws.
+        timer: of the parts of a choice.
+        columns: those that rows to choose from bring along, all that candidates have unless given; others are taken
+            anew from the network.
+        all_or_nothing: pin nothing if any class is refused or missing. Else what fits is pinned, and candidates of
+            other classes give way to prototypes.
+        moves: choose among short-term rows of classes that have no candidates, and take rows that become prototypes out
+            of the short-term part, where else they stay there too.
+        in_place: never make a new store, for a recorded step goes on with the one that is there.
     """
 
     def __init__(
         self,
-        host: Host,
-        consolidator: PrototypeSelector | None,
+        buffer: KeyedMemory,
+        selector: PrototypeSelector | None,
+        pool: CandidatePool | None,
+        quota: FixedQuota | EqualShare,
         *,
         rng: torch.Generator,
-        timer: Timer,
-        candidates: Candidates | None = None,
-        quota: tuple[int, ...] | None = None,
-        choose_again: bool = False,
+        timer: Timer | None = None,
+        columns: Sequence[str] = (),
+        all_or_nothing: bool = False,
+        moves: bool = False,
+        in_place: bool = False,
     ) -> None:
-        self.quota, self.choose_again = quota, choose_again
-        self.host, self.consolidator, self.timer, self.candidates = host, consolidator, timer, candidates
-        self.rng = rng  # of its own, on the CPU: choosing prototypes must not shift what the host draws
-        self.capacity = host.capacity + (candidates.capacity if candidates else 0)
+        self.buffer, self.selector, self.pool, self.quota = buffer, selector, pool, quota
+        self.rng, self.timer, self.columns = rng, timer or Timer(), tuple(columns)
+        self.all_or_nothing, self.moves, self.in_place = all_or_nothing, moves, in_place
         self.on_selection: OnSelection | None = None
         """Shown how prototypes were chosen; set it to look on."""
 
     @property
+    def capacity(self) -> int:
+        """λ: the rows of both parts and of the candidates."""
+        return self.buffer.capacity + self.reserved()
+
+    @property
     def only_at_borders(self) -> bool:
         """Whether nothing is stored while a task lasts."""
-        return self.candidates is None and getattr(self.host, "only_at_borders", False)
-
-    def size(self, part: MemoryPart = MemoryPart.ALL) -> int:
-        """How many rows a part holds; candidates belong to neither."""
-        return self.host.size(part)
-
-    def begin_task(self, task: Task) -> None:
-        """Collect candidates for this task's classes."""
-        self.host.begin_task(task)
-        if self.candidates:
-            self.candidates.begin(task.classes)
+        return self.pool is None and getattr(self.buffer, "only_at_borders", False)
 
     def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
-        """Hand a stream batch to the host, and to the candidates where they are bounded."""
-        self.host.add(rows, probe, rng=rng)
-        if self.candidates:
-            self.candidates.see(rows)
+        """Offer a stream batch to the short-term part and to the candidates."""
+        self.buffer.add(rows, probe, rng=rng)
+        if self.pool:
+            self.pool.insert(rows)
 
-    def sample(self, n: int, *, part: MemoryPart = MemoryPart.ALL, rng: torch.Generator) -> Rows:
-        """min(n, size) distinct rows of a part, uniformly at random."""
-        return self.host.sample(n, part=part, rng=rng)
-
-    def frozen(self, n: int) -> tuple[int, ...]:
-        """The host's numbers that `add` and draws of up to n rows depend on."""
-        return self.host.frozen(n)
-
-    def replayed(self, n: int) -> None:
-        """Count n rows that a recorded step has added."""
-        self.host.replayed(n)
-
-    def rows(self, part: MemoryPart = MemoryPart.ALL) -> Rows:
-        """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
-        return self.host.rows(part)
-
-    def class_counts(self, classes: int) -> dict[str, list[int]]:
-        """Rows per class in the short-term and in the long-term part."""
-        return self.host.class_counts(classes)
+    def begin_task(self, task: Task) -> None:
+        """Collect candidates of this task's classes, and of no others."""
+        self.buffer.begin_task(task)
+        if self.pool:
+            self.pool.forget(self.pool.classes())
+            self.pool.join(task.classes)
 
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
-        if not task.last and self.consolidator is not None:
-            rows = self._with_prototypes(self.candidates.rows() if self.candidates else task.rows, task.classes)
-            chosen = [
-                choose(rows, classes, probe, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
-                for choose, classes in self._choices(self.consolidator, task.classes)
-            ]
-            if self.choose_again:  # before new pins take the place of short-term rows
-                self._choose_again(self.consolidator, task.classes, probe)
-            self.host.unpin_classes(task.classes)
-            for part in chosen:
-                if count(part):
-                    self.host.pin(part)
-        self.host.end_task(task, probe, rng=rng)
+        if not task.last and self.selector is not None:
+            classes = [each for each in task.classes if self.quota.of(each, classes=1, room=self.capacity)]
+            outcome = self.consolidate(classes, probe, candidates=None if self.pool else task.rows)
+            if outcome.error:
+                raise outcome.error
+        self.buffer.end_task(task, probe, rng=rng)
 
-    def _choose_again(self, choose: PrototypeSelector, present: Sequence[int], probe: ModelView) -> None:
-        """Choose anew for classes that are past; they have few rows, so nothing need be narrowed down before."""
-        past = [each for each in self.host.rows(MemoryPart.LONG)["label"].unique().tolist() if each not in present]
-        choices = self._choices(replace(choose, dac=None), past)
-        choose_again(self.host, choices, probe, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
-
-    def _choices(
-        self, choose: PrototypeSelector, classes: Sequence[int]
-    ) -> Iterator[tuple[PrototypeSelector, Sequence[int]]]:
-        """How to choose prototypes of which classes: of all at once, or by quota."""
-        if self.quota is None:
-            yield choose, classes
-            return
-        quota = {each: self.quota[each] for each in classes}
-        for k in sorted({*quota.values()} - {0}):
-            yield replace(choose, k=k), [each for each in classes if quota[each] == k]
-
-    def _with_prototypes(self, rows: Rows, classes: Sequence[int]) -> Rows:
-        """The rows to choose from: behind the prototypes that these classes have from earlier tasks, if any."""
-        pinned = self.host.rows(MemoryPart.LONG)
-        own = torch.isin(pinned["label"], torch.tensor(classes, device=pinned["label"].device))
-        if not bool(own.any()):
-            return rows
-        before = take(pinned, own.nonzero().flatten())
-        return {name: torch.cat([before[name], column]) for name, column in rows.items()}
-
-
-@stored("memory/candidates")
-class Candidates:
-    """A reservoir of fixed size for each class of the running task: the strictly online choice of prototypes.
-
-    They begin and end with a run's tasks. Where there are none, see `collected.ClassReservoirs`. Checkpoints name this
-    class, so it keeps its name.
-
-    >>> seen = Candidates(2, 2, [ColumnSpec("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
-    >>> seen.begin((4, 5))
-    >>> seen.see({"label": torch.tensor([4, 4, 4, 5])})
-    >>> sorted(seen.rows()["label"].tolist())
-    [4, 4, 5]
-    """
-
-    def __init__(
+    def consolidate(
         self,
-        per_class: int,
-        classes: int,
-        fields: Sequence[ColumnSpec],
-        device: torch.device | str = "cpu",
+        classes: Sequence[int],
+        view: ModelView,
         *,
-        rng: torch.Generator,
+        candidates: Rows | None = None,
+        annotate: Callable[[Rows], Rows] | None = None,
+    ) -> ConsolidationOutcome:
+        """Choose prototypes of classes anew and pin them; other classes lose their last ones where shares shrink.
+
+        Where the network cannot be asked nothing changes, and no generator moves.
+
+        Args:
+            classes: their labels.
+            view: asked for features, and for the method's columns of the chosen rows.
+            candidates: to choose from in the place of the pool's.
+            annotate: gives new values of columns of the chosen rows.
+        """
+        if self.selector is None:
+            return ConsolidationOutcome()
+        rows = self._rows_to_choose_from(classes, candidates)
+        outcome = admit(self, classes, rows)
+        if outcome.pinned:
+            self._pin(outcome.pinned, rows, view, annotate)
+        if not self.all_or_nothing:  # candidates of the others are over, too
+            self.forget_candidates(classes)
+        return outcome
+
+    def _rows_to_choose_from(self, classes: Sequence[int], candidates: Rows | None) -> Rows:
+        """Return these classes' prototypes so far, then their candidates, or short-term rows where they have none."""
+        if candidates is None and self.pool:
+            candidates = self.pool.rows()
+        parts = [_of_classes(self.buffer.rows(MemoryPart.LONG), classes)]
+        parts += [candidates] if candidates is not None else []
+        if self.moves:
+            bounded = self.pool.classes() if self.pool else []
+            parts.append(_of_classes(self.buffer.rows(MemoryPart.SHORT), [c for c in classes if c not in bounded]))
+        names = self.columns or tuple(parts[-1])
+        parts = [part for part in parts if count(part)] or parts[-1:]
+        rows = {name: torch.cat([part[name] for part in parts]) if parts[1:] else parts[0][name] for name in names}
+        return take(rows, distinct(rows["index"])) if self.moves else rows
+
+    def _pin(
+        self, classes: Sequence[int], rows: Rows, view: ModelView, annotate: Callable[[Rows], Rows] | None
     ) -> None:
-        if per_class < 1:
-            raise UsageError(f"Bounded candidates need at least 1 row per class; {per_class} was given.")
-        self.capacity, self.rng = per_class * classes, rng
-        self.names = [field.name for field in fields]
-        self.store = Store(self.capacity, fields, device)
-        self.classes = torch.zeros(classes, dtype=torch.int64, device=device)
+        """Choose prototypes of classes that fit, make room for them, and pin them."""
+        held = amounts(self.buffer.rows(MemoryPart.LONG))
+        closing = classes_that_give_way(self, classes, rows)
+        room = self.capacity - self.reserved(leaving=closing)
+        amount = len({*held, *classes})
+        quota = {label: self.quota.of(label, classes=amount, room=room) for label in {*held, *classes}}
+        chosen = []
+        with _unmoved(self.rng):
+            for k in sorted({quota[label] for label in classes}):
+                alike = [label for label in classes if quota[label] == k]
+                chosen.append(self._choose(k, alike, rows, view))
+            if annotate:
+                chosen = [part | annotate(part) for part in chosen]
+        self.forget_candidates(closing)
+        self._forget_prototypes(classes, quota, chosen)
+        for part in chosen:
+            if count(part):
+                self.buffer.pin(part)
 
-    def begin(self, classes: Sequence[int]) -> None:
-        """Forget the last task's rows and watch these classes."""
-        self.store.clear()
-        self.classes.fill_(-1)  # no label: a smaller task leaves compartments empty
-        self.classes[: len(classes)].copy_(torch.tensor(classes))
+    def _choose(self, k: int, classes: Sequence[int], rows: Rows, view: ModelView) -> Rows:
+        """Return k prototypes of each of these classes."""
+        assert self.selector is not None
+        select = replace(self.selector, k=k)
+        return select(rows, classes, view, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
 
-    def see(self, rows: Rows) -> None:
-        """Offer rows to the compartment of their class."""
-        label = rows["label"]
-        key = torch.rand(len(label), dtype=torch.float64, generator=self.rng, device=label.device)
-        own = key.expand(len(self.classes), -1).where(label == self.classes[:, None], EMPTY)
-        self.store.insert({name: rows[name] for name in self.names}, own, groups=len(self.classes))
+    def _forget_prototypes(self, classes: Sequence[int], quota: dict[int, int], chosen: Sequence[Rows]) -> None:
+        """Unpin what is chosen anew or beyond its quota, and forget short-term rows that become prototypes."""
+        store = self.buffer.store
+        label, pinned = store.columns["label"], store.key > 1
+        gone = is_among(label, classes)
+        for k in {*quota.values()}:
+            alike = [other for other, most in quota.items() if most == k]
+            gone |= is_among(label, alike) & (store.columns["prototype"] >= k)
+        gone &= pinned
+        if self.moves:
+            index = torch.cat([part["index"] for part in chosen])
+            gone |= (store.key >= 0) & ~pinned & torch.isin(store.columns["index"], index)
+        self.buffer.forget(gone, in_place=self.in_place)
 
-    def rows(self) -> Rows:
-        """Every candidate, class by class."""
-        return self.store.read((self.store.key >= 0).nonzero().flatten())
+    def release(self, classes: Sequence[int]) -> int:
+        """Forget the prototypes of some classes; return how many rows that were."""
+        before = self.buffer.size(MemoryPart.LONG)
+        self.buffer.unpin(is_among(self.buffer.store.columns["label"], classes))
+        return before - self.buffer.size(MemoryPart.LONG)
+
+    def join(self, classes: Sequence[int], room: int) -> list[int]:
+        """Give classes candidates of their own as far as `room` rows reach; return those that have none."""
+        if self.pool is None:
+            return []
+        left, capacity = [], self.capacity
+        for label in classes:
+            if label in self.pool.classes():
+                continue
+            if self.pool.reserved([label]) > room:
+                left.append(label)
+            else:
+                self.pool.join([label])
+        self._fit(capacity)
+        return left
+
+    def resize(self, capacity: int, quota: FixedQuota | EqualShare) -> None:
+        """Give memory and candidates another number of rows in all, and prototypes another quota, which they keep to.
+
+        What is refused changes nothing.
+        """
+        room, pinned = capacity - self.reserved(), self.buffer.rows(MemoryPart.LONG)
+        amount, most = len(amounts(pinned)), LARGEST
+        if isinstance(quota, EqualShare) and amount:
+            most = quota.of(0, classes=amount, room=room)
+            if not most:
+                raise quota.refusal(0, count(pinned), classes=amount, capacity=capacity, room=room)
+        left = int((pinned["prototype"] < most).sum())
+        if left > room:
+            raise UsageError(
+                f"{capacity} rows cannot hold the {left} long-term rows and what candidates take. Release "
+                "classes first, or give a larger capacity."
+            )
+        self.buffer.unpin(self.buffer.store.columns["prototype"] >= most)
+        self.quota = quota
+        self._fit(capacity)
+
+    def reserved(self, leaving: Sequence[int] = ()) -> int:
+        """Return how many rows of λ candidates take, or will take when classes have left."""
+        return self.pool.reserved(leaving=leaving) if self.pool else 0
+
+    def forget_candidates(self, classes: Sequence[int]) -> None:
+        """Drop what was collected of these classes; the short-term part has its room."""
+        capacity = self.capacity
+        if self.pool:
+            self.pool.forget(classes)
+        self._fit(capacity)
+
+    def _fit(self, capacity: int) -> None:
+        """Give the buffer all of λ that candidates leave."""
+        room = capacity - self.reserved()
+        if self.buffer.capacity != room:
+            self.buffer.resize(room)
+
+    def size(self, part: MemoryPart = MemoryPart.ALL) -> int:
+        """Return how many rows a part holds; candidates belong to neither."""
+        return self.buffer.size(part)
+
+    def sample(self, n: int, *, part: MemoryPart = MemoryPart.ALL, rng: torch.Generator) -> Rows:
+        """Draw min(n, size) distinct rows of a part, uniformly at random."""
+        return self.buffer.sample(n, part=part, rng=rng)
+
+    def rows(self, part: MemoryPart = MemoryPart.ALL) -> Rows:
+        """Return all rows of a part: short-term by arrival, then long-term by the order of pinning."""
+        return self.buffer.rows(part)
+
+    def pinned_classes(self) -> int:
+        """Return of how many classes there are prototypes."""
+        return len(amounts(self.rows(MemoryPart.LONG)))
+
+    def class_counts(self, classes: int) -> dict[str, list[int]]:
+        """Return the rows per class in the short-term and in the long-term part."""
+        return self.buffer.class_counts(classes)
+
+    def frozen(self, n: int) -> tuple[int, ...]:
+        """Return the buffer's numbers that `add` and draws of up to n rows depend on."""
+        return self.buffer.frozen(n)
+
+    def replayed(self, n: int) -> None:
+        """Count n rows that a recorded step has added."""
+        self.buffer.replayed(n)
+
+
+def _of_classes(rows: Rows, classes: Sequence[int]) -> Rows:
+    return take(rows, is_among(rows["label"], classes).nonzero().flatten())
+
+
+@contextmanager
+def _unmoved(rng: torch.Generator) -> Iterator[None]:
+    """A block after which a generator is where it was, should the block fail."""
+    before = rng.get_state()
+    try:
+        yield
+    except BaseException:
+        rng.set_state(before)
+        raise

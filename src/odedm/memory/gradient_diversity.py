@@ -38,7 +38,6 @@ class GradientDiverse(KeyedMemory):
     """
 
     needs_method = True
-    of_place = ("score",)
 
     def __init__(
         self,

@@ -31,8 +31,6 @@ class KeyedMemory(ABC):
     """Whether a step with it can be recorded on a GPU: `add` reads no value back."""
     needs_method: ClassVar[bool] = False
     """Whether it asks a method's scores or gradients of the host, which a training loop of one's own does not have."""
-    of_place: ClassVar[tuple[str, ...]] = ()
-    """Columns of a policy's own that say something of a place in the memory, not of the row that is in it."""
 
     def __init__(self, capacity: int, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu") -> None:
         self.capacity = capacity
@@ -131,38 +129,20 @@ class KeyedMemory(ABC):
         """Forget the pinned rows whose slots [capacity] are marked; their room goes back to the short-term part."""
         self.forget(gone & self._belongs(MemoryPart.LONG))
 
-    def forget(self, gone: Tensor) -> None:
-        """Forget all rows, short-term and pinned, whose slots [capacity] are marked."""
-        self._rebuild(self.capacity, self._belongs(MemoryPart.ALL) & ~gone)
+    def forget(self, gone: Tensor, *, in_place: bool = False) -> None:
+        """Forget all rows, short-term and pinned, whose slots [capacity] are marked.
 
-    def unpin_classes(self, classes: Sequence[int]) -> None:
-        """Forget the pinned rows of these classes; their room is the short-term part's again.
-
-        All in place, for a recorded step goes on with this very store.
+        The rest moves together in a new store, or stays `in_place`, for a recorded step goes on with this very store.
         """
-        gone = torch.isin(self.store.columns["label"], torch.tensor(classes, device=self.store.key.device))
-        gone &= self._belongs(MemoryPart.LONG)
         if not bool(gone.any()):
             return
+        if not in_place:
+            self._rebuild(self.capacity, self._belongs(MemoryPart.ALL) & ~gone)
+            return
+        self._long -= int((gone & self._belongs(MemoryPart.LONG)).sum())
+        self._short -= int((gone & self._belongs(MemoryPart.SHORT)).sum())
         self.store.key.masked_fill_(gone, EMPTY)
-        self._long -= int(gone.sum())
         self._rank_pins()
-
-    def exchange(self, short: Tensor, long: Tensor) -> None:
-        """Pin the short-term rows at slots `short` [n], and let the pinned rows at `long` [n] be short-term for them.
-
-        Each takes the other's key and place in the order, in place: no row moves, and the parts keep their sizes.
-        """
-        here, there = torch.cat([short, long]), torch.cat([long, short])
-        for name in ("prototype", "order", *self.of_place):
-            column = self.store.columns[name]
-            column.index_copy_(0, here, column[there])
-        self.store.key.index_copy_(0, here, self.store.key[there])
-
-    def free(self, short: Tensor) -> None:
-        """Give up the short-term rows at slots `short` [n], in place; the next rows to be stored take their slots."""
-        self.store.key.index_fill_(0, short, EMPTY)
-        self._short -= len(short)
 
     def _rank_pins(self) -> None:
         """Number the pinned rows anew: `order` is their rank, and the next one's is how many there are."""

@@ -11,13 +11,23 @@ import torch
 
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
-from odedm.core.rows import MemoryPart
+from odedm.core.rows import MemoryPart, Task, count
 from odedm.core.validators import Int
 from odedm.memory import live_state
-from odedm.memory.collected import among
+from odedm.memory.dual import DualBuffer
 from odedm.memory.given_rows import MemoryRowFormat
-from odedm.memory.live_host import LiveHost
-from odedm.memory.live_parts import OF_METHODS, Annotate, Embed, LoopProbe, class_list, generators, settle
+from odedm.memory.keyed import BorderMemory
+from odedm.memory.live_buffer import live_buffer, make_room, pin_all
+from odedm.memory.live_parts import (
+    OF_METHODS,
+    Annotate,
+    Embed,
+    LoopProbe,
+    class_list,
+    generators,
+    quota_of,
+    settle,
+)
 from odedm.memory.settings import ODEDM, MemorySettings
 
 
@@ -25,7 +35,7 @@ class DualMemory:
     """The live memory for a loop of your own: a short-term sample of the stream, and prototypes that stay for good.
 
     Rows are vectors or images with whole numbers as labels, numpy's or torch's, and come back as they were given.
-    Columns beyond these are whatever the first `add` has. `odedm.memory(…)` makes one of a configuration, of which
+    Columns beyond these are whatever the first `add` has. `from_config` makes one of a configuration, of which
     replay and gamma say nothing here: there is no method, and the loop draws from the part that it names.
 
     Args:
@@ -66,8 +76,17 @@ class DualMemory:
         self._begin(ODEDM(capacity, rho=rho, k=k, **settings), seed, device)
 
     @classmethod
-    def of(cls, configuration: Any, *, seed: int = 0, device: torch.device | str = "cpu") -> DualMemory:
-        """The live memory of a configuration: what `odedm.memory` calls."""
+    def from_config(cls, configuration: Any, *, seed: int = 0, device: torch.device | str = "cpu") -> DualMemory:
+        """Make the memory of a configuration.
+
+        Args:
+            configuration: `odedm.ODEDM`, `odedm.Reservoir` or `odedm.Native`; a number is the capacity of an `ODEDM`.
+            seed: the same seed and the same calls give the same memory.
+            device: where the rows are kept.
+
+        >>> DualMemory.from_config(ODEDM(200, k=6))
+        <DualMemory of 200 rows, k=6: 0 short-term, 0 long-term>
+        """
         memory = cls.__new__(cls)
         memory._begin(configuration, seed, device)
         return memory
@@ -84,7 +103,8 @@ class DualMemory:
         self.tasks = 0
         """How many tasks have ended."""
         self._rngs = generators(self.seed, self.device)
-        self._live: LiveHost | None = None
+        self._form: MemoryRowFormat | None = None
+        self._dual: DualBuffer | None = None
 
     @property
     def capacity(self) -> int:
@@ -104,7 +124,7 @@ class DualMemory:
     def size(self, part: str | MemoryPart = "all") -> int:
         """How many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
         part = _part(part)
-        return self._live.host.size(part) if self._live else 0
+        return self._dual.size(part) if self._dual else 0
 
     def add(self, images: Any, labels: Any, **columns: Any) -> None:
         """See rows of the stream, each once: a batch after the update it led to, say.
@@ -119,13 +139,17 @@ class DualMemory:
         >>> sorted(memory.rows())
         ['images', 'labels', 'logits', 'prototype']
         """
-        if self._live is None:
+        if self._form is None:
             form, rows = MemoryRowFormat.of(images, labels, columns)
-            live = LiveHost.build(self.settings, form, self.device, self._rngs)
         else:
-            live, rows = self._live, self._live.form.read(images, labels, columns)
-        live.add({name: column.to(self.device) for name, column in rows.items()}, self.tasks)
-        self._live = live
+            form, rows = self._form, self._form.read(images, labels, columns)
+        dual = self._dual or live_buffer(self.settings, form, self.device, self._rngs)
+        rows = {name: column.to(self.device) for name, column in rows.items()}
+        if isinstance(dual.buffer, BorderMemory):
+            rows["task"] = torch.full_like(rows["label"], self.tasks)
+        make_room(dual, class_list(rows["label"].unique()))
+        dual.add(rows, LoopProbe(form, None, None), rng=self._rngs["memory"])
+        self._form, self._dual = form, dual
 
     def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
         """Draw rows uniformly at random, none of them twice.
@@ -143,13 +167,13 @@ class DualMemory:
         >>> memory.sample(3)["images"].shape
         torch.Size([3, 2])
         """
-        live = self._known()
-        return live.form.give(live.host.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
+        form, dual = self._known()
+        return form.give(dual.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
 
     def rows(self, part: str | MemoryPart = "all") -> dict[str, Any]:
         """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
-        live = self._known()
-        return live.form.give(live.host.rows(_part(part)))
+        form, dual = self._known()
+        return form.give(dual.rows(_part(part)))
 
     def end_task(
         self, classes: Iterable[int] | None = None, *, embed: Embed | None = None, annotate: Annotate | None = None
@@ -166,9 +190,14 @@ class DualMemory:
             annotate: from images to a table of columns, to take the place of what prototypes had in the stream (their
                 logits by the network of now, say).
         """
-        live = self._known()
-        labels = None if classes is None else class_list(classes)
-        live.end_task(labels, self.tasks, LoopProbe(live.form, embed, annotate))
+        form, dual = self._known()
+        pool, view = dual.pool, LoopProbe(form, embed, annotate)
+        seen, rows = (pool.classes(), pool.rows()) if pool else ([], {})
+        pin_all(dual, seen if classes is None else class_list(classes), view)
+        if isinstance(dual.buffer, BorderMemory) and count(rows):
+            task = Task(self.tasks, self.tasks + 2, tuple(seen), rows)
+            dual.buffer.end_task(task, view, rng=self._rngs["memory borders"])
+        dual.forget_candidates(seen)
         self.tasks += 1
 
     def consolidate(
@@ -181,10 +210,10 @@ class DualMemory:
             embed: from images to features.
             annotate: from images to new values of columns.
         """
-        live = self._known()
-        if live.border:
+        form, dual = self._known()
+        if isinstance(dual.buffer, BorderMemory):
             raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
-        live.pin(class_list(classes), LoopProbe(live.form, embed, annotate))
+        pin_all(dual, class_list(classes), LoopProbe(form, embed, annotate))
 
     def release(self, labels: Iterable[int] | int) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.
@@ -196,7 +225,7 @@ class DualMemory:
             How many rows that were.
         """
         classes = class_list(labels)
-        return self._live.unpin(among(self._live.host.store.columns["label"], classes)) if self._live else 0
+        return self._dual.release(classes) if self._dual else 0
 
     def resize(self, capacity: int) -> None:
         """Give the memory another number of rows: short-term rows go at random, prototypes only as rho says.
@@ -205,8 +234,8 @@ class DualMemory:
             capacity: rows in all (λ). One that cannot hold what is pinned by k is refused.
         """
         settings = replace(self.settings, capacity=Int(1).validate("capacity", capacity))
-        if self._live:
-            self._live.resize(settings)
+        if self._dual:
+            self._dual.resize(settings.capacity, quota_of(settings))
         self.settings = settings
 
     def state_dict(self) -> dict[str, Any]:
@@ -244,14 +273,14 @@ class DualMemory:
             A memory that goes on as the saved one would have.
         """
         state = live_state.read(Path(path))
-        memory = cls.of(live_state.settings_in(state), seed=state["seed"], device=device)
+        memory = cls.from_config(live_state.settings_in(state), seed=state["seed"], device=device)
         memory.load_state_dict(state)
         return memory
 
-    def _known(self) -> LiveHost:
-        if self._live is None:
+    def _known(self) -> tuple[MemoryRowFormat, DualBuffer]:
+        if self._form is None or self._dual is None:
             raise UsageError("Nothing was added to this memory yet: call add(images, labels) first.")
-        return self._live
+        return self._form, self._dual
 
     def __getstate__(self) -> dict[str, Any]:
         return {"state": self.state_dict(), "device": str(self.device)}

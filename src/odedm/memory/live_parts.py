@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,18 +15,20 @@ from torch import Tensor, nn
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
-from odedm.core.rows import Rows, count
+from odedm.core.rows import ColumnSpec, Rows, count
+from odedm.memory.candidate_pool import ClassReservoirPool
+from odedm.memory.dual import DualBuffer
 from odedm.memory.given_rows import OWN, MemoryRowFormat, tensor_of
-from odedm.memory.keyed import BorderMemory
+from odedm.memory.keyed import BorderMemory, KeyedMemory
+from odedm.memory.prototype_quotas import EqualShare, FixedQuota
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
-from odedm.memory.site import check_policy_options
-from odedm.selection.selector import PrototypeSelector
+from odedm.memory.site import build_policy, check_policy_options
 
 Embed = Callable[[Any], Any]
 Annotate = Callable[[Any], Mapping[str, Any]]
 Generators = dict[str, torch.Generator]
 
-OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate", "choose_again")
+OF_METHODS = ("replay", "gamma", "gamma_rule", "annotate")
 """Settings of ODEDM for runs alone, above all how a method meets the memory, which is a loop's own matter."""
 PURPOSES = {"memory": True, "draw": True, "candidates": True, "memory borders": False, "consolidation": False}
 """What is drawn, and whether on the memory's device."""
@@ -61,11 +62,6 @@ def filled(found: MemorySettings, policy: str) -> MemorySettings:
         return found
     if found.k is None and found.rho is None:
         found = replace(found, rho=DEFAULT_RHO)
-    if found.choose_again:
-        raise UsageError(
-            "choose_again goes by the borders of a run's tasks; here classes are consolidated when they are over. "
-            "Leave it out, or use odedm.train."
-        )
     consolidator(replace(found, k=found.k or 1))  # refuses what cannot be chosen by, before anything is added
     bounded, least = found.candidates, (found.k or 1) * found.rows_per_prototype
     if isinstance(bounded, int) and pins(found):
@@ -75,26 +71,14 @@ def filled(found: MemorySettings, policy: str) -> MemorySettings:
             raise UsageError(
                 f"{bounded} candidates per class cannot give {least} prototypes; give candidates={least} or more."
             )
-        share = 0 if found.k is not None else long_term_rows(found)
+        quota = quota_of(found)
+        share = quota.rows if isinstance(quota, EqualShare) else 0
         if share + bounded > found.capacity:
             raise UsageError(
                 f"{bounded} candidates of a class and {share} long-term rows need more than the {found.capacity} rows "
                 "of the memory. Lower candidates or rho, or raise the capacity."
             )
     return found
-
-
-@contextmanager
-def choosing(settings: ODEDM, each: int, rng: torch.Generator) -> Iterator[PrototypeSelector]:
-    """How so many prototypes of each class are chosen; where that fails, nothing was drawn."""
-    choose = consolidator(replace(settings, k=each))
-    assert choose is not None, "a quota is 1 or more"
-    before = rng.get_state()
-    try:
-        yield choose
-    except BaseException:
-        rng.set_state(before)
-        raise
 
 
 def policy_name(settings: MemorySettings) -> str:
@@ -111,35 +95,40 @@ def pins(settings: MemorySettings) -> bool:
     return bool(settings.rho if settings.k is None else settings.k)
 
 
-def long_term_rows(settings: ODEDM) -> int:
-    """The most rows that rho lets be pinned: ρλ, a hair more where floats fell short of a whole number."""
-    return math.floor((settings.rho or 0.0) * settings.capacity + 1e-9)
-
-
-def prototypes_each(settings: ODEDM, classes: int, room: int) -> int:
-    """How many prototypes each of so many pinned classes may have: k, or an equal share of ρλ and of the room.
-
-    >>> prototypes_each(ODEDM(200, rho=0.25), 4, room=200), prototypes_each(ODEDM(200, k=6), 4, room=200)
-    (12, 6)
-    """
+def quota_of(settings: MemorySettings) -> FixedQuota | EqualShare:
+    """How many prototypes a class may have in a stream of which nobody knows the classes."""
+    if not isinstance(settings, ODEDM):
+        return FixedQuota(0)
     if settings.k is not None:
-        return settings.k
-    rows, per = min(long_term_rows(settings), room), settings.rows_per_prototype
-    if rows < classes * per:
-        raise UsageError(
-            f"rho={settings.rho:g} of {settings.capacity} rows leaves {rows} long-term rows, too few for {classes} "
-            f"classes with {per} row(s) each. Raise the capacity by resize, or let classes go by release."
-        )
-    return rows // (classes * per)
+        return FixedQuota(settings.k, settings.rows_per_prototype)
+    return EqualShare(settings.rho or 0.0, settings.capacity, settings.rows_per_prototype)
 
 
-def check_pins(capacity: int, wanted: int, pinned: int, room: int) -> None:
-    """Refuse pins beyond the room."""
-    if pinned + wanted > room:
-        raise UsageError(
-            f"{wanted} rows cannot be pinned: {pinned} are pinned already, and of {capacity} rows {room} can "
-            "be. Raise the capacity by resize, let classes go by release, or lower k."
-        )
+def build_dual(
+    settings: MemorySettings,
+    policy: str,
+    fields: Sequence[ColumnSpec],
+    device: torch.device,
+    rngs: Generators,
+    *,
+    capacity: int | None = None,
+    **how: Any,
+) -> DualBuffer:
+    """An empty memory of a stream of which nobody knows the classes; `how` are further arguments of `DualBuffer`.
+
+    Candidates, where they are bounded, have the columns that `how` names, or all.
+    """
+    options = {} if isinstance(settings, Reservoir) else settings.policy_options
+    room = settings.capacity if capacity is None else capacity
+    buffer: KeyedMemory = build_policy(policy, room, fields, device, classes=None, options=options)
+    selector, pool = None, None
+    if isinstance(settings, ODEDM) and pins(settings):
+        selector = consolidator(replace(settings, k=settings.k or 1))
+        if isinstance(settings.candidates, int):
+            names = how.get("columns") or [each.name for each in fields]
+            columns = [each for each in fields if each.name in names]
+            pool = ClassReservoirPool(settings.candidates, columns, device, rng=rngs["candidates"])
+    return DualBuffer(buffer, selector, pool, quota_of(settings), rng=rngs["consolidation"], **how)
 
 
 def generators(seed: int, device: torch.device) -> Generators:
@@ -165,8 +154,7 @@ class LoopProbe:
         parts = []
         with torch.no_grad(), _evaluating(self.embedding):
             for part in image.split(CHUNK):
-                tensors = isinstance(self.embedding, nn.Module) or not self.form.numpy
-                given = self.embedding(part if tensors else self.form.like_given(part))
+                given = self.embedding(self._input(part))
                 points = given.detach() if isinstance(given, Tensor) else tensor_of("features", given)
                 if points.dim() < 2 or len(points) != len(part):
                     raise UsageError(
@@ -174,6 +162,13 @@ class LoopProbe:
                     )
                 parts.append(points)
         return torch.cat(parts)
+
+    def _input(self, image: Tensor) -> Any:
+        """Images as the function takes them: a module gets tensors, on the device of its weights."""
+        if not isinstance(self.embedding, nn.Module):
+            return self.form.like_given(image)
+        weight = next(self.embedding.parameters(), None)
+        return image if weight is None else image.to(weight.device)
 
     def annotate(self, rows: Rows) -> Rows:
         """New values of users' columns for rows that are to be kept."""

@@ -22,10 +22,10 @@ from odedm.core.seal import check_file
 from odedm.core.store import Store
 from odedm.core.tensor_archive import check_there, refuse_others, save_tensors
 from odedm.core.validators import LARGEST
-from odedm.memory.collected import AllRows, ClassReservoirs, Collected
+from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
 from odedm.memory.keyed import KeyedMemory
-from odedm.memory.live_host import LiveHost
+from odedm.memory.live_buffer import live_buffer
 from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
 from odedm.memory.no_memory import NoMemory
 from odedm.memory.settings import MemorySettings, memory_from_dict, memory_to_dict
@@ -33,7 +33,7 @@ from odedm.memory.settings import MemorySettings, memory_from_dict, memory_to_di
 if TYPE_CHECKING:
     from odedm.memory.live import DualMemory
 
-SCHEMA = "odedm.memory/1"
+SCHEMA = "odedm.memory/2"
 PLAIN = ("schema", "memory", "seed", "device", "tasks", "format", "seen", "candidates")
 
 
@@ -50,18 +50,16 @@ def capture(memory: DualMemory) -> dict[str, Any]:
         "seen": 0,
         "candidates": None,
     }
-    if memory._live:
-        form, host, collected = memory._live.form, memory._live.host, memory._live.collected
+    if memory._form and memory._dual:
+        form, buffer, pool = memory._form, memory._dual.buffer, memory._dual.pool
         fields = [[field.name, list(field.shape), str(field.dtype).removeprefix("torch.")] for field in form.fields]
-        state |= {"format": {"numpy": form.numpy, "fields": fields}, "seen": int(host.arrived)}
-        tensors |= stored("host", host.store)
-        if isinstance(collected, AllRows):
-            tensors |= {f"collected.{name}": column for name, column in collected.rows().items()}
-        elif isinstance(collected, ClassReservoirs):
-            own = collected.compartments
-            state["candidates"] = [[label, int(each.arrived)] for label, each in own.items()]
-            for place, each in enumerate(own.values()):
-                tensors |= stored(f"candidates.{place}", each.store)
+        state |= {"format": {"numpy": form.numpy, "fields": fields}, "seen": int(buffer.arrived)}
+        tensors |= stored("host", buffer.store)
+        if isinstance(pool, TaskPool):
+            tensors |= {f"collected.{name}": column for name, column in pool.rows().items()}
+        elif isinstance(pool, ClassReservoirPool):
+            state["candidates"] = pool.classes()
+            tensors |= stored("candidates", pool.store)
     return state | {"tensors": {name: each.detach().cpu().clone() for name, each in tensors.items()}}
 
 
@@ -99,15 +97,15 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
         require(all(name in state for name in PLAIN), f"it lacks one of {', '.join(PLAIN)}")
         seed, tasks = _number(state["seed"], "seed"), _number(state["tasks"], "number of tasks")
         rngs = _generators(seed, _number(state["seen"], "number of rows seen"), memory.device, state)
-        live = None
+        form, dual = None, None
         if state["format"] is not None:
             form = _format(state["format"])
-            live = LiveHost.build(settings, form, memory.device, rngs, 0)
-            restore_parts(live.host, live.collected, settings.capacity, state)
+            dual = live_buffer(settings, form, memory.device, rngs, capacity=0)
+            restore_parts(dual.buffer, dual.pool, settings.capacity, state)
     except InvalidFileError as error:
         raise UsageError(f"The state of a memory cannot be used: {error}.") from error
     memory.settings, memory.seed, memory.tasks = settings, seed, tasks
-    memory._rngs, memory._live = rngs, live
+    memory._rngs, memory._form, memory._dual = rngs, form, dual
 
 
 def _number(value: Any, name: str) -> int:
@@ -154,36 +152,43 @@ def _format(plain: Any) -> MemoryRowFormat:
     return MemoryRowFormat(tuple(fields), plain["numpy"])
 
 
-def restore_parts(host: KeyedMemory, collected: Collected | None, capacity: int, state: Mapping[str, Any]) -> None:
+def restore_parts(host: KeyedMemory, pool: CandidatePool | None, capacity: int, state: Mapping[str, Any]) -> None:
     """The rows of a state as anyone may have written it, put into empty parts. Raises `InvalidFileError`."""
     tensors = dict(state["tensors"])
-    if isinstance(collected, ClassReservoirs):
-        listed = state["candidates"]
-        pairs = isinstance(listed, list) and all(isinstance(each, list) and len(each) == 2 for each in listed)
-        require(
-            pairs and all(type(label) is int and abs(label) <= LARGEST for label, _ in listed),
-            "its candidates are not listed by class",
-        )
-        require(len(dict(listed)) == len(listed), "a class of its candidates is there twice")
-        require(collected.per_class * len(listed) <= capacity, "its candidates do not fit into the capacity")
-        for place, (label, seen) in enumerate(listed):
-            each = collected.open(label)
-            restore_store(each, collected.per_class, tensors, f"candidates.{place}", _number(seen, "rows of a class"))
-            require(bool((each.rows()["label"] == label).all()), "candidates are of another class than they should be")
-            require(not each._long, "a candidate is pinned")
-    room = capacity - (collected.reserved() if collected else 0)
+    if isinstance(pool, ClassReservoirPool):
+        _restore_reservoirs(pool, capacity, state["candidates"], tensors)
+    room = capacity - (pool.reserved() if pool else 0)
     restore_store(host, room, tensors, "host", state["seen"])
     task = host.rows()["task"] if "task" in host.store.columns else torch.zeros(0)
     require(bool(((task >= 0) & (task < state["tasks"])).all()), "its rows are of tasks that have not ended")
-    if isinstance(collected, AllRows):
-        here = collected.rows()
+    if isinstance(pool, TaskPool):
+        here = pool.rows()
         found = {name: tensors.get(f"collected.{name}") for name in here}
         amount = len(found["label"]) if isinstance(found["label"], Tensor) and found["label"].dim() else 0
         for name, column in here.items():
             _check(found[name], (amount, *column.shape[1:]), column.dtype, f"collected.{name}")
         task = tensors.get("collected.task", torch.zeros(0))
         require(bool((task == state["tasks"]).all()) or "task" not in here, "it has collected rows of another task")
-        collected.see({name: tensors[f"collected.{name}"].to(column.device) for name, column in here.items()})
+        pool.insert({name: tensors[f"collected.{name}"].to(column.device) for name, column in here.items()})
+
+
+def _restore_reservoirs(pool: ClassReservoirPool, capacity: int, labels: Any, tensors: Mapping[str, Any]) -> None:
+    sound = isinstance(labels, list) and all(type(label) is int and abs(label) <= LARGEST for label in labels)
+    require(sound, "its candidates are not listed by class")
+    require(len({*labels}) == len(labels), "a class of its candidates is there twice")
+    amount = pool.per_class * len(labels)
+    require(amount <= capacity, "its candidates do not fit into the capacity")
+    for name, column in {**pool.store.columns, "key": pool.store.key}.items():
+        _check(tensors.get(f"candidates.{name}"), (amount, *column.shape[1:]), column.dtype, f"candidates.{name}")
+    key, label = tensors["candidates.key"], tensors["candidates.label"]
+    held = (key >= 0) & (key < 1)
+    require(bool((held | (key == -math.inf)).all()), "candidates have keys that are none")
+    of_compartment = torch.tensor(labels, dtype=torch.int64).repeat_interleave(pool.per_class)
+    require(label[held].equal(of_compartment[held]), "candidates are of another class than they should be")
+    pool.join(labels)
+    for name, column in pool.store.columns.items():
+        column.copy_(tensors[f"candidates.{name}"])
+    pool.store.key.copy_(key)
 
 
 def restore_store(memory: KeyedMemory, capacity: int, tensors: Mapping[str, Any], name: str, seen: int) -> None:

@@ -23,7 +23,6 @@ READING: dict[str, Any] = {
     "pair_epsilon": 0.1,
     "ground": "auto",
     "bandwidth": None,
-    "choose_again": False,
 }
 """The settings of ODEDM that the paper does not vary; those it does not report are our choices (REPRODUCTION.md)."""
 OF_SINKHORN = {"pair_epsilon": None, "ground": None}

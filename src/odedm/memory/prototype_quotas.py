@@ -3,15 +3,72 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
 from odedm.core.showing import counted
+from odedm.core.stored_names import stored
 from odedm.selection.budget import check_budget, prototypes_per_class, remedy
 
 if TYPE_CHECKING:
     from odedm.memory.settings import ODEDM
     from odedm.memory.site import StreamShape
+
+
+@stored("memory/fixed-quota")
+@dataclass(frozen=True)
+class FixedQuota:
+    """As many prototypes of each class as `k` says: one number for all, or one for each label [C].
+
+    >>> FixedQuota(6).of(3, classes=9, room=200), FixedQuota((2, 0)).of(1, classes=1, room=200)
+    (6, 0)
+    """
+
+    k: int | tuple[int, ...]
+    rows_per_prototype: int = 1
+
+    def of(self, label: int, *, classes: int, room: int) -> int:  # noqa: ARG002 - the same for any
+        """Return how many prototypes a class may have."""
+        return self.k if isinstance(self.k, int) else self.k[label]
+
+    def refusal(self, wanted: int, pinned: int, *, classes: int, capacity: int, room: int) -> UsageError:  # noqa: ARG002
+        """Return the error for `wanted` rows that do not fit beside `pinned` ones."""
+        return UsageError(
+            f"{wanted} rows cannot be pinned: {pinned} are pinned already, and of {capacity} rows {room} can "
+            "be. Raise the capacity by resize, let classes go by release, or lower k."
+        )
+
+
+@stored("memory/equal-share")
+@dataclass(frozen=True)
+class EqualShare:
+    """An equal share of the long-term rows, ρλ, for every class consolidated so far; it shrinks as classes join.
+
+    >>> EqualShare(0.25, 200).of(3, classes=4, room=200)
+    12
+    """
+
+    rho: float
+    capacity: int
+    rows_per_prototype: int = 1
+
+    @property
+    def rows(self) -> int:
+        """The most rows that may be pinned: ρλ, a hair more where floats fell short of a whole number."""
+        return math.floor(self.rho * self.capacity + 1e-9)
+
+    def of(self, label: int, *, classes: int, room: int) -> int:  # noqa: ARG002 - the same for any
+        """Return how many prototypes a class may have when `classes` classes have some, in so much room."""
+        return min(self.rows, room) // (max(classes, 1) * self.rows_per_prototype)
+
+    def refusal(self, wanted: int, pinned: int, *, classes: int, capacity: int, room: int) -> UsageError:  # noqa: ARG002
+        """Return the error for classes of which some would have no prototype."""
+        return UsageError(
+            f"rho={self.rho:g} of {self.capacity} rows leaves {min(self.rows, room)} long-term rows, too few for "
+            f"{classes} classes with {self.rows_per_prototype} row(s) each. Raise the capacity by resize, or let "
+            "classes go by release."
+        )
 
 
 def prototypes(memory: ODEDM, shape: StreamShape) -> int | None:

@@ -150,8 +150,6 @@ class ODEDM:
         ground: Sinkhorn's ground cost, a name in `odedm list grounds`; "auto" unless given.
         bandwidth: of MMD's kernel; the median distance of a class's rows unless given.
         policy_options: options of the short-term policy by name.
-        choose_again: at each later task's end choose the prototypes of past classes anew, by the features they have
-            then, among their rows in the memory; a prototype that is not chosen again becomes a short-term row.
 
     >>> ODEDM(20, rho=0.5).resolve(StreamShape(tasks=4, classes_per_task=2), native="reservoir").k
     2
@@ -205,7 +203,6 @@ class ODEDM:
     )
     bandwidth: float | None = setting_field(Float(0), None, "Of MMD's kernel.", default_words="the median distance")
     policy_options: Mapping[str, Any] = setting_field(**POLICY_OPTIONS)
-    choose_again: bool = setting_field(Bool(), False, "Choose past classes' prototypes anew at each task's end.")
 
     PANEL: ClassVar[str] = "ODEDM"
     name: ClassVar[str] = "odedm"
@@ -258,23 +255,28 @@ class ODEDM:
 
     def build(self, site: Site) -> Memory:
         """The live memory."""
-        from odedm.memory.dual import Candidates, TaskDualMemory
-        from odedm.memory.prototype_quotas import class_quotas
+        from odedm.memory.candidate_pool import ClassReservoirPool
+        from odedm.memory.dual import DualBuffer
+        from odedm.memory.prototype_quotas import FixedQuota, class_quotas
 
-        candidates = None
+        pool = None
         if isinstance(self.candidates, int):
             columns = (*site.raw, *site.own) if self.keeps_stream_fields else site.raw
             classes, rng = site.shape.classes_per_task, site.rng("candidates")
-            candidates = Candidates(self.candidates, classes, columns, site.device, rng=rng)
-        room = self.capacity - (candidates.capacity if candidates else 0)
+            pool = ClassReservoirPool(self.candidates, columns, site.device, rng=rng, compartments=classes)
+        room = self.capacity - (pool.reserved() if pool else 0)
         policy = "reservoir" if self.short_policy == "native" else self.short_policy
-        host = site.policy(policy, room, self.policy_options)
-        rng, quota = site.cpu_rng("consolidation"), None
-        if self.k is None and site.shape.task_classes:
-            quota = class_quotas(self, site.shape)
-        choose = consolidator(self if quota is None else replace(self, k=max(quota)))
-        own: dict[str, Any] = {"candidates": candidates, "quota": quota, "choose_again": self.choose_again}
-        return TaskDualMemory(host, choose, rng=rng, timer=site.timer, **own)
+        buffer = site.policy(policy, room, self.policy_options)
+        quota = class_quotas(self, site.shape) if self.k is None and site.shape.task_classes else self.k or 0
+        return DualBuffer(
+            buffer,
+            consolidator(replace(self, k=max(quota) if isinstance(quota, tuple) else quota)),
+            pool,
+            FixedQuota(quota, self.rows_per_prototype),
+            rng=site.cpu_rng("consolidation"),
+            timer=site.timer,
+            in_place=True,
+        )
 
 
 MemorySettings = Reservoir | Native | ODEDM

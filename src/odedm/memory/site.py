@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from odedm.core.rows import ColumnSpec
     from odedm.core.timer import Timer
-    from odedm.memory.dual import Host
+    from odedm.memory.keyed import KeyedMemory
 
 TOLD = Reserved(3, ("classes",))
 """What of a policy's constructor the run sets: capacity, fields and device by their place, the number of classes."""
@@ -64,11 +64,13 @@ class Site:
     timer: Timer
     classes: int | None = None
 
-    def policy(self, name: str, capacity: int, options: Mapping[str, Any] | None = None) -> Host:
+    def policy(self, name: str, capacity: int, options: Mapping[str, Any] | None = None) -> KeyedMemory:
         """A memory that fills its short-term part by a policy of this name."""
         fields = (*self.raw, *self.own)
-        host: Host = build_policy(name, capacity, fields, self.device, classes=self.classes, options=options or {})
-        return host
+        buffer: KeyedMemory = build_policy(
+            name, capacity, fields, self.device, classes=self.classes, options=options or {}
+        )
+        return buffer
 
 
 def build_policy(
@@ -79,7 +81,7 @@ def build_policy(
     *,
     classes: int | None,
     options: Mapping[str, Any],
-) -> Any:
+) -> KeyedMemory:
     """A memory by a policy of this name with its options; it is told the number of classes if it has a keyword for it.
 
     >>> build_policy("purity", 5, (), "cpu", classes=10, options={"alpha": 0.3}).alpha
@@ -90,7 +92,8 @@ def build_policy(
     asks = inspect.signature(kind).parameters.get("classes")
     knows = classes is not None or (asks is not None and asks.default is asks.empty)  # else its own default holds
     told = {"classes": classes} if asks is not None and knows else {}
-    return kind(capacity, fields, device, **told, **own)
+    memory: KeyedMemory = kind(capacity, fields, device, **told, **own)
+    return memory
 
 
 def read_policy_options(policy: str, options: Mapping[str, Any]) -> dict[str, Any]:

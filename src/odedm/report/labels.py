@@ -55,7 +55,6 @@ UNSAID: dict[str, tuple[object, ...]] = {
     "views": ("crop",),
     "weight_average": (None, 0.0),
     "memory.gamma_rule": ("fixed",),
-    "memory.choose_again": (False,),
 }
 """What goes without saying: a run has an ingredient, or it is not named; an average of 0.0 is none."""
 

@@ -187,14 +187,13 @@ def _cells(row: Row, kind: Kind = "runs") -> dict[str, Cell]:
 def beside(group: Group, metric: Metric, *, best: bool = False) -> Published | None:
     """The paper's number for a group's configuration, None where the paper has none or varies something else.
 
-    It gives none for mixup, without DAC, for prototypes chosen again, for a few rows a class, for blurred tasks, for
+    It gives none for mixup, without DAC, for a few rows a class, for blurred tasks, for
     wrong labels, and for streams whose tasks are unequal or share classes.
     """
     own = group.settings
     odedm, capacity = group.memory == "odedm", own.get("memory.capacity")
     dac, k, rho = own.get("memory.dac", ()), own.get("memory.k"), own.get("memory.rho")
-    changed = own.get("memory.mixup") or own.get("memory.choose_again")
-    varied = odedm and (changed or dac is None or not own.get("memory.k", 1))
+    varied = odedm and (own.get("memory.mixup") or dac is None or not own.get("memory.k", 1))
     varied = varied or any(own.get(name) for name in ("limit", "blur", "noise", "task_classes", "domain"))
     varied = varied or own.get("recurring", 1) != 1 or not own.get("shuffle", True)
     if varied or metric not in COMPARED or not isinstance(capacity, int):

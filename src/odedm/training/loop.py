@@ -24,7 +24,7 @@ from odedm.core.showing import counted
 from odedm.core.text import printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
-from odedm.memory.dual import TaskDualMemory
+from odedm.memory.dual import DualBuffer
 from odedm.memory.site import Site, StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import build
@@ -154,7 +154,7 @@ class Run:
         self.memory = plan.memory.build(self._site())
         stored = self.memory.rows if by_nearest_mean(plan.predict, kind) else None
         self.probe = LearnerProbe(self.method, self.stream.transform, stored)
-        if self.observation.evidence and isinstance(self.memory, TaskDualMemory):
+        if self.observation.evidence and isinstance(self.memory, DualBuffer):
             self.memory.on_selection = self.choices  # and so a part of every checkpoint
         self.replay = MemoryReplay(
             self.memory,

@@ -68,8 +68,8 @@ def save_model(outcome: Outcome, path: Path, *, overwrite: bool) -> Path:
 
 def stored_rows(memory: Memory) -> tuple[Rows, int]:
     """Every row of a memory with all its columns and its key, and how many rows the memory has seen."""
-    host: Any = getattr(memory, "host", memory)
-    return {**host.rows(), "key": host.store.key[host.ordered_slots()]}, int(host.arrived)
+    buffer: Any = getattr(memory, "buffer", memory)
+    return {**buffer.rows(), "key": buffer.store.key[buffer.ordered_slots()]}, int(buffer.arrived)
 
 
 def _plain(tensor: Tensor) -> Tensor:
