@@ -39,6 +39,18 @@ def test_prototypes_are_settled_means_as_good_as_the_oracles(points, k):
     assert np.mean(ours) <= ENOUGH * np.mean(theirs)
 
 
+def test_many_rows_have_prototypes_as_good_as_the_oracles():
+    rng = np.random.default_rng(0)
+    points = (rng.normal(size=(12, 8))[rng.integers(12, size=17_000)] + rng.normal(size=(17_000, 8))).astype(np.float32)
+    x, ours, theirs = points.astype(np.float64), [], []
+    for seed in range(3):
+        settings, classes, _ = watch(200, 0.25, k=12, dac=None)
+        long_term(settings, points, seed=seed)
+        ours.append(inertia(x, classes[0].centres))
+        theirs.append(inertia(x, lloyd(x, plus_plus(x, 12, np.random.default_rng(seed)))[1]))
+    assert np.mean(ours) <= ENOUGH * np.mean(theirs)
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("clusters", "depth"), [(3, 4), (5, 3)])
 def test_each_round_of_divide_and_conquer_starts_with_settled_clusters(clusters, depth, seed):

@@ -105,7 +105,9 @@ def partitions(points, compared):
         for _ in range(len(parts) * (len(parts) - 1) // 2 - seen):
             next(pairs)
         cluster = {number: place for place, part in enumerate(parts) for number in part}
-        return np.array([cluster[number] for number in numbers_of(points, left)])
+        rows = numbers_of(points, left)
+        assert sorted(rows) == sorted(cluster), "the package went on with other rows"
+        return np.array([cluster[number] for number in rows])
 
     return partition
 
