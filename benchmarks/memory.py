@@ -133,7 +133,7 @@ def growth(capacities: Sequence[int], rounds: int) -> list[dict[str, Any]]:
     for capacity in capacities:
         memory = ReservoirMemory(capacity, SMALL)
         memory.see(rows(capacity, SMALL), rng=rng)
-        memory.arrived.fill_(capacity)
+        memory.num_seen.fill_(capacity)
         memory.store.key.pow_(0.1)  # as after a stream of ten times the rows, so that a tenth of them enters
         memories.append(memory)
     add = in_turns([lambda m=m: m.see(batch, rng=rng) for m in memories], rounds)  # type: ignore[misc]

@@ -55,7 +55,7 @@ class Hard(odedm.Memory):
         """The rows with the largest keys stay."""
         _, loss = probe.features_and_losses(rows)
         luck = torch.rand(len(loss), dtype=torch.float64, generator=rng, device=loss.device)
-        self.offer_short(rows, (luck ** (1 / (loss.double() + 0.1))).clamp(max=1 - 1e-9))
+        self.insert(rows, (luck ** (1 / (loss.double() + 0.1))).clamp(max=1 - 1e-9))
 
     def end_task(self, task: odedm.Task, probe: odedm.ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from odedm import ColumnSpec, DualMemory, MemoryPart
-from odedm.memory.balanced_reservoir import BalancedReservoir
+from odedm.memory.balanced_reservoir import CBRSBuffer
 
 LABEL, INDEX = ColumnSpec("label", dtype=torch.int64), ColumnSpec("index", dtype=torch.int64)
 
@@ -20,7 +20,7 @@ def stream(seed, shares, n):
 
 
 def filled(rows, capacity, *, batch=7, classes=None, seed=0):
-    memory = BalancedReservoir(capacity, [LABEL, INDEX], classes=classes)
+    memory = CBRSBuffer(capacity, [LABEL, INDEX], classes=classes)
     rng = torch.Generator().manual_seed(seed)
     for start in range(0, len(rows["label"]), batch):
         memory.see({name: column[start : start + batch] for name, column in rows.items()}, rng=rng)

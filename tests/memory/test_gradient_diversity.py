@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from workbench import Bench, batch_of, cnn, flat
 
 from odedm import MemoryPart, Native, UsageError, train
-from odedm.memory.gradient_diversity import GradientDiverse, similarities, victim_shares
+from odedm.memory.gradient_diversity import GSSBuffer, similarities, victim_shares
 from odedm.methods.gss import GSS
 
 
@@ -37,7 +37,7 @@ def test_similarities_are_the_largest_cosines_to_gradients_of_stored_batches():
 
 def filled(monkeypatch, score, whole, capacity=8):
     """A full memory, to which a batch of six is offered whose similarities are set."""
-    bench = Bench(GSS, policy=GradientDiverse, capacity=capacity)
+    bench = Bench(GSS, policy=GSSBuffer, capacity=capacity)
     rows = {name: column for name, column in batch_of(0, n=capacity).items() if name != "input"}
     bench.memory.add(rows, bench.probe, rng=bench.keys)
     given = (torch.full((6,), score), torch.tensor(whole))
@@ -73,7 +73,7 @@ def test_victims_are_drawn_by_their_scores():
 
 
 def test_a_duplicate_of_the_only_stored_row_scores_one_and_no_score_is_outside_its_range():
-    bench = Bench(GSS, policy=GradientDiverse, capacity=8)
+    bench = Bench(GSS, policy=GSSBuffer, capacity=8)
     row = {name: column[:1] for name, column in batch_of(0).items() if name != "input"}
     for _ in range(2):
         bench.memory.add(row, bench.probe, rng=bench.keys)

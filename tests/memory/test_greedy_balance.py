@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from odedm import ColumnSpec, MemoryPart, Task
-from odedm.memory.greedy_balance import GreedyBalanced
+from odedm.memory.greedy_balance import GDumbBuffer
 from odedm.memory.quota import ClassQuota
 
 FIELDS = [ColumnSpec("label", dtype=torch.int64), ColumnSpec("index", dtype=torch.int64)]
@@ -35,7 +35,7 @@ def test_sizes_are_those_of_the_rule_whatever_the_batches(capacity, classes):
     luck = random.Random(capacity)
     label = [luck.randrange(min(classes, 1 + i // 40)) for i in range(60 * classes)]
     for batch in (1, 7, 50):
-        memory, rng = GreedyBalanced(capacity, FIELDS), torch.Generator().manual_seed(0)
+        memory, rng = GDumbBuffer(capacity, FIELDS), torch.Generator().manual_seed(0)
         for start in range(0, len(label), batch):
             memory.see(rows(label[start : start + batch], start), rng=rng)
         stored = memory.rows()
@@ -49,7 +49,7 @@ def test_sizes_are_those_of_the_rule_whatever_the_batches(capacity, classes):
 def test_which_row_of_the_largest_class_goes_is_chance_and_others_are_the_first():
     gone = []
     for seed in range(60):
-        memory, rng = GreedyBalanced(4, FIELDS), torch.Generator().manual_seed(seed)
+        memory, rng = GDumbBuffer(4, FIELDS), torch.Generator().manual_seed(seed)
         memory.see(rows([0, 0, 0, 0, 0, 1]), rng=rng)
         left = set(memory.rows()["index"].tolist())
         assert 5 in left
@@ -59,7 +59,7 @@ def test_which_row_of_the_largest_class_goes_is_chance_and_others_are_the_first(
 
 
 def test_pinned_rows_are_not_counted_and_stay():
-    memory, rng = GreedyBalanced(6, FIELDS), torch.Generator().manual_seed(0)
+    memory, rng = GDumbBuffer(6, FIELDS), torch.Generator().manual_seed(0)
     memory.see(rows([0] * 6), rng=rng)
     memory.pin({**rows([0, 0], 90), "prototype": torch.tensor([0, 1])})
     memory.see(rows([1, 1, 1, 1], 10), rng=rng)

@@ -10,7 +10,7 @@ from odedm import ODEDM, DualMemory, Learner, Native, UsageError, blobs, train
 from odedm.cli.app import app
 from odedm.core import registry
 from odedm.memory.keyed import KeyedMemory
-from odedm.memory.purity import Purity
+from odedm.memory.purity import PuriDivERBuffer
 from odedm.study.study import parse
 
 
@@ -26,7 +26,7 @@ class Told(KeyedMemory):
             Told.seen = (classes, every, loud)
 
     def add(self, rows, probe, *, rng):
-        self.offer_short(rows, (rows["index"].double() + 1) / 1e6 * (rows["index"] % self.every == 0))
+        self.insert(rows, (rows["index"].double() + 1) / 1e6 * (rows["index"] % self.every == 0))
 
     def end_task(self, task, probe, *, rng):
         pass
@@ -84,7 +84,7 @@ def test_a_learner_and_a_memory_alone_read_options_as_a_run_does(told):
 def test_the_command_line_and_studies_have_them(tmp_path, monkeypatch):
     words = ["--data", "blobs", "--method", "er", "--memory", "native", "--policy", "purity", "--device", "cpu"]
     found = []
-    monkeypatch.setattr(Purity, "add", lambda self, rows, probe, *, rng: found.append(self.alpha))
+    monkeypatch.setattr(PuriDivERBuffer, "add", lambda self, rows, probe, *, rng: found.append(self.alpha))
     done = CliRunner().invoke(app, ["run", *words, "--policy-set", "alpha=0.25", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert set(found) == {0.25}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odedm import ColumnSpec, MemoryPart, UsageError
-from odedm.memory.purity import Purity, relevant_directions, survivors, trade_off, z_score
+from odedm.memory.purity import PuriDivERBuffer, relevant_directions, survivors, trade_off, z_score
 
 CLASSES, WIDTH = 4, 6
 FIELDS = [ColumnSpec("image", (WIDTH,)), ColumnSpec("label", dtype=torch.int64), ColumnSpec("index", dtype=torch.int64)]
@@ -137,7 +137,7 @@ def test_training_loss_moves_the_weight_to_purity():
     for training in (0.1, 50.0):
         probe = TableProbe(training=training)
         probe.losses = lambda rows: torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0])
-        memory = Purity(4, FIELDS, alpha=1.0)
+        memory = PuriDivERBuffer(4, FIELDS, alpha=1.0)
         memory.add(rows, probe, rng=torch.Generator().manual_seed(0))
         gone.append(set(range(5)) - set(memory.rows()["index"].tolist()))
     assert gone[0] in ({2}, {4})
@@ -198,7 +198,7 @@ def test_ties_between_classes_are_broken_uniformly():
 
 
 def test_rows_are_kept_while_there_is_room_and_the_network_is_not_asked():
-    memory, probe = Purity(10, FIELDS), TableProbe()
+    memory, probe = PuriDivERBuffer(10, FIELDS), TableProbe()
     memory.add(make(6), probe, rng=torch.Generator())
     memory.add(make(4, 1, start=6), probe, rng=torch.Generator())
     assert memory.rows()["index"].tolist() == list(range(10))
@@ -214,7 +214,7 @@ def test_rows_are_kept_while_there_is_room_and_the_network_is_not_asked():
     seed=st.integers(0, 1000),
 )
 def test_never_more_than_the_capacity_columns_together_and_classes_even_out(batches, capacity, pins, seed):
-    memory, probe, rng = Purity(capacity, FIELDS), TableProbe(), torch.Generator().manual_seed(seed)
+    memory, probe, rng = PuriDivERBuffer(capacity, FIELDS), TableProbe(), torch.Generator().manual_seed(seed)
     seen = make(0)
     for turn, size in enumerate(batches):
         before = memory.rows(MemoryPart.SHORT)
@@ -239,7 +239,7 @@ def test_never_more_than_the_capacity_columns_together_and_classes_even_out(batc
 
 
 def test_pinned_rows_are_neither_scored_nor_counted_nor_dropped():
-    memory, probe = Purity(6, FIELDS), TableProbe()
+    memory, probe = PuriDivERBuffer(6, FIELDS), TableProbe()
     memory.pin({**make(3, 7), "label": torch.zeros(3, dtype=torch.int64), "prototype": torch.arange(3)})
     rows = make(4)
     rows["label"] = torch.tensor([0, 1, 1, 1])
@@ -257,7 +257,7 @@ def test_pins_displace_uniformly_random_rows_however_long_they_have_been_here():
     rng, probe = torch.Generator().manual_seed(0), TableProbe(classes=7)
     pins = {**make(10), "prototype": torch.arange(10)}
     for _ in range(repeats):
-        memory = Purity(20, FIELDS)
+        memory = PuriDivERBuffer(20, FIELDS)
         old = {"image": torch.rand(20, WIDTH), "label": torch.arange(20) % 2, "index": torch.arange(20)}
         memory.add(old, probe, rng=rng)
         memory.pin(pins)
@@ -275,7 +275,7 @@ def test_pins_displace_uniformly_random_rows_however_long_they_have_been_here():
 def test_one_seed_one_choice():
     kept = []
     for seed in (0, 0, 1):
-        memory, rng = Purity(9, FIELDS), torch.Generator().manual_seed(seed)
+        memory, rng = PuriDivERBuffer(9, FIELDS), torch.Generator().manual_seed(seed)
         for turn in range(6):
             memory.add(make(7, turn, start=7 * turn), TableProbe(), rng=rng)
         kept.append((memory.rows()["index"].tolist(), memory.store.key.clone()))
@@ -285,7 +285,7 @@ def test_one_seed_one_choice():
 
 
 def test_memory_keeps_a_copy():
-    memory, rows = Purity(3, FIELDS), make(3)
+    memory, rows = PuriDivERBuffer(3, FIELDS), make(3)
     memory.add(rows, TableProbe(), rng=torch.Generator())
     rows["image"].fill_(9)
     assert memory.rows()["image"].equal(make(3)["image"])
@@ -295,7 +295,7 @@ def test_a_memory_of_noisy_labels_becomes_purer_than_its_stream():
     """Rows with a wrong label have a larger loss; after a while hardly any is left."""
     rng = torch.Generator().manual_seed(0)
     wrong, kept = torch.rand(400, generator=rng) < 0.4, None
-    memory, probe = Purity(40, FIELDS, alpha=0.1), TableProbe()
+    memory, probe = PuriDivERBuffer(40, FIELDS, alpha=0.1), TableProbe()
     image = torch.rand(400, WIDTH, generator=rng)
     probe.losses = lambda rows: wrong[rows["index"]].float() + 0.1 * rows["image"][:, 0]
     losses = probe.losses
@@ -310,4 +310,4 @@ def test_a_memory_of_noisy_labels_becomes_purer_than_its_stream():
 
 def test_a_weight_outside_its_range_is_refused():
     with pytest.raises(UsageError, match="between 0 and 1; 1.5 was given"):
-        Purity(3, FIELDS, alpha=1.5)
+        PuriDivERBuffer(3, FIELDS, alpha=1.5)

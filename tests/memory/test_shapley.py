@@ -8,7 +8,7 @@ from workbench import Bench, batch_of
 
 from odedm import ColumnSpec, MemoryPart, UsageError, train
 from odedm.core.rows import take
-from odedm.memory.shapley import ShapleyValued, knn_shapley
+from odedm.memory.shapley import ASERBuffer, knn_shapley
 from odedm.methods.er import ER
 from odedm.training.shapley_retrieval import ShapleyRetrieval
 
@@ -71,7 +71,7 @@ def batch(seed, n=6, first=0, classes=3):
 
 
 def test_a_full_memory_changes_equally_many_rows_for_the_worthiest():
-    memory, rng = ShapleyValued(20, FIELDS, classes=3, per_class=3), torch.Generator().manual_seed(0)
+    memory, rng = ASERBuffer(20, FIELDS, classes=3, per_class=3), torch.Generator().manual_seed(0)
     for step in range(12):
         before = set(memory.rows()["index"].tolist())
         memory.add(batch(step, first=6 * step), Pixels(), rng=rng)
@@ -82,7 +82,7 @@ def test_a_full_memory_changes_equally_many_rows_for_the_worthiest():
 
 
 def test_rows_that_leave_are_those_of_least_worth():
-    memory, rng = ShapleyValued(12, FIELDS, classes=3, per_class=2), torch.Generator().manual_seed(0)
+    memory, rng = ASERBuffer(12, FIELDS, classes=3, per_class=2), torch.Generator().manual_seed(0)
     memory.add(batch(0, 12), Pixels(), rng=rng)
     slot, worth = torch.tensor([3, 8, 5]), torch.tensor([5.0, 1.0, 4.0, 2.0, 0.0])
     stored, new = memory.store.columns["index"].clone(), batch(1, 2, first=50)
@@ -93,7 +93,7 @@ def test_rows_that_leave_are_those_of_least_worth():
 
 
 def test_a_new_class_enters_where_it_is_rare():
-    memory, rng = ShapleyValued(30, FIELDS, classes=2, per_class=5), torch.Generator().manual_seed(0)
+    memory, rng = ASERBuffer(30, FIELDS, classes=2, per_class=5), torch.Generator().manual_seed(0)
     memory.add({**batch(0, 30), "label": torch.zeros(30, dtype=torch.int64)}, Pixels(), rng=rng)
     for step in range(1, 8):
         memory.add({**batch(step, 6), "label": torch.ones(6, dtype=torch.int64)}, Pixels(), rng=rng)
@@ -101,7 +101,7 @@ def test_a_new_class_enters_where_it_is_rare():
 
 
 def test_pinned_rows_stay():
-    memory, rng = ShapleyValued(20, FIELDS, classes=3, per_class=3), torch.Generator().manual_seed(0)
+    memory, rng = ASERBuffer(20, FIELDS, classes=3, per_class=3), torch.Generator().manual_seed(0)
     memory.add(batch(0, 20), Pixels(), rng=rng)
     memory.pin({**batch(1, 5, first=900), "prototype": torch.arange(5)})
     for step in range(2, 9):

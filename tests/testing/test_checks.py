@@ -81,7 +81,7 @@ class OtherLabels(odedm.Memory):
 
     def add(self, rows, probe, *, rng):
         rows = {**rows, "label": rows["label"].roll(1)}
-        self.offer_short(rows, torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+        self.insert(rows, torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
 
     def end_task(self, task, probe, *, rng):
         pass
@@ -98,21 +98,21 @@ class Luck(OtherLabels):
     """Draws from torch's own generator."""
 
     def add(self, rows, probe, *, rng):
-        self.offer_short(rows, torch.rand(len(rows["label"]), dtype=torch.float64))
+        self.insert(rows, torch.rand(len(rows["label"]), dtype=torch.float64))
 
 
 class LargeKeys(OtherLabels):
     """Offers keys beyond 1, which mark pinned rows."""
 
     def add(self, rows, probe, *, rng):
-        self.offer_short(rows, 5 * torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+        self.insert(rows, 5 * torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
 
 
 class NegativeKeys(OtherLabels):
     """Offers keys below 0."""
 
     def add(self, rows, probe, *, rng):
-        self.offer_short(rows, -torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+        self.insert(rows, -torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
 
 
 class FewColumns(OtherLabels):
@@ -120,7 +120,7 @@ class FewColumns(OtherLabels):
 
     def add(self, rows, probe, *, rng):
         own = {name: rows[name] for name in ("image", "label")}
-        self.offer_short(own, torch.rand(len(own["label"]), generator=rng, dtype=torch.float64))
+        self.insert(own, torch.rand(len(own["label"]), generator=rng, dtype=torch.float64))
 
 
 class PastTheDoor(OtherLabels):
@@ -134,21 +134,21 @@ class NoTable(OtherLabels):
     """Offers a tensor in the place of columns."""
 
     def add(self, rows, probe, *, rng):
-        self.offer_short(rows["image"], torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+        self.insert(rows["image"], torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
 
 
 class FewKeys(OtherLabels):
     """Has not a key for each row."""
 
     def add(self, rows, probe, *, rng):
-        self.offer_short(rows, torch.rand(3, generator=rng, dtype=torch.float64))
+        self.insert(rows, torch.rand(3, generator=rng, dtype=torch.float64))
 
 
 POLICIES = {
     LargeKeys: r"Keys are numbers in \[0, 1\); the policy (Large|Negative)Keys offered some from 0\.",
     NegativeKeys: r"Keys are numbers in \[0, 1\); the policy (Large|Negative)Keys offered some from -0\.",
     FewColumns: "lack the column 'task'; a row here has image, label",
-    PastTheDoor: "lack the column 'prototype'.*offers them by `offer_short`",
+    PastTheDoor: "lack the column 'prototype'.*offers them by `insert`",
     NoTable: "a dictionary of columns.*a Tensor was given",
     FewKeys: "16 rows were offered with 3 keys",
     OtherLabels: "the label that it arrived with",
@@ -249,7 +249,7 @@ class Plain(odedm.Memory):
     """The reservoir once more."""
 
     def add(self, rows, probe, *, rng):
-        self.offer_short(rows, torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
+        self.insert(rows, torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
 
     def end_task(self, task, probe, *, rng):
         pass

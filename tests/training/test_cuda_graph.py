@@ -31,7 +31,7 @@ class Counter:
         self.size = min(self.size + new, 8)
         return batch
 
-    def replayed(self, new):
+    def on_graph_replay(self, new):
         self.size = min(self.size + new, 8)
 
 
@@ -56,7 +56,10 @@ def rows(n):
 def bench():
     memory, log = Counter(), []
     stepper = Stepper(
-        memory.step, frozen=lambda: min(memory.size, 4), replayed=memory.replayed, recorder=lambda: Spy(log)
+        memory.step,
+        graph_key=lambda: min(memory.size, 4),
+        on_graph_replay=memory.on_graph_replay,
+        recorder=lambda: Spy(log),
     )
     stepper.begin_task(memory)
     return stepper, memory, log
@@ -192,7 +195,7 @@ def test_steps_that_do_not_repeat_stay_eager_and_spoil_no_recording(bench):
 
 def test_without_a_recorder_every_step_is_eager():
     memory = Counter()
-    stepper = Stepper(memory.step, frozen=lambda: 0, replayed=memory.replayed, recorder=None)
+    stepper = Stepper(memory.step, graph_key=lambda: 0, on_graph_replay=memory.on_graph_replay, recorder=None)
     for _ in range(5):
         stepper(rows(2), 2)
     assert (stepper.eager, stepper.captured, len(memory.steps)) == (5, 0, 5)

@@ -161,9 +161,9 @@ def look_at_loss(method, loss, replay=None):
 
 DESCEND = Method.descend
 SLIPS = {
-    "sizes that a draw depends on": (KeyedMemory, "frozen", lambda *_: ()),
-    "sizes that a share depends on": (MemoryReplay, "frozen", lambda replay: replay.memory.frozen(4)),
-    "the host's half of a step": (KeyedMemory, "replayed", lambda *_: None),
+    "sizes that a draw depends on": (KeyedMemory, "graph_key", lambda *_: ()),
+    "sizes that a share depends on": (MemoryReplay, "graph_key", lambda replay: replay.memory.graph_key(4)),
+    "the host's half of a step": (KeyedMemory, "on_graph_replay", lambda *_: None),
     "a generator": (Run, "_generators", lambda run: iter([run.keys])),
     "a number of the host": (Method, "descend", count_updates),
     "a read-back": (Method, "descend", look_at_loss),

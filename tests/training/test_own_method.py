@@ -165,7 +165,7 @@ class Over(odedm.Memory):
     shift = 5.0
 
     def add(self, rows, probe, *, rng):
-        self.offer_short(rows, self.shift + torch.rand(len(rows["label"]), dtype=torch.float64, generator=rng))
+        self.insert(rows, self.shift + torch.rand(len(rows["label"]), dtype=torch.float64, generator=rng))
 
     def end_task(self, task, probe, *, rng):
         pass

@@ -130,7 +130,7 @@ SPOILERS = {
     "keys": lambda roots: roots["memory"].store.key.mul_(0.5),
     "replay's generators": lambda roots: roots["replay"].generators.clear(),
     "the place": lambda roots: setattr(roots["progress"], "batch", 0),
-    "the count of rows": lambda roots: roots["memory"].arrived.zero_(),
+    "the count of rows": lambda roots: roots["memory"].num_seen.zero_(),
 }
 
 

@@ -97,17 +97,17 @@ POLICIES = {
         "memory.quota:ClassQuota", "As many random rows of every class, chosen when a task ends (GEM)."
     ),
     "herded": Entry("memory.herding:HerdedQuota", "As many exemplars of every class, chosen by herding (iCaRL)."),
-    "purity": Entry("memory.purity:Purity", "Rows with small loss, unlike each other (PuriDivER)."),
+    "purity": Entry("memory.purity:PuriDivERBuffer", "Rows with small loss, unlike each other (PuriDivER)."),
     "balanced-reservoir": Entry(
-        "memory.balanced_reservoir:BalancedReservoir", "As many rows of every class, each a uniform sample (CBRS)."
+        "memory.balanced_reservoir:CBRSBuffer", "As many rows of every class, each a uniform sample (CBRS)."
     ),
     "gss": Entry(
-        "memory.gradient_diversity:GradientDiverse", "Rows whose gradients point elsewhere than those stored (GSS)."
+        "memory.gradient_diversity:GSSBuffer", "Rows whose gradients point elsewhere than those stored (GSS)."
     ),
     "greedy-balanced": Entry(
-        "memory.greedy_balance:GreedyBalanced", "The first rows of every class, as many of each (GDumb)."
+        "memory.greedy_balance:GDumbBuffer", "The first rows of every class, as many of each (GDumb)."
     ),
-    "aser": Entry("memory.shapley:ShapleyValued", "Rows of the largest Shapley value for stored ones (ASER)."),
+    "aser": Entry("memory.shapley:ASERBuffer", "Rows of the largest Shapley value for stored ones (ASER)."),
 }
 """How short-term rows are chosen; a method's `native` is one of these."""
 

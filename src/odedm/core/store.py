@@ -216,7 +216,7 @@ class Store:
     def _lacks(self, name: str) -> UsageError:
         return UsageError(
             f"The offered rows lack the column '{name}'; a row here has {', '.join(self.columns)}. A policy hands on "
-            "all columns that `add` was given, and offers them by `offer_short`, which adds prototype and order."
+            "all columns that `add` was given, and offers them by `insert`, which adds prototype and order."
         )
 
     def _array(self, name: str, column: Tensor) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from odedm.core.rows import ColumnSpec, MemoryPart, Rows, take
 from odedm.core.store import Store
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.keyed import BorderMemory
+from odedm.memory.keyed import TaskEndBuffer
 from odedm.memory.live_parts import Generators, build_dual, filled, pins, quota_of
 from odedm.memory.prototype_quotas import EqualShare
 from odedm.memory.settings import ODEDM, MemorySettings, Native, Reservoir
@@ -69,7 +69,7 @@ def settle_memory(given: Any, native: str) -> tuple[MemorySettings, str]:
         policy = native if found.short_policy == "native" else found.short_policy
     elif isinstance(found, Native):
         policy = found.policy or native
-    if issubclass(POLICIES[policy].load(), BorderMemory):
+    if issubclass(POLICIES[policy].load(), TaskEndBuffer):
         raise UsageError(
             f"The memory policy '{policy}' chooses rows when a task ends, and a learner's stream has no tasks. Give "
             f"memory=ODEDM({found.capacity}, short_policy='reservoir'), or Reservoir({found.capacity})."

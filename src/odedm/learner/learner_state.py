@@ -81,7 +81,7 @@ def capture(learner: Learner, *, copies: bool = True) -> dict[str, Any]:
         "rows": learner._rows,
         "warned": learner._warned,
         "events": [[each.row, each.what, list(each.labels)] for each in learner._events],
-        "seen": int(memory.buffer.arrived),
+        "seen": int(memory.buffer.num_seen),
         "candidates": memory.pool.classes() if memory.pool else [],
         "drawn": drawn.tree,
     }

@@ -18,7 +18,7 @@ FULL = ColumnSpec("full", dtype=torch.bool)
 
 @stored("memory/balanced-reservoir")
 @final
-class BalancedReservoir(KeyedMemory):
+class CBRSBuffer(KeyedMemory):
     """Keeps all rows while there is room. Then a row of a new class takes the place of one of the largest class.
 
     A class that is, or once was, the largest in a filled memory is *full*: it grows no more, and its new rows compete
@@ -33,7 +33,7 @@ class BalancedReservoir(KeyedMemory):
     `classes` is how many the stream has, its labels being 0 to `classes` - 1. Where nobody knows, any labels will do,
     and they are read back from a device.
 
-    >>> memory = BalancedReservoir(4, [ColumnSpec("label", dtype=torch.int64)])
+    >>> memory = CBRSBuffer(4, [ColumnSpec("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 0])}, rng=torch.Generator().manual_seed(0))
     >>> memory.class_counts(2)["short"]
     [2, 2]
@@ -67,7 +67,7 @@ class BalancedReservoir(KeyedMemory):
         key = torch.cat([self._short_keys(), fresh])
         key, full = make_room(key, which, self._full(which, classes), arriving, chance)
         self._rewrite(key[: self.capacity], full[which[: self.capacity]])
-        self.offer_short({**rows, "full": full[which[self.capacity :]]}, key[self.capacity :])
+        self.insert({**rows, "full": full[which[self.capacity :]]}, key[self.capacity :])
 
     def pin(self, rows: Rows) -> None:
         """Keep rows for good, in the place of empty slots and then of rows of the largest classes."""
@@ -79,9 +79,9 @@ class BalancedReservoir(KeyedMemory):
         self._shrink(capacity - self._long)
         super().resize(capacity)
 
-    def frozen(self, n: int) -> tuple[int, ...]:
+    def graph_key(self, n: int) -> tuple[int, ...]:
         """Classes are counted over all rows, so every number of them counts."""
-        return (*super().frozen(n), self._short, self._long)
+        return (*super().graph_key(n), self._short, self._long)
 
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""

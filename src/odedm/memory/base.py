@@ -29,11 +29,11 @@ class Memory(Protocol):
         """See one stream batch, raw images and the method's fields, after the update it led to."""
         ...
 
-    def frozen(self, n: int) -> tuple[int, ...]:
+    def graph_key(self, n: int) -> tuple[int, ...]:
         """Host numbers that `add` and draws of up to n rows depend on: a recorded step is good while they last."""
         ...
 
-    def replayed(self, n: int) -> None:
+    def on_graph_replay(self, n: int) -> None:
         """Count n rows that a recorded step has added: the device did its half, this is the host's half of `add`."""
         ...
 

@@ -263,13 +263,13 @@ class DualBuffer:
         """Return the rows per class in the short-term and in the long-term part."""
         return self.buffer.class_counts(classes)
 
-    def frozen(self, n: int) -> tuple[int, ...]:
+    def graph_key(self, n: int) -> tuple[int, ...]:
         """Return the buffer's numbers that `add` and draws of up to n rows depend on."""
-        return self.buffer.frozen(n)
+        return self.buffer.graph_key(n)
 
-    def replayed(self, n: int) -> None:
+    def on_graph_replay(self, n: int) -> None:
         """Count n rows that a recorded step has added."""
-        self.buffer.replayed(n)
+        self.buffer.on_graph_replay(n)
 
 
 def _of_classes(rows: Rows, classes: Sequence[int]) -> Rows:

@@ -26,7 +26,7 @@ LEAST = 1e-8
 
 @stored("memory/gss")
 @final
-class GradientDiverse(KeyedMemory):
+class GSSBuffer(KeyedMemory):
     """A row's score is the largest cosine of its gradient to those of a few stored batches, when it arrives.
 
     All rows are kept while there is room. Then a batch whose mean gradient points against all of them may enter: each
@@ -68,8 +68,8 @@ class GradientDiverse(KeyedMemory):
             score, whole = similarities(offered, *self._compared(rng), probe, self.of)
         key = torch.rand(len(score), dtype=torch.float64, generator=rng, device=self.store.key.device)
         if whole is None or fits:
-            self.offer_short({**offered, "score": score}, key)
-            self.arrived += amount - fits  # those for which there was no room left
+            self.insert({**offered, "score": score}, key)
+            self.num_seen += amount - fits  # those for which there was no room left
         else:
             self._compete({**offered, "score": score}, key, whole, rng)
 
@@ -77,9 +77,9 @@ class GradientDiverse(KeyedMemory):
         """Pinned rows have no score."""
         super().pin({**rows, "score": torch.zeros(count(rows), device=self.store.key.device)})
 
-    def frozen(self, n: int) -> tuple[int, ...]:
+    def graph_key(self, n: int) -> tuple[int, ...]:
         """References and victims are drawn among all rows, so every number of them counts."""
-        return (*super().frozen(n), self._short, self._long)
+        return (*super().graph_key(n), self._short, self._long)
 
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
@@ -103,10 +103,10 @@ class GradientDiverse(KeyedMemory):
         slot = (chance[0].clamp(min=1e-300).log() / share).where(short, -torch.inf).topk(meetings).indices
         high, low = stored[slot] + 1, rows["score"] + 1
         wins = (whole < 0) & (chance[1, :meetings] * (high + low) < high)
-        order = self.arrived + torch.arange(meetings, device=key.device)
+        order = self.num_seen + torch.arange(meetings, device=key.device)
         self.store.write(slot, {**rows, "prototype": torch.full_like(order, -1), "order": order}, wins)
         self.store.key.index_copy_(0, slot, torch.where(wins, key[:meetings], self.store.key[slot]))
-        self.arrived += len(key)
+        self.num_seen += len(key)
 
 
 def victim_shares(score: Tensor, stored: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from odedm.memory.keyed import KeyedMemory
 
 @stored("memory/greedy-balanced")
 @final
-class GreedyBalanced(KeyedMemory):
+class GDumbBuffer(KeyedMemory):
     """A row is kept if its class is new, or has fewer rows than ⌊capacity / classes stored⌋; all others are dropped.
 
     Where there is no room for it, a row of the largest class goes, any of them with equal chance. So a class has its
@@ -25,7 +25,7 @@ class GreedyBalanced(KeyedMemory):
     memory are not recorded.
 
     >>> from odedm.core.rows import ColumnSpec
-    >>> memory = GreedyBalanced(4, [ColumnSpec("label", dtype=torch.int64)])
+    >>> memory = GDumbBuffer(4, [ColumnSpec("label", dtype=torch.int64)])
     >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 2])}, rng=torch.Generator().manual_seed(0))
     >>> memory.class_counts(3)["short"]
     [1, 2, 1]
@@ -61,13 +61,13 @@ class GreedyBalanced(KeyedMemory):
             sizes[own] += 1
         self._put(rows, taken, key)
         self._short = len(kept)
-        self.arrived += count(rows)
+        self.num_seen += count(rows)
 
-    def frozen(self, n: int) -> tuple[int, ...]:
+    def graph_key(self, n: int) -> tuple[int, ...]:
         """Which rows are kept depends on all that are stored."""
-        return (*super().frozen(n), self._short, self._long)
+        return (*super().graph_key(n), self._short, self._long)
 
-    def replayed(self, n: int) -> None:  # noqa: ARG002
+    def on_graph_replay(self, n: int) -> None:  # noqa: ARG002
         """Never: such steps are not recorded."""
         raise RuntimeError("A step with a greedily balanced memory cannot be recorded.")
 
@@ -79,6 +79,6 @@ class GreedyBalanced(KeyedMemory):
         if not taken:
             return
         slot, place = (torch.tensor(each, device=key.device) for each in (list(taken), list(taken.values())))
-        order = self.arrived + place
+        order = self.num_seen + place
         self.store.write(slot, {**take(rows, place), "prototype": torch.full_like(order, -1), "order": order})
         self.store.key.index_copy_(0, slot, key[place])

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, rank_within, take
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
-from odedm.memory.keyed import BorderMemory
+from odedm.memory.keyed import TaskEndBuffer
 from odedm.selection.row_selector import herd
 
 GOLDEN = (5**0.5 - 1) / 2
@@ -39,7 +39,7 @@ def priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:
 
 @stored("memory/herded")
 @final
-class HerdedQuota(BorderMemory):
+class HerdedQuota(TaskEndBuffer):
     """As many exemplars of every class seen so far, chosen by herding when a task ends (iCaRL).
 
     The quota of a class is ⌊short-term capacity / classes seen⌋; old classes keep their first picks, and rows of a
@@ -82,7 +82,7 @@ class HerdedQuota(BorderMemory):
         key = priority(rows["label"], rank, self.rows(MemoryPart.LONG)["label"])
         room = min(int((rank < most).sum()), self.short_capacity)
         keep = key.where(rank < most, EMPTY).topk(room).indices.sort().values
-        self.replace_short(take(rows, keep), key[keep])
+        self.reset_short_term(take(rows, keep), key[keep])
 
     def _with_exemplars(self, task: Task) -> Rows:
         """The task's rows, behind the exemplars that its classes have from earlier tasks, if any."""

@@ -36,7 +36,7 @@ class KeyedMemory(ABC):
         self.capacity = capacity
         self.store = Store(capacity, [*fields, PROTOTYPE, ORDER], device)
         # a device number, advanced in place: a captured step must not hold on to a host value
-        self.arrived = torch.zeros((), dtype=torch.int64, device=device)
+        self.num_seen = torch.zeros((), dtype=torch.int64, device=device)
         self._short = 0
         self._long = 0
 
@@ -62,7 +62,7 @@ class KeyedMemory(ABC):
             part
         ]
 
-    def offer_short(self, rows: Rows, key: Tensor) -> None:
+    def insert(self, rows: Rows, key: Tensor) -> None:
         """Let rows [n] with keys [n] compete for the short-term part: the largest keys stay.
 
         Args:
@@ -76,28 +76,28 @@ class KeyedMemory(ABC):
         amount, won = count(rows), self.store.accepted(key)
         if won is None:
             device = self.store.key.device
-            order = self.arrived + torch.arange(amount, device=device)
+            order = self.num_seen + torch.arange(amount, device=device)
             self.store.insert({**rows, "prototype": torch.full_like(order, -1), "order": order}, key)
         elif len(won.row):
-            self.store.put(won, rows, key, prototype=-1, order=int(self.arrived) + won.row)
-        self.arrived += amount
+            self.store.put(won, rows, key, prototype=-1, order=int(self.num_seen) + won.row)
+        self.num_seen += amount
         self._short = min(self._short + amount, self.short_capacity)
 
-    def frozen(self, n: int) -> tuple[int, ...]:
+    def graph_key(self, n: int) -> tuple[int, ...]:
         """Host numbers that `add` and draws of up to n rows depend on: a recorded step is good while they last."""
         return tuple(min(n, self.size(part)) for part in MemoryPart)
 
-    def replayed(self, n: int) -> None:
+    def on_graph_replay(self, n: int) -> None:
         """Count n rows that a recorded step has added: the device did its half, this is the host's half of `add`."""
         self._short = min(self._short + n, self.short_capacity)
 
-    def replace_short(self, rows: Rows, key: Tensor) -> None:
+    def reset_short_term(self, rows: Rows, key: Tensor) -> None:
         """Make `rows` [n] with keys [n] in [0, 1) the whole short-term part, in this order."""
         if count(rows) > self.short_capacity:
             raise ValueError(f"{count(rows)} rows do not fit into a short-term part of {self.short_capacity}.")
         self.store.key.copy_(self.store.key.where(self.store.key > 1, EMPTY))
         self._short = 0
-        self.offer_short(rows, key)
+        self.insert(rows, key)
 
     def pin(self, rows: Rows) -> None:
         """Keep rows for good, in the place of empty slots and then of the short-term rows with the smallest keys."""
@@ -264,7 +264,7 @@ def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], T
     return torch.tensor([*chosen][:n], dtype=torch.int64)
 
 
-class BorderMemory(KeyedMemory):
+class TaskEndBuffer(KeyedMemory):
     """A memory that stores nothing while a task lasts and chooses from all of its rows when it ends."""
 
     only_at_borders: ClassVar[bool] = True
@@ -272,5 +272,5 @@ class BorderMemory(KeyedMemory):
     def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing is kept while a task lasts."""
 
-    def replayed(self, n: int) -> None:
+    def on_graph_replay(self, n: int) -> None:
         """Nothing was added, so nothing is counted."""

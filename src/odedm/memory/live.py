@@ -16,7 +16,7 @@ from odedm.core.validators import Int
 from odedm.memory import live_state
 from odedm.memory.dual import DualBuffer
 from odedm.memory.given_rows import MemoryRowFormat
-from odedm.memory.keyed import BorderMemory
+from odedm.memory.keyed import TaskEndBuffer
 from odedm.memory.live_buffer import live_buffer, make_room, pin_all
 from odedm.memory.live_parts import (
     OF_METHODS,
@@ -145,7 +145,7 @@ class DualMemory:
             form, rows = self._form, self._form.read(images, labels, columns)
         dual = self._dual or live_buffer(self.settings, form, self.device, self._rngs)
         rows = {name: column.to(self.device) for name, column in rows.items()}
-        if isinstance(dual.buffer, BorderMemory):
+        if isinstance(dual.buffer, TaskEndBuffer):
             rows["task"] = torch.full_like(rows["label"], self.tasks)
         make_room(dual, class_list(rows["label"].unique()))
         dual.add(rows, LoopProbe(form, None, None), rng=self._rngs["memory"])
@@ -194,7 +194,7 @@ class DualMemory:
         pool, view = dual.pool, LoopProbe(form, embed, annotate)
         seen, rows = (pool.classes(), pool.rows()) if pool else ([], {})
         pin_all(dual, seen if classes is None else class_list(classes), view)
-        if isinstance(dual.buffer, BorderMemory) and count(rows):
+        if isinstance(dual.buffer, TaskEndBuffer) and count(rows):
             task = Task(self.tasks, self.tasks + 2, tuple(seen), rows)
             dual.buffer.end_task(task, view, rng=self._rngs["memory borders"])
         dual.forget_candidates(seen)
@@ -211,7 +211,7 @@ class DualMemory:
             annotate: from images to new values of columns.
         """
         form, dual = self._known()
-        if isinstance(dual.buffer, BorderMemory):
+        if isinstance(dual.buffer, TaskEndBuffer):
             raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
         pin_all(dual, class_list(classes), LoopProbe(form, embed, annotate))
 

@@ -12,7 +12,7 @@ from odedm.core.rows import MemoryPart
 from odedm.memory.candidate_pool import TaskPool
 from odedm.memory.dual import DualBuffer
 from odedm.memory.given_rows import TASK, MemoryRowFormat
-from odedm.memory.keyed import BorderMemory
+from odedm.memory.keyed import TaskEndBuffer
 from odedm.memory.live_parts import Generators, LoopProbe, build_dual, pins, policy_name
 from odedm.memory.settings import MemorySettings
 
@@ -27,7 +27,7 @@ def live_buffer(
 ) -> DualBuffer:
     """An empty buffer for rows of this form, which collects candidates where any are chosen from them."""
     policy = policy_name(settings)
-    at_borders = issubclass(POLICIES[policy].load(), BorderMemory)
+    at_borders = issubclass(POLICIES[policy].load(), TaskEndBuffer)
     fields = (*form.fields, TASK) if at_borders else form.fields
     dual = build_dual(settings, policy, fields, device, rngs, capacity=capacity, all_or_nothing=True)
     if dual.pool is None and (at_borders or pins(settings)):

@@ -19,7 +19,7 @@ from odedm.core.rows import ColumnSpec, Rows, count
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
 from odedm.memory.given_rows import OWN, MemoryRowFormat, tensor_of
-from odedm.memory.keyed import BorderMemory, KeyedMemory
+from odedm.memory.keyed import KeyedMemory, TaskEndBuffer
 from odedm.memory.prototype_quotas import EqualShare, FixedQuota
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
 from odedm.memory.site import build_policy, check_policy_options
@@ -65,7 +65,7 @@ def filled(found: MemorySettings, policy: str) -> MemorySettings:
     consolidator(replace(found, k=found.k or 1))  # refuses what cannot be chosen by, before anything is added
     bounded, least = found.candidates, (found.k or 1) * found.rows_per_prototype
     if isinstance(bounded, int) and pins(found):
-        if issubclass(POLICIES[policy].load(), BorderMemory):
+        if issubclass(POLICIES[policy].load(), TaskEndBuffer):
             raise UsageError(f"The policy '{policy}' reads all rows of a task; leave candidates at 'task'.")
         if bounded < least:
             raise UsageError(

@@ -53,7 +53,7 @@ def capture(memory: DualMemory) -> dict[str, Any]:
     if memory._form and memory._dual:
         form, buffer, pool = memory._form, memory._dual.buffer, memory._dual.pool
         fields = [[field.name, list(field.shape), str(field.dtype).removeprefix("torch.")] for field in form.fields]
-        state |= {"format": {"numpy": form.numpy, "fields": fields}, "seen": int(buffer.arrived)}
+        state |= {"format": {"numpy": form.numpy, "fields": fields}, "seen": int(buffer.num_seen)}
         tensors |= stored("host", buffer.store)
         if isinstance(pool, TaskPool):
             tensors |= {f"collected.{name}": column for name, column in pool.rows().items()}
@@ -207,7 +207,7 @@ def restore_store(memory: KeyedMemory, capacity: int, tensors: Mapping[str, Any]
     for each, column in memory.store.columns.items():
         column.copy_(tensors[f"{name}.{each}"])
     memory.store.key.copy_(key)
-    memory.arrived.fill_(seen)
+    memory.num_seen.fill_(seen)
     memory._short, memory._long = int(short.sum()), amount
 
 

@@ -24,7 +24,7 @@ KERNELS, MOST_AT_ONCE = "odedm.memory.purity_triton", 2048
 
 @stored("memory/purity")
 @final
-class Purity(KeyedMemory):
+class PuriDivERBuffer(KeyedMemory):
     """Keeps all rows while there is room; then, row by row, the largest class loses its highest score.
 
     The score of a row within its class is (1-α)·z(loss) + α·z(similarity): a large loss speaks for a wrong label, a
@@ -61,11 +61,11 @@ class Purity(KeyedMemory):
             key = self._choose(rows, key, short + amount - room, probe, rng)
         # fresh keys for residents too: which rows a later pin displaces must not depend on how long they are here
         self.store.key[self._slots()] = key[:short]
-        self.offer_short(rows, key[short:])
+        self.insert(rows, key[short:])
 
-    def frozen(self, n: int) -> tuple[int, ...]:
+    def graph_key(self, n: int) -> tuple[int, ...]:
         """Scores are made of all rows, so every number of them counts."""
-        return (*super().frozen(n), self._short, self._long)
+        return (*super().graph_key(n), self._short, self._long)
 
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""

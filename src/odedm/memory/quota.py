@@ -9,12 +9,12 @@ from torch import Tensor
 
 from odedm.core.rows import MemoryPart, ModelView, Task, rank_within, take
 from odedm.core.stored_names import stored
-from odedm.memory.keyed import BorderMemory
+from odedm.memory.keyed import TaskEndBuffer
 
 
 @stored("memory/task-quota")
 @final
-class TaskQuota(BorderMemory):
+class TaskQuota(TaskEndBuffer):
     """⌊capacity / (t + 1)⌋ rows of each of the tasks 0..t, exactly balanced; empty until the first task ends.
 
     A task gives a random choice of its rows, ranked. As quotas shrink the lowest ranks leave, so what is kept of a
@@ -44,12 +44,12 @@ class TaskQuota(BorderMemory):
         new = take(task.rows, order.to(device))
         new |= probe.annotate(new)
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
-        self.replace_short(rows, priorities(rank_within(rows["task"])))
+        self.reset_short_term(rows, priorities(rank_within(rows["task"])))
 
 
 @stored("memory/class-quota")
 @final
-class ClassQuota(BorderMemory):
+class ClassQuota(TaskEndBuffer):
     """⌊capacity / classes seen⌋ rows of every class, a random choice made when its task ends; empty until then (GEM).
 
     As quotas shrink the last ranks of old classes leave. A class that returns keeps the rows it has, and is filled up.
@@ -79,12 +79,12 @@ class ClassQuota(BorderMemory):
         new |= probe.annotate(new)
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
         rows = take(rows, (rank_within(rows["label"]) < quota[rows["label"]]).nonzero().flatten())
-        self.replace_short(rows, priorities(rank_within(rows["label"])))
+        self.reset_short_term(rows, priorities(rank_within(rows["label"])))
 
 
 @stored("memory/task-quota-released")
 @final
-class ReleasedTaskQuota(BorderMemory):
+class ReleasedTaskQuota(TaskEndBuffer):
     """The quota as the framework releases it: ⌊capacity / t⌋ rows of each task compete as in a reservoir.
 
     The quota is off by one, so t + 1 tasks offer more rows than there is room for: the memory stays full and is only
@@ -102,7 +102,7 @@ class ReleasedTaskQuota(BorderMemory):
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
         key = torch.rand(len(rows["task"]), dtype=torch.float64, generator=rng).to(device)
         kept = key.argsort(descending=True)[: self.short_capacity].sort().values  # in order of task and rank
-        self.replace_short(take(rows, kept), key[kept])
+        self.reset_short_term(take(rows, kept), key[kept])
 
 
 def quotas(capacity: int, tasks: int) -> list[int]:

@@ -29,9 +29,7 @@ class ReservoirMemory(KeyedMemory):
 
     def see(self, rows: Rows, *, rng: torch.Generator) -> None:
         """Offer rows with fresh uniform keys; the largest keys of the whole stream stay."""
-        self.offer_short(
-            rows, torch.rand(count(rows), dtype=torch.float64, generator=rng, device=self.store.key.device)
-        )
+        self.insert(rows, torch.rand(count(rows), dtype=torch.float64, generator=rng, device=self.store.key.device))
 
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""

@@ -69,7 +69,7 @@ def knn_shapley(
 
 @stored("memory/aser")
 @final
-class ShapleyValued(KeyedMemory):
+class ASERBuffer(KeyedMemory):
     """Keeps all rows while there is room; then rows of a batch take the places of stored ones that are worth less.
 
     Worth is the sum of `knn_shapley` over stored rows, as many of each class, and over those rows of the batch whose
@@ -106,13 +106,13 @@ class ShapleyValued(KeyedMemory):
         key = torch.rand(amount, dtype=torch.float64, generator=rng, device=self.store.key.device)
         fits = min(amount, room)
         if fits:
-            self.offer_short({name: column[:fits] for name, column in rows.items()}, key[:fits])
+            self.insert({name: column[:fits] for name, column in rows.items()}, key[:fits])
         if fits < amount:
             self._compete({name: column[fits:] for name, column in rows.items()}, key[fits:], probe, rng)
 
-    def frozen(self, n: int) -> tuple[int, ...]:
+    def graph_key(self, n: int) -> tuple[int, ...]:
         """Judges are drawn from all rows, so every number of them counts."""
-        return (*super().frozen(n), self._short, self._long)
+        return (*super().graph_key(n), self._short, self._long)
 
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
@@ -148,8 +148,8 @@ class ShapleyValued(KeyedMemory):
         leaving = slot[out.int().argsort(descending=True, stable=True)[:pairs]]
         entering = stay.int().argsort(descending=True, stable=True)[:pairs]
         wins = torch.arange(pairs, device=key.device) < out.sum()
-        order = self.arrived + entering
+        order = self.num_seen + entering
         chosen = {name: column[entering] for name, column in rows.items()}
         self.store.write(leaving, {**chosen, "prototype": torch.full_like(order, -1), "order": order}, wins)
         self.store.key.index_copy_(0, leaving, torch.where(wins, key[entering], self.store.key[leaving]))
-        self.arrived += amount
+        self.num_seen += amount

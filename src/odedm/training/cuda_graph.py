@@ -3,8 +3,8 @@
 A step is a thousand small kernels, and launching them one by one costs more than running them. The wrapper leaves the
 step as it is: the first steps of a kind run eagerly, as the real steps they are; then one is recorded, and from then on
 replayed. A recording holds on to what the host said when it was made, so it is kept under all that the step's shapes
-depend on (`frozen`) and thrown away when the method has changed on the host (`fingerprint`). What does not repeat, such
-as a task's ragged last batch, simply stays eager.
+depend on (`graph_key`) and thrown away when the method has changed on the host (`fingerprint`). What does not repeat,
+such as a task's ragged last batch, simply stays eager.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Stepper:
         self,
         step: Step,
         *,
-        frozen: Callable[[], Hashable],
-        replayed: Callable[[int], None],
+        graph_key: Callable[[], Hashable],
+        on_graph_replay: Callable[[int], None],
         recorder: Callable[[], Recorder] | None,
         repeats: Callable[[], bool] = lambda: True,
         by_new: bool = True,
@@ -51,7 +51,7 @@ class Stepper:
         self.by_new = by_new  # not where the memory looks at no batch: a step is then the same whatever rows are new
         self.net = net  # whose count of rows a recording cannot raise: it runs no code of the host
         self._cost: dict[Hashable, int] = {}
-        self.step, self.frozen, self.replayed, self.recorder = step, frozen, replayed, recorder
+        self.step, self.graph_key, self.on_graph_replay, self.recorder = step, graph_key, on_graph_replay, recorder
         self.repeats = repeats
         self._record: Recorder | None = None
         self.eager, self.captured = 0, 0
@@ -86,11 +86,11 @@ class Stepper:
             self.eager += 1
             return self.step(batch, new)
         counted = new if self.by_new else count(batch)
-        kind = (count(batch), counted, self.frozen())
+        kind = (count(batch), counted, self.graph_key())
         recording = self._recordings.pop(kind, None)
         before = self._gradient_rows()
         if recording is not None:
-            self.replayed(new)
+            self.on_graph_replay(new)
         elif self._still_eager(kind):
             self.eager += 1
             rows = self.step(batch, new)

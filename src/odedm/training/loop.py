@@ -175,8 +175,8 @@ class Run:
         self.guard = DivergenceGuard(self.method, self.device, plan, len(self.stream.tasks))
         self.stepper = Stepper(
             self._step,
-            frozen=self.replay.frozen,
-            replayed=self.memory.replayed,
+            graph_key=self.replay.graph_key,
+            on_graph_replay=self.memory.on_graph_replay,
             recorder=partial(CudaRecorder, self._generators) if captures else None,
             repeats=self.method.repeats,
             by_new=not getattr(self.memory, "only_at_borders", False),

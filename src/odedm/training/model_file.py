@@ -69,7 +69,7 @@ def save_model(outcome: Outcome, path: Path, *, overwrite: bool) -> Path:
 def stored_rows(memory: Memory) -> tuple[Rows, int]:
     """Every row of a memory with all its columns and its key, and how many rows the memory has seen."""
     buffer: Any = getattr(memory, "buffer", memory)
-    return {**buffer.rows(), "key": buffer.store.key[buffer.ordered_slots()]}, int(buffer.arrived)
+    return {**buffer.rows(), "key": buffer.store.key[buffer.ordered_slots()]}, int(buffer.num_seen)
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -63,10 +63,10 @@ class MemoryReplay:
         """Let go of the batch: it is no state of the run."""
         self._batch = None
 
-    def frozen(self) -> tuple[int, ...]:
+    def graph_key(self) -> tuple[int, ...]:
         """The host's numbers that this replay's draws, and the memory's own work, depend on."""
         # another retrieval may look at all rows, so that every number of them counts
-        sizes = self.memory.frozen(self._most if type(self._retrieval) is Uniform else EVERY)
+        sizes = self.memory.graph_key(self._most if type(self._retrieval) is Uniform else EVERY)
         weighed = self._by_share and self._has_auxiliary and self.memory.size(MemoryPart.LONG) > 0
         return (*sizes, self.memory.size(MemoryPart.LONG), self.memory.size()) if weighed else sizes
 
