@@ -14,7 +14,7 @@ from odedm.consolidate.direct_choice import herd
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, rank_within, take
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
-from odedm.memory.keyed import TaskEndBuffer
+from odedm.memory.buffer import TaskEndBuffer
 
 GOLDEN = (5**0.5 - 1) / 2
 
