@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odedm.learner.online_learner import Learner
     from odedm.learner.prequential import Prequential, prequential
     from odedm.learner.trained_model import TrainedModel, load
-    from odedm.memory.keyed import KeyedMemory as Memory
+    from odedm.memory.buffer import Buffer as Memory
     from odedm.memory.live import DualMemory
     from odedm.memory.no_memory import NoMemory
     from odedm.memory.settings import ODEDM, Native, Reservoir
@@ -60,7 +60,7 @@ _HOMES = {
     "Rows": "core.rows",
     "Store": "core.store",
     "Task": "core.rows",
-    "Memory": "memory.keyed:KeyedMemory",
+    "Memory": "memory.buffer:Buffer",
     "DualMemory": "memory.live",
     "Learner": "learner.online_learner",
     "LearnerEvent": "learner.endless_memory",

@@ -11,7 +11,7 @@ from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import state_tree
 from odedm.core import key_index, store
 from odedm.core.store import EMPTY, LARGE_CAPACITY, Store
-from odedm.memory.keyed import distinct
+from odedm.memory.buffer import distinct
 from odedm.memory.reservoir import ReservoirMemory
 
 FIELDS = [ColumnSpec("uid", dtype=torch.int64), ColumnSpec("logits", (2,)), ColumnSpec("half", (3,), torch.bfloat16)]

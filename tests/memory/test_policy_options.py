@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 from odedm import ODEDM, DualMemory, Learner, Native, UsageError, blobs, train
 from odedm.cli.app import app
 from odedm.core import registry
-from odedm.memory.keyed import KeyedMemory
+from odedm.memory.buffer import Buffer
 from odedm.memory.purity import PuriDivERBuffer
 from odedm.study.study import parse
 
 
-class Told(KeyedMemory):
+class Told(Buffer):
     """A policy from outside that keeps the newest rows of every so many, and wants to know the classes."""
 
     seen = ()

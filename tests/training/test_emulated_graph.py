@@ -8,7 +8,7 @@ import torch
 from emulated_graph import NotRecordable, check_replayed_as_eager, record
 
 from odedm import ODEDM, Experiment, Run, shapes
-from odedm.memory.keyed import KeyedMemory
+from odedm.memory.buffer import Buffer
 from odedm.methods.base import Method
 from odedm.methods.plain_sgd import PlainSGD
 from odedm.training.replay import MemoryReplay
@@ -161,9 +161,9 @@ def look_at_loss(method, loss, replay=None):
 
 DESCEND = Method.descend
 SLIPS = {
-    "sizes that a draw depends on": (KeyedMemory, "graph_key", lambda *_: ()),
+    "sizes that a draw depends on": (Buffer, "graph_key", lambda *_: ()),
     "sizes that a share depends on": (MemoryReplay, "graph_key", lambda replay: replay.memory.graph_key(4)),
-    "the host's half of a step": (KeyedMemory, "on_graph_replay", lambda *_: None),
+    "the host's half of a step": (Buffer, "on_graph_replay", lambda *_: None),
     "a generator": (Run, "_generators", lambda run: iter([run.keys])),
     "a number of the host": (Method, "descend", count_updates),
     "a read-back": (Method, "descend", look_at_loss),

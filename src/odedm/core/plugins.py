@@ -53,7 +53,7 @@ POINTS = {
         registry.POLICIES,
         "memory policy",
         "a subclass of odedm.Memory",
-        "memory.keyed:KeyedMemory",
+        "memory.buffer:Buffer",
         reserved=("native", "none"),
     ),
     "retrievals": ExtensionPoint(

@@ -17,9 +17,9 @@ from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import POLICIES
 from odedm.core.rows import ColumnSpec, MemoryPart, Rows, take
 from odedm.core.store import Store
+from odedm.memory.buffer import TaskEndBuffer
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.keyed import TaskEndBuffer
 from odedm.memory.live_parts import Generators, build_dual, filled, pins, quota_of
 from odedm.memory.prototype_quotas import EqualShare
 from odedm.memory.settings import ODEDM, MemorySettings, Native, Reservoir

@@ -11,14 +11,14 @@ from torch import Tensor
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
-from odedm.memory.keyed import KeyedMemory
+from odedm.memory.buffer import Buffer
 
 FULL = ColumnSpec("full", dtype=torch.bool)
 
 
 @stored("memory/balanced-reservoir")
 @final
-class CBRSBuffer(KeyedMemory):
+class CBRSBuffer(Buffer):
     """Keeps all rows while there is room. Then a row of a new class takes the place of one of the largest class.
 
     A class that is, or once was, the largest in a filled memory is *full*: it grows no more, and its new rows compete

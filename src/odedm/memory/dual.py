@@ -14,8 +14,8 @@ from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 from odedm.core.validators import LARGEST
 from odedm.memory.admission import ConsolidationOutcome, admit, amounts, classes_that_give_way
+from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, is_among
-from odedm.memory.keyed import KeyedMemory
 from odedm.memory.prototype_quotas import EqualShare, FixedQuota
 from odedm.selection.selector import OnSelection, PrototypeSelector
 
@@ -50,7 +50,7 @@ class DualBuffer:
 
     def __init__(
         self,
-        buffer: KeyedMemory,
+        buffer: Buffer,
         selector: PrototypeSelector | None,
         pool: CandidatePool | None,
         quota: FixedQuota | EqualShare,

@@ -13,7 +13,7 @@ from odedm.core.errors import choose
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count
 from odedm.core.stored_names import stored
 from odedm.core.validators import Int
-from odedm.memory.keyed import KeyedMemory
+from odedm.memory.buffer import Buffer
 
 SCORE = ColumnSpec("score")
 FIRST = 0.1
@@ -26,7 +26,7 @@ LEAST = 1e-8
 
 @stored("memory/gss")
 @final
-class GSSBuffer(KeyedMemory):
+class GSSBuffer(Buffer):
     """A row's score is the largest cosine of its gradient to those of a few stored batches, when it arrives.
 
     All rows are kept while there is room. Then a batch whose mean gradient points against all of them may enter: each

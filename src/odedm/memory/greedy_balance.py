@@ -10,12 +10,12 @@ import torch
 from odedm.core.rows import MemoryPart, ModelView, Rows, Task, count, take
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
-from odedm.memory.keyed import KeyedMemory
+from odedm.memory.buffer import Buffer
 
 
 @stored("memory/greedy-balanced")
 @final
-class GDumbBuffer(KeyedMemory):
+class GDumbBuffer(Buffer):
     """A row is kept if its class is new, or has fewer rows than ⌊capacity / classes stored⌋; all others are dropped.
 
     Where there is no room for it, a row of the largest class goes, any of them with equal chance. So a class has its

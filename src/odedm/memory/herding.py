@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, rank_within, take
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
-from odedm.memory.keyed import TaskEndBuffer
+from odedm.memory.buffer import TaskEndBuffer
 from odedm.selection.row_selector import herd
 
 GOLDEN = (5**0.5 - 1) / 2

@@ -14,9 +14,9 @@ from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.rows import MemoryPart, Task, count
 from odedm.core.validators import Int
 from odedm.memory import live_state
+from odedm.memory.buffer import TaskEndBuffer
 from odedm.memory.dual import DualBuffer
 from odedm.memory.given_rows import MemoryRowFormat
-from odedm.memory.keyed import TaskEndBuffer
 from odedm.memory.live_buffer import live_buffer, make_room, pin_all
 from odedm.memory.live_parts import (
     OF_METHODS,

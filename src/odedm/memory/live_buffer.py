@@ -9,10 +9,10 @@ import torch
 from odedm.core.errors import UsageError
 from odedm.core.registry import POLICIES
 from odedm.core.rows import MemoryPart
+from odedm.memory.buffer import TaskEndBuffer
 from odedm.memory.candidate_pool import TaskPool
 from odedm.memory.dual import DualBuffer
 from odedm.memory.given_rows import TASK, MemoryRowFormat
-from odedm.memory.keyed import TaskEndBuffer
 from odedm.memory.live_parts import Generators, LoopProbe, build_dual, pins, policy_name
 from odedm.memory.settings import MemorySettings
 

@@ -16,10 +16,10 @@ from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, count
+from odedm.memory.buffer import Buffer, TaskEndBuffer
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
 from odedm.memory.given_rows import OWN, MemoryRowFormat, tensor_of
-from odedm.memory.keyed import KeyedMemory, TaskEndBuffer
 from odedm.memory.prototype_quotas import EqualShare, FixedQuota
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
 from odedm.memory.site import build_policy, check_policy_options
@@ -120,7 +120,7 @@ def build_dual(
     """
     options = {} if isinstance(settings, Reservoir) else settings.policy_options
     room = settings.capacity if capacity is None else capacity
-    buffer: KeyedMemory = build_policy(policy, room, fields, device, classes=None, options=options)
+    buffer: Buffer = build_policy(policy, room, fields, device, classes=None, options=options)
     selector, pool = None, None
     if isinstance(settings, ODEDM) and pins(settings):
         selector = consolidator(replace(settings, k=settings.k or 1))

@@ -22,9 +22,9 @@ from odedm.core.seal import check_file
 from odedm.core.store import Store
 from odedm.core.tensor_archive import check_there, refuse_others, save_tensors
 from odedm.core.validators import LARGEST
+from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
-from odedm.memory.keyed import KeyedMemory
 from odedm.memory.live_buffer import live_buffer
 from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
 from odedm.memory.no_memory import NoMemory
@@ -152,7 +152,7 @@ def _format(plain: Any) -> MemoryRowFormat:
     return MemoryRowFormat(tuple(fields), plain["numpy"])
 
 
-def restore_parts(host: KeyedMemory, pool: CandidatePool | None, capacity: int, state: Mapping[str, Any]) -> None:
+def restore_parts(host: Buffer, pool: CandidatePool | None, capacity: int, state: Mapping[str, Any]) -> None:
     """The rows of a state as anyone may have written it, put into empty parts. Raises `InvalidFileError`."""
     tensors = dict(state["tensors"])
     if isinstance(pool, ClassReservoirPool):
@@ -191,7 +191,7 @@ def _restore_reservoirs(pool: ClassReservoirPool, capacity: int, labels: Any, te
     pool.store.key.copy_(key)
 
 
-def restore_store(memory: KeyedMemory, capacity: int, tensors: Mapping[str, Any], name: str, seen: int) -> None:
+def restore_store(memory: Buffer, capacity: int, tensors: Mapping[str, Any], name: str, seen: int) -> None:
     """The rows of one store; their shapes are checked before as much memory is taken."""
     for each, column in {**memory.store.columns, "key": memory.store.key}.items():
         _check(tensors.get(f"{name}.{each}"), (capacity, *column.shape[1:]), column.dtype, f"{name}.{each}")

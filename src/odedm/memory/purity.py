@@ -14,7 +14,7 @@ from odedm.core.errors import UsageError
 from odedm.core.rows import ColumnSpec, ModelView, Rows, Task, count
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
-from odedm.memory.keyed import LATER, KeyedMemory
+from odedm.memory.buffer import LATER, Buffer
 
 TINY = 1e-6
 """A spread this small beside the values themselves is rounding, not a difference."""
@@ -24,7 +24,7 @@ KERNELS, MOST_AT_ONCE = "odedm.memory.purity_triton", 2048
 
 @stored("memory/purity")
 @final
-class PuriDivERBuffer(KeyedMemory):
+class PuriDivERBuffer(Buffer):
     """Keeps all rows while there is room; then, row by row, the largest class loses its highest score.
 
     The score of a row within its class is (1-α)·z(loss) + α·z(similarity): a large loss speaks for a wrong label, a

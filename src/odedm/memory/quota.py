@@ -9,7 +9,7 @@ from torch import Tensor
 
 from odedm.core.rows import MemoryPart, ModelView, Task, rank_within, take
 from odedm.core.stored_names import stored
-from odedm.memory.keyed import TaskEndBuffer
+from odedm.memory.buffer import TaskEndBuffer
 
 
 @stored("memory/task-quota")

@@ -8,12 +8,12 @@ import torch
 
 from odedm.core.rows import ModelView, Rows, Task, count
 from odedm.core.stored_names import stored
-from odedm.memory.keyed import KeyedMemory
+from odedm.memory.buffer import Buffer
 
 
 @stored("memory/reservoir")
 @final
-class ReservoirMemory(KeyedMemory):
+class ReservoirMemory(Buffer):
     """Every streamed row is here with equal probability; without pins, plain reservoir sampling.
 
     >>> from odedm.core.rows import ColumnSpec, MemoryPart

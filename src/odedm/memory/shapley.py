@@ -11,7 +11,7 @@ from torch import Tensor
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, rank_within
 from odedm.core.stored_names import stored
 from odedm.core.validators import Int
-from odedm.memory.keyed import KeyedMemory
+from odedm.memory.buffer import Buffer
 
 LOOKED_AT = 90
 """Rows that are judged, and judged by, in all, where nobody says how many of each class."""
@@ -69,7 +69,7 @@ def knn_shapley(
 
 @stored("memory/aser")
 @final
-class ASERBuffer(KeyedMemory):
+class ASERBuffer(Buffer):
     """Keeps all rows while there is room; then rows of a batch take the places of stored ones that are worth less.
 
     Worth is the sum of `knn_shapley` over stored rows, as many of each class, and over those rows of the batch whose

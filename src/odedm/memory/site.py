@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from odedm.core.rows import ColumnSpec
     from odedm.core.timer import Timer
-    from odedm.memory.keyed import KeyedMemory
+    from odedm.memory.buffer import Buffer
 
 TOLD = Reserved(3, ("classes",))
 """What of a policy's constructor the run sets: capacity, fields and device by their place, the number of classes."""
@@ -64,12 +64,10 @@ class Site:
     timer: Timer
     classes: int | None = None
 
-    def policy(self, name: str, capacity: int, options: Mapping[str, Any] | None = None) -> KeyedMemory:
+    def policy(self, name: str, capacity: int, options: Mapping[str, Any] | None = None) -> Buffer:
         """A memory that fills its short-term part by a policy of this name."""
         fields = (*self.raw, *self.own)
-        buffer: KeyedMemory = build_policy(
-            name, capacity, fields, self.device, classes=self.classes, options=options or {}
-        )
+        buffer: Buffer = build_policy(name, capacity, fields, self.device, classes=self.classes, options=options or {})
         return buffer
 
 
@@ -81,7 +79,7 @@ def build_policy(
     *,
     classes: int | None,
     options: Mapping[str, Any],
-) -> KeyedMemory:
+) -> Buffer:
     """A memory by a policy of this name with its options; it is told the number of classes if it has a keyword for it.
 
     >>> build_policy("purity", 5, (), "cpu", classes=10, options={"alpha": 0.3}).alpha
@@ -92,7 +90,7 @@ def build_policy(
     asks = inspect.signature(kind).parameters.get("classes")
     knows = classes is not None or (asks is not None and asks.default is asks.empty)  # else its own default holds
     told = {"classes": classes} if asks is not None and knows else {}
-    memory: KeyedMemory = kind(capacity, fields, device, **told, **own)
+    memory: Buffer = kind(capacity, fields, device, **told, **own)
     return memory
 
 

@@ -19,7 +19,7 @@ LATER = 2**62
 """Behind every row number: where rows of other parts sort."""
 
 
-class KeyedMemory(ABC):
+class Buffer(ABC):
     """A store whose short-term rows a policy chooses and whose long-term rows are pinned.
 
     `fields` are the columns of a row. Two more are kept: `prototype`, which prototype of its class a pinned row
@@ -264,7 +264,7 @@ def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], T
     return torch.tensor([*chosen][:n], dtype=torch.int64)
 
 
-class TaskEndBuffer(KeyedMemory):
+class TaskEndBuffer(Buffer):
     """A memory that stores nothing while a task lasts and chooses from all of its rows when it ends."""
 
     only_at_borders: ClassVar[bool] = True
