@@ -239,7 +239,7 @@ IMPOSSIBLE = {
     "replay": (lambda: ODEDM(10, k=1, replay="auxilary"), "did you mean 'auxiliary'"),
     "screen without sinkhorn": (lambda: ODEDM(10, k=1, distance="l2", screen=5), "for the sinkhorn distance"),
     "dac": (lambda: train("blobs", memory=ODEDM(20, k=1, dac=(1, 2))), "2"),
-    "factor": (lambda: train("blobs", memory=Reservoir(5), factor=3.0), "belongs to the setting 'long-tail'"),
+    "factor": (lambda: train("blobs", memory=Reservoir(5), factor=3.0), "belongs to imbalance='long-tail'"),
     "batch": (lambda: train("blobs", memory=Reservoir(5), batch=0), "batch must be a whole number, 1 or more; 0"),
     "tasks": (lambda: train("blobs", memory=Reservoir(5), tasks=3), "10 classes do not split into 3"),
     "net for images": (lambda: train("blobs", memory=Reservoir(5), net="cnn"), "is for images"),
