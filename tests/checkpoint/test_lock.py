@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from jobs import SMALL, job_of
 from rich.console import Console
 from typer.testing import CliRunner
@@ -215,6 +216,20 @@ def test_looking_keeps_no_owner_away(tmp_path):
     finally:
         over.set()
         looking.join()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, FileExistsError])
+def test_a_folder_that_is_removed_while_it_is_locked_is_made_again(tmp_path, monkeypatch, error):
+    acquire, errors = FileLock.acquire, [error(17, "gone")]
+
+    def once_gone(lock, **options):
+        if errors:
+            raise errors.pop()
+        return acquire(lock, **options)
+
+    monkeypatch.setattr(FileLock, "acquire", once_gone)
+    with hold(tmp_path / "work") as held:
+        held.check()
 
 
 def test_an_owner_who_is_clearing_up_is_waited_for_or_named(tmp_path):

@@ -139,9 +139,10 @@ def _acquire(work: Path) -> FileLock:
             lock.acquire(timeout=PATIENCE, poll_interval=PATIENCE / 20)
         except Timeout:
             raise _locked_error(work) from None
-        except FileNotFoundError:
-            continue
         except OSError as error:
+            vanished = isinstance(error, FileNotFoundError | FileExistsError)
+            if vanished and (work.is_dir() or not os.path.lexists(work)):
+                continue  # its last owner removed the folder just then; FileExistsError is mkdir's word for that, too
             raise UsageError(
                 f"Cannot lock '{work}': {error.strerror or error}. Remove '{work / FILE}', or give another --out."
             ) from error
