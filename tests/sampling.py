@@ -20,13 +20,13 @@ QUICK = {"gdumb": {"fit_epochs": 4}}
 FIRST_POLICIES = ("reservoir", "task-quota", "task-quota-released", "herded", "purity")
 
 
-def pairs(methods, others, first_others=None):
-    """Every pair of first ones; of the others some, about three of a method, so that each of either side is there.
+def pairs(methods, others, first_others=None, per_method=3):
+    """Every pair of first ones; of the others some, about `per_method` of a method, so that each of either side is there.
 
     `first_others` are those among `others` that were there from the start, all of them unless given.
     """
     first = set(others if first_others is None else first_others)
-    step = max(3, len(others) // 3)
+    step = max(3, len(others) // per_method)
     return [
         (method, other)
         for row, method in enumerate(methods)

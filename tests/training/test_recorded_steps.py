@@ -78,7 +78,7 @@ def is_possible(plan):
     return True
 
 
-@pytest.mark.parametrize(("method", "memory"), pairs(CAPTURABLE, MEMORIES, ()))
+@pytest.mark.parametrize(("method", "memory"), pairs(CAPTURABLE, MEMORIES, (), per_method=2))
 def test_every_method_with_every_memory(method, memory):
     run = check_replayed_as_eager(plan_of(method, MEMORIES[memory]), DATA)
     if memory != "filling":  # where choices look at all rows, each number of them is a kind of its own
@@ -87,7 +87,7 @@ def test_every_method_with_every_memory(method, memory):
 
 WITH_INGREDIENTS = [
     (method, name)
-    for method, name in pairs(CAPTURABLE, INGREDIENTS, ())
+    for method, name in pairs(CAPTURABLE, INGREDIENTS, (), per_method=2)
     if is_possible(plan_of(method, MEMORIES["share"], **INGREDIENTS[name]))
 ]
 

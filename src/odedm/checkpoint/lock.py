@@ -139,10 +139,11 @@ def _acquire(work: Path) -> FileLock:
             lock.acquire(timeout=PATIENCE, poll_interval=PATIENCE / 20)
         except Timeout:
             raise _locked_error(work) from None
+        except FileNotFoundError:
+            continue
         except OSError as error:
-            vanished = isinstance(error, FileNotFoundError | FileExistsError)
-            if vanished and (work.is_dir() or not os.path.lexists(work)):
-                continue  # its last owner removed the folder just then; FileExistsError is mkdir's word for that, too
+            if isinstance(error, FileExistsError) and not work.is_file():
+                continue  # mkdir's word where the last owner removes the folder before it is looked at
             raise UsageError(
                 f"Cannot lock '{work}': {error.strerror or error}. Remove '{work / FILE}', or give another --out."
             ) from error
