@@ -21,7 +21,7 @@ FIRST_POLICIES = ("reservoir", "task-quota", "task-quota-released", "herded", "p
 
 
 def pairs(methods, others, first_others=None, per_method=3):
-    """Every pair of first ones; of the others some, about `per_method` of a method, so that each of either side is there.
+    """Every pair of first ones; of the others about `per_method` of a method, so that each is there.
 
     `first_others` are those among `others` that were there from the start, all of them unless given.
     """
