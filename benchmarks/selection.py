@@ -100,8 +100,12 @@ def main() -> None:
     if given.case:
         print(json.dumps(case(*given.case)))
         return
+    measured = 0
     for name, figure in measure(given.src.resolve(), given.only, given.repeat):
+        measured += 1
         print(f"{name}: {', '.join(f'{key} {value:.3g}' for key, value in figure.items())}", flush=True)
+    if not measured:
+        options.error(f"no case is named '{given.only}'; names begin with 'large' or 'class'.")
 
 
 if __name__ == "__main__":

@@ -278,7 +278,13 @@ def _converted_text(text: str) -> str:
 def convert(paths: Iterable[Path]) -> None:
     """Convert files, and name those that changed."""
     for path in paths:
-        changed = convert_packed(path) if path.name.endswith(".jsonl.gz") else convert_json(path)
+        try:
+            changed = convert_packed(path) if path.name.endswith(".jsonl.gz") else convert_json(path)
+        except (OSError, EOFError, json.JSONDecodeError) as error:
+            raise SystemExit(
+                f"'{path}' cannot be read as a ledger ({type(error).__name__}: {error}), and is left as it is. Give "
+                "*.jsonl.gz, a result.json, or JSON that holds experiments."
+            ) from None
         print(f"{'converted' if changed else 'unchanged'}  {path}")
 
 

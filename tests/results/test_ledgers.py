@@ -90,3 +90,15 @@ def test_a_conversion_that_changes_a_number_is_refused(monkeypatch):
     plain = json.loads((SAVED / "er-odedm" / "result.json").read_text()) | {"acc_last": 33.0}
     with pytest.raises(SystemExit, match="changes acc_last"):
         tool.converted_result(plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.jsonl.gz", b"# no gzip"), ("a.json", b"# no JSON"), ("b.json", None)]
+)
+def test_a_file_that_is_no_ledger_is_refused_by_name_and_left_as_it_is(tmp_path, name, content):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SystemExit, match=f"{name}' cannot be read as a ledger"):
+        imported("tools", "convert_ledger").convert([path])
+    assert (path.read_bytes() if path.exists() else None) == content
