@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odedm.core.errors import UsageError, unknown_name_error
-from odedm.core.files import own_folder
+from odedm.core.files import expand_user
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import DATASETS
 from odedm.data.published import PUBLISHED
@@ -32,14 +32,14 @@ MAX_MANIFEST_BYTES = 64 << 20
 def root() -> Path:
     """Return where imported data sets live: `ODEDM_DATA`, or the platform's folder for caches."""
     if given := os.environ.get("ODEDM_DATA"):
-        return own_folder(given)
+        return expand_user(given)
     if sys.platform == "darwin":
         caches: str | None = "~/Library/Caches"
     elif sys.platform == "win32":
         caches = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     else:
         caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return own_folder(caches) / "odedm" / "data"
+    return expand_user(caches) / "odedm" / "data"
 
 
 @dataclass(frozen=True)
