@@ -61,7 +61,7 @@ FAULTS = {
 
 
 def with_fault(folder: Path, at: int, kind: str, action: Callable[[], object]) -> tuple[int, bool]:
-    """Do something with a fault at its operation of that number; return the number of operations, and if it ended well."""
+    """Do something with a fault at its operation of that number; return how many there were, and if it ended well."""
     error, forever = FAULTS[kind]
     faults, ended_well = Faults(folder, at, error, forever=forever), False
     with pytest.MonkeyPatch.context() as patch:

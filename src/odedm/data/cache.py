@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from odedm.core.errors import UsageError, unknown_name_error
-from odedm.core.files import own_folder, read_regular, remove_stale
+from odedm.core.errors import InvalidFileError, UsageError, unknown_name_error
+from odedm.core.files import check_file, expand_user, read_bytes, remove_stale
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import DATASETS
 from odedm.data.published import PUBLISHED
@@ -38,14 +38,14 @@ LOCK = ".lock"
 def root() -> Path:
     """Return where imported data sets live: `ODEDM_DATA`, or the platform's folder for caches."""
     if folder := os.environ.get("ODEDM_DATA"):
-        return own_folder(folder)
+        return expand_user(folder)
     if sys.platform == "darwin":
         caches: str | None = "~/Library/Caches"
     elif sys.platform == "win32":
         caches = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     else:
         caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return own_folder(caches) / "odedm" / "data"
+    return expand_user(caches) / "odedm" / "data"
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,10 @@ def load_manifest(name: str) -> Manifest:
     folder = root() / name
     again = f"Remove '{folder}' and import it again."
     try:
-        plain = read_regular(folder / MANIFEST, MAX_MANIFEST_BYTES)
-        manifest = Manifest.from_json(plain.decode())
-        file_bytes = tuple(path.stat().st_size for path in column_files(folder))
-    except FileNotFoundError as error:
-        raise UsageError(f"The cache of '{name}' is incomplete: '{error.filename}' is missing. {again}") from error
-    except OSError as error:
-        raise UsageError(f"The cache of '{name}' cannot be read: {error.strerror or error}.") from error
+        manifest = Manifest.from_json(read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES).decode())
+        file_bytes = tuple(map(check_file, column_files(folder)))
+    except InvalidFileError as error:
+        raise UsageError(f"The cache of '{name}' cannot be used: {error}. {again}") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"The manifest of '{name}' cannot be used: {error}. {again}") from error
     if file_bytes != manifest.file_bytes:

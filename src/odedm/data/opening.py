@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
-from odedm.core.files import own_folder
+from odedm.core.files import expand_user
 from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
 from odedm.core.validators import Int, refused, validate_params
@@ -56,7 +56,7 @@ def load_dataset(
     if not isinstance(name_or_path, str | Path):
         raise refused("A data set's name or path", "text or a Path", name_or_path)
     name = str(name_or_path)
-    if name not in DATASETS and not cache.is_cached(name) and not os.path.exists(own_folder(name_or_path)):
+    if name not in DATASETS and not cache.is_cached(name) and not os.path.exists(expand_user(name_or_path)):
         discover()
     if name in DATASETS:
         data = _registered(name)
@@ -69,7 +69,7 @@ def find_or_import(
     name_or_path: str | Path, size: int | None = None, seed: int = 0, *, on_progress: OnProgress = no_progress
 ) -> Manifest:
     """Return the manifest of an imported data set by its name, or of a path, which is imported unless it was."""
-    name, path = str(name_or_path), own_folder(name_or_path)
+    name, path = str(name_or_path), expand_user(name_or_path)
     if not name.strip():
         raise UsageError("The data set's name is empty. Give one of `odedm data list`, or a path.")
     if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and os.path.exists(path):
