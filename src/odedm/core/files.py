@@ -150,7 +150,11 @@ def sync_file(path: Path) -> None:
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `folder` that takes its place when the block ends well, else vanishes."""
+    """Yield a new folder beside `folder` that takes its place when the block ends well, and vanishes otherwise.
+
+    The old one is moved aside first: at every moment one of both is there whole, here or aside, and a process that
+    fails between the two moves puts the old one back. After a kill there `remove_stale` does.
+    """
     staging = _beside(writable_folder(folder.parent, advice="Give a folder you may write to.") / folder.name)
     old = staging.with_name(staging.name + ".old")
     with writing(folder):
@@ -158,18 +162,20 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             staging.mkdir()
             yield staging
             sync_folder(staging)
-            if folder.exists():  # moved aside first: at every moment a whole folder exists, here or aside
+            if folder.exists():
                 os.replace(folder, old)
-                os.replace(staging, folder)
-                shutil.rmtree(old)
-            else:
-                os.replace(staging, folder)
+            os.replace(staging, folder)
             sync_folder(folder.parent)
+            if old.exists():
+                os.replace(old, staging)  # under a name that is never moved back: it is deleted piece by piece
         except BaseException:
-            if not folder.exists() and old.exists():  # interrupted between the two moves
+            if old.exists():
+                if folder.exists():
+                    os.replace(folder, staging)
                 os.replace(old, folder)
-            shutil.rmtree(staging, ignore_errors=True)
             raise
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def remove_stale(folder: Path) -> None:
