@@ -16,10 +16,10 @@ from odedm.core.configuration import (
     to_dict,
 )
 from odedm.core.errors import UsageError
+from odedm.core.extension_points import PluginEntry
 from odedm.core.options import name_and_options
 from odedm.core.plain_data import json_hash
 from odedm.core.plugin_modules import code_marks, origins
-from odedm.core.plugins import PluginEntry
 from odedm.core.registry import (
     CLASS_ORDERS,
     COLUMNS,
