@@ -49,7 +49,7 @@ def check_fields(result: Any) -> None:
 
 def check_experiment(experiment: Any) -> None:
     """Raise InvalidFileError where the plan of a result is none, or a setting has another type than it must have."""
-    memory = experiment.get("memory") if isinstance(experiment, dict) else None
+    memory: Any = experiment.get("memory") if isinstance(experiment, dict) else None
     require(isinstance(memory, dict), "'experiment' is not an object with a memory")
     seed = experiment.get("seed")
     require(type(seed) is int, f"its seed is {short_repr(seed, 60)}, not a whole number")
