@@ -12,7 +12,7 @@ from odedm.cli.app import LISTS, app
 from odedm.cli.dotted_settings import spelling
 from odedm.cli.generated_options import shown_default
 from odedm.core.configuration import settings_of
-from odedm.core.plugins import PluginEntry
+from odedm.core.extension_points import PluginEntry
 from odedm.execute.backend import ExecutionConfig
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
