@@ -105,7 +105,7 @@ def test_the_command_line_and_studies_have_them(tmp_path, monkeypatch):
         ("alpha=7", "between 0 and 1; 7.0 was given"),
         ("beta=1", "has no option 'beta'; it has alpha"),
     ):
-        refused = CliRunner().invoke(app, ["run", *words, "--policy-set", pair])
+        refused = CliRunner().invoke(app, ["run", *words, "--set", f"policy.{pair}"])
         assert refused.exit_code == 2
         assert sentence in " ".join(refused.output.split())
 
