@@ -119,12 +119,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         require(seal == json_hash(manifest), f"{MANIFEST} was changed after it was written: its seal is broken")
         meta, position = _meta(manifest), Position(**manifest["position"])
         texts = [meta.data_checksum, *meta.versions, *meta.versions.values()]
-        fine = all(isinstance(text, str) for text in texts)
-        fine &= isinstance(meta.configuration, dict) and isinstance(meta.observation, dict)
-        fine &= all(type(number) is int and 0 <= number < 1 << 53 for number in asdict(position).values())
+        valid = all(isinstance(text, str) for text in texts)
+        valid &= isinstance(meta.configuration, dict) and isinstance(meta.observation, dict)
+        valid &= all(type(number) is int and 0 <= number < 1 << 53 for number in asdict(position).values())
     except (KeyError, TypeError, AttributeError, RecursionError):
-        fine = False
-    require(fine, f"{MANIFEST} is malformed")
+        valid = False
+    require(valid, f"{MANIFEST} is malformed")
     files: Any = manifest.get("files")
     require(are_checksums(files) and set(files) == {TENSORS, TREE}, "the files it lists are not those of a checkpoint")
     require(folder.name == _name(position), f"it is of step {position.step} and lies under another name")

@@ -23,7 +23,7 @@ class Entry:
 
     @property
     def import_path(self) -> str:
-        """Where it is imported from, "package.module:Name"."""
+        """Return where it is imported from, "package.module:Name"."""
         return f"odedm.{self.target}"
 
     def load(self) -> Any:
@@ -247,7 +247,7 @@ PRECISIONS = {
 
 
 def typed(table: Mapping[str, Any]) -> list[str]:
-    """The names of a table that people type: objects without one of their own have a number, as in Mine@2.
+    """Return the names of a table that people type: objects without one of their own have a number, as in Mine@2.
 
     >>> typed({"er": 1, "mine.Mine@2": 2})
     ['er']
@@ -256,7 +256,7 @@ def typed(table: Mapping[str, Any]) -> list[str]:
 
 
 def title(table: Mapping[str, Any], name: str) -> str:
-    """How people write a name; the name itself where nobody said.
+    """Return how people write a name; the name itself where nobody said.
 
     >>> title(METHODS, "derpp"), title(METHODS, "mine")
     ('DER++', 'mine')
