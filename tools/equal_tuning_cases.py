@@ -16,7 +16,8 @@ from odedm.paper.protocol import constants
 from odedm.report.published_number import Published
 from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.wording import between, measured, number
-from odedm.results.result import Result, is_numbers
+from odedm.results.result import Result
+from odedm.results.schema import is_numbers
 from odedm.study.contests import candidates_of
 from odedm.study.grid import from_table
 from odedm.study.study import Study

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.files import append_line, read_regular, writable_folder
+from odedm.core.files import append_line, read_bytes, writable_folder
 from odedm.core.rng import derive_seed, generator
 from odedm.core.rows import ModelView, Rows
 from odedm.core.timer import Timer
@@ -171,7 +171,7 @@ def load(folder: Path) -> list[Timing]:
     """Return every timing in a folder; a line that a kill cut short, or someone changed, is passed over."""
     timings = []
     with suppress(FileNotFoundError):
-        text = read_regular(folder / FILE, MAX_BYTES).decode(errors="replace")
+        text = read_bytes(folder / FILE, MAX_BYTES).decode(errors="replace")
         for line in csv.DictReader(text.splitlines()):
             with suppress(KeyError, TypeError, ValueError):
                 timing = Timing(

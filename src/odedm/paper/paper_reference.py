@@ -8,7 +8,7 @@ from typing import Any
 from odedm.paper.printed import published
 from odedm.paper.protocol import protocol_deviations
 from odedm.report.published_number import PaperMetric, Published
-from odedm.results.result import is_numbers
+from odedm.results.schema import is_numbers
 
 
 class PaperReference:

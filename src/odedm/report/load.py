@@ -17,7 +17,8 @@ from odedm.report.summary import Table, summarise
 from odedm.report.unfinished import find_unfinished, is_under_way
 from odedm.results.folder import FinishedRun, NoRuns, find_runs, load_runs
 from odedm.results.packed import is_packed
-from odedm.results.result import Result, is_numbers
+from odedm.results.result import Result
+from odedm.results.schema import is_numbers
 from odedm.study.gathering import by_content, read_all
 from odedm.study.identity import key_of_result
 from odedm.study.ledger import TOML, TRIALS, Ledger, lines
