@@ -33,7 +33,7 @@ from odedm.cli.console import PlainConsole
 from odedm.cli.generated_options import experiment_from
 from odedm.core.checksums import compute_checksums, write_checksums
 from odedm.core.plain_data import json_hash
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.planning import unfinished_runs
 from odedm.paper.dac_timing import FILE as TIMINGS
 from odedm.paper.dac_timing import PAPER, Timing, latest
@@ -108,7 +108,7 @@ def read_study(path):
     study = read(path)
     again = parse(study.to_toml())
     assert repr(again) == repr(study), "the file it would write is another study"
-    session = Session(Ledger(path.parent / "study"), Placement())
+    session = Session(Ledger(path.parent / "study"), ExecutionConfig())
     session.status(study, session.plan(study, lenient=True))
 
 
@@ -140,7 +140,7 @@ def read_ledger(path):
     shutil.copytree(OLD / "er-odedm", folder / "runs" / "a" / "seed-0")
     gather([folder])  # trials without their study are read otherwise
     (folder / TOML).write_text(CHOICE)
-    study, session = read(folder / TOML), Session(Ledger(folder), Placement())
+    study, session = read(folder / TOML), Session(Ledger(folder), ExecutionConfig())
     session.status(study, session.plan(study, lenient=True))
     gather([folder])
 

@@ -42,7 +42,7 @@ TINY = [
     "2",
     "--device",
     "cpu",
-    "--lanes",
+    "--workers",
     "1",
 ]
 

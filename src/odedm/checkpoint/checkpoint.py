@@ -161,7 +161,7 @@ def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
         resumed = [f"Going on from '{checkpoint.folder.name}', the one before."] if passed else []
         return replace(checkpoint, warnings=(*passed, *resumed, *checkpoint.warnings))
     if passed:
-        advice = f"No other is in '{work / FOLDER}'. Put a good copy there, or start anew with --fresh."
+        advice = f"No other is in '{work / FOLDER}'. Put a good copy there, or start anew with --restart."
         raise UsageError(" ".join([*passed, advice]))
     return None
 
@@ -215,7 +215,7 @@ def restore(value: Any, checkpoint: Checkpoint, external_tensors: Mapping[str, T
     except StateError as error:
         raise UsageError(
             f"The checkpoint '{checkpoint.folder}' is whole, but does not fit this version of the code: {error} "
-            "Resume with the version that wrote it, or start anew with --fresh."
+            "Resume with the version that wrote it, or start anew with --restart."
         ) from error
 
 

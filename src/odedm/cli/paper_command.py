@@ -14,11 +14,12 @@ from rich.table import Table
 from odedm.cli import console
 from odedm.cli.board import watched
 from odedm.cli.console import SOME_FAILED, err, out, say, tell
-from odedm.cli.generated_options import Events, Given, Logs, opt, with_settings
+from odedm.cli.dotted_settings import Given
+from odedm.cli.generated_options import Events, Logs, opt, with_settings
 from odedm.cli.study_command import PLACE, session_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.backend import Placement, get_ready
+from odedm.execute.backend import ExecutionConfig, get_ready
 from odedm.execute.eta import parse_time
 from odedm.execute.job import RunOptions
 from odedm.paper.items import (
@@ -68,7 +69,7 @@ class Request:
 
 
 @guarded
-@with_settings(Placement, (Experiment, PLACE))
+@with_settings(ExecutionConfig, (Experiment, PLACE))
 def paper(
     given: Given,
     what: Annotated[
@@ -201,7 +202,7 @@ def _absent(names: Sequence[str]) -> list[str]:
 def _run(plans: Sequence[Experiment], study: Study, session: Session, request: Request) -> bool:
     """Make runs of the paper's study, each once; return whether any failed."""
     ledger = session.ledger
-    get_ready(len(plans), session.placement)
+    get_ready(len(plans), session.execution)
     planned = session.jobs(plans, RunOptions(observation=study.observation))
     ledger.check(study)
     writable_folder(ledger.folder)
@@ -228,7 +229,7 @@ def _time_dac(session: Session, until: float | None) -> None:
         measure(
             PAPER,
             session.ledger.folder,
-            device="auto" if session.placement.elsewhere else session.device,
+            device="auto" if session.execution.is_remote else session.device,
             threads=session.threads,
             until=until,
             report=lambda left: line.update(f"Timing divide-and-conquer: {left} left"),

@@ -185,7 +185,7 @@ IMBALANCES = {
     "standard": "All training rows.",
     "imbalanced": "Even-numbered classes lose the rows at even positions, so they keep half.",
     "imbalanced-all": "Every class loses the rows at even positions (the paper's other reading; stays balanced).",
-    "long-tail": "Class i keeps a share that falls geometrically to 1/factor (--factor).",
+    "long-tail": "Class i keeps a share that falls geometrically to 1/factor (--set stream.factor).",
 }
 
 DOMAINS = {
@@ -223,7 +223,7 @@ CLASS_ORDERS = {
     "seed": "Classes arrive in an order drawn from the seed.",
 }
 
-COLUMNS = {
+EVAL_CLASSES = {
     "seen": "Class-IL accuracy among the classes seen so far.",
     "all": "Class-IL accuracy among all classes of the stream.",
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import discard_leftover
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.observers import Observer
@@ -32,7 +32,7 @@ class Session:
     """
 
     ledger: Ledger
-    placement: Placement
+    execution: ExecutionConfig
     device: str = "auto"
     threads: int = 1
     reuse: str = "version"
@@ -47,7 +47,7 @@ class Session:
     ) -> PlannedJobs:
         """Experiments as jobs, where runs happen and below the ledger's folder."""
         here = [replace(plan, device=self.device, threads=self.threads) for plan in plans]
-        return plan_jobs(here, below(self.ledger.runs), self.placement, options, lenient=lenient)
+        return plan_jobs(here, below(self.ledger.runs), self.execution, options, lenient=lenient)
 
     def status(self, study: Study, planned: PlannedJobs) -> StudyStatus:
         """Where the study stands; writes nothing and runs nothing."""
@@ -84,7 +84,7 @@ class Session:
         def check(job: Job, result: Result) -> str | None:
             return fault(result, self.reuse, code, job.experiment.code_marks())
 
-        return run_jobs(jobs, planned.data, self.placement, everyone, times, until=until, check=check)
+        return run_jobs(jobs, planned.data, self.execution, everyone, times, until=until, check=check)
 
 
 @dataclass(frozen=True)

@@ -50,5 +50,5 @@ def enough_memory() -> Iterator[None]:
         message = message.rpartition("can't allocate memory: ")[2]
         raise UsageError(
             f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {message} Run fewer at once "
-            "(--lanes), or lower batch, draw, capacity (--batch …) or the net's width. A command given again goes on."
+            "(--workers), or lower batch, draw, capacity (--batch …) or the net's width. A command given again goes on."
         ) from None

@@ -83,7 +83,7 @@ def _take_stream(device: torch.device) -> torch.cuda.Stream:
             if stream.cuda_stream not in _made:
                 _made.add(stream.cuda_stream)
                 return stream
-    raise UsageError("A GPU has streams for 32 runs at once. Use fewer lanes (--lanes).")
+    raise UsageError("A GPU has streams for 32 runs at once. Use fewer lanes (--workers).")
 
 
 @stored("side-stream")

@@ -1,10 +1,10 @@
-"""`odedm report`, `show`, `verify` and `diff`: look at finished runs."""
+"""`odedm runs …`: look at finished runs, check them, compare two, and carry many in one file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -13,123 +13,22 @@ from rich.text import Text
 from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, out, say, tell, tell_json
 from odedm.cli.generated_options import AsJson, opt
+from odedm.cli.help_page import CommandApp
 from odedm.core.errors import UsageError
-from odedm.core.files import writable_folder
 from odedm.core.text import printable
 from odedm.results.folder import FinishedRun, find_run, find_runs
 
-if TYPE_CHECKING:
-    from odedm.report.summary import Table as Summary
-    from odedm.report.unfinished import Unfinished
-
+app = CommandApp(
+    name="runs", help="Finished runs: show, verify and compare them, pack them into one file.", add_completion=False
+)
 guarded = console.guarded("Nothing was changed.")
 
-MOST_PENDING = 12
-"""How many unfinished runs a terminal names."""
-
 Run = Annotated[Path, typer.Argument(help="A run's folder.")]
+Packed = Annotated[list[Path], typer.Argument(metavar="FILE.jsonl.gz...", help="Files of packed results.")]
+Target = Annotated[Path, opt("The file to write.", None, "--out", metavar="FILE.jsonl.gz")]
 
 
-@guarded
-def report(
-    paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
-    out_file: Annotated[
-        Path | None,
-        opt(
-            "The page to write. With --markdown, --csv or --latex there is none unless this is given.",
-            None,
-            "--out",
-            default="report.html",
-        ),
-    ] = None,
-    markdown: Annotated[bool, opt("Print the table as Markdown.", None, "--markdown")] = False,
-    csv: Annotated[bool, opt("Print the table as CSV.", None, "--csv")] = False,
-    latex: Annotated[bool, opt("Print the table as LaTeX (booktabs).", None, "--latex")] = False,
-    caption: Annotated[str | None, opt("The caption's first words (--latex).", None, metavar="TEXT")] = None,
-    label: Annotated[
-        str | None, opt("What to refer to it by (--latex).", None, default="tab:odedm", metavar="NAME")
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        opt("Compare all with one group, by words of its label.", None, default="without ODEDM", metavar="NAME"),
-    ] = None,
-    figures: Annotated[
-        Path | None, opt("Write every figure as PNG and SVG, with its data as CSV.", metavar="FOLDER")
-    ] = None,
-) -> None:
-    """Compare runs: a table here and one self-contained HTML page."""
-    forms = [name for name, wished in (("markdown", markdown), ("csv", csv), ("latex", latex)) if wished]
-    if len(forms) > 1:
-        raise UsageError(f"{' and '.join(f'--{name}' for name in forms)} exclude each other; give one.")
-    if (caption is not None or label is not None) and not latex:
-        raise UsageError("--caption and --label are for --latex; give it too, or leave them out.")
-    from odedm.report.figures.style import NEEDED, can_draw
-    from odedm.report.load import gather
-    from odedm.report.page import check_page
-    from odedm.report.tables import LABEL
-    from odedm.report.unfinished import find_unfinished
-
-    page = out_file or (None if forms else Path("report.html"))
-    if figures is not None and not can_draw():
-        raise UsageError(NEEDED)
-    if page is not None:
-        writable_folder(page.parent)
-        check_page(page)
-        say_if_no_figures()
-    table = gather(paths, baseline)
-    form, pending = forms[0] if forms else "rich", find_unfinished(paths)
-    tell_report(table, page, form, pending=pending, caption=caption or "", label=label or LABEL)
-    if figures is not None:
-        from odedm.report.figures.all_figures import report_figures, save_figures
-
-        written = save_figures(report_figures(table), writable_folder(figures))
-        say(f"Figures: {len(written)} files in {figures}")
-
-
-def say_if_no_figures() -> None:
-    """Say before any time is spent that pages will have no pictures, where matplotlib is missing."""
-    from odedm.report.figures.style import can_draw
-
-    if not can_draw():
-        say("Note: matplotlib is not installed, so the page will have no figures: pip install 'odedm[plot]'.")
-
-
-def tell_report(
-    table: Summary,
-    page: Path | None,
-    form: str = "rich",
-    *,
-    most: int | None = None,
-    pending: Sequence[Unfinished] = (),
-    caption: str = "",
-    label: str = "",
-) -> None:
-    """Print the table of runs, with up to `most` sentences about it, and what is not over yet.
-
-    The page is written, if one is given. LaTeX may have a caption and a label of its own.
-    """
-    from odedm.report.load import told_faults
-    from odedm.report.page import save_page
-    from odedm.report.terminal import print_table
-    from odedm.report.unfinished import to_go_on
-
-    if table.rows:
-        print_table(table, out, form, most=most, caption=caption, label=label)
-    for sentence in told_faults(table.faults, sum(len(group.runs) for group in table.groups)):
-        say(sentence)
-    for sentence in table.mixed:
-        say(sentence)
-    if pending:
-        say(f"Not finished yet: {len(pending)} run{'s' if len(pending) > 1 else ''}, not in the table.")
-        for each in pending[:MOST_PENDING]:
-            say(f"  {each}")
-        for sentence in to_go_on(pending):
-            say(sentence)
-    if page is not None:
-        save_page(table, page, pending)
-        say(f"Report: {page}")
-
-
+@app.command()
 @guarded
 def show(
     path: Run,
@@ -155,6 +54,7 @@ def show(
         print_run(run.result, out)
 
 
+@app.command()
 @guarded
 def verify(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
@@ -203,6 +103,7 @@ def _verdict(found: Sequence[Path], broken: Sequence[Path], bare: Sequence[Path]
     return f"{names} is BROKEN: do not use the numbers; run it again." if len(broken) == 1 else f"{names} are BROKEN."
 
 
+@app.command()
 @guarded
 def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
     """Say what differs between two runs, and whether they can be compared."""
@@ -230,3 +131,35 @@ def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
         out.print(table)
     tell(f"Seconds: {one.total_seconds:.1f} and {other.total_seconds:.1f}")
     tell(found.verdict())
+
+
+@app.command()
+@guarded
+def pack(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")], out_file: Target
+) -> None:
+    """Write the results of finished runs to one file, a line each: all but their memories and evidence."""
+    from odedm.results.packed import check_runs, check_target
+
+    check_target(out_file)
+    _write(out_file, check_runs(runs))
+
+
+@app.command()
+@guarded
+def merge(files: Packed, out_file: Target) -> None:
+    """Bring packed results together, each run once. Two results of one run that differ are refused."""
+    from odedm.results.packed import check_target, read_packed
+
+    check_target(out_file, files)
+    _write(out_file, [run for file in files for run in read_packed(file)])
+
+
+def _write(path: Path, runs: list[FinishedRun]) -> None:
+    from odedm.results.packed import write_packed
+    from odedm.study.gathering import by_content
+
+    own = by_content(runs, by_code=False)  # a file with a run twice is one that no report reads
+    write_packed(path, [run.result for run in own.values()])
+    twice = len(runs) - len(own)
+    say(f"Packed: {len(own)} runs in {path}" + (f" ({twice} that were there twice count once)" if twice else ""))
