@@ -232,7 +232,7 @@ def _say_plan(status: StudyStatus, session: Session) -> None:
     else:
         place = session.placement
         unseen = place.elsewhere or status.planned.missing
-        side = place.lanes or (1 if unseen else lanes_here(jobs, place, status.planned.data))
+        side = place.lanes or (1 if unseen else lanes_here(jobs, place))
         unknown = len(jobs) - len(known)
         rest = f", and {unknown} runs of a kind that was not measured yet" if unknown else ""
         tell(f"Time:          about {in_words(sum(known) / side)}, {side} side by side{rest}")

@@ -146,7 +146,7 @@ def open_backend(jobs: Sequence[Job], placement: Placement, data: Mapping[str, D
         lanes = None if placement.lanes is None else min(placement.lanes, len(jobs))
         cpus = 1.0 if placement.cpus is None else placement.cpus
         return RayBackend(lanes, address=placement.address, cpus=cpus, gpus=placement.gpus)
-    lanes = lanes_here(jobs, placement, data)
+    lanes = lanes_here(jobs, placement)
     on_gpu = any(job.experiment.device == "cuda" for job in jobs)
     share = placement.gpu_share if on_gpu else 100
     if len(jobs) == 1 and share == 100:
@@ -182,14 +182,9 @@ def get_ready(runs: int, placement: Placement) -> None:
         start_early(workers)
 
 
-def lanes_here(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> int:
-    """How many runs go side by side on this machine: as many as there are cores or room for, unless it is given."""
-    from odedm.execute.memory_estimate import fitting_lanes
-    from odedm.training.preparation import Prepared
-
-    asked = min(placement.lanes or choose_lanes(jobs), len(jobs))
-    runs = [Prepared(job.experiment, data[job.experiment.data]) for job in jobs]
-    return fitting_lanes(runs, asked, given=placement.lanes is not None)
+def lanes_here(jobs: Sequence[Job], placement: Placement) -> int:
+    """How many runs go side by side on this machine: as many as there are cores for, unless it is given."""
+    return min(placement.lanes or choose_lanes(jobs), len(jobs))
 
 
 def choose_lanes(jobs: Sequence[Job]) -> int:

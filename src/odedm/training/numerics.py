@@ -33,7 +33,7 @@ def process_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
 
 
 @contextmanager
-def own_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
+def deterministic_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
     """The same, and what is set for each thread by itself: gradients and autocast."""
     with (
         process_numerics(threads, precision),
@@ -45,13 +45,13 @@ def own_numerics(threads: int, precision: str = "fp32") -> Iterator[None]:
         yield
 
 
-def arranged(net: Net, precision: str, *, exacting: bool) -> Net:
+def set_precision(net: Net, precision: str, *, second_order: bool) -> Net:
     """A net that computes in a precision, its weights laid out as its device likes them.
 
     A method that takes the weights as one vector keeps them in their usual order.
     """
     net.compute = torch.bfloat16 if precision == "bf16" else None
-    if next(net.parameters()).is_cuda and not exacting:
+    if next(net.parameters()).is_cuda and not second_order:
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return net
 

@@ -1,4 +1,4 @@
-"""Parts of a run that are chosen by name or come from outside: optimiser, training views, callbacks."""
+"""Parts of a run that are chosen by name or come from outside: optimizer, training views, callbacks."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ MOMENTS = ("after_step", "after_task", "after_run")
 """When callbacks are called: the first two with the run, the last with its outcome."""
 
 
-def own_optimiser(name: str) -> dict[str, Any]:
-    """What makes a run's optimisers, as a method's keyword; none for its own, plain SGD."""
+def optimizer_keywords(name: str) -> dict[str, Any]:
+    """Return what makes a run's optimizers, as a method's keyword; none for its own, plain SGD."""
     if name == "sgd":
         return {}
-    return {"make_optimiser": adamw if name == "adamw" else partial(_made, name, OPTIMIZERS[name].load())}
+    return {"optimizer_factory": adamw if name == "adamw" else partial(_made, name, OPTIMIZERS[name].load())}
 
 
-def check_optimiser(name: str, method: type[Method]) -> None:
-    """Refuse another optimiser for a method that is defined with its own."""
-    if name != "sgd" and method.fresh_optimiser is not Method.fresh_optimiser:
+def check_optimizer(name: str, method: type[Method]) -> None:
+    """Refuse another optimizer for a method that is defined with its own."""
+    if name != "sgd" and method.new_optimizer is not Method.new_optimizer:
         raise UsageError(f"{method.__name__} has an optimizer of its own; leave out '{name}'.")
 
 
@@ -47,7 +47,7 @@ def adamw(parameters: Iterable[nn.Parameter], *, lr: float, momentum: float, wei
 def _made(
     name: str, make: Callable[..., Any], parameters: Iterable[nn.Parameter], **rates: float
 ) -> torch.optim.Optimizer:
-    """An optimiser by code from outside, told those of the rates that it takes."""
+    """An optimizer by code from outside, told those of the rates that it takes."""
     known = inspect.signature(make).parameters.values()
     every = any(each.kind is each.VAR_KEYWORD for each in known)
     own = {key: rate for key, rate in rates.items() if every or key in {each.name for each in known}}
@@ -107,13 +107,13 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 def can_be_recorded(plan: Experiment, method: type[Method], net: Net) -> bool:
     """Whether a run's steps are recorded on its GPU: what comes from outside says so itself, or is not."""
-    strange = any(
+    from_outside = any(
         isinstance(table.get(name), PluginEntry)
         for table, name in ((OPTIMIZERS, plan.optimizer), (TRANSFORMS, plan.transform))
     )
     policy = POLICIES.get(str(getattr(plan.memory, "policy", None) or getattr(plan.memory, "short_policy", None)))
     able = all(part.capturable for part in (method, net)) and getattr(policy and policy.load(), "capturable", True)
-    return plan.capture and plan.device == "cuda" and able and not strange
+    return plan.capture and plan.device == "cuda" and able and not from_outside
 
 
 class Callbacks:
