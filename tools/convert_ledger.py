@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from odedm.core.checksums import FILE as CHECKSUMS
+from odedm.core.checksums import write_checksums
 from odedm.core.files import write_bytes, write_text
-from odedm.core.seal import FILE as CHECKSUMS
-from odedm.core.seal import write_checksums
 from odedm.results.packed import read_packed, write_packed
 from odedm.results.result import SCHEMA, Result
 from odedm.study.identity import key_of_result
@@ -122,7 +122,7 @@ def from_first_format(plain: Json) -> None:
         memory |= {"short_policy": native if short_policy == "native" else short_policy}
         memory |= {"replay": replay, "gamma": gamma}
         if memory["distance"] == "mmd":
-            memory["distance"] = "mmd-centroid"
+            memory["distance"] = "l2"  # to centroids, and so it ranked
         elif memory["distance"] == "sinkhorn":
             sinkhorn = {"epsilon": 0.05, "pair_epsilon": 0.1, "ground": "auto"}
             memory |= {key: value for key, value in sinkhorn.items() if memory.get(key) is None}

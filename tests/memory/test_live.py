@@ -217,7 +217,7 @@ def test_policies_that_choose_at_borders(policy):
 
 @pytest.mark.parametrize("settings", [
     {"distance": "l1"}, {"distance": "mmd"}, {"dac": None}, {"dac": (2, 1)}, {"rows_per_prototype": 2},
-    {"mixup": True}, {"space": "pixels"}, {"candidates": 9}, {"ground": "point"}, {"rho": 0.4},
+    {"mixup": True}, {"space": "pixels"}, {"candidates": 9}, {"ground": "profile"}, {"rho": 0.4},
 ])  # fmt: skip
 def test_settings_of_the_configuration_hold(settings):
     memory = DualMemory(60, **({"k": 2} | settings if "rho" not in settings else settings), seed=4)

@@ -7,7 +7,7 @@ from odedm import ODEDM, Experiment, Native, UsageError, blobs, train
 from odedm.memory.settings import consolidator
 from odedm.memory.site import StreamShape
 from odedm.selection.dac import Dac
-from odedm.selection.distance import L2, MMD, CentroidMMD, Sinkhorn
+from odedm.selection.distance import L2, MMD, Sinkhorn
 from odedm.training.preparation import prepare
 
 
@@ -41,7 +41,6 @@ def test_divide_and_conquer_has_a_distance_of_its_own():
 
 def test_the_bandwidth_reaches_mmd():
     assert chooser(distance="mmd", bandwidth=2.5).distance == MMD(2.5)
-    assert chooser(distance="mmd-centroid", bandwidth=2.5).distance == CentroidMMD(2.5)
 
 
 @pytest.mark.parametrize(

@@ -151,10 +151,11 @@ def test_a_wrong_line_is_named(ledger, change, said):
     assert f"Line 2 of '{ledger}'" in str(error.value)
 
 
-def test_settings_beyond_all_numbers_are_reported_as_they_are(ledger):
+def test_settings_beyond_all_numbers_are_refused(ledger):
     lines = lines_of(ledger)
     rewrite(ledger, [changed(lines[0], lambda own: own["experiment"]["memory"].update(capacity=10**400)), *lines[1:]])
-    assert "λ=1000" in to_markdown(summarise(load([ledger])))
+    with pytest.raises(UsageError, match="Line 1 of .* its capacity is 1000.*, not a whole number"):
+        load([ledger])
 
 
 def test_names_that_are_no_text_are_carried_and_shown(ledger, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 
@@ -32,8 +32,7 @@ class Entry:
         >>> Entry("core.errors:UsageError", "the error").load().__name__
         'UsageError'
         """
-        module, _, attribute = self.target.partition(":")
-        return getattr(import_module(f"odedm.{module}"), attribute)
+        return resolve_name(self.import_path)
 
 
 METHODS = {
@@ -135,7 +134,6 @@ DISTANCES = {
     "l2": Entry("selection.distance:L2", "Euclidean distance."),
     "l1": Entry("selection.distance:L1", "Sum of absolute differences."),
     "mmd": Entry("selection.distance:MMD", "Maximum mean discrepancy (Gaussian kernel) of a row to a cluster."),
-    "mmd-centroid": Entry("selection.distance:CentroidMMD", "The same to the cluster's centroid; ranks as l2."),
     "herding": Entry("selection.row_selector:Herding", "No distance: rows whose mean is near the class's (iCaRL)."),
     "random": Entry("selection.row_selector:RandomRows", "No distance: any rows, the control without k-means or DAC."),
 }
@@ -218,7 +216,6 @@ GROUNDS = {
     "auto": "'grid' for images in pixel space, else 'profile'.",
     "profile": "Mass moves cheaply between units that fire together.",
     "grid": "Mass moves between pixels by their distance.",
-    "point": "A row is one point; ranks as L2 does.",
 }
 
 CLASS_ORDERS = {

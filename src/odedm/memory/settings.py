@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from odedm.core.configuration import check_settings, from_dict, setting_field, to_dict
+from odedm.core.configuration import check_settings, from_dict, repr_without_defaults, setting_field, to_dict
 from odedm.core.errors import UsageError
 from odedm.core.registry import (
     ANNOTATIONS,
@@ -22,7 +22,6 @@ from odedm.core.registry import (
     SPACES,
     WITHOUT_CLUSTERS,
 )
-from odedm.core.showing import repr_without_defaults
 from odedm.core.validators import Bool, Choice, Float, Int, NamedValues, Pair, WordOr
 from odedm.memory.choice_settings import OF_DISTANCE, ClusterDistance, check_choice, stored_weight, unstored_weight
 from odedm.memory.no_memory import NoMemory

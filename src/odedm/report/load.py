@@ -18,7 +18,8 @@ from odedm.report.summary import Table, summarise
 from odedm.report.unfinished import find_unfinished, is_under_way
 from odedm.results.folder import FinishedRun, NoRuns, find_runs, load_runs
 from odedm.results.packed import is_packed
-from odedm.results.result import Result, is_numbers
+from odedm.results.result import Result
+from odedm.results.schema import is_numbers
 from odedm.study.dac_timing_plan import FILE as TIMINGS
 from odedm.study.dac_timing_plan import Measured
 from odedm.study.dac_timing_plan import load as load_timings

@@ -18,8 +18,7 @@ from odedm.core.files import as_path
 from odedm.core.plugin_modules import origins
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
-from odedm.core.showing import counted
-from odedm.core.text import printable
+from odedm.core.text import counted, printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
 from odedm.memory.dual import DualBuffer
