@@ -6,8 +6,8 @@
 Rows are random and CIFAR-10-shaped, 5 tasks, batch 32, memory 200, as in `benchmarks/step.py`. A figure is wall time
 between two batches in the second half of a task, median over the tasks after the first. The arithmetic of a step is
 counted by its formulas in forwards of one row (`benchmarks/arithmetic.py`); `per row` divides by it, in microseconds,
-and `against ER` compares that with ER's at the same precision, whose step is the same arithmetic in one plain pass. Kernels
-are those of some steps at the end of the last task, by torch's profiler.
+and `against ER` compares that with ER's at the same precision, whose step is the same arithmetic in one plain pass.
+Kernels are those of some steps at the end of the last task, by torch's profiler.
 """
 
 from __future__ import annotations
