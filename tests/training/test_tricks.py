@@ -216,10 +216,10 @@ def test_the_rotations_head_is_trained_and_strong_views_change_replay_alone():
     for run in (crop, strong, both):
         run.memory.add({**dict.fromkeys(("label", "task"), torch.zeros(8, dtype=torch.int64)), "image": image,
                         "index": torch.arange(8)}, run.engine.view, rng=run.engine.memory_rng)  # fmt: skip
-    one, other = crop.replay(8), strong.replay(8)
+    one, other = crop.engine.replay(8), strong.engine.replay(8)
     assert one["index"].equal(other["index"])
     assert not one["input"].equal(other["input"])
-    assert both.replay(8)["input"].equal(other["input"])
+    assert both.engine.replay(8)["input"].equal(other["input"])
     assert both.method.rotation_task is not None
     assert strong.method.rotation_task is None
 
