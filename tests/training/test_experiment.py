@@ -10,9 +10,11 @@ from odedm.training.preparation import prepare
 
 PLANS = [
     Experiment(Reservoir(10)),
-    Experiment(Native(10, "herded"), method="er", tasks=5, seed=3, capture=False),
+    Experiment(Native(10, "herded"), method="er", tasks=5, seed=3, cuda_graph=False),
     Experiment(ODEDM(60, rho=0.5, dac=None, candidates=5), imbalance="long-tail", factor=4.0, blur=0.1),
-    Experiment(ODEDM(60, k=2, dac=(4, 2), distance="l2"), net="mlp", options={"lr": 0.5}, draw=7, precision="fp32"),
+    Experiment(
+        ODEDM(60, k=2, dac=(4, 2), distance="l2"), net="mlp", options={"lr": 0.5}, replay_batch=7, precision="fp32"
+    ),
 ]
 
 

@@ -250,7 +250,7 @@ def test_a_share_weighs_the_auxiliary_term_by_the_long_term_rows():
     outcome, sizes = replay.finish(), replay.memory.class_counts(IMAGES.classes)
     long, short = sum(sizes["long"]), sum(sizes["short"])
     assert (long, short) == (8, 12)
-    assert replay.replay.gamma == 0.5 * 8 / 20
+    assert replay.engine.replay.gamma == 0.5 * 8 / 20
     fixed = odedm.train(IMAGES, method="er", memory=ODEDM(20, k=2, gamma=0.5), device="cpu")
     assert fixed.result.experiment["memory"]["gamma_rule"] == "fixed"
     assert not outcome.method.net.head.weight.equal(fixed.method.net.head.weight)

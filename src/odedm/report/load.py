@@ -101,7 +101,7 @@ def told_faults(faults: Sequence[str], runs: int) -> list[str]:
     many = f"{len(faults)} of {runs + len(faults)} runs {'is' if len(faults) == 1 else 'are'} damaged and left out"
     again = f"Make {'it' if len(faults) == 1 else 'them'} again: {AGAIN}"
     named = [f"Left out: {fault}" for fault in faults[:MOST_FAULTS]]
-    return [*named, f"{many}. {again}. `odedm verify FOLDER` lists all that is wrong."]
+    return [*named, f"{many}. {again}. `odedm runs verify FOLDER` lists all that is wrong."]
 
 
 def with_scores(runs: Iterable[FinishedRun], study: Path | None = None) -> list[FinishedRun]:

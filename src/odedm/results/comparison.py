@@ -15,7 +15,7 @@ from odedm.results.result import Result
 
 STREAM = ("tasks", "task_classes", "recurring", "domain", "imbalance", "factor", "limit", "blur", "noise", "shuffle")
 """What makes the stream: with another one the same task is another problem."""
-IGNORED = ("seed", "threads", "device", "capture", "class_order", "columns", "data")
+IGNORED = ("seed", "threads", "device", "cuda_graph", "class_order", "eval_classes", "data")
 """Settings that have a sentence of their own, or change nothing that is measured."""
 OPTIONS_OF = {"options": "method", "net_options": "net", "retrieval_options": "retrieval"}
 
@@ -119,8 +119,8 @@ def _obstacles(first: Result, second: Result) -> list[str]:
         obstacles.append("a data checksum is missing")
     elif checksums[0] != checksums[1]:
         obstacles.append(f"other data ({left['data']} and {right['data']}, by their checksums)")
-    if left.get("columns") != right.get("columns"):
-        obstacles.append(f"evaluated among other columns ({left.get('columns')} and {right.get('columns')})")
+    if left.get("eval_classes") != right.get("eval_classes"):
+        obstacles.append(f"evaluated among other classes ({left.get('eval_classes')} and {right.get('eval_classes')})")
     names = [name for name in STREAM if left.get(name) != right.get(name)]
     names += ["order of classes"] if first.classes != second.classes else []
     if names:

@@ -108,7 +108,7 @@ class EngineConfig:
             optimizer=plan.optimizer,
             retrieval=plan.retrieval,
             retrieval_options=plan.retrieval_options,
-            draw=plan.draw or plan.batch,
+            draw=plan.replay_batch or plan.batch,
             seed=plan.seed,
             device=torch.device(plan.device),
             precision=plan.precision,

@@ -303,7 +303,7 @@ class Run:
             self.engine.predictor(),
             self.stream.tests[: task + 1],
             labels=self.stream.labels,
-            columns=self.experiment.columns,
+            columns=self.experiment.eval_classes,
         )
 
     def _result(self) -> Result:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from odedm.core.errors import UsageError
+from odedm.core.option_names import option_text
 from odedm.core.registry import STRONG_VIEWS
 from odedm.memory.choice_settings import OF_TERM
 from odedm.memory.settings import ODEDM, AnyMemory
@@ -119,7 +120,7 @@ def check_restored(method: Method, checkpoint: Path, *, averages: bool) -> None:
     if why:
         raise UsageError(
             f"The checkpoint '{checkpoint}' is whole, but its average of the weights is not of this network: {why}. "
-            "Put a good copy there, or start anew with --fresh."
+            "Put a good copy there, or start anew with --restart."
         )
 
 
@@ -142,7 +143,7 @@ def _reasons(
         given = getattr(memory, name)
         # one of 1 may stand beside a reading that is named, as in the paper's
         if given is not None and (memory.replay == "auto" or given != idle):
-            yield f"weight of a long-term term ('{name}', --{name.replace('_', '-')} {given})", reasons["gamma"]
+            yield f"weight of a long-term term ({option_text('memory', name, given)})", reasons["gamma"]
 
 
 def _no_views(name: str, method: type[Method], memory: AnyMemory) -> str:
