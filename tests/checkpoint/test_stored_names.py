@@ -22,7 +22,8 @@ from odedm.methods.base import Method
 from odedm.nets.grouped_batch_norm import GroupedBatchNorm, Norm2d
 from odedm.testing.contracts import small_stream
 from odedm.training.observation import Observation
-from odedm.training.plugins import OwnViews, adamw
+from odedm.training.optimizers import adamw
+from odedm.training.own_views import OwnViews
 
 BOUNDS = [name for name, entry in METHODS.items() if entry.bound]
 RUNS = [(name, odedm.NoMemory()) for name in BOUNDS]

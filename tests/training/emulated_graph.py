@@ -27,8 +27,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from odedm import Dataset, Experiment, Run
 from odedm.checkpoint.state_tree import state_tree
+from odedm.training.cuda_graph import can_be_recorded
 from odedm.training.divergence import DivergenceGuard
-from odedm.training.plugins import can_be_recorded
 
 READ_BACK = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 """Of operations whose result, or its shape, the host must wait for."""

@@ -17,9 +17,14 @@ from torch import nn
 
 from odedm.core.accel.host_state import frozen
 from odedm.core.accel.recording import CAPTURE_LOCK, EAGER, record
+from odedm.core.extension_points import PluginEntry
 from odedm.core.generators import is_ours
+from odedm.core.registry import OPTIMIZERS, POLICIES, TRANSFORMS
 from odedm.core.rows import Rows, count
 from odedm.core.store import Store
+from odedm.methods.base import Method
+from odedm.nets.base import Net
+from odedm.training.experiment import Experiment
 
 Step = Callable[[Rows, int], Rows]
 """A stream batch and how many of its rows are new in, the rows as they go into the memory out."""
@@ -199,3 +204,14 @@ def _stores(owner: Any, seen: dict[int, Any]) -> Iterator[Store]:
     parts = owner.values() if isinstance(owner, dict) else owner if isinstance(owner, list | tuple) else ()
     for part in list(parts):
         yield from _stores(part, seen)
+
+
+def can_be_recorded(plan: Experiment, method: type[Method], net: Net) -> bool:
+    """Whether a run's steps are recorded on its GPU: what comes from outside says so itself, or is not."""
+    from_outside = any(
+        isinstance(table.get(name), PluginEntry)
+        for table, name in ((OPTIMIZERS, plan.optimizer), (TRANSFORMS, plan.transform))
+    )
+    policy = POLICIES.get(str(getattr(plan.memory, "policy", None) or getattr(plan.memory, "short_policy", None)))
+    able = all(part.capturable for part in (method, net)) and getattr(policy and policy.load(), "capturable", True)
+    return plan.cuda_graph and plan.device == "cuda" and able and not from_outside

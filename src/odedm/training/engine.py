@@ -26,7 +26,7 @@ from odedm.stream.augment import Transform
 from odedm.training.experiment import Experiment
 from odedm.training.model_view import MethodView
 from odedm.training.numerics import set_precision
-from odedm.training.plugins import check_optimizer, optimizer_keywords
+from odedm.training.optimizers import check_optimizer, optimizer_keywords
 from odedm.training.replay import MemoryReplay, reading_of, resolve_replay_mode
 from odedm.training.retrieval import build_retrieval, read_retrieval_options
 from odedm.training.tricks import Tricks, apply_tricks, by_nearest_mean, check_tricks

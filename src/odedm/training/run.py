@@ -34,7 +34,8 @@ from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_in_form
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
-from odedm.training.cuda_graph import CudaRecorder, GraphedStep
+from odedm.training.callbacks import Callbacks
+from odedm.training.cuda_graph import CudaRecorder, GraphedStep, can_be_recorded
 from odedm.training.diagnostics import Choices, features, preserve_state
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.engine import Engine, EngineConfig
@@ -44,7 +45,7 @@ from odedm.training.model_file import SUFFIX, save_model, write_model
 from odedm.training.model_view import MethodView
 from odedm.training.numerics import deterministic_numerics, settle
 from odedm.training.observation import Observation
-from odedm.training.plugins import Callbacks, can_be_recorded, views_of
+from odedm.training.own_views import views_of
 from odedm.training.preparation import Prepared, prepare, stream_settings
 from odedm.training.progress import Progress
 from odedm.training.tricks import check_restored
