@@ -272,7 +272,7 @@ def test_with_and_without_is_comparable(outcomes):
     assert found.obstacles == []
     assert found.verdict().startswith("Comparable: the same data, stream and evaluation. But")
     assert any(name == "ACC_T" for name, _, _ in found.outcome)
-    assert any("cells differ, by" in second for _, _, second in found.outcome)
+    assert any(second.endswith("other accuracies") for _, _, second in found.outcome)
 
 
 def test_what_makes_two_runs_incomparable_is_said(outcomes):
@@ -318,7 +318,7 @@ def test_numbers_have_as_many_digits_as_tell_them_apart(outcomes):
     assert compare(noisy, plain).configuration == [("options.lr", "0.30000000000000004", "0.3")]
     nearly = [*base.class_il[:-1], [base.class_il[-1][0] + 1e-8, *base.class_il[-1][1:]]]
     (row,) = compare(base, replace(base, class_il=nearly)).outcome
-    assert row[2] == "1 of 15 cells differ, by 9.99999e-09 at most"
+    assert row == ("class_il", "5 tasks", "5 tasks, other accuracies")
     for last, shown in ((188 / 3, "62.6667 (+25.6667)"), (37.00004, "37.00004 (+4e-05)")):
         found = compare(replace(base, acc_last=37.0), replace(base, acc_last=last)).outcome
         assert {name: second for name, _, second in found}["ACC_T"] == shown
