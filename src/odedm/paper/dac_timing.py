@@ -25,11 +25,11 @@ from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM, Reservoir, consolidator
 from odedm.report.wording import csv_text
 from odedm.results.provenance import provenance
+from odedm.training.engine import resolve_device
 from odedm.training.experiment import Experiment
-from odedm.training.loop import Run
+from odedm.training.model_view import MethodView
 from odedm.training.numerics import process_numerics, settle
-from odedm.training.preparation import resolve_device
-from odedm.training.probe import LearnerProbe
+from odedm.training.run import Run
 
 FILE = "dac_timing.csv"
 MAX_BYTES, MAX_SECONDS = 1 << 24, 1e9
@@ -148,7 +148,7 @@ def class_features(plan: TimingPlan, device: str, threads: int) -> Tensor:
     experiment = Experiment(Reservoir(200), method="derpp", options={"lr": 0.03}, data=data.name, **place)
     learned = Run(experiment, task).finish()
     image = task.image[task.label == 0].to(next(learned.method.net.parameters()).device)
-    features = LearnerProbe(learned.method, task.transform).embed(image)
+    features = MethodView(learned.method, task.transform).embed(image)
     if max(plan.rows) > len(features):
         raise UsageError(
             f"The first class of '{plan.data}' has {len(features)} rows, and up to {max(plan.rows)} are to be timed."
