@@ -60,12 +60,12 @@ def write_archive(path: Path, head: Mapping[str, Any], tensors: Mapping[str, Ten
         save_tensors(part, separate, {"odedm": plain, "checksum": archive_checksum(plain, separate)})
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], words: dict[str, str] | None = None) -> None:
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Call `safetensors.torch.save_file`, with errors and permissions as those of any other new file."""
     path.touch()
     mode = path.stat().st_mode
     try:
-        save_file(tensors, path, words)
+        save_file(tensors, path, metadata)
         path.chmod(mode)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
@@ -97,8 +97,8 @@ def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[
     try:
         check_file(path)
         with safe_open(path, "pt") as file:
-            words = file.metadata() or {}
-            plain = words["odedm"]
+            metadata = file.metadata() or {}
+            plain = metadata["odedm"]
             require(len(plain) <= MOST_HEAD, f"its head is larger than any {what}'s")
             head = json.loads(plain, parse_constant=no_constant)
             require(isinstance(head, dict), f"its head is not a {what}'s")
@@ -110,7 +110,7 @@ def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[
                     "load it with the version that wrote it"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        require(archive_checksum(plain, tensors) == words.get("checksum"), "it has changed since it was written")
+        require(archive_checksum(plain, tensors) == metadata.get("checksum"), "it has changed since it was written")
     except InvalidFileError as error:
         raise UsageError(f"'{path}' is no {what} that can be loaded: {error}.") from error
     except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:

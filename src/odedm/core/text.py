@@ -30,11 +30,11 @@ def number_repeated(names: Iterable[str]) -> tuple[str, ...]:
     unique: dict[str, None] = {}
     times: Counter[str] = Counter()
     for name in names:
-        shown = name
-        while shown in unique:
+        numbered = name
+        while numbered in unique:
             times[name] += 1
-            shown = f"{name} ({times[name] + 1})"
-        unique[shown] = None
+            numbered = f"{name} ({times[name] + 1})"
+        unique[numbered] = None
     return tuple(unique)
 
 
