@@ -23,15 +23,15 @@ from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.registry import METHODS
 from odedm.memory.settings import ODEDM, memory_from_dict
+from odedm.paper.equal_tuning import equal_tuning
 from odedm.report.statistics import Paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import measured, number
 from odedm.results.packed import read_packed
 from odedm.results.result import Result
-from odedm.study.equal_tuning import equal_tuning
 from odedm.study.study import Study
 from odedm.study.tuning import SIDES
-from odedm.training.ingredients import read_by_host, reading_of
+from odedm.training.replay import reading_of, resolve_replay_mode
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -98,7 +98,7 @@ def readings(every: Sequence[Case]) -> str:
                 share = " times the long-term share" if memory.gamma_rule == "share" else ""
                 term = "" if memory.replay == "union" else f" with γ = {memory.gamma:g}{share}"
                 found.setdefault(f"`{memory.replay}`{term}", {})[case.title] = None
-                usual = read_by_host(ODEDM(case.capacity), METHODS[case.method].load())
+                usual = resolve_replay_mode(ODEDM(case.capacity), METHODS[case.method].load())
                 if reading_of(usual) != reading_of(memory):
                     others[case.title] = None
     if not found:
@@ -280,7 +280,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tuned", type=Path, default=RESULTS / "equal-tuning.json")
     parser.add_argument("--runs", type=Path, nargs="*", default=[RESULTS / "equal-tuning.jsonl.gz"])
-    parser.add_argument("--constants", type=Path, nargs="*", default=[RESULTS / "table1.jsonl.gz"])
+    parser.add_argument("--constants", type=Path, nargs="*", default=[ROOT / "src/odedm/paper/results/table1.jsonl.gz"])
     parser.add_argument("--out", type=Path, default=PAGE)
     given = parser.parse_args()
     study = equal_tuning()

@@ -11,6 +11,7 @@ from commands import odedm
 
 from odedm import ODEDM, Reservoir, UsageError, train
 from odedm.core.plain_data import json_hash
+from odedm.paper.items import SHIPPED
 from odedm.report.load import load
 from odedm.report.summary import summarise
 from odedm.report.tables import to_csv, to_markdown
@@ -113,7 +114,7 @@ def test_a_run_that_says_which_code_made_it_takes_the_place_of_one_that_does_not
         said = odedm("runs", "merge", *files, "--out", both)
         assert "5 runs" in said
         assert "1 that were there twice count once" in said
-        assert [run.result.code_marks() for run in read_packed(both)].count({"method": "12ab"}) == 1
+        assert [run.result.code_hashes() for run in read_packed(both)].count({"method": "12ab"}) == 1
     odedm("report", both, "--out", tmp_path / "page.html")
 
 
@@ -260,5 +261,5 @@ def test_the_tables_of_our_numbers_are_those_of_the_ledger():
     place.loader.exec_module(tool)
     page = (ROOT / "REPRODUCTION.md").read_text(encoding="utf-8")
     named = {name for _, words, _ in tool.PLACE.findall(page) for name in words.split() if name.endswith(".gz")}
-    assert named == {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/results").glob("table*.jsonl.gz")}
+    assert named == {path.relative_to(ROOT).as_posix() for path in SHIPPED.glob("*.jsonl.gz")}
     assert tool.renewed(page) == page

@@ -18,10 +18,10 @@ from odedm.memory.settings import ODEDM
 from odedm.methods.option_hint import check_no_option
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import MOST_SEEDS, Experiment
-from odedm.training.loop import Outcome, Run
 from odedm.training.observation import Observation
 from odedm.training.outcomes import Outcomes
 from odedm.training.progress_line import ProgressLine, wanted
+from odedm.training.run import Outcome, Run
 
 KEYWORDS = [
     inspect.Parameter(

@@ -1,0 +1,89 @@
+"""The learner as a memory sees it: features, scores, losses and gradients of raw images, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from odedm.core.rows import Rows, count
+from odedm.methods.base import Method
+from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
+from odedm.methods.row_gradients import row_gradients, rows_at_once, weights_of
+from odedm.methods.weight_average import predicting
+from odedm.nets.base import evaluating
+from odedm.stream.augment import Transform
+from odedm.training.evaluation import BATCH, in_chunks
+
+
+@dataclass(frozen=True)
+class MethodView:
+    """What a memory may ask of the learner, over raw images and in bounded memory."""
+
+    method: Method
+    transform: Transform
+    stored: Callable[[], Rows] | None = None
+    """Gives the memory's rows where classes are predicted by the nearest of their means; else None."""
+
+    def embed(self, image: Tensor) -> Tensor:
+        """Features [n, d] of raw images."""
+        return in_chunks(lambda part: self.method.embed(self.transform.normalise(part)), image)
+
+    def annotate(self, rows: Rows) -> Rows:
+        """The method's declared fields for rows with raw images."""
+        parts, size = [], BATCH.get(rows["image"].device.type, 512)
+        with evaluating(self.method.net):
+            for start in range(0, max(1, count(rows)), size):
+                part = {name: column[start : start + size] for name, column in rows.items()}
+                parts.append(self.method.annotate({**part, "input": self.transform.normalise(part["image"])}))
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Features [n, d] and cross-entropies [n] of the head on them."""
+        features = self.embed(rows["image"])
+        with evaluating(self.method.net):
+            return features, F.cross_entropy(self.method.net.head(features), rows["label"], reduction="none")
+
+    def class_weights(self) -> Tensor:
+        """The head's weights [C, d]."""
+        return self.method.class_weights().detach()
+
+    def training_loss(self) -> Tensor:
+        """The loss of the last update."""
+        return self.method.last_loss
+
+    def predict(self, image: Tensor) -> Tensor:
+        """Scores [n, C] of raw images."""
+        return in_chunks(self.predictor(), image)
+
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        """What gives scores [n, C] of raw images by the learner and the memory as they are now.
+
+        By nearest mean the class means are taken here, once for all that is asked of it. While nothing is stored the
+        method predicts; a class without a stored row is never the nearest.
+        """
+        rows = self.stored() if self.stored is not None else None
+        if rows is None or count(rows) == 0:
+            return self._scores
+        means = means_of_rows(rows, self._points, self.method.net.classes)
+        return lambda image: nearest_mean_scores(self._points(image), means)
+
+    def _scores(self, image: Tensor) -> Tensor:
+        with predicting(self.method):
+            return self.method.predict(self.transform.normalise(image))
+
+    def _points(self, image: Tensor) -> Tensor:
+        with predicting(self.method):
+            return self.method.embed(self.transform.normalise(image)).float()
+
+    def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Each row's own gradient [n, P] of its cross-entropy, as `ModelView` says."""
+        size, net = rows_at_once(weights_of(self.method.net, of)), self.method.net
+        parts = []
+        for image, label in zip(rows["image"].split(size), rows["label"].split(size), strict=True):
+            found = row_gradients(net, self.transform.normalise(image), label, of)
+            parts.append(then(found) if then else found)
+        return torch.cat(parts)

@@ -1,0 +1,170 @@
+"""The paper's studies write out every setting: they stay what they are, whatever the library's defaults become."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import MISSING, fields, replace
+from typing import Any
+
+import pytest
+import torch
+
+from odedm import ODEDM, Experiment
+from odedm.core.errors import UsageError
+from odedm.core.registry import DISTANCES, METHODS, NETS
+from odedm.memory import settings
+from odedm.paper import protocol as paper_protocol
+from odedm.paper.printed import CLASSES
+from odedm.paper.protocol import constants, protocol_deviations, with_explicit_settings
+from odedm.paper.studies import READY, ready
+from odedm.stream.dataset import Dataset, standardise
+from odedm.study.grid import Grid, OrNone, axes
+from odedm.training.experiment import content_key
+from odedm.training.preparation import prepare
+
+STUDIES: list[tuple[str, str | None]] = [("table1", data) for data in ("cifar10", "cifar100", "tiny-imagenet")]
+STUDIES += [(name, None) for name in READY if name not in ("table1", "task-il", "mini")]
+EVERY = 7
+"""Of so many plans one is prepared: which takes time, and methods, λ and ρ come round in other steps."""
+SOLVER = ("iterations", "tolerance", "screen", "margin")
+"""How exactly a distance is solved for: no settings of a run."""
+SIDES = {"cifar10": 32, "cifar100": 32, "tiny-imagenet": 64, "imagenet-r": 224}
+
+
+def forged(data: str) -> Dataset:
+    """Data of the shape and the classes of a data set of the paper's, a row each."""
+    label = torch.arange(CLASSES[data.replace("-", "")])
+    image = torch.zeros(len(label), 3, SIDES[data], SIDES[data], dtype=torch.uint8)
+    names = tuple(map(str, label.tolist()))
+    return Dataset(data, image, label, image, label, names, standardise(image[:2]), 10, known_checksum=data)
+
+
+def plans(name: str, data: str | None) -> list[Experiment]:
+    return [replace(plan, device="cpu") for plan in ready(name, data).experiments() if plan.seed == 0]
+
+
+def keys() -> dict[tuple[str, str | None], list[str]]:
+    known = {data: forged(data) for data in SIDES}
+    return {
+        study: [content_key(prepare(plan, known[plan.data]).experiment.describe()) for plan in plans(*study)[::EVERY]]
+        for study in STUDIES
+    }
+
+
+def another(value: Any) -> Any:
+    """A value of the same kind that is not this one; of a name one that no table holds."""
+    if isinstance(value, bool):
+        return not value
+    return {int: 3, float: 0.625, str: "another", type(None): 0.625}.get(type(value), value)
+
+
+def change_defaults(kind: Any, patch: pytest.MonkeyPatch, keep: tuple[str, ...] = ()) -> None:
+    """Give a data class, or a function, other defaults."""
+    maker = inspect.unwrap(kind.__init__ if isinstance(kind, type) else kind)
+    known = inspect.signature(maker).parameters
+    for where in ("__defaults__", "__kwdefaults__"):
+        own = getattr(maker, where)
+        names = [each for each in known.values() if each.default is not inspect.Parameter.empty]
+        if isinstance(own, dict):
+            patch.setattr(maker, where, {name: own[name] if name in keep else another(own[name]) for name in own})
+        elif own:
+            placed = [each.name for each in names if each.kind is each.POSITIONAL_OR_KEYWORD]
+            pairs = zip(placed, own, strict=True)
+            patch.setattr(maker, where, tuple(value if name in keep else another(value) for name, value in pairs))
+    for each in fields(kind) if hasattr(kind, "__dataclass_fields__") else ():
+        if each.default is not MISSING and each.name not in keep:
+            patch.setattr(each, "default", another(each.default))
+
+
+def test_other_defaults_leave_the_papers_plans_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = keys()
+    change_defaults(Experiment, monkeypatch, keep=("seed", "device", "threads", "cuda_graph", "data"))
+    change_defaults(ODEDM, monkeypatch, keep=("capacity",))
+    monkeypatch.setattr(settings, "DEFAULT_RHO", 0.5)
+    for entry in (*METHODS.values(), *NETS.values(), *DISTANCES.values()):
+        change_defaults(entry.load(), monkeypatch, keep=SOLVER)
+    with pytest.raises(UsageError, match=r"0\.625"):
+        ODEDM(200)
+    assert keys() == before
+
+
+def test_the_papers_reading_of_the_memory_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = ODEDM.paper(200, rho=0.75, k=19)
+    assert (before.dac, before.replay, before.gamma, before.epsilon) == ((5, 3), "auxiliary", 1.0, 0.05)
+    assert ODEDM.paper(200, distance="l1").ground is None
+    change_defaults(ODEDM, monkeypatch)
+    assert ODEDM.paper(200, rho=0.75, k=19) == before
+
+
+def test_every_constant_of_a_method_is_there() -> None:
+    from odedm.methods.hyperparameters import hyperparameters
+
+    for method in paper_protocol.CONSTANTS:
+        assert set(constants(method, "cifar10", 200)) == set(hyperparameters(METHODS[method].load()))
+
+
+@pytest.mark.parametrize(
+    ("method", "data", "capacity", "name", "value"),
+    [
+        ("icarl", "cifar10", 200, "lr", 0.1),
+        ("icarl", "cifar10", 5120, "lr", 0.03),
+        ("icarl", "cifar100", 500, "lr", 0.3),
+        ("icarl", "tiny-imagenet", 200, "lr", 0.03),
+        ("fdr", "cifar10", 200, "alpha", 1.0),
+        ("refresh", "cifar100", 200, "weight_decay", 0.0),
+        ("pocl", "cifar10", 200, "cumulative", True),
+    ],
+)
+def test_constants_are_those_of_the_release_for_the_data(
+    method: str, data: str, capacity: int, name: str, value: object
+) -> None:
+    assert constants(method, data, capacity)[name] == value
+
+
+def test_the_plans_have_these_constants() -> None:
+    found = {(plan.method, plan.memory.capacity): plan.options for plan in plans("table1", "cifar10")}
+    assert all(options == constants(method, "cifar10", size) for (method, size), options in found.items())
+
+
+def test_a_tuned_rate_is_run_beside_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paper_protocol, "tuned_rates", lambda: {("cifar10", 200, "derpp"): 0.3})
+    rates = {
+        (plan.method, plan.memory.capacity, plan.options["lr"])
+        for plan in ready("table1").experiments()
+        if plan.method in ("derpp", "der")
+    }
+    assert {rate for method, size, rate in rates if (method, size) == ("derpp", 200)} == {0.03, 0.3}
+    assert {rate for method, size, rate in rates if (method, size) != ("derpp", 200)} == {0.03}
+
+
+def test_a_tuned_rate_of_a_method_without_constants_is_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a KeyError."""
+    monkeypatch.setattr(paper_protocol, "tuned_rates", lambda: {("cifar10", 200, "er-ace"): 0.3})
+    axes = {"data": ("cifar10",), "method": ("er-ace",), "memory": ("plain",), "capacity": (200,)}
+    (grid,) = with_explicit_settings(Grid(axes))
+    assert grid.options == {"er-ace": {"lr": (0.3,)}}
+
+
+def test_data_that_the_paper_does_not_have_take_the_librarys_defaults() -> None:
+    (grid,) = ready("ablation", "digits").grids[:1]
+    assert with_explicit_settings(grid) == (grid,)
+    assert "net" not in grid.axes
+
+
+def test_none_in_a_study_is_nothing_given() -> None:
+    assert isinstance(axes()["screen"], OrNone)
+    assert axes()["screen"].expected == "a whole number, 1 or more, or none"
+    assert axes()["screen"].validate("screen", "none") is None
+
+
+def test_what_departs_from_the_paper_is_named() -> None:
+    usual = {"data": "cifar10", "method": "derpp", "memory.name": "odedm", "memory.capacity": 200, "batch": 32}
+    assert protocol_deviations(usual) == []
+    assert protocol_deviations({**usual, "options.lr": 0.3, "net": "resnet18"}) == []
+    assert protocol_deviations({**usual, "limit": 20, "factor": None}) == ["limit"]
+    assert protocol_deviations({**usual, "batch": 1, "memory.gamma": 0.0}) == ["batch", "memory.gamma"]
+    assert protocol_deviations({**usual, "memory.replay": "union", "options.beta": 1.5, "net": "cnn"}) == [
+        "net",
+        "options.beta",
+        "memory.replay",
+    ]
