@@ -305,7 +305,7 @@ def test_ready_studies_time_a_class_of_the_papers_size_and_a_small_one() -> None
     assert (max(paper.runtime.rows), max(paper.runtime.k), paper.runtime.data) == (5000, 480, "cifar10")
     assert set(paper.runtime.dac) == {(3, 4), (3, 2), (5, 3)}
     memories = [plan.memory for plan in paper.experiments() if isinstance(plan.memory, ODEDM)]
-    assert {memory.dac is None for memory in memories} == {True, False}, "whole runs, with and without"
+    assert {memory.selection.dac is None for memory in memories} == {True, False}, "whole runs, with and without"
     assert parse(paper.to_toml()) == paper
     assert ready("mini").runtime is not None
     assert all(ready(name).runtime is None for name in READY if name not in ("mini", "dac-runtime"))

@@ -17,8 +17,8 @@ from odedm.core.errors import UsageError, choose
 from odedm.core.plugin_modules import load_plugins
 from odedm.core.registry import MEMORIES, POLICIES
 from odedm.core.validators import Bool, Choice, Float, Int, NamedValues, refused
-from odedm.memory.choice_settings import OF_TERM
-from odedm.memory.settings import KINDS, AnyMemory
+from odedm.memory.settings import KINDS, OF_TERM, AnyMemory, memory_from_flat
+from odedm.selection.flat_settings import beside
 from odedm.training.experiment import Experiment
 
 SPELLING = {
@@ -234,5 +234,4 @@ def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMem
     reading = values.get("replay", rest.get("replay"))
     if reading == "union" or values.get("replay") == "auto":  # a weight asks for a term, and this one nobody has given
         rest = {each: value for each, value in rest.items() if each not in OF_TERM}
-    found: AnyMemory = kind(**{**rest, **values})
-    return found
+    return memory_from_flat(kind, {**beside(rest, values), **values})

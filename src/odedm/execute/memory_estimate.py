@@ -18,6 +18,7 @@ from odedm.memory.settings import ODEDM
 from odedm.methods.base import Load, Method
 from odedm.methods.rotation_task import TURNED, TURNS
 from odedm.nets.build import build, build_on_meta
+from odedm.selection.settings import Random, Sinkhorn
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import ARRANGEMENT, task_labels
 from odedm.training.evaluation import BATCH
@@ -193,18 +194,18 @@ def _copies(plan: Experiment, load: Load) -> float:
 def _border_bytes(plan: Experiment, data: Dataset, net: Footprint) -> int:
     """What choosing prototypes adds: points of a task, and the distances between the clusters of a class."""
     memory = plan.memory
-    if not isinstance(memory, ODEDM) or memory.distance == "random":
+    if not isinstance(memory, ODEDM) or isinstance(memory.selection, Random):
         return 0
     of_class = int(data.label.bincount(minlength=data.classes).max())
     of_class = min(of_class, plan.limit or of_class)
     if isinstance(memory.candidates, int):
         of_class = min(of_class, memory.candidates)
-    wide = data.image[0].numel() if memory.space == "pixels" else net.features
+    wide = data.image[0].numel() if memory.selection.space == "pixels" else net.features
     arrangement = {name: getattr(plan, name) for name in ARRANGEMENT}
     points = 4 * of_class * max(map(len, task_labels(data, **arrangement))) * wide
-    clouds = 4 * 4 * (of_class // 2) ** 2 if memory.dac else 0
-    ground = 3 * 8 * (wide if memory.space == "features" else wide // max(1, data.shape[0])) ** 2
-    return 3 * points + clouds + (ground if memory.distance == "sinkhorn" else 0)
+    clouds = 4 * 4 * (of_class // 2) ** 2 if getattr(memory.selection, "dac", None) else 0
+    ground = 3 * 8 * (wide if memory.selection.space == "features" else wide // max(1, data.shape[0])) ** 2
+    return 3 * points + clouds + (ground if isinstance(getattr(memory.selection, "distance", None), Sinkhorn) else 0)
 
 
 def available(device: torch.device) -> int | None:

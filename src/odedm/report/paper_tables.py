@@ -12,7 +12,7 @@ from rich.text import Text
 
 from odedm.core.plain_data import flatten
 from odedm.core.registry import METHODS, title
-from odedm.memory.paper_reading import paper_dac
+from odedm.memory.paper_preset import paper_dac
 from odedm.report.model import Cell
 from odedm.report.statistics import estimate
 from odedm.report.tables import escape

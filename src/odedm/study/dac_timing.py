@@ -19,6 +19,7 @@ from odedm.core.timer import Timer
 from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM, Reservoir, consolidator
 from odedm.results.provenance import provenance
+from odedm.selection.settings import DAC, Prototypes
 from odedm.study.dac_timing_plan import Measured, Runtime, Timing, TimingCell, expected
 from odedm.training.experiment import Experiment
 from odedm.training.loop import Run
@@ -173,7 +174,7 @@ def _timed(cell: TimingCell, points: Tensor, repeat: int, warm: set[object]) -> 
 
 
 def _memory(cell: TimingCell) -> ODEDM:
-    return ODEDM(cell.k, k=cell.k, distance=cell.distance, dac=cell.dac)
+    return ODEDM(cell.k, k=cell.k, selection=Prototypes(cell.distance, cell.dac and DAC(*cell.dac, sample=None)))
 
 
 def _late(cell: TimingCell, timings: tuple[Timing, ...], until: float | None) -> bool:

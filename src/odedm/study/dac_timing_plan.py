@@ -20,7 +20,7 @@ from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
 from odedm.core.seal import read_json
 from odedm.core.validators import Int, Pair, Text, Validator
-from odedm.memory.choice_settings import ClusterDistance
+from odedm.selection.settings import DistanceName
 from odedm.study.grid import from_table
 from odedm.training.hold_out import check_values
 
@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 26
 MOST_TIMINGS = 10_000
 MOST_ROWS = 10_000_000
 SIZES: dict[str, Validator] = {"rows": Int(2), "k": Int(1), "dimension": Int(2)}
-LISTS: dict[str, Validator] = {**SIZES, "dac": Pair(), "distance": ClusterDistance("distance", DISTANCES)}
+LISTS: dict[str, Validator] = {**SIZES, "dac": Pair(), "distance": DistanceName("distance", DISTANCES)}
 """What a plan has several of."""
 
 

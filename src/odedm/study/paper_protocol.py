@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from odedm.memory.paper_reading import READING, paper_reading
+from odedm.memory.paper_preset import MEETING, paper_preset
+from odedm.selection.flat_settings import OF_DAC
 from odedm.study.grid import PLAIN, Grid, Values
 from odedm.study.paper_numbers import EPOCHS, TASKS, plain
 from odedm.study.tuned_rates import tuned_rate
 
 PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
 WITHOUT_ODEDM = ((PLAIN,), ("none",))
-MEETING = ("replay", "gamma", "gamma_rule")
-"""The settings of ODEDM by which a method meets its rows: the paper's in a study of its, whatever the data."""
 STREAM = {
     "task_classes": "none",
     "recurring": 1,
@@ -169,8 +168,8 @@ def spelled_out(grid: Grid) -> tuple[Grid, ...]:
     """
     (data,) = grid.axes["data"]
     if data not in PAPER_DATA:
-        reading = {} if grid.axes["memory"] in WITHOUT_ODEDM else {name: (READING[name],) for name in MEETING}
-        return (replace(grid, axes={**reading, **grid.axes}),)
+        usual = {name: (value,) for name, value in MEETING.items()} | {"dac_sample": ("none",)}
+        return (replace(grid, axes={**({} if grid.axes["memory"] in WITHOUT_ODEDM else usual), **grid.axes}),)
     return tuple(_whole(grid, data, capacity) for capacity in grid.axes["capacity"])
 
 
@@ -179,8 +178,8 @@ def _whole(grid: Grid, data: str, capacity: int) -> Grid:
     axes = {**STREAM, "tasks": TASKS[plain(data)], "net": net}
     if grid.axes["memory"] not in WITHOUT_ODEDM:
         distances = grid.axes.get("distance", ("sinkhorn",))
-        reading = {"rho": None, "k": None, **paper_reading(*distances[:1])}
-        axes |= {name: "none" if each is None else each for name, each in reading.items()}
+        preset = {"rho": None, "k": None, **paper_preset(*distances[:1])}
+        axes |= {name: "none" if value is None else value for name, value in preset.items()}
     options = {method: _options(method, data, capacity, grid.options) for method in grid.axes["method"]}
     return replace(
         grid,
@@ -227,9 +226,9 @@ def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
         idle |= {"fit_epochs", "warmup"}
     found |= {f"options.{name}": value for name, value in own.items() if name not in idle}
     if settings.get("memory.name") == "odedm":
-        reading = paper_reading(str(settings.get("memory.distance", "sinkhorn")))
-        reading.pop("short_policy")  # a result has it by the policy's own name
-        if settings.get("memory.epsilon") is None:
-            reading.pop("epsilon")  # not filled in where rows are chosen by another distance
-        found |= {f"memory.{name}": value for name, value in reading.items()}
+        preset = paper_preset(str(settings.get("memory.distance", "sinkhorn")))
+        preset.pop("short_policy")  # a result has it by the policy's own name
+        if settings.get("memory.dac", ()) is None:
+            preset = {name: value for name, value in preset.items() if name not in OF_DAC}
+        found |= {f"memory.{name}": value for name, value in preset.items()}
     return found

@@ -16,8 +16,7 @@ from torch import Tensor
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS, STRONG_VIEWS
 from odedm.core.rows import Rows
-from odedm.memory.choice_settings import OF_TERM
-from odedm.memory.settings import ODEDM, AnyMemory
+from odedm.memory.settings import ODEDM, OF_TERM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.class_shift import SHIFTS
 from odedm.methods.rotation_task import TURNED, RotationTask

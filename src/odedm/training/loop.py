@@ -24,8 +24,8 @@ from odedm.core.showing import counted
 from odedm.core.text import printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
+from odedm.memory.build_context import BuildContext, StreamShape
 from odedm.memory.dual import DualBuffer
-from odedm.memory.site import Site, StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import build
 from odedm.results.folder import save_run
@@ -151,7 +151,7 @@ class Run:
         how = own_optimiser(plan.optimizer)
         self.method: Method = kind(net=network, draw=draw, rng=self.rng, **how, **plan.options)
         compose(Ingredients.of(plan), self.method)
-        self.memory = plan.memory.build(self._site())
+        self.memory = plan.memory.build(self._build_context())
         stored = self.memory.rows if by_nearest_mean(plan.predict, kind) else None
         self.probe = LearnerProbe(self.method, self.stream.transform, stored)
         if self.observation.evidence and isinstance(self.memory, DualBuffer):
@@ -183,12 +183,12 @@ class Run:
             net=network,
         )
 
-    def _site(self) -> Site:
+    def _build_context(self) -> BuildContext:
         raw = (
             ColumnSpec("image", self.data.shape, self.data.image.dtype),
             *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")),
         )
-        return Site(
+        return BuildContext(
             StreamShape.of(self.stream.labels),
             raw,
             self.method.fields(),
