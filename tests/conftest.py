@@ -34,6 +34,7 @@ def _names_of_its_own():
     before = [(point.table, dict(point.table)) for point in plugins.POINTS.values()]
     yield
     plugins.plugins.clear()
+    plugins._named.clear()
     for table, names in before:
         table.clear()
         table.update(names)

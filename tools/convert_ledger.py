@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from odedm.core.checksums import FILE as CHECKSUMS
+from odedm.core.checksums import write_checksums
 from odedm.core.files import write_bytes, write_text
-from odedm.core.seal import FILE as CHECKSUMS
-from odedm.core.seal import write_checksums
 from odedm.results.packed import read_packed, write_packed
 from odedm.results.result import SCHEMA, Result
 from odedm.study.identity import key_of_result

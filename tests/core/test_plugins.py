@@ -1,21 +1,25 @@
 """Code from outside: registered, installed or given as a plug-in it is known; a name in a file imports nothing."""
 
+import copy
+import gc
 import json
+import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import odedm as command
 from jobs import SMALL
+from torch import nn
 
 import odedm
 from odedm import ODEDM, Experiment, Prototypes, Reservoir, UsageError
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError
 from odedm.core import plugins
-from odedm.core.plugin_modules import export_plugins, import_plugins, load_plugins
+from odedm.core.plugin_modules import export_plugins, import_plugins, load_plugins, source_hash
 from odedm.core.registry import DISTANCES, METHODS, POLICIES, RETRIEVALS, Entry
-from odedm.core.source_hash import source_hash
 from odedm.execute.backend import InProcessBackend, Placement, open_backend
 from odedm.execute.job import Job
 from odedm.execute.planning import plan_jobs
@@ -127,6 +131,43 @@ def test_an_object_has_a_name_in_its_process_only():
     assert DISTANCES[names[1]].load() is second
 
 
+class Sized(nn.Module):
+    """A network of a test."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(16, 8), nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+
+def test_an_object_given_by_value_lives_as_long_as_its_experiment():
+    plan = Experiment(Reservoir(20), method="er", data="blobs", net=Sized())
+    name, reference = str(plan.net), plugins.POINTS["nets"].table[plan.net].reference
+    gc.collect()
+    assert reference() is not None
+    assert Experiment.from_dict(plan.describe()) == copy.deepcopy(plan) == replace(plan, seed=0)
+    odedm.train("blobs", method="er", memory=Reservoir(20), net=plan.net)
+    assert type(pickle.loads(pickle.dumps(plan.net))) is str
+    del plan
+    gc.collect()
+    assert reference() is None
+    with pytest.raises(UsageError, match="The net '.*' is gone: .* Give the object again"):
+        plugins.POINTS["nets"].table[name].load()
+    assert Experiment(net=Sized()).net != name, "a number is not given twice"
+    assert name not in plugins.POINTS["nets"].table
+    with pytest.raises(UsageError, match="Unknown net"):
+        Experiment(net=name)
+
+
+def test_what_is_registered_by_value_stays():
+    odedm.register("nets", "mine", Sized())
+    gc.collect()
+    assert Experiment(net="mine").net == "mine"
+    assert plugins.POINTS["nets"].table["mine"].load() is not None
+
+
 def test_an_objects_numbers_are_those_of_the_run():
     """Distances that rank alike choose alike, whoever wrote them; and the result says what it was made with."""
     plans = {name: ODEDM(30, k=2, selection=Prototypes(name, dac=None)) for name in ("l2", Scaled(3.0))}
@@ -139,8 +180,6 @@ def test_an_objects_numbers_are_those_of_the_run():
 
 
 def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
-    from dataclasses import replace
-
     plan = replace(SMALL, memory=ODEDM(20, k=1, selection=Prototypes(Scaled())))
     planned = plan_jobs([plan, plan.with_seed(1)], lambda each: tmp_path / str(each.seed))
     assert isinstance(open_backend(planned.jobs, Placement(), planned.data), InProcessBackend)

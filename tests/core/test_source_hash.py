@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from odedm.core.source_hash import source_hash
+from odedm.core.plugin_modules import source_hash
 from odedm.methods.er import ER
 
 CODE = """

@@ -18,11 +18,11 @@ from odedm.checkpoint.lock import hold
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.core import plugins, tensor_archive
+from odedm.core.checksums import compute_checksums
 from odedm.core.errors import DiskFull
 from odedm.core.files import remove_stale
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import METHODS
-from odedm.core.seal import listing
 from odedm.execute.attempt import attempt_run, discard_leftover
 from odedm.execute.job import Progressed, Said
 from odedm.methods.er import ER
@@ -313,7 +313,7 @@ def seal_anew(folder):
     """As anyone can who changes a checkpoint."""
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["seal"]
-    manifest["files"] = listing(folder, manifest["files"])
+    manifest["files"] = compute_checksums(folder, manifest["files"])
     (folder / "manifest.json").write_text(json.dumps({**manifest, "seal": json_hash(manifest)}))
 
 

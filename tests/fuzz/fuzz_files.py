@@ -31,8 +31,8 @@ from odedm.checkpoint.checkpoint import (
 )
 from odedm.cli.console import PlainConsole
 from odedm.cli.generated_options import experiment_from
+from odedm.core.checksums import compute_checksums, write_checksums
 from odedm.core.plain_data import json_hash
-from odedm.core.seal import listing, write_checksums
 from odedm.execute.backend import Placement
 from odedm.execute.planning import unfinished_runs
 from odedm.report.load import gather
@@ -225,7 +225,7 @@ def sealed_again(folder, *, relist):
         plain = json.loads((folder / MANIFEST).read_bytes())
         plain.pop("seal", None)
         if relist:
-            plain["files"] = listing(folder, (TENSORS, TREE))
+            plain["files"] = compute_checksums(folder, (TENSORS, TREE))
         (folder / MANIFEST).write_text(json.dumps({**plain, "seal": json_hash(plain)}))
 
 

@@ -219,10 +219,10 @@ def test_files_that_are_none_of_ours_are_refused(whole, tmp_path):
             DualMemory.load(spoiled)
     with pytest.raises(UsageError, match="There is no file .*nothing.*DualMemory.save has written"):
         DualMemory.load(tmp_path / "nothing")
-    with pytest.raises(UsageError, match="not a plain file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         DualMemory.load(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="not a plain file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         DualMemory.load(tmp_path / "pipe")
 
 

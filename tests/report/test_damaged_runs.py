@@ -12,9 +12,9 @@ from commands import odedm
 from report_runs import Fabricate
 
 from odedm import Results
+from odedm.core.checksums import FILE as SEAL
+from odedm.core.checksums import write_checksums
 from odedm.core.errors import UsageError
-from odedm.core.seal import FILE as SEAL
-from odedm.core.seal import write_checksums
 from odedm.report.load import MOST_FAULTS, load
 from odedm.results.folder import FILE
 

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from odedm import UsageError
 from odedm.checkpoint.checkpoint import working_folder
 from odedm.cli.app import app
+from odedm.core.checksums import FILE as SEAL
 from odedm.core.plain_data import json_hash
-from odedm.core.seal import FILE as SEAL
 from odedm.data.cache import load_manifest
 from odedm.execute.planning import unfinished_runs
 from odedm.results.result import Result

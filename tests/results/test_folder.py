@@ -1,13 +1,17 @@
 """A run's folder: written whole or not at all, and never over what is not a run."""
 
 import os
+import shutil
 
 import pytest
+from file_faults import FAULTS, with_fault
 
 from odedm import Reservoir, UsageError, train
 from odedm.core.errors import DiskFull
-from odedm.core.files import writable_folder, write_text
+from odedm.core.files import remove_stale, writable_folder, write_text
 from odedm.results.folder import check_free
+from odedm.results.result import Result
+from odedm.results.verification import is_sealed, is_sound, verify
 
 
 def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -30,6 +34,31 @@ def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["run"], "nothing half-written stays"
     outcome.save(folder, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_at_any_operation_leaves_the_old_run_or_the_new_one(kind, tmp_path):
+    place = tmp_path / "place"
+    old, new = (train("blobs", memory=Reservoir(10), seed=seed) for seed in (0, 1))
+    old.save(tmp_path / "before" / "run")
+    shutil.copytree(tmp_path / "before", place)
+    count, _ = with_fault(place, -1, kind, lambda: new.save(place / "run", overwrite=True))
+    assert count > 15
+    seeds = set()
+    for at in range(count):
+        shutil.rmtree(place)
+        shutil.copytree(tmp_path / "before", place)
+        _, ended_well = with_fault(place, at, kind, lambda: new.save(place / "run", overwrite=True))
+        remove_stale(place / "run")  # as the next run there does, which holds the lock
+        assert [path.name for path in place.iterdir()] == ["run"], at
+        checks = verify(place / "run")
+        assert is_sound(checks), at
+        assert is_sealed(checks), at
+        seed = Result.load(place / "run" / "result.json").experiment["seed"]
+        if ended_well or kind == "an error":
+            assert seed == ended_well, f"{at}: what says that it failed changed nothing"
+        seeds.add(seed)
+    assert seeds == {0, 1}
 
 
 def test_only_runs_are_overwritten(tmp_path):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from odedm import ODEDM, Native, Prototypes, Reservoir, UsageError, train
 from odedm.cli.app import app
-from odedm.core.seal import write_checksums
+from odedm.core.checksums import write_checksums
 from odedm.report.load import load
 from odedm.results.comparison import compare
 from odedm.results.metrics import compute_metrics
@@ -134,7 +134,7 @@ SPOILED = {
     "another schema": (change(schema="odedm.result/9"), "result", "has the format"),
     "an entry too many": (change(extra=1), "result", "no result has: extra"),
     "half a result": (lambda f: os.truncate(f / "result.json", 300), "result", "cannot be read"),
-    "a result of gigabytes": (lambda f: os.truncate(f / "result.json", 1 << 33), "result", "more than any result"),
+    "a result of gigabytes": (lambda f: os.truncate(f / "result.json", 1 << 33), "result", "more than 67108864 bytes"),
     "no memory": (lambda f: (f / "memory.safetensors").unlink(), "memory", "is missing"),
     "half a memory": (lambda f: os.truncate(f / "memory.safetensors", 300), "memory", "cannot be read"),
     "a memory without labels": (memory(lambda c: {k: v for k, v in c.items() if k != "label"}), "memory", "lacks"),

@@ -9,8 +9,8 @@ import pytest
 from jobs import SMALL, result_of, write_run
 
 import odedm
+from odedm.core.checksums import write_checksums
 from odedm.core.errors import UsageError
-from odedm.core.seal import write_checksums
 from odedm.execute.attempt import attempt
 from odedm.execute.backend import Placement
 from odedm.execute.job import RunOptions
@@ -237,20 +237,6 @@ def test_planning_for_other_machines_asks_this_one_for_no_gpu(tmp_path) -> None:
     ]
     here = plan_jobs(plans, below(tmp_path), Placement(engine="ray")).jobs
     assert {(job.experiment.device, job.experiment.precision) for job in here} == {("cpu", "fp32")}
-
-
-@pytest.mark.parametrize("name", [FAILURES, JOURNAL, TRIALS])
-def test_a_link_in_a_folder_from_elsewhere_leads_nowhere(jobs, name, tmp_path) -> None:
-    ledger = Ledger(jobs[0].folder.parents[2])
-    ledger.folder.mkdir(parents=True, exist_ok=True)
-    other = tmp_path / "mine.txt"
-    other.write_text("mine\n")
-    (ledger.folder / name).symlink_to(other)
-    with pytest.raises(UsageError, match=f"{name}' is a link"):
-        ledger._append(name, key="k", error="e")
-    with pytest.raises(UsageError, match=f"{name}' is a link"):
-        lines(ledger.folder / name)
-    assert other.read_text() == "mine\n"
 
 
 def test_runs_are_not_written_through_a_link_of_a_folder_from_elsewhere(jobs, tmp_path) -> None:

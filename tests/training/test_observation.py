@@ -16,7 +16,7 @@ from test_resume_matrix import check_equal, timeless
 
 from odedm import ODEDM, Experiment, Native, Observation, Prototypes, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.checkpoint.schedule import Schedule
-from odedm.core.seal import write_checksums
+from odedm.core.checksums import write_checksums
 from odedm.execute.attempt import attempt_run
 from odedm.execute.job import Progressed, Said
 from odedm.methods.icarl import ICarl

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from odedm.core.checksums import are_checksums, check_files, compute_checksums, read_json
 from odedm.core.errors import DiskFull, InvalidFileError, UsageError, require
 from odedm.core.files import atomic_folder, remove_stale, sync_file, write_text
 from odedm.core.plain_data import differences, json_hash
-from odedm.core.seal import check_files, listing, read_json, sound
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,8 +110,8 @@ def latest_manifest(work: Path) -> dict[str, Any]:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What a checkpoint says of itself, as far as that alone can be checked."""
-    require(folder.is_dir() and not folder.is_symlink(), "it is not a folder")
-    manifest: dict[str, Any] = read_json(folder / MANIFEST, MAX_MANIFEST_BYTES, "more than any manifest")
+    require(folder.is_dir(), "it is not a folder")
+    manifest: dict[str, Any] = read_json(folder / MANIFEST, MAX_MANIFEST_BYTES)
     require(isinstance(manifest, dict), f"{MANIFEST} is a {type(manifest).__name__}, not an object")
     _check_format(manifest)
     try:
@@ -126,7 +126,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         fine = False
     require(fine, f"{MANIFEST} is malformed")
     files: Any = manifest.get("files")
-    require(sound(files) and set(files) == {TENSORS, TREE}, "the files it lists are not those of a checkpoint")
+    require(are_checksums(files) and set(files) == {TENSORS, TREE}, "the files it lists are not those of a checkpoint")
     size = files[TREE]["bytes"]
     require(size <= MAX_TREE_BYTES, f"{TREE} is said to have {size} bytes, more than any state")
     require(folder.name == _name(position), f"it is of step {position.step} and lies under another name")
@@ -182,7 +182,7 @@ def load(folder: Path, expected: Meta | None = None) -> Checkpoint:
         _check_owner(meta, expected)
         changes = _other_versions(meta.versions, expected.versions)
     check_files(folder, manifest["files"])
-    tree = read_json(folder / TREE, MAX_TREE_BYTES, "more than any state")
+    tree = read_json(folder / TREE, MAX_TREE_BYTES)
     try:
         tensors = load_file(folder / TENSORS)
     except (OSError, ValueError, SafetensorError) as error:
@@ -282,7 +282,7 @@ def _write_files(staging: Path, state: State, meta: Meta, position: Position) ->
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "position": asdict(position),
         **asdict(meta),
-        "files": listing(staging, (TENSORS, TREE)),
+        "files": compute_checksums(staging, (TENSORS, TREE)),
     }
     manifest = json.loads(json.dumps(manifest))  # tuples become lists before the seal, as they will be after reading
     write_text(staging / MANIFEST, json.dumps({**manifest, "seal": json_hash(manifest)}, indent=1) + "\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from odedm.core.errors import LockedError, UsageError
-from odedm.core.files import read_regular, write_text
+from odedm.core.files import read_bytes, write_text
 
 FILE, NOTE = "lock", "owner.json"
 MAX_NOTE_BYTES = 4096
@@ -42,7 +42,7 @@ class Owner:
     def read(cls, work: Path) -> Owner | None:
         """Read the note in a working folder; None where there is none, or it is no note."""
         try:
-            owner = cls(**json.loads(read_regular(work / NOTE, MAX_NOTE_BYTES)))
+            owner = cls(**json.loads(read_bytes(work / NOTE, MAX_NOTE_BYTES)))
         except (OSError, ValueError, TypeError, RecursionError):
             return None
         fine = all(isinstance(text, str) and text.isprintable() for text in (owner.host, owner.since))

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from odedm.core.generators import is_ours, is_plain_object
+from odedm.core.plugins import ObjectName
 from odedm.core.stored_names import STORED, is_of_package, stored_name, transient
 
 Node = Any
@@ -155,6 +156,8 @@ class _Walk:
         """What is the same wherever it is found; NotImplemented for all else."""
         if value is None or type(value) in (bool, int, str):
             return value
+        if isinstance(value, ObjectName):
+            return str(value)
         if type(value) is float:
             return value if math.isfinite(value) else {"type": "float", "value": str(value)}
         if isinstance(value, Enum):

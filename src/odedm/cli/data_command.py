@@ -18,7 +18,7 @@ from odedm.cli.console import bars, err, out, tell, tell_json
 from odedm.cli.generated_options import AsJson, opt
 from odedm.cli.help_page import CommandApp
 from odedm.core.errors import UsageError, choose
-from odedm.core.files import own_folder
+from odedm.core.files import expand_user
 from odedm.core.registry import DATASETS
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def import_(
 
     with progress() as on_progress:
         manifest = import_as(
-            own_folder(path),
+            expand_user(path),
             name,
             size=size,
             seed=seed,

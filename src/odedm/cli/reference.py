@@ -11,7 +11,7 @@ import typer
 from odedm.cli.app import LISTS, app
 from odedm.cli.generated_options import shown_default, spelling
 from odedm.core.configuration import settings_of
-from odedm.core.plugins import PluginEntry
+from odedm.core.extension_points import PluginEntry
 from odedm.execute.backend import Placement
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment

@@ -18,7 +18,7 @@ from odedm.cli.study_command import PLACE, session_from
 from odedm.cli.tuned_choices import conclude, conclude_one
 from odedm.core.errors import UsageError
 from odedm.core.files import no_empty_folders, writable_folder
-from odedm.core.showing import counted
+from odedm.core.text import counted
 from odedm.execute.backend import Placement, get_ready
 from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM

@@ -14,7 +14,7 @@ from rich.text import Text
 from odedm.cli.console import out, say, tell_json
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
-from odedm.core.showing import counted
+from odedm.core.text import counted
 from odedm.study.choice_files import CHOICES, STEM, write_choices
 from odedm.study.tuning import Tried, rates_at_an_end
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.validators import Validator
 
 T = TypeVar("T")
@@ -67,8 +67,7 @@ def _settings_of(kind: Any) -> dict[str, Setting]:
 
 def own_settings(kind: Any) -> dict[str, Setting]:
     """The settings that are fields of a data class itself."""
-    fields = [field for field in dataclasses.fields(kind) if "setting" in field.metadata]
-    settings = {field.name: field.metadata["setting"] for field in fields}
+    settings = {field.name: field.metadata["setting"] for field in fields(kind) if "setting" in field.metadata}
     panel = getattr(kind, "PANEL", "")
     return {
         name: setting if setting.panel else dataclasses.replace(setting, panel=panel)
@@ -89,7 +88,7 @@ def check_settings(plan: Any) -> None:
 
 def default_of(kind: Any, name: str) -> Any:
     """The default of a field, or of a setting in a part; MISSING where it has none."""
-    field = next((field for field in dataclasses.fields(kind) if field.name == name), None)
+    field = next((field for field in fields(kind) if field.name == name), None)
     if field is None:
         return kind().flat()[name]
     return field.default if field.default_factory is MISSING else field.default_factory()
@@ -101,6 +100,22 @@ def values_of(plan: Any) -> dict[str, Any]:
         flat: dict[str, Any] = plan.flat()
         return flat
     return {name: getattr(plan, name) for name in settings_of(type(plan))}
+
+
+def repr_without_defaults(plan: Any, always: Sequence[str] = ()) -> str:
+    """A data class as Python writes it, without what is as it is by default; the names in `always` stand there anyway.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Plan:
+    ...     batch: int = 32
+    ...     seed: int = 0
+    >>> repr_without_defaults(Plan(seed=3)), repr_without_defaults(Plan(), always=["batch"])
+    ('Plan(seed=3)', 'Plan(batch=32)')
+    """
+    values = {field.name: getattr(plan, field.name) for field in fields(plan) if field.repr}
+    told = {name: value for name, value in values.items() if name in always or value != default_of(type(plan), name)}
+    return f"{type(plan).__name__}({', '.join(f'{name}={short_repr(value, 200)}' for name, value in told.items())})"
 
 
 def to_dict(plan: Any) -> dict[str, Any]:

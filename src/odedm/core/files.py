@@ -1,4 +1,4 @@
-"""Files and folders written whole or not at all, and read with care where anyone may have made them."""
+"""Files and folders written whole or not at all, and read up to a size."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from odedm.core.errors import DiskFull, UsageError
-
-_CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-"""Neither through a link nor waiting for whoever is at the other end of a pipe."""
+from odedm.core.errors import DiskFull, InvalidFileError, UsageError, require
 
 
-def own_folder(path: str | Path = "~") -> Path:
-    """A path with `~` filled in; where nobody knows whose home is meant, a sentence."""
+def expand_user(path: str | Path = "~") -> Path:
+    """Return the path with `~` filled in; UsageError where nobody knows whose home is meant."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -30,53 +27,52 @@ def own_folder(path: str | Path = "~") -> Path:
         ) from error
 
 
-def as_path(given: str | Path) -> Path:
-    """A path as it was given, in Python too; what is none is a sentence."""
-    if not isinstance(given, str | os.PathLike):
-        raise UsageError(f"A path must be text or a Path; {type(given).__name__} was given.")
-    return Path(given)
+def as_path(path: str | Path) -> Path:
+    """Return what a caller gave as a path; UsageError where it is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"A path must be text or a Path; {type(path).__name__} was given.")
+    return Path(path)
 
 
-def read_regular(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes; a link is not followed."""
-    handle = os.open(path, os.O_RDONLY | _CAREFUL)
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"'{path}' is not a regular file.")
-        if status.st_size > limit:
-            raise UsageError(f"'{path}' has more than {limit} bytes.")
-        return file.read(status.st_size)
+def check_file(path: Path, limit: int | None = None) -> int:
+    """Return the size of a regular file; InvalidFileError where there is none, or where it exceeds `limit` bytes."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise InvalidFileError(f"{path.name} is missing") from None
+    except OSError as error:
+        raise InvalidFileError(f"{path.name} cannot be read ({error.strerror})") from None
+    require(stat.S_ISREG(status.st_mode), f"{path.name} is not a regular file")
+    require(limit is None or status.st_size <= limit, f"{path.name} has more than {limit} bytes")
+    return status.st_size
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file of at most `limit` bytes; InvalidFileError where it is none."""
+    check_file(path, limit)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidFileError(f"{path.name} cannot be read ({error.strerror})") from None
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a regular file, on the disk before the call returns; a link is not followed.
+    """Add a line to a file, on the disk before the call returns.
 
     Where a process was killed in the middle of the last line, the new one still begins at a line's start.
     """
-    refusal = f"'{path}' is a link or no regular file, so nothing is added to it. Move it away, then run it again."
-    with writing(path):
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFUL, 0o666)
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                raise UsageError(refusal) from None
-            raise
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise UsageError(refusal)
-        with os.fdopen(handle, "ab+") as file:
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else "\n" + line
-            file.write(f"{line}\n".encode())
-            file.flush()
-            os.fsync(handle)
+    with writing(path), path.open("ab+") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else f"\n{line}"
+        file.write(f"{line}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """A block that writes `path`: where the disk is full, the error says so and where, and is one of its own kind."""
+    """Raise DiskFull where the disk is full while the block writes `path`."""
     try:
         yield
     except OSError as error:
@@ -87,15 +83,15 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _beside(path: Path) -> Path:
-    """A name for what will become `path`, by which `remove_stale` knows it if nobody is left to rename it."""
+    """Return a name for what will become `path`, which `remove_stale` knows if nobody is left to rename it."""
     return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A block that writes a temporary file beside `path`, which is flushed and takes its place when it ends well.
+    """Yield a temporary file beside `path`, which is flushed and takes its place when the block ends well.
 
-    Made as any new file is, so the user's umask decides who may read it.
+    It is made as any new file is, so the user's umask decides who may read it.
     """
     part = _beside(path)
     with writing(path):
@@ -115,8 +111,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         part.write_bytes(content)
 
 
-def write_given(what: str, path: Path, write: Callable[[Path], object]) -> Path:
-    """Call `write` for a path that a user gave, with the folders on its way made; `what` it is, for the error."""
+def write_for_user(what: str, path: Path, write: Callable[[Path], object]) -> Path:
+    """Call `write` for a path that a user gave, and make the folders on its way; `what` it is, for the error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path)
@@ -133,7 +129,7 @@ def write_text(path: Path, content: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's own entries, so that a rename in it outlives a power cut; where the system can."""
+    """Flush a folder's own entries where the system can, so that a rename in it outlives a power cut."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -154,7 +150,11 @@ def sync_file(path: Path) -> None:
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder beside `folder` that takes its place when the block ends well, and vanishes otherwise."""
+    """Yield a new folder beside `folder` that takes its place when the block ends well, and vanishes otherwise.
+
+    The old one is moved aside first: at every moment one of both is there whole, here or aside, and a process that
+    fails between the two moves puts the old one back. After a kill there `remove_stale` does.
+    """
     staging = _beside(writable_folder(folder.parent, advice="Give a folder you may write to.") / folder.name)
     old = staging.with_name(staging.name + ".old")
     with writing(folder):
@@ -162,22 +162,24 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             staging.mkdir()
             yield staging
             sync_folder(staging)
-            if folder.exists():  # moved aside first: at every moment a whole folder can be found, here or aside
+            if folder.exists():
                 os.replace(folder, old)
-                os.replace(staging, folder)
-                shutil.rmtree(old)
-            else:
-                os.replace(staging, folder)
+            os.replace(staging, folder)
             sync_folder(folder.parent)
+            if old.exists():
+                os.replace(old, staging)  # under a name that is never moved back: it is deleted piece by piece
         except BaseException:
-            if not folder.exists() and old.exists():  # interrupted between the two moves
+            if old.exists():
+                if folder.exists():
+                    os.replace(folder, staging)
                 os.replace(old, folder)
-            shutil.rmtree(staging, ignore_errors=True)
             raise
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def remove_stale(folder: Path) -> None:
-    """Clear up what killed processes left of their work on a folder or file; one moved aside is moved back.
+    """Remove what killed processes left of their work on a folder or file; move one that lies aside back.
 
     Only for who knows that no other process is at work on it.
     """
@@ -194,12 +196,12 @@ def remove_stale(folder: Path) -> None:
 
 @contextmanager
 def no_empty_folders(folders: Iterable[Path]) -> Iterator[None]:
-    """A block that makes folders, and those above them: what it made and left empty is gone in the end.
+    """Remove what the block makes of these folders, and of those above them, and leaves empty.
 
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     with no_empty_folders([Path(place, "runs", "mine")]):
-    ...         Path(place, "runs", "mine").mkdir(parents=True)
-    ...     os.listdir(place)
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     with no_empty_folders([Path(root, "runs", "mine")]):
+    ...         Path(root, "runs", "mine").mkdir(parents=True)
+    ...     os.listdir(root)
     []
     """
     paths = {path for folder in folders for path in (folder, *folder.parents)}

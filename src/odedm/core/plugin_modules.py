@@ -1,20 +1,28 @@
-"""Imports the plug-ins that a user gave, and tells worker processes what this one knows."""
+"""Imports the plug-ins that a user gave, tells worker processes what this one knows, and hashes a plug-in's code."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError, describe_error
-from odedm.core.plugins import POINTS, PluginEntry, loading, plugin_entries, plugins, safe_path
-from odedm.core.source_hash import module_hash, source_hash
+from odedm.core.extension_points import POINTS, PluginEntry, loading, plugin_entries, plugins
+from odedm.core.plain_data import json_hash
+from odedm.core.plugins import safe_path
 
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+VERSIONED = {"odedm", "torch", *sys.stdlib_module_names}
+"""Packages whose versions a result names."""
+
+_hashes: dict[str, tuple[object, str]] = {}
+"""The hash of a module's code as it was when it was first asked for, and the import that this was of."""
 
 
 def load_plugins(words: Iterable[str]) -> None:
@@ -70,17 +78,16 @@ def _import_file(name: str, path: Path) -> None:
 
 
 def export_plugins() -> dict[str, Any]:
-    """What another process needs to find the code that is registered here, as plain data: names, modules, folders."""
-    portable = [(name, entry) for name, entry in plugin_entries() if entry.target]
+    """Return what another process needs to find the code that is registered here: names, modules, folders."""
     return {
         "path": safe_path(),
         "plugins": list(plugins.values()),
-        "entries": [[entry.point, name, entry.target, entry.about, entry.title] for name, entry in portable],
+        "entries": [[e.point, name, e.target, e.about, e.title] for name, e in plugin_entries() if e.target],
     }
 
 
 def import_plugins(exported: Mapping[str, Any]) -> None:
-    """Know in this process what another one has exported; plug-ins are imported, the rest when it is needed."""
+    """Make known in this process what another one has exported; plug-ins are imported, the rest when it is needed."""
     sys.path.extend(path for path in exported["path"] if path not in sys.path)
     for point, name, target, about, title in exported["entries"]:
         POINTS[point].table.setdefault(name, PluginEntry(target, about, title, point=point))
@@ -88,31 +95,27 @@ def import_plugins(exported: Mapping[str, Any]) -> None:
 
 
 def registered_modules() -> set[str]:
-    """The modules whose code this process has been told of: those of registered names, and plug-ins."""
+    """Return the modules whose code this process has been told of: those of registered names, and plug-ins."""
     return {entry.target.partition(":")[0] for _, entry in plugin_entries() if entry.target} | set(plugins)
 
 
 def origins(parts: Mapping[str, tuple[str, PluginEntry]]) -> dict[str, dict[str, Any]]:
-    """What a result says of code from outside, by setting.
+    """Return what a result says of code from outside, by setting.
 
     That is its title, where it is from, whether a file can name it, and which code it was (`source_hash`). Data need
     no such hash: they have a checksum.
     """
-    return {
-        setting: {
-            "title": entry.title,
-            "from": entry.target or entry.plugin or None,
-            "again": entry.portable,
-            "code": None
-            if entry.point == "data"
-            else source_hash(entry.original(), entry.target.partition(":")[0] or entry.plugin),
-        }
-        for setting, (_, entry) in parts.items()
-    }
+    plain = {}
+    for setting, (_, entry) in parts.items():
+        module = entry.target.partition(":")[0] or entry.plugin
+        code = None if entry.point == "data" else source_hash(entry.original(), module)
+        origin = entry.target or entry.plugin or None
+        plain[setting] = {"title": entry.title, "from": origin, "again": entry.portable, "code": code}
+    return plain
 
 
 def code_marks(origin: object) -> dict[str, str]:
-    """Of what `origins` gave, perhaps to a file of anyone's, the hashes of code by setting, those that are known.
+    """Return the known hashes of code by setting, of what `origins` gave, perhaps to a file of anyone's.
 
     >>> code_marks({"method": {"title": "Mine", "code": "12ab"}, "net": {"title": "Net"}})
     {'method': '12ab'}
@@ -120,3 +123,39 @@ def code_marks(origin: object) -> dict[str, str]:
     parts = origin.items() if isinstance(origin, dict) else ()
     hashes = {str(setting): part.get("code") for setting, part in parts if isinstance(part, dict)}
     return {setting: code for setting, code in hashes.items() if isinstance(code, str)}
+
+
+def source_hash(obj: Any, module: str = "") -> str | None:
+    """Hash the code that a class, function or object is of, to tell runs before an edit from those after it.
+
+    That is every Python file of its package, or those beside a module without a package; None where no file has it. Of
+    an object it is the code of its class, and of the `module` that made it.
+    """
+    is_object = not hasattr(obj, "__qualname__")
+    while isinstance(obj, partial):
+        obj = obj.func
+    kind = obj if hasattr(obj, "__qualname__") else type(obj)
+    hashes = [module_hash(name) for name in (kind.__module__ or "", *([module] if is_object else []))]
+    known = [value for value in hashes if value is not None]
+    return json_hash(known, 12) if known else None
+
+
+def module_hash(name: str) -> str | None:
+    """Hash the files of a module's package, or of its folder; for an imported module as they were at the first call.
+
+    What was imported stays as it is in this process, whatever becomes of its file, unless it is imported anew.
+    """
+    module, package = sys.modules.get(name), name.partition(".")[0]
+    file = getattr(module, "__file__", None)
+    if package in VERSIONED or not isinstance(file, str) or not file.endswith(".py"):
+        return None
+    spec = getattr(module, "__spec__", None)
+    if name not in _hashes or _hashes[name][0] is not spec:
+        folders = [Path(folder) for folder in getattr(sys.modules.get(package), "__path__", ())]
+        paths = [path for folder in folders for path in folder.rglob("*.py")] or Path(file).parent.glob("*.py")
+        digest = hashlib.blake2b()
+        for path in sorted(paths):
+            digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+            digest.update(path.read_bytes())
+        _hashes[name] = spec, digest.hexdigest()
+    return _hashes[name][1]

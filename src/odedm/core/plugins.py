@@ -7,19 +7,19 @@ the entry points of installed packages, and only what is found there is imported
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from importlib import import_module
-from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from odedm.core import registry
-from odedm.core.errors import UsageError, choose, describe_error, short_repr, unknown_name_error
+from odedm.core.errors import UsageError, choose, short_repr, unknown_name_error
+from odedm.core.extension_points import POINTS, PluginEntry, check_plugin, loading, plugin_entries, plugins
 from odedm.core.registry import Entry, typed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
@@ -31,88 +31,23 @@ HOW = (
 """What to do about a name that may be another's code."""
 
 
-class ExtensionPoint(NamedTuple):
-    """A table of the registry that is open to plug-ins.
+_named: Counter[str] = Counter()
+"""How many objects got each name: no number is given twice, since results go by names."""
 
-    `what` is one of its objects in words and `needs` what such an object must be: a subclass of `base`, or anything
-    that `has` these attributes. `adapt` makes of an object what the package works with.
+
+class ObjectName(str):
+    """The name of an object without an import path. It holds the object, which thus lives as long as its name is used.
+
+    Written to a file or sent to another process it is plain text.
     """
 
-    table: dict[str, Any]
-    what: str
-    needs: str
-    base: str = ""
-    has: tuple[str, ...] = ("__call__",)
-    reserved: tuple[str, ...] = ()
-    adapt: str = ""
+    target: Any
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
 
-POINTS = {
-    "methods": ExtensionPoint(registry.METHODS, "method", "a subclass of odedm.Method", "methods.base:Method"),
-    "policies": ExtensionPoint(
-        registry.POLICIES,
-        "memory policy",
-        "a subclass of odedm.Memory",
-        "memory.buffer:Buffer",
-        reserved=("native", "none"),
-    ),
-    "retrievals": ExtensionPoint(
-        registry.RETRIEVALS, "retrieval", "a subclass of odedm.Retrieval", "training.retrieval:Retrieval"
-    ),
-    "distances": ExtensionPoint(
-        registry.DISTANCES,
-        "distance",
-        "a class or an object with prepare, pairs and clouds (see odedm.Distance)",
-        has=("prepare", "pairs", "clouds"),
-    ),
-    "nets": ExtensionPoint(
-        registry.NETS,
-        "net",
-        "an nn.Module, a class of one, or a function that makes one",
-        reserved=("auto",),
-        adapt="nets.wrap:net_factory",
-    ),
-    "data": ExtensionPoint(registry.DATASETS, "data set", "a function that gives an odedm.Dataset"),
-    "transforms": ExtensionPoint(registry.TRANSFORMS, "transform", "a function of images [n, ...] and a generator"),
-    "optimizers": ExtensionPoint(registry.OPTIMIZERS, "optimizer", "a function of parameters and keywords, or a class"),
-}
-"""Kinds of plug-ins by the name of their list; entry points are in groups "odedm.methods", …"""
-
-loading: list[str] = []
-"""The plug-ins whose modules are being imported, the innermost last."""
-plugins: dict[str, str] = {}
-"""The modules that the user gave by --plugin, with the word by which another process imports them."""
-
-
-@dataclass(frozen=True)
-class PluginEntry(Entry):
-    """A name for code from outside: a class or function by its import path, or an object that only this process has.
-
-    `plugin` is the module given by --plugin whose import registered it, if there is one.
-    """
-
-    point: str = ""
-    held: Any = None
-    plugin: str = ""
-
-    @property
-    def portable(self) -> bool:
-        """Whether another process can find it."""
-        return bool(self.target or self.plugin)
-
-    @property
-    def import_path(self) -> str:
-        """Where it is imported from."""
-        return self.target
-
-    def load(self) -> Any:
-        """The class, function or object itself, imported now if it was not before."""
-        return check_plugin(self.point, self.original(), self.title)
-
-    def original(self) -> Any:
-        """The same as its author wrote it, before it is made what the package works with."""
-        what = f"The {POINTS[self.point].what} '{self.title}'"
-        return self.held if self.held is not None else import_object(self.target, what)
+    def __deepcopy__(self, memo: dict[int, Any]) -> ObjectName:
+        return self
 
 
 def register(point: str, name: str, target: Any, *, about: str = "", title: str = "") -> None:
@@ -148,6 +83,7 @@ def register(point: str, name: str, target: Any, *, about: str = "", title: str 
     else:
         check_plugin(point, target, name)  # refused now, not in the middle of a study
         entry = _entry_of(point, target, title or name, about)
+        entry = entry if entry.target else replace(entry, reference=lambda: target)  # for good
     before = extension.table.get(name)
     if name in extension.reserved or (before is not None and not isinstance(before, PluginEntry)):
         raise UsageError(f"The {what} '{name}' is built in; register {short_repr(target)} under another name.")
@@ -160,10 +96,9 @@ def register(point: str, name: str, target: Any, *, about: str = "", title: str 
 
 
 def _entry_of(point: str, obj: Any, title: str, about: str = "") -> PluginEntry:
-    """The entry of a class, function or object; one that cannot be imported is held."""
-    path = import_path(obj)
+    """Return the entry of a class, function or object, without a reference to it."""
     about = about or (getattr(obj, "__doc__", "") or "").strip().partition("\n")[0] or "From this process."
-    return PluginEntry(path, about, title, point=point, held=None if path else obj)
+    return PluginEntry(import_path(obj), about, title, point=point)
 
 
 def _add(name: str, entry: PluginEntry) -> None:
@@ -172,16 +107,8 @@ def _add(name: str, entry: PluginEntry) -> None:
     table[name] = replace(entry, plugin=plugin)
 
 
-def plugin_entries() -> Iterator[tuple[str, PluginEntry]]:
-    """Every name for code from outside, with what it stands for."""
-    for extension in POINTS.values():
-        for name, entry in extension.table.items():
-            if isinstance(entry, PluginEntry):
-                yield name, entry
-
-
 def check_name(what: str, name: str, table: Mapping[str, Any], also: Sequence[str] = ()) -> str:
-    """The name, if it is in the table or one of a plug-in's; else refused. Nothing is imported for it.
+    """Return the name if it is in the table or one of a plug-in's, else refuse it; nothing is imported for it.
 
     >>> check_name("method", "derpp", registry.METHODS)
     'derpp'
@@ -203,7 +130,7 @@ def _point_of(table: Mapping[str, Any]) -> str | None:
 
 
 def _in_plugin(point: str, name: str) -> bool:
-    """Whether a name is that of a class in a plug-in's module, module.Class; then it is registered under it."""
+    """Return whether a name is that of a class in a plug-in's module, module.Class; then register it under that."""
     module = next((module for module in plugins if name.startswith(f"{module}.")), None)
     if module is None:
         return False
@@ -216,9 +143,8 @@ def _in_plugin(point: str, name: str) -> bool:
 
 
 def needs_of(table: Mapping[str, Any]) -> str:
-    """What may be given in the place of a name, in words; empty where names alone go."""
-    point = _point_of(table)
-    return POINTS[point].needs if point else ""
+    """Return what may be given in the place of a name, in words; empty where names alone go."""
+    return next((extension.needs for extension in POINTS.values() if extension.table is table), "")
 
 
 def discover() -> None:
@@ -238,16 +164,16 @@ def _entry_points() -> tuple[tuple[str, str, str], ...]:
 
 
 def safe_path() -> list[str]:
-    """Where Python looks for modules, without the current folder, which may hold another's files."""
+    """Return where Python looks for modules, without the current folder, which may hold another's files."""
     folder = Path.cwd().resolve()
     return [path for path in sys.path if path and Path(path).resolve() != folder]
 
 
 def auto_register(table: Mapping[str, Any], obj: Any) -> str | None:
-    """The name of a class, function or object in a table, made for it if it has none; None where names alone go.
+    """Return the name of a class, function or object in a table, made for it if it has none; None where names alone go.
 
     It is called by its module and itself. What no other process can import, an object or a class of a notebook that is
-    defined once more, has a number as well.
+    defined once more, has a number as well, and leaves the table when nobody holds it or its name any more.
     """
     point = _point_of(table)
     if point is None or obj is None or isinstance(obj, bool | int | float | bytes | list | tuple | dict | set):
@@ -260,14 +186,39 @@ def auto_register(table: Mapping[str, Any], obj: Any) -> str | None:
     title = kind.__qualname__.replace("<locals>.", "").replace("<lambda>", "function")
     check_plugin(point, obj, f"{title} object" if is_object else title)
     name = f"{kind.__module__}.{title}"
-    if is_object or name in table:
-        name = next(numbered for n in count(1) if (numbered := f"{name}@{n}") not in table)
-    _add(name, _entry_of(point, obj, title))
-    return name
+    entry = _entry_of(point, obj, title)
+    if not entry.target:
+        _named[name] += 1
+        if is_object or _named[name] > 1 or name in table:
+            name = f"{name}@{_named[name]}"
+        _forget_dead()
+        entry = replace(entry, reference=_reference(obj))
+    _add(name, entry)
+    return name if entry.target else _object_name(name, obj)
+
+
+def _reference(obj: Any) -> Callable[[], Any]:
+    """Return a weak reference; one for good to what a plug-in makes as it is imported, and to objects with slots."""
+    try:
+        return (lambda: obj) if loading else weakref.ref(obj)
+    except TypeError:
+        return lambda: obj
+
+
+def _object_name(name: str, obj: Any) -> ObjectName:
+    held = ObjectName(name)
+    held.target = obj
+    return held
+
+
+def _forget_dead() -> None:
+    for name, entry in [*plugin_entries()]:
+        if entry.reference is not None and entry.reference() is None:
+            del POINTS[entry.point].table[name]
 
 
 def _existing_name(table: Mapping[str, Any], obj: Any) -> str | None:
-    """The name under which a class, function or object is in a table already.
+    """Return the name under which a class, function or object is in a table already.
 
     >>> from odedm.selection.distance import L2
     >>> _existing_name(registry.DISTANCES, L2)
@@ -275,14 +226,16 @@ def _existing_name(table: Mapping[str, Any], obj: Any) -> str | None:
     """
     path = import_path(obj)
     for name, entry in table.items():
-        held = getattr(entry, "held", None)
-        if isinstance(entry, Entry) and (held is obj if held is not None else entry.import_path == path):
+        if isinstance(entry, PluginEntry) and entry.reference is not None:
+            if entry.reference() is obj:
+                return _object_name(name, obj)
+        elif isinstance(entry, Entry) and entry.import_path == path:
             return name
     return None
 
 
 def is_built_in(name: str) -> bool:
-    """Whether a name is that of something in the package.
+    """Return whether a name is that of something in the package.
 
     >>> is_built_in("derpp"), is_built_in("mine")
     (True, False)
@@ -292,48 +245,20 @@ def is_built_in(name: str) -> bool:
     )
 
 
-def check_plugin(point: str, obj: Any, name: str) -> Any:
-    """What the package works with, made of an object from outside; refused where it is none of its kind."""
-    _, what, needs, base, has, _, adapt = POINTS[point]
-    if base:
-        fits = isinstance(obj, type) and issubclass(obj, Entry(base, "").load())
-    else:
-        fits = all(hasattr(obj, attribute) for attribute in has)
-    if not fits:
-        raise UsageError(f"The {what} '{name}' must be {needs}; {short_repr(obj)} was given.")
-    missing = sorted(getattr(obj, "__abstractmethods__", ())) if isinstance(obj, type) else []
-    if missing:
-        raise UsageError(f"The {what} '{name}' lacks {', '.join(missing)}, which every {what} defines.")
-    return Entry(adapt, "").load()(obj) if adapt else obj
-
-
-def import_object(path: str, what: str) -> Any:
-    """What is at "package.module:Name", imported now."""
-    module, _, attributes = path.partition(":")
-    try:
-        obj: Any = import_module(module)
-        for attribute in attributes.split("."):
-            obj = getattr(obj, attribute)
-    except Exception as error:  # a module of anyone's may raise what it likes as it is imported
-        process = f" in process {os.getpid()}" if plugins else ""
-        raise UsageError(f"{what} cannot be had from '{path}'{process}: {describe_error(error)}.") from error
-    return obj
-
-
 def import_path(obj: Any) -> str:
-    """Where another process can import a class or function from; empty where it cannot.
+    """Return where another process can import a class or function from; empty where it cannot.
 
     >>> import_path(UsageError), import_path(lambda: None)
     ('odedm:UsageError', '')
     """
-    module, attributes = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "")
-    if not module or module == "__main__" or not IMPORT_PATH.fullmatch(f"{module}:{attributes}"):
-        return ""
-    return f"{module}:{attributes}" if _attribute(sys.modules.get(module), attributes) is obj else ""
+    module, attributes = getattr(obj, "__module__", None) or "", getattr(obj, "__qualname__", "")
+    path = f"{module}:{attributes}"
+    importable = module != "__main__" and IMPORT_PATH.fullmatch(path)
+    return path if importable and _attribute(sys.modules.get(module), attributes) is obj else ""
 
 
 def _attribute(module: Any, path: str) -> Any:
-    """What has this dotted name in a module; None where nothing has."""
+    """Return what has this dotted name in a module; None where nothing has."""
     for attribute in path.split("."):
         module = getattr(module, attribute, None)
     return module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 
@@ -32,8 +32,7 @@ class Entry:
         >>> Entry("core.errors:UsageError", "the error").load().__name__
         'UsageError'
         """
-        module, _, attribute = self.target.partition(":")
-        return getattr(import_module(f"odedm.{module}"), attribute)
+        return resolve_name(self.import_path)
 
 
 METHODS = {

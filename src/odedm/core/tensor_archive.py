@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from odedm.core.checksums import no_constant
 from odedm.core.errors import InvalidFileError, UsageError, require
-from odedm.core.files import atomic_file
-from odedm.core.seal import check_file, no_constant
+from odedm.core.files import atomic_file, check_file
 from odedm.core.version import __version__
 
 MOST_HEAD = 1 << 26

@@ -1,9 +1,10 @@
-"""Makes text from files, folders and other people printable: one line, of bounded length, without control codes."""
+"""Text to show: names from files made printable, values and errors in a line, counts with their noun, tables."""
 
 from __future__ import annotations
 
+import html
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 LONGEST = 10_000
 """Letters of a sentence, whatever it quotes."""
@@ -20,10 +21,10 @@ def printable(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def distinct(names: Iterable[str]) -> tuple[str, ...]:
+def number_repeated(names: Iterable[str]) -> tuple[str, ...]:
     """Names of which no two are equal: who comes later gets a number.
 
-    >>> distinct(["crane", "owl", "crane", "crane"])
+    >>> number_repeated(["crane", "owl", "crane", "crane"])
     ('crane', 'owl', 'crane (2)', 'crane (3)')
     """
     unique: dict[str, None] = {}
@@ -35,3 +36,30 @@ def distinct(names: Iterable[str]) -> tuple[str, ...]:
             shown = f"{name} ({times[name] + 1})"
         unique[shown] = None
     return tuple(unique)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it is not one.
+
+    >>> counted(1, "task"), counted(2, "class"), counted(0, "row")
+    ('1 task', '2 classes', '0 rows')
+    >>> counted(1, "try"), counted(3, "try")
+    ('1 try', '3 tries')
+    """
+    if number == 1:
+        return f"{number} {noun}"
+    if noun.endswith("ry"):
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}" + ("es" if noun.endswith("s") else "s")
+
+
+def html_table(head: Sequence[str], lines: Iterable[Sequence[str]], caption: str = "") -> str:
+    """A table for a notebook. Every word is shown as it is: none of it is taken for HTML.
+
+    >>> html_table(["data"], [["<b>"]], "1 & 2")
+    '<table><caption>1 &amp; 2</caption><tr><th>data</th></tr><tr><td>&lt;b&gt;</td></tr></table>'
+    """
+    rows = [("th", head), *(("td", line) for line in lines)]
+    cells = ("".join(f"<{tag}>{html.escape(word)}</{tag}>" for word in words) for tag, words in rows)
+    above = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f"<table>{above}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"

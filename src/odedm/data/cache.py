@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.errors import UsageError, unknown_name_error
-from odedm.core.files import own_folder
+from filelock import FileLock, Timeout
+
+from odedm.core.errors import InvalidFileError, UsageError, unknown_name_error
+from odedm.core.files import check_file, expand_user, read_bytes, remove_stale
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import DATASETS
 from odedm.data.published import PUBLISHED
 
 if TYPE_CHECKING:
+    from odedm.data.contents import OnProgress
     from odedm.data.images import Array
 
 SCHEMA = "odedm.data/2"
@@ -27,19 +31,21 @@ COLUMNS = ("image", "label", "test_image", "test_label")
 """In the order of `Dataset`, and of its checksum; each is a file `<column>.npy`."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 MAX_MANIFEST_BYTES = 64 << 20
+LOCK = ".lock"
+"""One process at a time changes what is in the data folder."""
 
 
 def root() -> Path:
     """Return where imported data sets live: `ODEDM_DATA`, or the platform's folder for caches."""
-    if given := os.environ.get("ODEDM_DATA"):
-        return own_folder(given)
+    if folder := os.environ.get("ODEDM_DATA"):
+        return expand_user(folder)
     if sys.platform == "darwin":
         caches: str | None = "~/Library/Caches"
     elif sys.platform == "win32":
         caches = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     else:
         caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return own_folder(caches) / "odedm" / "data"
+    return expand_user(caches) / "odedm" / "data"
 
 
 @dataclass(frozen=True)
@@ -88,14 +94,30 @@ class Manifest:
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()
         }
-        manifest = cls(**values)
-        lengths = len(manifest.mean) == len(manifest.deviation) == manifest.shape[0]
-        shapes = len(manifest.shape) in (1, 3) and len(manifest.rows) == 2 and min(manifest.rows) > 0
-        columns = manifest.dtype in ("uint8", "float32") and len(manifest.file_bytes) == len(COLUMNS)
-        positive = all(math.isfinite(value) and value > 0 for value in manifest.deviation)
-        if not (lengths and shapes and columns and positive):
-            raise ValueError("its shapes or constants are not sound")
-        return manifest
+        return cls(**values)
+
+
+@contextmanager
+def locked(on_progress: OnProgress | None = None) -> Iterator[None]:
+    """Hold the lock of the data folder; `on_progress` is told where another process has it first."""
+    lock = FileLock(root() / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        if on_progress is not None:
+            on_progress("waiting for another import", 0, 1)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def restore(name: str) -> None:
+    """Put a data set back in its place whose replacement was killed after it had been moved aside."""
+    if NAME.fullmatch(name) and not is_cached(name) and any(root().glob(f".{name}.*.old")):
+        with locked():
+            remove_stale(root() / name)
 
 
 def check_name(name: str) -> str:
@@ -136,17 +158,11 @@ def load_manifest(name: str) -> Manifest:
     folder = root() / name
     again = f"Remove '{folder}' and import it again."
     try:
-        if (folder / MANIFEST).stat().st_size > MAX_MANIFEST_BYTES:
-            raise ValueError("it is far too long")
-        if not (folder / MANIFEST).is_file():
-            raise ValueError("it is no regular file")
-        manifest = Manifest.from_json((folder / MANIFEST).read_text("utf-8"))
-        file_bytes = tuple(path.stat().st_size for path in column_files(folder))
-    except FileNotFoundError as error:
-        raise UsageError(f"The cache of '{name}' is incomplete: '{error.filename}' is missing. {again}") from error
-    except OSError as error:
-        raise UsageError(f"The cache of '{name}' cannot be read: {error.strerror or error}.") from error
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        manifest = Manifest.from_json(read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES).decode())
+        file_bytes = tuple(map(check_file, column_files(folder)))
+    except InvalidFileError as error:
+        raise UsageError(f"The cache of '{name}' cannot be used: {error}. {again}") from error
+    except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"The manifest of '{name}' cannot be used: {error}. {again}") from error
     if file_bytes != manifest.file_bytes:
         raise UsageError(
@@ -207,6 +223,7 @@ def _is_path_like(name: str) -> bool:
 
 def find(name: str) -> Manifest:
     """Return the manifest of an imported data set; where there is none, UsageError says how to get it."""
+    restore(name)
     if is_cached(name):
         return load_manifest(name)
     if name in PUBLISHED:

@@ -17,7 +17,7 @@ import numpy as np
 from odedm.core.errors import UsageError
 from odedm.core.files import sync_file
 from odedm.core.processes import cores
-from odedm.core.text import distinct, printable
+from odedm.core.text import number_repeated, printable
 from odedm.data.cache import COLUMNS, Manifest, checksum, column_files
 from odedm.data.contents import Contents, LabelledArrays, LabelledPictures, OnProgress
 from odedm.data.images import (
@@ -63,7 +63,7 @@ def write(
         name=name,
         kind=contents.kind,
         source=printable(path.resolve().name, 200),
-        class_names=distinct(printable(class_name, 200) for class_name in contents.class_names),
+        class_names=number_repeated(printable(class_name, 200) for class_name in contents.class_names),
         dtype=dtype,
         shape=shape,
         rows=contents.rows,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -11,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from odedm.core.errors import UsageError
 from odedm.core.files import atomic_folder, remove_stale, writable_folder, write_text
@@ -23,8 +20,8 @@ from odedm.data.cache_writer import write
 from odedm.data.contents import DataFolder, OnProgress
 from odedm.data.images import BadPicture
 
-LOCK, SCRATCH = ".lock", ".importing-"
-"""One import at a time per data folder, each in a scratch folder of its own: what lies there otherwise is left over."""
+SCRATCH = ".importing-"
+"""How the scratch folder of an import begins: there is one at a time, and any other is left over."""
 STAGED = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}(\.old)?")
 """A data set that was being put in its place when its process was killed."""
 
@@ -69,23 +66,12 @@ def import_path(
             return manifest
         contents = formats.read(path, scratch, size=size, seed=seed)
         manifest = write(contents, scratch, on_progress, name="", path=path, size=size, seed=seed)
-        for mark in (manifest.checksum[:8], json_hash([manifest.checksum, manifest.class_names])):
-            manifest = replace(manifest, name=f"{_stem(path)}-{mark}")
-            present = _usable(manifest.name)
-            if present is None:
-                _put_in_place(scratch, manifest)
-            elif (present.checksum, present.class_names) != (manifest.checksum, manifest.class_names):
-                continue  # the first name is taken: by rows of other classes, or by a chance in 2³²
-            break
+        mark = json_hash([manifest.checksum, manifest.class_names], 4)
+        manifest = replace(manifest, name=f"{_stem(path)}-{mark}")
+        if _usable(manifest.name) is None:
+            _put_in_place(scratch, manifest)
         write_text(cache.root() / manifest.name / note, state)
-    return present or manifest
-
-
-def restore(name: str) -> None:
-    """Put a data set back in its place whose replacement was killed after it had been moved aside."""
-    if not cache.is_cached(name) and any(cache.root().glob(f".{name}.*.old")):
-        with _locked(cache.root() / LOCK, no_progress):
-            remove_stale(cache.root() / name)
+    return cache.load_manifest(manifest.name)
 
 
 def data_folder(*names: str) -> Path:
@@ -99,18 +85,12 @@ def fingerprint(path: Path, *, size: int | None, seed: int) -> tuple[str, str]:
 
     The state is of names, lengths and times of change; nothing is read.
     """
-    note = f"source-{_digest(f'{path.resolve()}/{size}/{seed}')}"
     files = [path / name for name in DataFolder(path, path).files] if path.is_dir() else [path]
-    return note, _digest(*(f"{file}\0{_when_changed(file.stat())}" for file in files))
-
-
-def _digest(*words: str) -> str:
-    return hashlib.blake2b("\0".join(words).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _when_changed(status: os.stat_result) -> str:
-    """Return what differs when a file was replaced, even where its length and its time of change were kept."""
-    return f"{status.st_size}/{status.st_mtime_ns}/{status.st_ctime_ns}/{status.st_ino}"
+    state = [
+        (os.fsencode(file).hex(), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        for file, status in ((file, file.stat()) for file in files)
+    ]
+    return f"source-{json_hash([os.fsencode(path.resolve()).hex(), size, seed])}", json_hash(state)
 
 
 def _imported_from(note: str, state: str) -> Manifest | None:
@@ -148,8 +128,12 @@ def _importing(on_progress: OnProgress) -> Iterator[Path]:
     """
     root = data_folder()
     try:
-        with _locked(root / LOCK, on_progress):
-            _remove_left_overs(root)
+        with cache.locked(on_progress):
+            for path in list(root.iterdir()):
+                if path.name.startswith(SCRATCH):
+                    shutil.rmtree(path, ignore_errors=True)
+                elif match := STAGED.fullmatch(path.name):
+                    remove_stale(root / match[1])
             with tempfile.TemporaryDirectory(dir=root, prefix=SCRATCH, ignore_cleanup_errors=True) as scratch:
                 yield Path(scratch)
     except BadPicture as error:
@@ -157,30 +141,8 @@ def _importing(on_progress: OnProgress) -> Iterator[Path]:
     except OSError as error:
         raise UsageError(
             f"The import into '{root}' failed: {error}. Free some space, or set ODEDM_DATA to another disk. Nothing "
-            "was left behind."
+            "was changed."
         ) from error
-
-
-@contextmanager
-def _locked(path: Path, on_progress: OnProgress) -> Iterator[None]:
-    lock = FileLock(path)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        on_progress("waiting for another import", 0, 1)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _remove_left_overs(root: Path) -> None:
-    for path in list(root.iterdir()):
-        if path.name.startswith(SCRATCH):
-            shutil.rmtree(path, ignore_errors=True)
-        elif match := STAGED.fullmatch(path.name):
-            remove_stale(root / match[1])
 
 
 def _put_in_place(scratch: Path, manifest: Manifest) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
-from odedm.core.files import own_folder
+from odedm.core.files import expand_user
 from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
 from odedm.core.validators import Int, refused, validate_params
 from odedm.data import cache
 from odedm.data.cache import Manifest
-from odedm.data.importer import import_path, no_progress, restore
+from odedm.data.importer import import_path, no_progress
 from odedm.data.published import PUBLISHED
 
 if TYPE_CHECKING:
@@ -56,35 +56,24 @@ def load_dataset(
     if not isinstance(name_or_path, str | Path):
         raise refused("A data set's name or path", "text or a Path", name_or_path)
     name = str(name_or_path)
-    if name not in DATASETS and not cache.is_cached(name) and not os.path.exists(own_folder(name_or_path)):
+    if name not in DATASETS and not cache.is_cached(name) and not os.path.exists(expand_user(name_or_path)):
         discover()
     if name in DATASETS:
-        data = _loaded(name)
-        return data if tasks is None else replace(data, tasks=tasks)
-    return _open(find_or_import(name_or_path, size, seed, on_progress=on_progress), tasks)
-
-
-def _loaded(name: str) -> Dataset:
-    """A data set that is built in, or that a function from outside gives; it has the name that it is known by."""
-    from odedm.stream.dataset import Dataset
-
-    data = DATASETS[name].load()()
-    if not isinstance(data, Dataset):
-        raise refused(f"What the data set '{name}' gives", "an odedm.Dataset (see odedm.from_arrays)", data)
-    return data if data.name == name else replace(data, name=name)
+        data = _registered(name)
+    else:
+        data = _mapped(find_or_import(name_or_path, size, seed, on_progress=on_progress))
+    return data if tasks is None else replace(data, tasks=tasks)
 
 
 def find_or_import(
     name_or_path: str | Path, size: int | None = None, seed: int = 0, *, on_progress: OnProgress = no_progress
 ) -> Manifest:
-    """The manifest of a data set that is then certain to be here: looked up by name, or imported from a path."""
-    name, path = str(name_or_path), own_folder(name_or_path)
+    """Return the manifest of an imported data set by its name, or of a path, which is imported unless it was."""
+    name, path = str(name_or_path), expand_user(name_or_path)
     if not name.strip():
         raise UsageError("The data set's name is empty. Give one of `odedm data list`, or a path.")
     if not cache.is_cached(name) and name not in DATASETS and name not in PUBLISHED and os.path.exists(path):
         return import_path(path, size=size, seed=seed, on_progress=on_progress)
-    if cache.NAME.fullmatch(name):
-        restore(name)
     manifest = cache.find(name)
     if size is not None and manifest.shape[1:] != (size, size):
         raise UsageError(
@@ -94,7 +83,17 @@ def find_or_import(
     return manifest
 
 
-def _open(manifest: Manifest, tasks: int | None) -> Dataset:
+def _registered(name: str) -> Dataset:
+    """Return a data set that is built in or that a plug-in makes, under the name that it is registered by."""
+    from odedm.stream.dataset import Dataset
+
+    data = DATASETS[name].load()()
+    if not isinstance(data, Dataset):
+        raise refused(f"What the data set '{name}' gives", "an odedm.Dataset (see odedm.from_arrays)", data)
+    return data if data.name == name else replace(data, name=name)
+
+
+def _mapped(manifest: Manifest) -> Dataset:
     """Return the cached columns, mapped into memory: nothing is read before it is used."""
     import torch
 
@@ -106,15 +105,15 @@ def _open(manifest: Manifest, tasks: int | None) -> Dataset:
         columns = cache.open_columns(folder)
     except (ValueError, OSError) as error:
         raise UsageError(f"The arrays of '{manifest.name}' cannot be read ({error}). {again}") from error
-    image, label, test_image, test_label = columns
-    for rows, labels, number in zip((image, test_image), (label, test_label), manifest.rows, strict=True):
-        same = rows.shape == (number, *manifest.shape) and str(rows.dtype) == manifest.dtype
-        integers = labels.shape == (number,) and labels.dtype == "int64"
+    for rows, labels, length in zip(columns[::2], columns[1::2], manifest.rows, strict=True):
+        same = rows.shape == (length, *manifest.shape) and str(rows.dtype) == manifest.dtype
+        integers = labels.shape == (length,) and labels.dtype == "int64"
         if not (same and integers and labels.min() >= 0 and labels.max() < len(manifest.class_names)):
             raise UsageError(f"The arrays of '{manifest.name}' are not what its manifest says. {again}")
     mean, deviation = (torch.tensor(values, dtype=torch.float64) for values in (manifest.mean, manifest.deviation))
     unit = 255.0 if manifest.dtype == "uint8" else 1.0
-    tasks = manifest.tasks if tasks is None else tasks
-    transform = constants(mean, deviation, unit, pad=manifest.pad, flip=manifest.flip, image=len(manifest.shape) == 3)
-    x, y, test_x, test_y = (torch.from_numpy(column) for column in columns)
-    return Dataset(manifest.name, x, y, test_x, test_y, manifest.class_names, transform, tasks, manifest.checksum)
+    is_image = len(manifest.shape) == 3
+    transform = constants(mean, deviation, unit, pad=manifest.pad, flip=manifest.flip, image=is_image)
+    x, y, test_x, test_y = map(torch.from_numpy, columns)
+    tasks, checksum = manifest.tasks, manifest.checksum
+    return Dataset(manifest.name, x, y, test_x, test_y, manifest.class_names, transform, tasks, checksum)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import InvalidFileError, UsageError
-from odedm.core.plugins import PluginEntry
+from odedm.core.extension_points import PluginEntry
 from odedm.core.registry import NETS
 from odedm.learner.kept_model import KeptModel
 from odedm.learner.online_learner import Learner

@@ -15,7 +15,7 @@ from torch import Tensor
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError, state_tree
 from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
-from odedm.core.files import write_given
+from odedm.core.files import write_for_user
 from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.core.version import __version__
@@ -298,7 +298,7 @@ def _unlike(said: str) -> str:
 
 def write(state: Mapping[str, Any], path: Path) -> Path:
     """One file in safetensors' format, the head as JSON in it, and a checksum over both."""
-    return write_given("learner", path, lambda given: write_archive(given, state["head"], state["tensors"]))
+    return write_for_user("learner", path, lambda given: write_archive(given, state["head"], state["tensors"]))
 
 
 def read(path: Path) -> dict[str, Any]:

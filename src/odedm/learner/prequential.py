@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.showing import html_table
+from odedm.core.text import html_table
 from odedm.core.validators import Int
 
 SHOWN_LINES = 12

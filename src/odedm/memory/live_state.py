@@ -14,11 +14,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from odedm.core.errors import InvalidFileError, UsageError, require
-from odedm.core.files import atomic_file, write_given
+from odedm.core.files import atomic_file, check_file, write_for_user
 from odedm.core.plain_data import differences
 from odedm.core.rng import derive_seed
 from odedm.core.rows import ColumnSpec
-from odedm.core.seal import check_file
 from odedm.core.store import Store
 from odedm.core.tensor_archive import check_there, refuse_others, save_tensors
 from odedm.core.validators import LARGEST
@@ -227,7 +226,7 @@ def write(state: Mapping[str, Any], path: Path) -> Path:
         with atomic_file(given) as part:
             save_tensors(part, tensors, {"odedm": plain})
 
-    return write_given("memory", path, save_all)
+    return write_for_user("memory", path, save_all)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
-from odedm.core.showing import counted
 from odedm.core.stored_names import stored
+from odedm.core.text import counted
 from odedm.selection.budget import check_budget, prototypes_per_class, remedy
 
 if TYPE_CHECKING:

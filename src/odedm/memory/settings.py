@@ -15,6 +15,7 @@ from odedm.core.configuration import (
     check_settings,
     from_dict,
     own_settings,
+    repr_without_defaults,
     setting_field,
     settings_of,
     to_dict,
@@ -22,7 +23,6 @@ from odedm.core.configuration import (
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.plugins import check_name
 from odedm.core.registry import ANNOTATIONS, GAMMA_RULES, POLICIES, REPLAYS
-from odedm.core.showing import repr_without_defaults
 from odedm.core.validators import Choice, Float, Int, WordOr
 from odedm.memory.build_context import BuildContext, StreamShape, check_policy_options, read_policy_options
 from odedm.memory.paper_preset import MEETING, REST, paper_selection

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from odedm.core.configuration import check_settings, setting_field
+from odedm.core.configuration import check_settings, repr_without_defaults, setting_field
 from odedm.core.registry import POLICIES
-from odedm.core.showing import repr_without_defaults
 from odedm.core.validators import Choice, Int, NamedValues
 from odedm.memory.build_context import BuildContext, StreamShape, check_policy_options, read_policy_options
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown_name_error
-from odedm.core.files import own_folder
+from odedm.core.files import expand_user
 from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
 from odedm.core.validators import Bool, Int, refused
@@ -149,7 +149,7 @@ def _look_at(data: Any) -> tuple[int, bool]:
         if data in PUBLISHED:
             return PUBLISHED[data].classes, PUBLISHED[data].shape[0] == 3
         discover()
-        if data not in DATASETS and data.strip() and os.path.exists(own_folder(data)):
+        if data not in DATASETS and data.strip() and os.path.exists(expand_user(data)):
             raise UsageError(
                 f"What is in '{data}' is not known before it is imported. Give data=odedm.load_dataset('{data}'), or "
                 "say both yourself: classes=… and colour=True or False."

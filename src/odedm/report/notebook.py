@@ -8,7 +8,7 @@ from typing import Any
 
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.plain_data import flatten
-from odedm.core.showing import counted
+from odedm.core.text import counted
 from odedm.core.validators import Text
 from odedm.report.load import load
 from odedm.report.summary import METRICS, Table, summarise

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from odedm.core.showing import html_table
-from odedm.core.text import printable
+from odedm.core.text import html_table, printable
 from odedm.report.groups import Group
 from odedm.report.model import Cell, Line, TableModel, model
 from odedm.report.shared_settings import in_common

@@ -13,9 +13,9 @@ from typing import Any
 
 from odedm.checkpoint.checkpoint import MAX_TREE_BYTES, TREE, checkpoint_folders, read_manifest, working_folder
 from odedm.checkpoint.lock import is_held
+from odedm.core.checksums import read_json
 from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.registry import MEMORIES, METHODS, title
-from odedm.core.seal import read_json
 from odedm.core.text import LONGEST, printable
 from odedm.results.folder import FILE
 from odedm.study.ledger import RUNS, TOML
@@ -116,7 +116,7 @@ def _what(plan: Mapping[str, Any]) -> str:
 def _reached(checkpoint: Path) -> tuple[float, ...]:
     """ACC after each finished task, from a checkpoint's partial results; nothing where they are not as expected."""
     try:
-        rows = _listed(_find(read_json(checkpoint / TREE, MAX_TREE_BYTES, "too large"), "class_il"))
+        rows = _listed(_find(read_json(checkpoint / TREE, MAX_TREE_BYTES), "class_il"))
         means = tuple(math.fsum(values) / len(values) for values in map(_listed, rows) if values)
     except (InvalidFileError, KeyError, ValueError, TypeError, RecursionError):
         return ()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odedm.checkpoint.checkpoint import working_folder
+from odedm.core.checksums import check_one, write_checksums
 from odedm.core.errors import InvalidFileError, UsageError
-from odedm.core.files import atomic_folder, write_bytes, write_text
-from odedm.core.seal import check_file, check_one, write_checksums
+from odedm.core.files import atomic_folder, check_file, write_bytes, write_text
 from odedm.core.text import printable
 from odedm.results.result import Result
 
@@ -148,7 +148,6 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
     """Read the named columns that a run's file has, or all of them, without torch; a link is followed."""
     from safetensors import SafetensorError, safe_open
 
-    path = Path(os.path.realpath(path))
     check_file(path)
     try:
         with safe_open(path, framework="np") as file:

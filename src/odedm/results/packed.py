@@ -5,16 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from odedm.core.checksums import no_constant
 from odedm.core.errors import InvalidFileError, UsageError, require
-from odedm.core.files import read_regular, writable_folder, write_bytes
+from odedm.core.files import read_bytes, writable_folder, write_bytes
 from odedm.core.plain_data import json_hash
-from odedm.core.seal import no_constant
 from odedm.results.folder import PACKED, FinishedRun, find_runs
 from odedm.results.result import Result
 from odedm.results.verification import UNSEALED, check_metrics, first_fault, is_sealed, verify
@@ -90,9 +89,9 @@ def to_line(result: Result) -> str:
 def _lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a compressed file, and never more of it than there may be; a link is followed."""
     try:
-        content = read_regular(Path(os.path.realpath(path)), MAX_FILE)
-    except OSError as error:
-        raise UsageError(f"Cannot read the packed results '{path}': {error.strerror or error}.") from None
+        content = read_bytes(path, MAX_FILE)
+    except InvalidFileError as fault:
+        raise UsageError(f"Cannot read the packed results '{path}': {fault}.") from None
     total, number = 0, 0
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
         while True:

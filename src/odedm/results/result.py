@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from odedm.core.checksums import read_json
 from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import as_path
 from odedm.core.plain_data import DEEPEST, too_deep
 from odedm.core.plugin_modules import code_marks
-from odedm.core.seal import read_json
 from odedm.results.metrics import Matrix, compute_metrics
 from odedm.results.run_summary import summary_html, summary_line
 
@@ -152,7 +151,7 @@ class Result:
     def load(cls, path: str | Path) -> Result:
         """Read a `result.json`, or say what is wrong with it; a link is read as the file that it leads to."""
         try:
-            plain = read_json(Path(os.path.realpath(as_path(path))), MAX_BYTES, "more than any result")
+            plain = read_json(as_path(path), MAX_BYTES)
         except InvalidFileError as fault:
             raise UsageError(f"Cannot read the result '{path}': {fault}.") from None
         return cls.from_dict(plain, str(path))

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odedm.core.registry import MEMORIES, METHODS, title
-from odedm.core.showing import html_table
-from odedm.core.text import printable
+from odedm.core.text import html_table, printable
 from odedm.results.metrics import TITLES
 
 if TYPE_CHECKING:

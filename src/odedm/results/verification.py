@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from odedm.core.checksums import FILE as CHECKSUMS
+from odedm.core.checksums import check_one, read_checksums
 from odedm.core.errors import InvalidFileError, UsageError, require
-from odedm.core.seal import FILE as CHECKSUMS
-from odedm.core.seal import check_one, read_checksums
 from odedm.results.folder import FILE, MEMORY_FILE, STORED, read_columns
 from odedm.results.metrics import compute_metrics
 from odedm.results.result import SCHEMA, Result

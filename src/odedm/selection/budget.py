@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from odedm.core.errors import UsageError
-from odedm.core.showing import counted
+from odedm.core.text import counted
 from odedm.core.validators import LARGEST, Float, Int, validate_params
 
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from odedm.core.configuration import check_settings, setting_field, settings_of
+from odedm.core.configuration import check_settings, repr_without_defaults, setting_field, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, GROUNDS, SPACES, WITHOUT_CLUSTERS
-from odedm.core.showing import repr_without_defaults
 from odedm.core.validators import Bool, Choice, Float, Int, Pair, Validator, refused
 
 if TYPE_CHECKING:
@@ -271,7 +270,7 @@ def as_selection(value: Any) -> Selection:
         return value
     if isinstance(value, str) and value in ROW_SELECTORS:
         return ROW_SELECTORS[value]()
-    if isinstance(value, str | DistanceSettings | type) or hasattr(value, "prepare"):
+    if isinstance(value, str | DistanceSettings | type) or hasattr(value, "fit"):
         return Prototypes(value)
     legal = "Prototypes(…), Herding(…) or Random(), a distance such as L2(), or a name in `odedm list distances`"
     raise refused("selection", legal, value)

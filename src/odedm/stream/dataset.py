@@ -17,8 +17,7 @@ from odedm.core.errors import UsageError
 from odedm.core.given_arrays import array_of
 from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
-from odedm.core.showing import counted
-from odedm.core.text import distinct, printable
+from odedm.core.text import counted, number_repeated, printable
 from odedm.core.validators import Bool, Float, Int, Text, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import check_split
@@ -62,7 +61,7 @@ class Dataset:
     labels: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "class_names", distinct(self.class_names))  # results tell classes apart by name
+        object.__setattr__(self, "class_names", number_repeated(self.class_names))  # results tell classes apart by name
 
     def __repr__(self) -> str:
         rows = f"{counted(len(self.image), 'row')} and {len(self.test_image)} to test, {self.shape} each"

@@ -13,7 +13,7 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
-from odedm.core.showing import counted
+from odedm.core.text import counted
 from odedm.core.validators import Bool, Choice, Float, Int, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule

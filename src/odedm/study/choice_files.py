@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError
-from odedm.core.files import read_regular, writable_folder, write_text
+from odedm.core.files import read_bytes, writable_folder, write_text
 from odedm.study.study import MOST_NAME, Study
 from odedm.study.tuning import SIDES
 from odedm.training.experiment import Experiment
@@ -44,7 +44,7 @@ def _is_among(usual: Path, plain: Mapping[str, Any], tries: str) -> bool:
     if text.startswith(HEAD):
         return text.startswith(f"{HEAD}{tries}.")
     try:
-        before = json.loads(read_regular(usual.with_suffix(".json"), MOST_BYTES))
+        before = json.loads(read_bytes(usual.with_suffix(".json"), MOST_BYTES))
         now = _tried(plain)
         return _common(before) == _common(plain) and all(each in now for each in _tried(before))
     except (OSError, UsageError, ValueError, LookupError, TypeError, AttributeError, RecursionError):

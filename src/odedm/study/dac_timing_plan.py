@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from odedm.core.checksums import read_json
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
-from odedm.core.seal import read_json
 from odedm.core.validators import Int, Pair, Text, Validator
 from odedm.selection.settings import DistanceName
 from odedm.study.grid import from_table
@@ -151,7 +150,7 @@ def load(folder: Path) -> Measured | None:
     if not path.exists():
         return None
     try:
-        plain = read_json(Path(os.path.realpath(path)), MOST_BYTES, "more than any timings")
+        plain = read_json(path, MOST_BYTES)
         own = plain["provenance"]
         if not isinstance(own, dict):
             raise TypeError("its provenance is no object")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 from odedm.checkpoint.lock import hold
 from odedm.core.errors import UsageError
-from odedm.core.files import append_line, read_regular, remove_stale, writable_folder, write_text
+from odedm.core.files import append_line, read_bytes, remove_stale, writable_folder, write_text
 from odedm.core.plain_data import too_deep
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer
@@ -201,19 +200,9 @@ def failures_in(path: Path) -> dict[str, str]:
 def lines(path: Path) -> list[dict[str, Any]]:
     """The lines about jobs in a file of JSON lines; one that a kill cut short, or someone changed, is passed over."""
     found: list[Any] = []
-    with suppress(FileNotFoundError):
-        for line in _regular(path).decode(errors="replace").splitlines():
-            with suppress(ValueError, RecursionError):
-                found.append(json.loads(line))
+    content = read_bytes(path, LARGEST) if path.exists() else b""
+    for line in content.decode(errors="replace").splitlines():
+        with suppress(ValueError, RecursionError):
+            found.append(json.loads(line))
     sound = (plain for plain in found if isinstance(plain, dict) and not too_deep(plain))
     return [plain for plain in sound if isinstance(plain.get("key"), str)]
-
-
-def _regular(path: Path) -> bytes:
-    """A ledger's file; what anyone may have put in its place, such as a link to a device, is a sentence."""
-    try:
-        return read_regular(path, LARGEST)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        raise UsageError(f"'{path}' is a link, not a file of a study's ledger. Move it away.") from None

@@ -6,12 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from odedm.core.configuration import check_settings, from_dict, identity, setting_field, settings_of, to_dict, values_of
+from odedm.core.configuration import (
+    check_settings,
+    from_dict,
+    identity,
+    repr_without_defaults,
+    setting_field,
+    settings_of,
+    to_dict,
+    values_of,
+)
 from odedm.core.errors import UsageError
+from odedm.core.extension_points import PluginEntry
 from odedm.core.options import name_and_options
 from odedm.core.plain_data import json_hash
 from odedm.core.plugin_modules import code_marks, origins
-from odedm.core.plugins import PluginEntry
 from odedm.core.registry import (
     CLASS_ORDERS,
     COLUMNS,
@@ -28,7 +37,6 @@ from odedm.core.registry import (
     TRANSFORMS,
     VIEWS,
 )
-from odedm.core.showing import repr_without_defaults
 from odedm.core.validators import Bool, Choice, Device, Float, Int, NamedValues, Text, WordOr
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, as_memory_config, memory_from_dict, memory_to_dict
 from odedm.stream.class_schedule import Sizes

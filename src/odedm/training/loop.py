@@ -20,8 +20,7 @@ from odedm.core.plugin_modules import origins
 from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
-from odedm.core.showing import counted
-from odedm.core.text import printable
+from odedm.core.text import counted, printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
 from odedm.memory.build_context import BuildContext, StreamShape

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.files import write_given
+from odedm.core.files import write_for_user
 from odedm.core.tensor_archive import write_archive
 from odedm.core.version import __version__
 from odedm.training.method_state import own_state, weights_of_net
@@ -63,7 +63,7 @@ def save_model(outcome: Outcome, path: Path, *, overwrite: bool) -> Path:
     """Write the file, whole or not at all."""
     if path.exists() and not overwrite:
         raise UsageError(f"'{path}' is there already. Give another path, or overwrite=True to replace it.")
-    return write_given("model", path, partial(write_model, outcome))
+    return write_for_user("model", path, partial(write_model, outcome))
 
 
 def stored_rows(memory: Memory) -> tuple[Rows, int]:

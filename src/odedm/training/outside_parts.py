@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.plugins import PluginEntry
+from odedm.core.extension_points import PluginEntry
 from odedm.core.registry import OPTIMIZERS, POLICIES, TRANSFORMS
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method

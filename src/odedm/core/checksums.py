@@ -1,0 +1,100 @@
+"""Checksums of files: written beside them, and compared with them later."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from odedm.core.errors import InvalidFileError, require
+from odedm.core.files import check_file, read_bytes, write_text
+
+SCHEMA = "odedm.files/1"
+FILE = "checksums.json"
+MAX_BYTES = 1 << 20
+
+Checksums = dict[str, dict[str, Any]]
+"""File names with their `bytes` and `blake2b`."""
+
+
+def file_hash(path: Path) -> str:
+    """Return the BLAKE2b digest of a file's content, read a piece at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=32)).hexdigest()
+
+
+def compute_checksums(folder: Path, names: Iterable[str]) -> Checksums:
+    """Return sizes and digests of files in a folder."""
+    return {name: {"bytes": (folder / name).stat().st_size, "blake2b": file_hash(folder / name)} for name in names}
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the checksums of every file in a folder beside them: the last thing to do before it is renamed."""
+    names = sorted(path.name for path in folder.iterdir() if path.name != FILE)
+    plain = {"schema": SCHEMA, "files": compute_checksums(folder, names)}
+    write_text(folder / FILE, json.dumps(plain, indent=1) + "\n")
+
+
+def read_checksums(folder: Path) -> Checksums | None:
+    """Return what a folder's files were when they were written; None where that was not noted."""
+    path = folder / FILE
+    if not path.exists() and not path.is_symlink():
+        return None
+    plain = read_json(path, MAX_BYTES)
+    schema = plain.get("schema") if isinstance(plain, dict) else None
+    require(schema == SCHEMA, f"{FILE} is no list of checksums of the format '{SCHEMA}'")
+    files: Checksums = plain.get("files")
+    require(are_checksums(files), f"{FILE} does not list files by name, size and checksum")
+    return files
+
+
+def are_checksums(value: object) -> bool:
+    """Return whether these are checksums by names that cannot lead out of their folder.
+
+    >>> are_checksums({"a": {"bytes": 1, "blake2b": "0" * 64}}), are_checksums({"../a": {"bytes": 1, "blake2b": "0"}})
+    (True, False)
+    """
+    return isinstance(value, dict) and all(
+        isinstance(name, str)
+        and Path(name).name == name != ".."
+        and isinstance(entry, dict)
+        and type(entry.get("bytes")) is int
+        and isinstance(entry.get("blake2b"), str)
+        for name, entry in value.items()
+    )
+
+
+def check_files(folder: Path, checksums: Checksums) -> None:
+    """Raise InvalidFileError where a file is not as its checksum says; a link is read as the file that it leads to."""
+    for name, entry in checksums.items():
+        size, written = check_file(folder / name), entry["bytes"]
+        require(size >= written, f"{name} is truncated: {size} of {written} bytes")
+        require(size == written, f"{name} has {size} bytes where {written} were written")
+        same = file_hash(folder / name) == entry["blake2b"]
+        require(same, f"{name} has changed since it was written: its checksum is another")
+
+
+def check_one(folder: Path, name: str) -> None:
+    """Raise InvalidFileError where a file is not as the folder's checksums say; a folder without them may pass."""
+    checksums = read_checksums(folder)
+    if checksums is not None:
+        require(name in checksums, f"the checksums leave out {name}")
+        check_files(folder, {name: checksums[name]})
+
+
+def read_json(path: Path, limit: int) -> Any:
+    """Return what a JSON file of at most `limit` bytes holds; InvalidFileError where it is none."""
+    content = read_bytes(path, limit)
+    require(content, f"{path.name} is empty")
+    try:
+        return json.loads(content, parse_constant=no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidFileError(f"{path.name} cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
+
+
+def no_constant(word: str) -> Any:
+    """Refuse NaN and Infinity, which Python would read and others would not."""
+    raise ValueError(f"{word} is no JSON")
