@@ -112,9 +112,9 @@ def test_clusters_are_those_of_the_cpu_and_repeat(k, d):
     assert there[1] == again[1] == here[1]
     for one, own, same in zip(there[0], here[0], again[0], strict=True):
         assert one.label.cpu().equal(own.label)
-        torch.testing.assert_close(one.centroid.cpu(), own.centroid, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(one.centers.cpu(), own.centers, rtol=1e-4, atol=1e-4)
         assert one.inertia == pytest.approx(own.inertia, rel=1e-4)
-        assert one.centroid.equal(same.centroid)
+        assert one.centers.equal(same.centers)
 
 
 @pytest.mark.parametrize("bins", [12, 160, 512])
@@ -497,6 +497,6 @@ def test_many_prototypes_are_chosen_by_few_solved_pairs_as_by_all():
     mix, mode = torch.randn(48, 512, generator=rng) / 7, 1.5 * torch.randn(12, 48, generator=rng)
     latent = mode[torch.randint(12, (1500,), generator=rng)] + torch.randn(1500, 48, generator=rng)
     x = (latent @ mix + 0.3 * torch.randn(1500, 512, generator=rng) + 0.5).relu().cuda()
-    centre = kmeans(x, 160, rng=torch.Generator().manual_seed(0)).centroid
-    few, every = (Sinkhorn(margin=margin).prepare(x, None).nearest(x, centre) for margin in (0.1, float("inf")))
+    centre = kmeans(x, 160, rng=torch.Generator().manual_seed(0)).centers
+    few, every = (Sinkhorn(margin=margin).fit(x, None).nearest(x, centre) for margin in (0.1, float("inf")))
     assert few.row.equal(every.row)

@@ -122,7 +122,7 @@ def from_first_format(plain: Json) -> None:
         memory |= {"short_policy": native if short_policy == "native" else short_policy}
         memory |= {"replay": replay, "gamma": gamma}
         if memory["distance"] == "mmd":
-            memory["distance"] = "mmd-centroid"
+            memory["distance"] = "l2"  # to centroids, and so it ranked
         elif memory["distance"] == "sinkhorn":
             sinkhorn = {"epsilon": 0.05, "pair_epsilon": 0.1, "ground": "auto"}
             memory |= {key: value for key, value in sinkhorn.items() if memory.get(key) is None}

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from odedm.results.result import Result
     from odedm.selection.budget import prototypes_per_class
     from odedm.selection.distance import Distance
+    from odedm.selection.prototype_settings import DAC, L1, L2, MMD, Herding, Prototypes, Random, Sinkhorn
     from odedm.selection.select import select
-    from odedm.selection.settings import DAC, L1, L2, MMD, Herding, Prototypes, Random, Sinkhorn
     from odedm.stream.dataset import Dataset, from_arrays
     from odedm.stream.ordered import from_batches
     from odedm.stream.synthetic import blobs, shapes
@@ -76,14 +76,14 @@ _HOMES = {
     "Native": "memory.settings",
     "NoMemory": "memory.settings",
     "Reservoir": "memory.settings",
-    "DAC": "selection.settings",
-    "L1": "selection.settings",
-    "L2": "selection.settings",
-    "MMD": "selection.settings",
-    "Herding": "selection.settings",
-    "Prototypes": "selection.settings",
-    "Random": "selection.settings",
-    "Sinkhorn": "selection.settings",
+    "DAC": "selection.prototype_settings",
+    "L1": "selection.prototype_settings",
+    "L2": "selection.prototype_settings",
+    "MMD": "selection.prototype_settings",
+    "Herding": "selection.prototype_settings",
+    "Prototypes": "selection.prototype_settings",
+    "Random": "selection.prototype_settings",
+    "Sinkhorn": "selection.prototype_settings",
     "Outcome": "training.loop",
     "Outcomes": "training.outcomes",
     "Run": "training.loop",

@@ -50,14 +50,14 @@ class Scaled:
     def __init__(self, scale=1.0):
         self.scale = scale
 
-    def prepare(self, candidates, image_shape):
+    def fit(self, candidates, image_shape):
         return self
 
-    def pairs(self, x, y):
-        return self.scale * L2().pairs(x, y)
+    def pairwise(self, x, y):
+        return self.scale * L2().pairwise(x, y)
 
-    def clouds(self, x, y):
-        return self.scale * L2().clouds(x, y)
+    def between_sets(self, x, y):
+        return self.scale * L2().between_sets(x, y)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ BAD = {
     "wrong base": (("methods", "mine", L2), "a subclass of odedm.Method"),
     "an object": (("methods", "mine", 3), "a subclass of odedm.Method"),
     "abstract": (("policies", "mine", odedm.Memory), "lacks add, end_task"),
-    "no distance": (("distances", "mine", ER), "prepare, pairs and clouds"),
+    "no distance": (("distances", "mine", ER), "fit, pairwise and between_sets"),
     "no net": (("nets", "mine", int), "an nn.Module"),
 }
 

@@ -278,19 +278,6 @@ def test_a_machine_without_memory_is_a_sentence(tmp_path, monkeypatch, ask):
     assert len(str(said.value)) < 300
 
 
-@pytest.mark.parametrize("linked", [".run.work", ".run.work/checkpoints"])
-def test_a_link_in_the_place_of_the_working_folder_leads_nowhere(linked, tmp_path):
-    (elsewhere := tmp_path / "elsewhere").mkdir()
-    (elsewhere / "precious").write_text("years of work")
-    link = tmp_path / "runs" / linked
-    link.parent.mkdir(parents=True)
-    link.symlink_to(elsewhere)
-    with pytest.raises(UsageError, match="is a link"):
-        go(job_of(plan(), tmp_path / "runs" / "run"), schedule="2 steps")
-    assert [each.name for each in elsewhere.iterdir()] == ["precious"]
-    assert not (tmp_path / "runs" / "run").exists()
-
-
 def test_a_run_that_replaces_another_notes_that_through_no_link(tmp_path):
     job = job_of(plan(), tmp_path / "run")
     go(job)

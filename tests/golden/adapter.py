@@ -68,12 +68,12 @@ class Words:
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of b1acfb6 with those of the selection in one; its divide-and-conquer compared all rows of clusters."""
-    from odedm.selection.flat_settings import FLAT, selection_from, without_clusters
+    from odedm.selection.flat_settings import FLAT, of_clusters_there_are, selection_from
 
     chosen = {name: value for name, value in settings.items() if name in FLAT}
     exact = {} if chosen.get("dac", ()) is None else {"dac_sample": None}
     rest = {name: value for name, value in settings.items() if name not in FLAT}
-    return {**rest, "selection": selection_from(without_clusters({**chosen, **exact}))}
+    return {**rest, "selection": selection_from(of_clusters_there_are({**chosen, **exact}))}
 
 
 def dual(name: str) -> Callable[..., Any]:
@@ -107,6 +107,9 @@ OPTIONS: dict[str, str | Sequence[str]] = {"--setting": "--imbalance"}
 STUDY: dict[str, str] = {"setting": "imbalance"}
 """Settings of a study's file, by a dotted path."""
 GONE: dict[str, str] = {
+    "distance=mmd-centroid": "it ranked rows as l2 does",
+    "dac_distance=mmd-centroid": "mmd is the same between clusters",
+    "ground=point": "it ranked rows as l2 does",
     "ODEDM.choose_again": "choosing prototypes again brought no gain that could be measured",
 }
 """What was removed, by "name.keyword" or "keyword=value" in the old words, with a reason."""
@@ -133,6 +136,11 @@ class Today(Words):
     def inner(self, place: str) -> Any:
         """What is no public name, by its place of today."""
         return super().inner(INNER.get(place, place))
+
+    def kmeans(self, points: Any, k: int, seed: int) -> Any:
+        """The centres [k, d] of the clusters that `select` makes of points by a seed."""
+        rng = self.inner("core.rng:generator")(seed, "select")
+        return self.inner("selection.kmeans:kmeans")(points, k, rng=rng).centers
 
     def columns(self, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
         """Today's columns under their old names."""

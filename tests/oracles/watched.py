@@ -33,29 +33,29 @@ class Watching:
     def __init__(self):
         self.classes = []
 
-    def prepare(self, candidates, image_shape):
+    def fit(self, candidates, image_shape):
         self.classes.append(Watched(_double(candidates)))
-        return _Prepared(self.classes[-1])
+        return _Fitted(self.classes[-1])
 
-    def pairs(self, x, y):
-        raise AssertionError("prepare was not called")
+    def pairwise(self, x, y):
+        raise AssertionError("fit was not called")
 
-    clouds = pairs
+    between_sets = pairwise
 
 
-class _Prepared:
+class _Fitted:
     def __init__(self, seen):
         self.seen = seen
 
-    def prepare(self, candidates, image_shape):
+    def fit(self, candidates, image_shape):
         return self
 
-    def clouds(self, x, y):
+    def between_sets(self, x, y):
         x, y = _double(x), _double(y)
         self.seen.compared.append((x, y))
         return torch.tensor(cloud_distance(x, y))
 
-    def pairs(self, x, y):
+    def pairwise(self, x, y):
         self.seen.kept, self.seen.centres = _double(x), _double(y)
         return torch.cdist(x, y)
 

@@ -472,7 +472,7 @@ def test_every_figure_is_on_the_page(fabricate: Fabricate) -> None:
 
 def test_a_label_is_broken_rather_than_cut(fabricate: Fabricate) -> None:
     long = {"distance": "sinkhorn", "short": "a policy with a long name", "annotate": "stream"}
-    folders = [fabricate(knobs=long | {"ground": ground}, saved=None) for ground in ("point", "histogram")]
+    folders = [fabricate(knobs=long | {"ground": ground}, saved=None) for ground in ("profile", "histogram")]
     panel = seconds_by_phase(groups_of(*folders))
     assert "histogram" in panel.svg.split("</svg>")[0].partition(">")[2]  # in the picture, not in its name alone
     assert "…" not in panel.svg

@@ -57,16 +57,16 @@ def test_kmeans_of_many_is_kmeans_of_each(dtype, monkeypatch):
     monkeypatch.setattr(device, "launch_bound", lambda _: True)
     together, sizes = batched_kmeans(sets, 12, rngs=[rng(i) for i in range(len(sets))])
     for one, same, size in zip(alone, together, sizes, strict=True):
-        assert torch.equal(one.label, same.label)
-        assert size == torch.bincount(one.label).tolist()
-        torch.testing.assert_close(one.centroid, same.centroid)
+        assert torch.equal(one.labels, same.labels)
+        assert size == torch.bincount(one.labels).tolist()
+        torch.testing.assert_close(one.centers, same.centers)
         assert same.inertia == pytest.approx(one.inertia, rel=1e-4, abs=1e-6)
 
 
 def test_empty_clusters_are_filled_in_a_batch_too(batched):
     sets = [blobs(80, modes=6, seed=s) for s in range(3)]
     found = batched_kmeans(sets, 6, rngs=[rng()] * 3, inits=[torch.full((6, 8), 1e3)] * 3)[0]
-    assert all(one.label.unique().tolist() == list(range(6)) for one in found)
+    assert all(one.labels.unique().tolist() == list(range(6)) for one in found)
 
 
 @DTYPES
@@ -84,10 +84,10 @@ def test_reducing_many_is_reducing_each(distance, dtype, monkeypatch):
 def test_many_clouds_are_the_clouds_one_by_one(dtype, batched, monkeypatch):
     sizes = [(10, 40), (25, 5), (1, 30), (1, 1), (33, 33)]
     pairs = [(blobs(n, seed=n, dtype=dtype), blobs(m, seed=m + 1, dtype=dtype)) for n, m in sizes]
-    alone = torch.stack([Sinkhorn().clouds(x, y) for x, y in pairs])
-    torch.testing.assert_close(torch.stack(Sinkhorn().many_clouds(pairs)), alone, rtol=1e-4, atol=1e-6)
+    alone = torch.stack([Sinkhorn().between_sets(x, y) for x, y in pairs])
+    torch.testing.assert_close(torch.stack(Sinkhorn().between_many_sets(pairs)), alone, rtol=1e-4, atol=1e-6)
     monkeypatch.setattr(transport, "CLOUD_BYTES", 2 * 33 * 40 * 8)  # two or more pairs at a time
-    torch.testing.assert_close(torch.stack(Sinkhorn().many_clouds(pairs)), alone, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(torch.stack(Sinkhorn().between_many_sets(pairs)), alone, rtol=1e-4, atol=1e-6)
 
 
 def test_a_problem_is_solved_as_far_whatever_its_company():
@@ -128,14 +128,14 @@ def test_a_class_is_chosen_alike_whatever_the_others_are(bound, monkeypatch):
 
 def test_a_distance_with_three_methods_is_enough(batched):
     class Own:
-        def prepare(self, candidates, image_shape):
+        def fit(self, candidates, image_shape):
             return self
 
-        def pairs(self, x, y):
-            return L2().pairs(x, y)
+        def pairwise(self, x, y):
+            return L2().pairwise(x, y)
 
-        def clouds(self, x, y):
-            return L2().clouds(x, y)
+        def between_sets(self, x, y):
+            return L2().between_sets(x, y)
 
     rows = task((50, 40))
     own, ours = (chosen(PrototypeSelector(5, each, Dac(3, 2, each)), rows, (0, 1)) for each in (Own(), L2()))
@@ -170,7 +170,7 @@ def test_solving_what_can_decide_chooses_as_solving_all(k, per, seed, make, monk
     y = kmeans(x, k, rng=rng(seed))
     few = [0]
     matched = sinkhorn.matched
-    fitted, every = (Sinkhorn(margin=m, tolerance=1e-8).prepare(x, None) for m in (0.1, float("inf")))
+    fitted, every = (Sinkhorn(margin=m, tolerance=1e-8).fit(x, None) for m in (0.1, float("inf")))
     want = nearest(every, x, y, per)
 
     def counted(source, target, row, column, kernel, **limits):
@@ -180,7 +180,7 @@ def test_solving_what_can_decide_chooses_as_solving_all(k, per, seed, make, monk
     monkeypatch.setattr(sinkhorn, "matched", counted)
     got = nearest(fitted, x, y, per)
     assert torch.equal(got.row, want.row)
-    assert torch.equal(got.centroid, want.centroid)
+    assert torch.equal(got.center, want.center)
     assert few[0] < len(x) * k
 
 
@@ -192,7 +192,7 @@ def test_a_slow_set_takes_no_iterations_from_its_company(batched):
     rngs = [torch.Generator(), torch.Generator()]
     (_, beside), _ = batched_kmeans([slow, poor], 6, rngs=rngs, inits=inits, **words)
     (alone,), _ = batched_kmeans([poor], 6, rngs=rngs[:1], inits=inits[1:], **words)
-    assert len(beside.centroid) == len(alone.centroid) == 6
+    assert len(beside.centers) == len(alone.centers) == 6
     assert beside.inertia == pytest.approx(alone.inertia)
 
 
@@ -227,11 +227,11 @@ def clumps(n, d, seed):
 def test_where_transport_converges_slowly_few_pairs_are_solved_too(k, seed, monkeypatch):
     monkeypatch.setattr(transport, "SMALL", 0)
     x = clumps(300, 96, seed)
-    y = kmeans(x, k, rng=rng(seed)).centroid
-    fitted = Sinkhorn(tolerance=1e-8).prepare(x, None)
+    y = kmeans(x, k, rng=rng(seed)).centers
+    fitted = Sinkhorn(tolerance=1e-8).fit(x, None)
     mass = fitted._histograms(x)[:, 0]
     assert sinkhorn.histograms(mass[:20], mass[20:40], fitted._kernel).iterations > 20
-    want = greedy_nearest(fitted.pairs(x, y))
+    want = greedy_nearest(fitted.pairwise(x, y))
     asked = {}
     for name in ("rough", "matched"):
         find = getattr(sinkhorn, name)
@@ -274,7 +274,7 @@ def test_any_number_of_steps_chooses_as_all_costs_do(n, k, per, off, seed):
     sharper = [step(at, values) for at, values in enumerate(estimates[1:])]
     found = nearest_by_estimate(torch.tensor(estimates[0]), sharper, step("cost", cost), per, margin=0.2)
     want = greedy_nearest(torch.tensor(cost), per)
-    assert (found.row.tolist(), found.centroid.tolist()) == (want.row.tolist(), want.centroid.tolist())
+    assert (found.row.tolist(), found.center.tolist()) == (want.row.tolist(), want.center.tolist())
     assert len(asked) == len(set(asked)), "nothing is asked for twice"
 
 
@@ -309,11 +309,11 @@ def test_features_of_either_sign_are_chosen_as_solving_all_does(n, d, k, per, se
     """Histograms of signed noise are all nearly alike, so estimates that are a little off would decide."""
     monkeypatch.setattr(transport, "SMALL", 0)
     x = torch.randn(n, d, generator=torch.Generator().manual_seed(100 + seed), dtype=torch.float64)
-    y = kmeans(x, k, rng=rng(seed)).centroid
-    fitted = Sinkhorn(tolerance=1e-7).prepare(x, None)
-    cost = fitted.pairs(x, y)
+    y = kmeans(x, k, rng=rng(seed)).centers
+    fitted = Sinkhorn(tolerance=1e-7).fit(x, None)
+    cost = fitted.pairwise(x, y)
     got, want = fitted.nearest(x, y, per), greedy_nearest(cost, per)
-    for one, other, centroid in zip(got.row, want.row, want.centroid, strict=True):
+    for one, other, centroid in zip(got.row, want.row, want.center, strict=True):
         assert cost[one, centroid] <= cost[other, centroid] * (1 + 1e-4)
 
 
@@ -321,16 +321,16 @@ def test_either_kind_of_device_solves_the_same_pairs(monkeypatch):
     for name in ("SMALL", "SMALL_BATCH"):
         monkeypatch.setattr(transport, name, 0)
     x = relu_features(300, 96)
-    y, asked, matched = kmeans(x, 20, rng=rng()).centroid, [], sinkhorn.matched
+    y, asked, matched = kmeans(x, 20, rng=rng()).centers, [], sinkhorn.matched
 
     def seen(source, target, row, column, *rest, **words):
         asked.append((row.tolist(), column.tolist()))
         return matched(source, target, row, column, *rest, **words)
 
     monkeypatch.setattr(sinkhorn, "matched", seen)
-    Sinkhorn().prepare(x, None).nearest(x, y)
+    Sinkhorn().fit(x, None).nearest(x, y)
     on_cpu = list(asked)
     asked.clear()
     monkeypatch.setattr(device, "launch_bound", lambda _: True)
-    Sinkhorn().prepare(x, None).nearest(x, y)
+    Sinkhorn().fit(x, None).nearest(x, y)
     assert asked == on_cpu

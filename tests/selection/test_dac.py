@@ -174,18 +174,18 @@ def test_the_bound_on_transport_between_clouds_holds(settings):
     for seed in range(4):
         for x in (relu_features(90, 24, seed), blobs(90, 3, seed=seed), 1e4 + blobs(90, 5, seed=seed)):
             clouds = x[x[:, 0].argsort()].split([30, 7, 52, 1])
-            least = settings.clouds_at_least(clouds)
+            least = settings.between_sets_at_least(clouds)
             for p in range(4):
                 for q in range(p):
-                    assert least[p, q] <= settings.clouds(clouds[p], clouds[q]) * (1 + 1e-5)
+                    assert least[p, q] <= settings.between_sets(clouds[p], clouds[q]) * (1 + 1e-5)
 
 
 def test_most_pairs_of_clouds_need_not_be_solved(monkeypatch):
-    x, solved, true = blobs(400, 16, modes=9, seed=2), [], Sinkhorn.clouds
-    monkeypatch.setattr(Sinkhorn, "clouds", lambda self, a, b: solved.append(1) or true(self, a, b))
+    x, solved, true = blobs(400, 16, modes=9, seed=2), [], Sinkhorn.between_sets
+    monkeypatch.setattr(Sinkhorn, "between_sets", lambda self, a, b: solved.append(1) or true(self, a, b))
     quick = Dac(5, 2).reduce(x, smallest=10, rng=rng())
     amount = len(solved)
-    monkeypatch.delattr(Sinkhorn, "clouds_at_least")
+    monkeypatch.delattr(Sinkhorn, "between_sets_at_least")
     assert quick.equal(Dac(5, 2).reduce(x, smallest=10, rng=rng()))
     assert amount < (len(solved) - amount) / 2
 
@@ -203,8 +203,8 @@ def test_the_number_of_threads_changes_nothing():
 
 
 def test_clusters_are_compared_by_a_seeded_sample_of_their_rows(monkeypatch):
-    x, sizes, true = blobs(900, 8, modes=5), [], L2.clouds
-    monkeypatch.setattr(L2, "clouds", lambda self, a, b: sizes.extend((len(a), len(b))) or true(self, a, b))
+    x, sizes, true = blobs(900, 8, modes=5), [], L2.between_sets
+    monkeypatch.setattr(L2, "between_sets", lambda self, a, b: sizes.extend((len(a), len(b))) or true(self, a, b))
     one, same, other = (Dac(3, 2, L2(), sample=40).reduce(x, smallest=10, rng=rng(seed)) for seed in (1, 1, 2))
     assert max(sizes) == 40
     assert one.equal(same)

@@ -18,8 +18,8 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
 def features(dtype):
     x = network_features(200, 96).to(dtype)
-    fitted = Sinkhorn().prepare(x, None)
-    return *(fitted._histograms(each)[:, 0] for each in (x, kmeans(x, 12, rng=rng()).centroid)), fitted._kernel
+    fitted = Sinkhorn().fit(x, None)
+    return *(fitted._histograms(each)[:, 0] for each in (x, kmeans(x, 12, rng=rng()).centers)), fitted._kernel
 
 
 @DTYPES
@@ -68,8 +68,8 @@ def test_rows_of_one_bin_have_finite_estimates(dtype, price):
 @pytest.mark.parametrize("per", [1, 3])
 def test_on_a_gpu_few_iterations_of_all_pairs_choose_as_all_costs_would(per, monkeypatch):
     x = network_features(200, 96)
-    centre, fitted = kmeans(x, 12, rng=rng()).centroid, Sinkhorn().prepare(x, None)
-    wanted = greedy_nearest(fitted.pairs(x, centre), per)
+    centre, fitted = kmeans(x, 12, rng=rng()).centers, Sinkhorn().fit(x, None)
+    wanted = greedy_nearest(fitted.pairwise(x, centre), per)
     solved, matched = [], sinkhorn.matched
     monkeypatch.setattr(device, "launch_bound", lambda _: True)
     monkeypatch.setattr(transport, "SMALL_BATCH", 0)
@@ -78,5 +78,5 @@ def test_on_a_gpu_few_iterations_of_all_pairs_choose_as_all_costs_would(per, mon
     )
     chosen = fitted.nearest(x, centre, per)
     assert chosen.row.equal(wanted.row)
-    assert chosen.centroid.equal(wanted.centroid)
+    assert chosen.center.equal(wanted.center)
     assert 0 < len(torch.cat(solved)) < 0.5 * 200 * 12

@@ -51,9 +51,9 @@ def test_converged_centroids_are_means():
 def test_same_seed_same_clusters_other_seed_other_clusters():
     x = torch.rand(400, 3, generator=rng(1))
     one, same, other = (kmeans(x, 12, rng=rng(seed)) for seed in (4, 4, 5))
-    assert torch.equal(one.label, same.label)
-    assert torch.equal(one.centroid, same.centroid)
-    assert not torch.equal(one.centroid, other.centroid)
+    assert torch.equal(one.labels, same.labels)
+    assert torch.equal(one.centers, same.centers)
+    assert not torch.equal(one.centers, other.centers)
 
 
 @settings(max_examples=40, deadline=None)
@@ -72,7 +72,7 @@ def test_exactly_as_many_clusters_as_distinct_points(distinct, copies, k, double
 
 
 def test_zero_and_minus_zero_are_one_point():
-    assert len(kmeans(torch.tensor([[0.0], [-0.0], [0.0]]), 2, rng=rng()).centroid) == 1
+    assert len(kmeans(torch.tensor([[0.0], [-0.0], [0.0]]), 2, rng=rng()).centers) == 1
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])
@@ -94,7 +94,7 @@ def test_an_empty_cluster_moves_to_the_farthest_point():
 def test_all_but_one_centroid_empty_at_first():
     x = blobs(80, modes=6)
     clusters = kmeans(x, 6, rng=rng(), init=torch.full((6, 8), 1e3))
-    assert clusters.label.unique().tolist() == list(range(6))
+    assert clusters.labels.unique().tolist() == list(range(6))
 
 
 def test_order_of_rows_does_not_matter_given_the_start():
@@ -103,8 +103,8 @@ def test_order_of_rows_does_not_matter_given_the_start():
     first = x[:6].clone()
     one = kmeans(x, 6, rng=rng(), init=first)
     two = kmeans(x[order], 6, rng=rng(), init=first)
-    assert torch.equal(one.label[order], two.label)
-    torch.testing.assert_close(one.centroid, two.centroid)
+    assert torch.equal(one.labels[order], two.labels)
+    torch.testing.assert_close(one.centers, two.centers)
 
 
 def test_plus_plus_takes_rows_and_each_blob_once():
@@ -170,17 +170,17 @@ def test_a_sample_of_few_distinct_points_is_no_start(monkeypatch):
     monkeypatch.setattr(module, "SAMPLE", 64)
     monkeypatch.setattr(module, "SAMPLE_PER_CLUSTER", 1)
     x = torch.cat([torch.ones(2000, 2), torch.arange(24.0).view(12, 2) * 7])
-    assert len(kmeans(x, 12, rng=rng()).centroid) == 12
+    assert len(kmeans(x, 12, rng=rng()).centers) == 12
 
 
 def test_points_that_differ_in_one_column_alone_are_distinct():
     x = torch.zeros(40, 64)
     x[:, 33] = torch.arange(40)
-    assert len(kmeans(x, 12, rng=rng()).centroid) == 12
-    assert len(kmeans(x[:10], 12, rng=rng()).centroid) == 10
+    assert len(kmeans(x, 12, rng=rng()).centers) == 12
+    assert len(kmeans(x[:10], 12, rng=rng()).centers) == 10
     copies_first = torch.cat([x[:1].expand(200, -1), x[:20]])
-    assert len(kmeans(copies_first, 6, rng=rng()).centroid) == 6
-    assert len(kmeans(copies_first[:203], 6, rng=rng()).centroid) == 3
+    assert len(kmeans(copies_first, 6, rng=rng()).centers) == 6
+    assert len(kmeans(copies_first[:203], 6, rng=rng()).centers) == 3
 
 
 def test_centred_points_of_a_set_are_gone_when_those_of_the_next_are_made(monkeypatch):
@@ -217,5 +217,5 @@ def test_a_set_has_one_thread_and_the_same_clusters_for_any_number_of_them(monke
     finally:
         torch.set_num_threads(1)
     for one, other in zip(alone, side_by_side, strict=True):
-        assert one.label.equal(other.label)
-        assert one.centroid.equal(other.centroid)
+        assert one.labels.equal(other.labels)
+        assert one.centers.equal(other.centers)

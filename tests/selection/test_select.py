@@ -31,7 +31,7 @@ def slow(cost, per):
 def test_equals_the_slow_loop(n, k, per, levels, seed):
     cost = torch.randint(levels, (n, k), generator=rng(seed)).double()
     chosen = greedy_nearest(cost, per)
-    assert (chosen.row.tolist(), chosen.centroid.tolist()) == slow(cost.tolist(), per)
+    assert (chosen.row.tolist(), chosen.center.tolist()) == slow(cost.tolist(), per)
 
 
 def test_infinite_costs_are_still_rows():

@@ -260,7 +260,7 @@ def test_clouds_with_heavy_tails_stay_finite_in_float32(epsilon):
     for seed in range(30):
         own = torch.Generator().manual_seed(seed)
         x, y = torch.randn(60, 8, generator=own) ** 3, torch.randn(45, 8, generator=own) ** 3 + 10 * (seed % 2)
-        found = Sinkhorn(epsilon=epsilon).clouds(x, y)
-        exact = Sinkhorn(epsilon=epsilon).clouds(x.double(), y.double())
+        found = Sinkhorn(epsilon=epsilon).between_sets(x, y)
+        exact = Sinkhorn(epsilon=epsilon).between_sets(x.double(), y.double())
         assert found.isfinite()
         assert float(found) == pytest.approx(float(exact), rel=0.2), "half converged, both"

@@ -166,22 +166,22 @@ def test_a_policy_that_breaks_a_promise_is_told_which(policy):
 class Flat(L2):
     """Gives one number for each row."""
 
-    def pairs(self, x, y):
-        return super().pairs(x, y)[:, 0]
+    def pairwise(self, x, y):
+        return super().pairwise(x, y)[:, 0]
 
 
 class Negative(L2):
     """Gives numbers below zero."""
 
-    def pairs(self, x, y):
-        return super().pairs(x, y) - 1
+    def pairwise(self, x, y):
+        return super().pairwise(x, y) - 1
 
 
 class Relative(L2):
     """Depends on the other rows."""
 
-    def pairs(self, x, y):
-        return super().pairs(x, y) / x.abs().sum()
+    def pairwise(self, x, y):
+        return super().pairwise(x, y) / x.abs().sum()
 
 
 DISTANCES = {Flat: "gave \\[12\\]", Negative: "0 or more", Relative: "does not depend on other rows"}

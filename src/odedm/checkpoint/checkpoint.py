@@ -72,7 +72,7 @@ class Checkpoint:
 
 
 def working_folder(run: Path) -> Path:
-    """Where a run that is not over keeps its lock and its checkpoints: beside the folder that its result will be.
+    """Return where an unfinished run keeps its lock and its checkpoints: beside the folder that its result will be.
 
     >>> working_folder(Path("runs/demo/seed-0")).as_posix()
     'runs/demo/.seed-0.work'
@@ -81,7 +81,7 @@ def working_folder(run: Path) -> Path:
 
 
 def checkpoint_folders(work: Path) -> list[Path]:
-    """The checkpoints in a working folder, newest first, valid or not."""
+    """Return the checkpoints in a working folder, newest first, valid or not."""
     folder = work / FOLDER
     if not folder.is_dir():
         return []
@@ -90,7 +90,7 @@ def checkpoint_folders(work: Path) -> list[Path]:
 
 
 def latest_valid(work: Path, read: Callable[[Path], T]) -> tuple[T | None, list[str]]:
-    """What `read` makes of the newest checkpoint that it can use, and a line for each that was passed over before."""
+    """Return what `read` makes of the newest checkpoint that it can use, and a line for each that it passed over."""
     faults: list[str] = []
     for folder in checkpoint_folders(work):
         try:
@@ -101,7 +101,7 @@ def latest_valid(work: Path, read: Callable[[Path], T]) -> tuple[T | None, list[
 
 
 def latest_manifest(work: Path) -> dict[str, Any]:
-    """The manifest of the newest checkpoint whose manifest is valid, for whoever knows the folder alone."""
+    """Return the newest manifest that is valid, for whoever knows the folder alone."""
     manifest, faults = latest_valid(work, read_manifest)
     if manifest is None:
         raise UsageError(" ".join(faults) or f"There is no checkpoint in '{work}'. Start the run with `odedm run`.")
@@ -109,7 +109,7 @@ def latest_manifest(work: Path) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself, as far as that alone can be checked."""
+    """Return what a checkpoint says of itself, as far as that alone can be checked."""
     require(folder.is_dir(), "it is not a folder")
     manifest: dict[str, Any] = read_json(folder / MANIFEST, MAX_MANIFEST_BYTES)
     require(isinstance(manifest, dict), f"{MANIFEST} is a {type(manifest).__name__}, not an object")
@@ -127,8 +127,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     require(fine, f"{MANIFEST} is malformed")
     files: Any = manifest.get("files")
     require(are_checksums(files) and set(files) == {TENSORS, TREE}, "the files it lists are not those of a checkpoint")
-    size = files[TREE]["bytes"]
-    require(size <= MAX_TREE_BYTES, f"{TREE} is said to have {size} bytes, more than any state")
     require(folder.name == _name(position), f"it is of step {position.step} and lies under another name")
     return manifest
 
@@ -152,7 +150,7 @@ def _name(position: Position) -> str:
 
 
 def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
-    """The newest valid checkpoint of this very experiment; None where there is none at all.
+    """Return the newest valid checkpoint of this very experiment; None where there is none at all.
 
     Each one that is passed over gives a line in `warnings`. If none of those that are there can be used, that is an
     error with the reasons: going on from the start would throw away work without asking.
@@ -169,7 +167,7 @@ def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
 
 
 def load(folder: Path, expected: Meta | None = None) -> Checkpoint:
-    """One checkpoint, read only after all of it was found to be as it was written."""
+    """Read one checkpoint, after all of it was found to be as it was written."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -191,15 +189,18 @@ def load(folder: Path, expected: Meta | None = None) -> Checkpoint:
 
 
 def _check_owner(meta: Meta, expected: Meta) -> None:
-    other = differences(json.loads(json.dumps(expected.configuration)), meta.configuration)
-    named = "; ".join(f"{stored} there, {ours} here" for stored, ours in other[:5])
-    require(not other, f"it is of another configuration: {named}")
-    stored, ours = meta.data_checksum, expected.data_checksum
-    require(stored == ours, f"it was made on other data: their checksum is {stored[:64]} there, {ours} here")
+    changed = differences(json.loads(json.dumps(expected.configuration)), meta.configuration)
+    listed = "; ".join(f"{theirs} there, {ours} here" for theirs, ours in changed[:5])
+    require(not changed, f"it is of another configuration: {listed}")
+    checksum = meta.data_checksum
+    require(
+        checksum == expected.data_checksum,
+        f"it was made on other data: their checksum is {checksum[:64]} there, {expected.data_checksum} here",
+    )
 
 
 def _other_versions(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """A line where something that computes has changed: the run goes on, but not bit for bit as it would have."""
+    """Return a line where other versions compute now: the run goes on, but not bit for bit as it would have."""
     changed = [f"{name} {then[name]} then, {now[name]} now" for name in now if name in then and then[name] != now[name]]
     return (f"The checkpoint was computed by others: {'; '.join(changed)}.",) if changed else ()
 
@@ -241,7 +242,7 @@ def save(work: Path, state: State, meta: Meta, position: Position) -> Path:
 
 
 def _is_saved(folder: Path, meta: Meta, position: Position) -> bool:
-    """Whether this very checkpoint exists and is valid: after a resume the first one may be."""
+    """Return whether this very checkpoint exists and is valid: after a resume the first one may be."""
     try:
         return folder.is_dir() and load(folder, meta).position == position
     except InvalidFileError:
@@ -249,7 +250,7 @@ def _is_saved(folder: Path, meta: Meta, position: Position) -> bool:
 
 
 def _write(folder: Path, state: State, meta: Meta, position: Position) -> None:
-    """Write the folder where the disk has room for it; an error that names the last checkpoint where it cannot be."""
+    """Write the folder; where that fails, name the last checkpoint."""
     work = folder.parents[1]
     older = checkpoint_folders(work)
     last = f"The last one is '{older[0].name}'." if older else "There is none before it."
@@ -260,7 +261,7 @@ def _write(folder: Path, state: State, meta: Meta, position: Position) -> None:
             f"{last} Make room, then run the same command again."
         )
     try:
-        if folder.is_symlink() or folder.is_file():
+        if folder.is_file():
             folder.unlink()
         with atomic_folder(folder) as staging:
             _write_files(staging, state, meta, position)
@@ -289,7 +290,7 @@ def _write_files(staging: Path, state: State, meta: Meta, position: Position) ->
 
 
 def clear(work: Path) -> None:
-    """Forget all checkpoints: what comes next starts anew."""
+    """Remove all checkpoints."""
     remove_leftovers(work)
     for path in checkpoint_folders(work):
         _remove(path)
@@ -298,16 +299,14 @@ def clear(work: Path) -> None:
 def remove_leftovers(work: Path) -> None:
     """Remove what a dead writer left half-made; only for the holder of the lock: no other can be at work then."""
     folder = work / FOLDER
-    if folder.is_symlink():
-        raise UsageError(f"'{folder}' is a link; checkpoints are kept in a real folder. Remove it, then run it again.")
     if folder.is_dir():
-        for name in {left.name.split(".")[1] for left in folder.glob(".step-*")}:
+        for name in {path.name.split(".")[1] for path in folder.glob(".step-*")}:
             remove_stale(folder / name)
 
 
 def _remove(path: Path) -> None:
-    """Take a checkpoint away at once: half of one must never be seen under its name."""
-    if path.is_symlink() or not path.is_dir():
+    """Remove a checkpoint at once: half of one must never be seen under its name."""
+    if not path.is_dir():
         path.unlink(missing_ok=True)
         return
     aside = path.with_name(f".{path.name}.{os.getpid()}.gone")

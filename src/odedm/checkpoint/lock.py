@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from odedm.core.errors import LockedError, UsageError
+from odedm.core.errors import InvalidFileError, LockedError, UsageError
 from odedm.core.files import read_bytes, write_text
+from odedm.core.text import printable
 
-FILE, NOTE = "lock", "owner.json"
-MAX_NOTE_BYTES = 4096
+FILE, NOTE = "lock", "owner.txt"
+MAX_NOTE_BYTES = 400
 PATIENCE = 0.2
 """Seconds to wait for a lock that another process is only looking at, or is just taking away."""
 TRIES = 100
-"""How often a lock is tried for whose folder was removed by its last owner meanwhile."""
-
-
-@dataclass(frozen=True)
-class Owner:
-    """Who has taken a lock, for messages alone: whether it is still held the kernel knows."""
-
-    host: str
-    pid: int
-    since: str
-
-    @classmethod
-    def this(cls) -> Owner:
-        """Describe the running process."""
-        return cls(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
-
-    @classmethod
-    def read(cls, work: Path) -> Owner | None:
-        """Read the note in a working folder; None where there is none, or it is no note."""
-        try:
-            owner = cls(**json.loads(read_bytes(work / NOTE, MAX_NOTE_BYTES)))
-        except (OSError, ValueError, TypeError, RecursionError):
-            return None
-        fine = all(isinstance(text, str) and text.isprintable() for text in (owner.host, owner.since))
-        return owner if fine and type(owner.pid) is int else None
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on '{self.host}' since {self.since}"
+"""How often a lock is tried whose folder was removed by its last owner meanwhile."""
 
 
 class RunLock:
@@ -57,12 +29,12 @@ class RunLock:
 
     def __init__(self, work: Path, takeover: str | None = None) -> None:
         self.work, self.takeover = work, takeover
-        self._file = (work / FILE).lstat()
+        self._file = (work / FILE).stat()
 
     def is_current(self) -> bool:
-        """Whether the file that was locked is still the one in the folder."""
+        """Return whether the file that was locked is still the one in the folder."""
         try:
-            return os.path.samestat(self._file, (self.work / FILE).lstat())
+            return os.path.samestat(self._file, (self.work / FILE).stat())
         except OSError:
             return False
 
@@ -78,7 +50,7 @@ class RunLock:
         """Empty the working folder, but for the lock and its note, which go when the lock is released."""
         self.check()
         for path in self.work.iterdir():
-            if path.is_dir() and not path.is_symlink():
+            if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name not in (FILE, NOTE):
                 path.unlink(missing_ok=True)
@@ -89,15 +61,14 @@ def hold(work: Path) -> Iterator[RunLock]:
     """Make the working folder and hold its lock inside the block; `LockedError` where another process has it.
 
     The kernel takes the lock from a process that dies, however it dies, on whatever host. A folder that is empty in the
-    end is removed. One that is a link is refused: what it leads to would be filled and emptied as if it were the run's.
+    end is removed.
     """
-    if work.is_symlink():
-        raise UsageError(f"Cannot lock '{work}': it is a link, not a folder. Remove it, or give another --out.")
     kernel_lock = _acquire(work)
     try:
-        dead = Owner.read(work)
+        dead = read_owner(work)
         lock = RunLock(work, f"Taking over from {dead}, which is no more." if dead else None)
-        write_text(work / NOTE, json.dumps(asdict(Owner.this())))
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        write_text(work / NOTE, f"process {os.getpid()} on '{socket.gethostname()}' since {since}")
     except BaseException:
         kernel_lock.release()
         raise
@@ -110,9 +81,17 @@ def hold(work: Path) -> Iterator[RunLock]:
         _release(kernel_lock, work, remove=current)
 
 
+def read_owner(work: Path) -> str:
+    """Return who took a lock last, for messages alone: whether it is still held the kernel knows."""
+    try:
+        return printable(read_bytes(work / NOTE, MAX_NOTE_BYTES).decode(errors="replace"), MAX_NOTE_BYTES)
+    except InvalidFileError:
+        return ""
+
+
 def is_held(work: Path) -> bool | None:
-    """Whether a process holds the lock of a working folder; None where that cannot be found out."""
-    if (work / FILE).is_symlink() or not (work / FILE).is_file():
+    """Return whether a process holds the lock of a working folder; None where that cannot be found out."""
+    if not (work / FILE).is_file():
         return False
     kernel_lock = FileLock(work / FILE)
     try:
@@ -139,11 +118,9 @@ def _acquire(work: Path) -> FileLock:
             lock.acquire(timeout=PATIENCE, poll_interval=PATIENCE / 20)
         except Timeout:
             raise _locked_error(work) from None
-        except FileNotFoundError:
-            continue
         except OSError as error:
-            if isinstance(error, FileExistsError) and not work.is_file():
-                continue  # mkdir's word where the last owner removes the folder before it is looked at
+            if isinstance(error, FileNotFoundError | FileExistsError) and not work.is_file():
+                continue  # the last owner removes the folder; mkdir says "exists" where it is gone before a second look
             raise UsageError(
                 f"Cannot lock '{work}': {error.strerror or error}. Remove '{work / FILE}', or give another --out."
             ) from error
@@ -152,7 +129,7 @@ def _acquire(work: Path) -> FileLock:
 
 
 def _release(lock: FileLock, work: Path, *, remove: bool) -> None:
-    """Give a lock back; with `remove` its file goes first, so that whoever waits for it finds a new file or none."""
+    """Give a lock back; with `remove` its file goes first, so that whoever waits for it gets a new file or none."""
     with suppress(OSError):  # Windows keeps a file that is open, and filelock removes it there
         if remove:
             (work / FILE).unlink()
@@ -163,5 +140,5 @@ def _release(lock: FileLock, work: Path, *, remove: bool) -> None:
 
 
 def _locked_error(work: Path) -> LockedError:
-    owner = Owner.read(work) or "another process"
+    owner = read_owner(work) or "another process"
     return LockedError(f"'{work}' is in use by {owner}. Wait for it, end it, or give another --out.")

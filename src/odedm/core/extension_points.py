@@ -44,8 +44,8 @@ POINTS = {
     "distances": ExtensionPoint(
         registry.DISTANCES,
         "distance",
-        "a class or an object with prepare, pairs and clouds (see odedm.Distance)",
-        has=("prepare", "pairs", "clouds"),
+        "a class or an object with fit, pairwise and between_sets (see odedm.Distance)",
+        has=("fit", "pairwise", "between_sets"),
     ),
     "nets": ExtensionPoint(
         registry.NETS,

@@ -134,7 +134,6 @@ DISTANCES = {
     "l2": Entry("selection.distance:L2", "Euclidean distance."),
     "l1": Entry("selection.distance:L1", "Sum of absolute differences."),
     "mmd": Entry("selection.distance:MMD", "Maximum mean discrepancy (Gaussian kernel) of a row to a cluster."),
-    "mmd-centroid": Entry("selection.distance:CentroidMMD", "The same to the cluster's centroid; ranks as l2."),
     "herding": Entry("selection.row_selector:Herding", "No distance: rows whose mean is near the class's (iCaRL)."),
     "random": Entry("selection.row_selector:RandomRows", "No distance: any rows, the control without k-means or DAC."),
 }
@@ -217,7 +216,6 @@ GROUNDS = {
     "auto": "'grid' for images in pixel space, else 'profile'.",
     "profile": "Mass moves cheaply between units that fire together.",
     "grid": "Mass moves between pixels by their distance.",
-    "point": "A row is one point; ranks as L2 does.",
 }
 
 CLASS_ORDERS = {

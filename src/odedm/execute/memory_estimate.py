@@ -18,7 +18,7 @@ from odedm.memory.settings import ODEDM
 from odedm.methods.base import Load, Method
 from odedm.methods.rotation_task import TURNED, TURNS
 from odedm.nets.build import build, build_on_meta
-from odedm.selection.settings import Random, Sinkhorn
+from odedm.selection.prototype_settings import Random, Sinkhorn
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import ARRANGEMENT, task_labels
 from odedm.training.evaluation import BATCH

@@ -7,7 +7,7 @@ from typing import Any
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES
 from odedm.selection.flat_settings import flattened
-from odedm.selection.settings import DAC, OneDistance, Prototypes, Sinkhorn
+from odedm.selection.prototype_settings import DAC, OneDistance, Prototypes, Sinkhorn
 
 MEETING: dict[str, Any] = {"replay": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
 """How a method meets long-term rows; our choice, as the paper does not report it (REPRODUCTION.md)."""

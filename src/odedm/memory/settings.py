@@ -28,7 +28,7 @@ from odedm.memory.build_context import BuildContext, StreamShape, check_policy_o
 from odedm.memory.paper_preset import MEETING, REST, paper_selection
 from odedm.memory.single_memory import POLICY_OPTIONS, ROWS, Native, NoMemory, Reservoir
 from odedm.selection.flat_settings import FLAT, flattened, selection_from
-from odedm.selection.settings import Prototypes, Selection, as_selection, filled_in, selector
+from odedm.selection.prototype_settings import Prototypes, Selection, as_selection, filled_in, selector
 
 if TYPE_CHECKING:
     from odedm.memory.base import Memory

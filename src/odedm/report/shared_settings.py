@@ -24,7 +24,7 @@ from odedm.report.labels import (
     title_key,
 )
 from odedm.report.wording import canonical
-from odedm.selection.settings import as_selection
+from odedm.selection.prototype_settings import as_selection
 from odedm.training.experiment import Experiment
 
 FIRST = "limit"

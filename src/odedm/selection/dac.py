@@ -62,16 +62,14 @@ class Dac:
     def reduce_all(self, sets: Sequence[Tensor], *, smallest: int, rngs: Sequence[torch.Generator]) -> list[Tensor]:
         """`reduce` of each set, with a generator each: side by side, so that a GPU is asked once for all of them."""
         keep = [torch.arange(len(x), device=x.device) for x in sets]
-        fitted = {
-            i: self.distance.prepare(x, None) for i, x in enumerate(sets) if len(x) > self.clusters and self.depth
-        }
+        fitted = {i: self.distance.fit(x, None) for i, x in enumerate(sets) if len(x) > self.clusters and self.depth}
         for _ in range(self.depth):
             going = [i for i in fitted if len(keep[i]) > self.clusters]
             if not going:
                 break
             points = [kept_rows(sets[i], keep[i]) for i in going]
             clusters, sizes = batched_kmeans(points, self.clusters, rngs=[rngs[i] for i in going])
-            orders = [one.label.argsort(stable=True) for one in clusters]
+            orders = [one.labels.argsort(stable=True) for one in clusters]
             clouds = [x.index_select(0, o).split(size) for x, o, size in zip(points, orders, sizes, strict=True)]
             compared = [[self._some(cloud, rngs[i]) for cloud in own] for i, own in zip(going, clouds, strict=True)]
             chosen = self._closest([fitted[i] for i in going], compared, sizes, smallest)
@@ -99,7 +97,7 @@ class Dac:
         smallest: int,
     ) -> list[tuple[int, ...]]:
         """For each set the `closest_subset` of its clouds."""
-        at_least = getattr(self.distance, "clouds_at_least", None)
+        at_least = getattr(self.distance, "between_sets_at_least", None)
         if at_least is None or self.clusters > FEW_CLUSTERS or device.launch_bound(clouds[0][0].device):
             matrices = self._matrices(fitted, clouds)
             return [closest_subset(matrix, size, smallest) for matrix, size in zip(matrices, sizes, strict=True)]
@@ -113,11 +111,11 @@ class Dac:
     def _matrices(self, fitted: Sequence[Distance], clouds: Sequence[Sequence[Tensor]]) -> list[list[list[float]]]:
         """For each set the symmetric matrix of distances between its clouds, with zeros on its diagonal."""
         places = [(i, p, q) for i, own in enumerate(clouds) for p, q in combinations(range(len(own)), 2)]
-        many = getattr(self.distance, "many_clouds", None)
+        many = getattr(self.distance, "between_many_sets", None)
         if many is not None:
             values = many([(clouds[i][p], clouds[i][q]) for i, p, q in places])
         else:
-            values = [fitted[i].clouds(clouds[i][p], clouds[i][q]) for i, p, q in places]
+            values = [fitted[i].between_sets(clouds[i][p], clouds[i][q]) for i, p, q in places]
         matrices = [[[0.0] * len(own) for _ in own] for own in clouds]
         # all numbers at once: each asked for alone would wait for the device
         for (i, p, q), far in zip(places, torch.stack(list(values)).tolist() if places else [], strict=True):
@@ -180,4 +178,4 @@ def closest_by_bounds(
 
 
 def _cloud_distance(measure: Distance, clouds: Sequence[Tensor], p: int, q: int) -> float:
-    return float(measure.clouds(clouds[p], clouds[q]))
+    return float(measure.between_sets(clouds[p], clouds[q]))

@@ -10,7 +10,7 @@ from odedm.core.configuration import Setting, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS
 from odedm.core.validators import Choice, Float, Pair
-from odedm.selection.settings import (
+from odedm.selection.prototype_settings import (
     DAC,
     MMD,
     ROW_SELECTORS,
@@ -107,15 +107,20 @@ it out.
     return Prototypes(kind, _dac(dac, flat, given) if dac else None, **own)
 
 
-def without_clusters(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings but for those of clusters, where the distance is a choice that makes none.
+def of_clusters_there_are(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings but for those of divide-and-conquer where there is none, as in some points of a grid.
 
-    >>> without_clusters({"distance": "random", "dac": (3, 4)}), without_clusters({"distance": "l2", "dac": (3, 4)})
-    ({'distance': 'random'}, {'distance': 'l2', 'dac': (3, 4)})
+    >>> of_clusters_there_are({"distance": "random", "dac": (3, 4)})
+    {'distance': 'random'}
+    >>> of_clusters_there_are({"dac": None, "epsilon": 0.1})
+    {'dac': None}
     """
-    if flat.get("distance") not in WITHOUT_CLUSTERS:
-        return dict(flat)
-    return {name: value for name, value in flat.items() if name not in ("dac", *OF_DAC)}
+    gone: tuple[str, ...] = ()
+    if flat.get("distance") in WITHOUT_CLUSTERS:
+        gone = ("dac", *OF_DAC)
+    elif flat.get("dac", ()) is None:
+        gone = OF_DAC
+    return {name: value for name, value in flat.items() if name not in gone}
 
 
 def beside(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,8 +37,8 @@ SAMPLE, SAMPLE_PER_CLUSTER, ITERATIONS_AFTER = 8192, 64, 20
 class Clusters(NamedTuple):
     """The cluster of each point [n], the clusters' means [k, d], and the summed squared distance to them."""
 
-    label: Tensor
-    centroid: Tensor
+    labels: Tensor
+    centers: Tensor
     inertia: float
 
 
@@ -60,7 +60,7 @@ def kmeans(
 
     >>> points = torch.tensor([[0.0], [1.0], [9.0], [9.5]])
     >>> clusters = kmeans(points, 2, rng=torch.Generator().manual_seed(0))
-    >>> sorted(clusters.centroid.flatten().tolist()), clusters.inertia
+    >>> sorted(clusters.centers.flatten().tolist()), clusters.inertia
     ([0.5, 9.25], 0.625)
     """
     inits = None if init is None else [init]
@@ -131,9 +131,9 @@ class _Lloyd:
             self.weighed = torch.cat([self.x, extra], 2)
         if centers is None:
             seeds = _seeds(self.x, self.square, self.weight, self.amounts, k, rngs)
-            self.centroid = self.x.gather(1, seeds[:, :, None].expand(-1, -1, self.x.shape[2]))
+            self.centers = self.x.gather(1, seeds[:, :, None].expand(-1, -1, self.x.shape[2]))
         else:
-            self.centroid = centers - self.origin
+            self.centers = centers - self.origin
 
     def solve(self, iterations: int, tolerance: float) -> list[tuple[Clusters, list[int]]]:
         """Return the clusters of each set, and their sizes."""
@@ -154,12 +154,12 @@ class _Lloyd:
                 break
             for i, lost in enumerate(empty):
                 if again[i]:
-                    self.centroid[i, lost] = self.x[i, far[i].topk(len(lost)).indices]
+                    self.centers[i, lost] = self.x[i, far[i].topk(len(lost)).indices]
             active = torch.tensor(again).to(active.device, non_blocking=True)
-        centroid = self.centroid + self.origin
+        moved = self.centers + self.origin
         result = []
         for i, n in enumerate(self.amounts):
-            labels, means = label[i, :n], centroid[i]
+            labels, means = label[i, :n], moved[i]
             if empty[i]:  # points closer than the arithmetic resolves share a cluster
                 used, labels = labels.unique(return_inverse=True)
                 means = means[used]
@@ -178,16 +178,16 @@ class _Lloyd:
         """Move the centers of the sets that are `active` [C]; return which of them are so still."""
         size, total = self._sums(self._assign()[1])
         # few and small operations, since starting them is what takes the time on a GPU; an empty cluster stays
-        move = total.addcmul(size, self.centroid, value=-1).div_(size.clamp(min=1))
+        move = total.addcmul(size, self.centers, value=-1).div_(size.clamp(min=1))
         # a set that has settled stays as it is, so it does not matter how late anybody looks
-        self.centroid = self.centroid.addcmul(move, active[:, None, None].to(move.dtype))
+        self.centers = self.centers.addcmul(move, active[:, None, None].to(move.dtype))
         shift: Tensor = torch.linalg.vector_norm(move, dim=(1, 2))
         return active & (shift > settled)
 
     def _assign(self) -> tuple[Tensor, Tensor]:
         """Return the squared distance to the nearest center less |x|² [C, n], and that center [C, n]."""
-        length = (self.centroid * self.centroid).sum(2)
-        nearest, label = torch.baddbmm(length[:, None], self.x, self.centroid.mT, alpha=-2).min(2)
+        length = (self.centers * self.centers).sum(2)
+        nearest, label = torch.baddbmm(length[:, None], self.x, self.centers.mT, alpha=-2).min(2)
         return nearest, label
 
     def _sums(self, label: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,7 +260,7 @@ def _seeds(
 def _centers_of_sample(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
     """Return the centers [k, d] of clusters of some of the points, of which more than k are distinct."""
     rows = torch.randperm(len(x), generator=rng)[: max(SAMPLE, SAMPLE_PER_CLUSTER * k)].to(x.device)
-    centers = kmeans(x.index_select(0, rows), k, rng=rng).centroid
+    centers = kmeans(x.index_select(0, rows), k, rng=rng).centers
     return centers if len(centers) == k else plus_plus(x, k, rng)
 
 

@@ -1,4 +1,4 @@
-"""The nearest distinct rows of centroids in turn, from all costs or from as few solved ones as decide the choice."""
+"""The nearest distinct rows of centers in turn, from all costs or from as few solved ones as decide the choice."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from odedm.selection.kmeans import Clusters
 
 FIRST = 4
-"""Rows per centroid that are solved before anything is known of how far the estimates are off."""
+"""Rows per center that are solved before anything is known of how far the estimates are off."""
 
 SAMPLE = 96
-"""How many pairs are so at least, for all centroids together: of few centroids more rows each."""
+"""How many pairs are so at least, for all centers together: of few centers more rows each."""
 
 BEHIND, MOST_BEHIND = 1024, 16
-"""About how many further pairs are solved, of all centroids together and of one, to see how far estimates are off."""
+"""About how many further pairs are solved, of all centers together and of one, to see how far estimates are off."""
 
 FAR = np.finfo(np.float64).max
 """The cost of a pair that could not be solved: behind all others, and still a number."""
 
 Solve = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
-"""Rows [p] and centroids [p] in, their costs [p] out."""
+"""Rows [p] and centers [p] in, their costs [p] out."""
 
 
 class Chosen(NamedTuple):
-    """Rows [m] in the order of their centroids, and the centroid of each [m], both int64."""
+    """Rows [m] in the order of their centers, and the center of each [m], both int64."""
 
     row: Tensor
-    centroid: Tensor
+    center: Tensor
 
 
 def nearest(distance: Distance, x: Tensor, clusters: Clusters, per: int = 1) -> Chosen:
@@ -53,26 +53,26 @@ def nearest(distance: Distance, x: Tensor, clusters: Clusters, per: int = 1) -> 
     by_itself = getattr(distance, "nearest", None)
     if by_itself is None:
         return greedy_nearest(row_distances(distance, x, clusters), per)
-    chosen: Chosen = by_itself(x, clusters.centroid, per)
+    chosen: Chosen = by_itself(x, clusters.centers, per)
     return chosen
 
 
 def row_distances(distance: Distance, x: Tensor, clusters: Clusters) -> Tensor:
-    """Distances of rows to clusters [n, k]: to their points where the distance knows how, else to their centroids."""
+    """Distances of rows to clusters [n, k]: to their points where the distance knows how, else to their centers."""
     to_clusters = getattr(distance, "to_clusters", None)
     if to_clusters is None:
-        return distance.pairs(x, clusters.centroid)
-    far: Tensor = to_clusters(x, clusters.label, len(clusters.centroid))
+        return distance.pairwise(x, clusters.centers)
+    far: Tensor = to_clusters(x, clusters.labels, len(clusters.centers))
     return far
 
 
 def greedy_nearest(cost: Tensor, per: int = 1) -> Chosen:
-    """Each centroid in turn takes its `per` nearest rows that no other has taken, by `cost` [n, k].
+    """Each center in turn takes its `per` nearest rows that no other has taken, by `cost` [n, k].
 
-    Equal costs: the lower row. When the rows run out the last centroids get fewer, or none.
+    Equal costs: the lower row. When the rows run out the last centers get fewer, or none.
 
     >>> greedy_nearest(torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]]))
-    Chosen(row=tensor([0, 2]), centroid=tensor([0, 1]))
+    Chosen(row=tensor([0, 2]), center=tensor([0, 1]))
     """
     if cost.dim() != 2 or per < 1:
         raise UsageError(f"Costs must be [n, k] and per 1 or more; {list(cost.shape)} and {per} were given.")
@@ -80,10 +80,10 @@ def greedy_nearest(cost: Tensor, per: int = 1) -> Chosen:
     table = np.ascontiguousarray(cost.T.cpu().numpy())
     free = np.arange(table.shape[1])
     taken: list[tuple[int, int]] = []
-    for centroid, column in enumerate(table):
+    for center, column in enumerate(table):
         for _ in range(min(per, len(free))):
             place = int(column[free].argmin())
-            taken.append((int(free[place]), centroid))
+            taken.append((int(free[place]), center))
             free = np.delete(free, place)
     return _chosen(taken, cost.device)
 
@@ -93,19 +93,19 @@ def nearest_by_estimate(
 ) -> Chosen:
     """`greedy_nearest` where a cost is dear, but an `estimate` [n, k] of it, wrong by a factor, is not.
 
-    `sharper` gives better and better estimates at rising prices, all below that of `solve`. The best of each centroid
-    by `estimate`, and some behind them, go through all. Then every free row that could still beat what its centroid has
+    `sharper` gives better and better estimates at rising prices, all below that of `solve`. The best of each center
+    by `estimate`, and some behind them, go through all. Then every free row that could still beat what its center has
     found climbs one step, and again, until no such row is left: one whose sharpest estimate so far, times the
-    centroid's mean factor of such estimates, times their lowest factor so far as a share of such means, less `margin`
+    center's mean factor of such estimates, times their lowest factor so far as a share of such means, less `margin`
     of it, is below. The margin of sharper estimates is smaller, as their factors spread less than those of `estimate`,
     and that of any is no smaller than what the lowest factor is below the mean. What is solved on the way moves these
     factors. So it chooses as all costs would, unless the factor of an unsolved pair is below the lowest seen by more
     than the margin.
 
     >>> cost = torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]])
-    >>> exact = lambda row, centroid: cost.numpy()[row, centroid]
+    >>> exact = lambda row, center: cost.numpy()[row, center]
     >>> nearest_by_estimate(cost + 0.1, [exact], exact)
-    Chosen(row=tensor([0, 2]), centroid=tensor([0, 1]))
+    Chosen(row=tensor([0, 2]), center=tensor([0, 1]))
     """
     guess = np.ascontiguousarray(estimate.T.cpu().numpy()).astype(np.float64)
     estimated = np.isfinite(guess)
@@ -120,8 +120,8 @@ def nearest_by_estimate(
             place = wanted[step.ravel()[wanted] == at]
             if not len(place):
                 continue
-            centroid, row = np.divmod(place, guess.shape[1])
-            answer = find(row, centroid) + offset
+            center, row = np.divmod(place, guess.shape[1])
+            answer = find(row, center) + offset
             # an answer that overflowed says nothing: the estimate stays, or the cost counts as beyond all others
             instead = tables[at].ravel()[place] if at < len(sharper) else FAR
             [*tables, known][at + 1].ravel()[place] = np.where(np.isfinite(answer), answer, instead)
@@ -162,13 +162,13 @@ def _lowest(
     tables: Sequence[NDArray[Any]], known: NDArray[Any], solved: NDArray[np.int64], margin: float
 ) -> Iterator[NDArray[Any]]:
     """By which factor [k, 1] of each table of estimates [k, n] costs may be as low, going by the `solved` ones."""
-    centroid = solved // known.shape[1]
-    amount = np.bincount(centroid, minlength=len(known))
+    center = solved // known.shape[1]
+    amount = np.bincount(center, minlength=len(known))
     blunt = 0.0
     for table in tables:
         factor = known.ravel()[solved] / table.ravel()[solved]
-        mean = np.bincount(centroid, factor, len(known)) / np.maximum(amount, 1)
-        share = factor / mean[centroid]
+        mean = np.bincount(center, factor, len(known)) / np.maximum(amount, 1)
+        share = factor / mean[center]
         spread = float(np.square(share - 1).sum() ** 0.5)
         blunt = blunt or spread
         # sharper estimates need less of a margin, as much less as they spread less; poor ones as much again as was seen
@@ -186,7 +186,7 @@ def _try(known: NDArray[Any], bound: NDArray[Any], per: int) -> tuple[list[tuple
     gone = np.zeros(min(per * len(known), n), dtype=np.int64)
     wanted: list[NDArray[np.int64]] = []
     taken: list[tuple[int, int]] = []
-    for centroid, (costs, rest) in enumerate(zip(known, bound, strict=True)):
+    for center, (costs, rest) in enumerate(zip(known, bound, strict=True)):
         cost = costs.copy()
         cost[gone[: len(taken)]] = rest[gone[: len(taken)]] = np.inf
         least, few = -np.inf, None
@@ -197,14 +197,14 @@ def _try(known: NDArray[Any], bound: NDArray[Any], per: int) -> tuple[list[tuple
                 break
             least = max(least, cost[row])
             cost[row], gone[len(taken)] = np.inf, row
-            taken.append((row, centroid))
+            taken.append((row, center))
         more = rest < least
         if few is not None:
             more[few] |= np.isfinite(rest[few])
-        wanted.append(centroid * n + np.flatnonzero(more))
+        wanted.append(center * n + np.flatnonzero(more))
     return taken, np.concatenate(wanted)
 
 
 def _chosen(taken: list[tuple[int, int]], device: torch.device) -> Chosen:
-    row, centroid = torch.tensor(taken, dtype=torch.int64).view(-1, 2).T.contiguous().to(device, non_blocking=True)
-    return Chosen(row, centroid)
+    row, center = torch.tensor(taken, dtype=torch.int64).view(-1, 2).T.contiguous().to(device, non_blocking=True)
+    return Chosen(row, center)

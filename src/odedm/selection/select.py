@@ -75,7 +75,7 @@ def select(
     points = _points(x, image_shape)
     known: dict[str, Distance | RowSelector] = {**DISTANCES, **ROW_SELECTORS}
     measure = choose("distance", distance, known) if isinstance(distance, str) else distance
-    if not isinstance(measure, RowSelector) and not hasattr(measure, "prepare"):
+    if not isinstance(measure, RowSelector) and not hasattr(measure, "fit"):
         raise refused("distance", f"one of {', '.join(known)}, or an object like those", distance)
     reducer = dac if isinstance(dac, Dac) else None
     if dac is not None and reducer is None:

@@ -112,7 +112,7 @@ class PrototypeSelector:
         if isinstance(self.distance, RowSelector):
             return self.distance.select(points, self.k * self.rows_per_prototype, rng)
         ((keep, kept, clusters),) = self._clusters([points], [rng], Timer())
-        measure = self.distance.prepare(points, image_shape)
+        measure = self.distance.fit(points, image_shape)
         return keep[nearest(measure, kept, clusters, self.rows_per_prototype).row]
 
     def _picked(
@@ -151,18 +151,18 @@ class PrototypeSelector:
             for member, x, (keep, few, clusters) in zip(members, sets, reduced, strict=True):
                 home = member.device  # the network may live on another device than the rows
                 if self.mixup:
-                    parts.append(_means(take(rows, member[keep.to(home)]), clusters.label.to(home)))
+                    parts.append(_means(take(rows, member[keep.to(home)]), clusters.labels.to(home)))
                     continue
                 with device.inference_mode_on_gpu(x.device):
-                    measure = distance.prepare(x, image_shape)
+                    measure = distance.fit(x, image_shape)
                     chosen = nearest(measure, few, clusters, self.rows_per_prototype)
                 # copies, since what was made so may not be changed or learned from later
-                chosen = Chosen(chosen.row.clone(), chosen.centroid.clone())
+                chosen = Chosen(chosen.row.clone(), chosen.center.clone())
                 row = keep.clone()[chosen.row].to(home)
-                parts.append(take(rows, member[row]) | {"prototype": chosen.centroid.to(home)})
+                parts.append(take(rows, member[row]) | {"prototype": chosen.center.to(home)})
                 if on_selection is not None:
                     with timer("observe"):
-                        far = row_distances(distance.prepare(x, image_shape), few, clusters)
+                        far = row_distances(distance.fit(x, image_shape), few, clusters)
                         on_selection(take(rows, member[keep.to(home)]), chosen, far)
         return parts
 

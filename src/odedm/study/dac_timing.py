@@ -19,7 +19,7 @@ from odedm.core.timer import Timer
 from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM, Reservoir, consolidator
 from odedm.results.provenance import provenance
-from odedm.selection.settings import DAC, Prototypes
+from odedm.selection.prototype_settings import DAC, Prototypes
 from odedm.study.dac_timing_plan import Measured, Runtime, Timing, TimingCell, expected
 from odedm.training.experiment import Experiment
 from odedm.training.loop import Run

@@ -19,7 +19,7 @@ from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.registry import DISTANCES
 from odedm.core.validators import Int, Pair, Text, Validator
-from odedm.selection.settings import DistanceName
+from odedm.selection.prototype_settings import DistanceName
 from odedm.study.grid import from_table
 from odedm.training.hold_out import check_values
 

@@ -16,7 +16,7 @@ from odedm.core.text import LONGEST, printable
 from odedm.core.validators import Choice, Pair, Validator
 from odedm.memory.paper_preset import MEETING, paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_from_flat, memory_to_dict
-from odedm.selection.flat_settings import without_clusters
+from odedm.selection.flat_settings import of_clusters_there_are
 from odedm.study.paper_numbers import plain
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import check_values
@@ -188,7 +188,7 @@ class Grid:
                 policy = chosen.get("policy") or chosen.get("short_policy")
                 for options in _product(self.policy_options.get(str(policy), {})):
                     given = chosen | {"policy_options": options} if options else chosen
-                    yield memory_from_flat(kind, without_clusters(given))
+                    yield memory_from_flat(kind, of_clusters_there_are(given))
 
 
 def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:

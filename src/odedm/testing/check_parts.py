@@ -13,7 +13,7 @@ from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
 from odedm.memory.settings import ODEDM, Reservoir
 from odedm.nets.build import build, configure
-from odedm.selection.settings import DAC, DistanceName, Prototypes
+from odedm.selection.prototype_settings import DAC, DistanceName, Prototypes
 from odedm.stream.dataset import from_arrays
 from odedm.stream.synthetic import shapes
 from odedm.testing.contracts import check_exact, check_promises, finish, promise
@@ -23,7 +23,7 @@ def check_distance(distance: Any) -> None:
     """Whether prototypes can be chosen by a distance: finite numbers of the right shape, and a run with it.
 
     Args:
-        distance: an object or class with `prepare`, `pairs` and `clouds` (see `odedm.Distance`), or a name.
+        distance: an object or class with `fit`, `pairwise` and `between_sets` (see `odedm.Distance`), or a name.
 
     >>> check_distance("l1")  # doctest: +SKIP
     """
@@ -34,19 +34,19 @@ def check_distance(distance: Any) -> None:
     x, y = torch.rand(12, 9, generator=rng), torch.rand(3, 9, generator=rng)
     before = x.clone(), y.clone()
     for image_shape in (None, (1, 3, 3)):
-        fitted = plain.prepare(x, image_shape)
+        fitted = plain.fit(x, image_shape)
         for _ in range(2):
-            pairs, clouds = fitted.pairs(x, y), fitted.clouds(x, y)
+            pairs, clouds = fitted.pairwise(x, y), fitted.between_sets(x, y)
             promise(
-                pairs.shape == (12, 3), f"`pairs` of 12 rows and 3 centroids gave {list(pairs.shape)}, not [12, 3]."
+                pairs.shape == (12, 3), f"`pairwise` of 12 rows and 3 centers gave {list(pairs.shape)}, not [12, 3]."
             )
-            promise(clouds.dim() == 0, f"`clouds` must give one number, 0-d; it gave {list(clouds.shape)}.")
+            promise(clouds.dim() == 0, f"`between_sets` must give one number, 0-d; it gave {list(clouds.shape)}.")
             promise(pairs.isfinite().all() and clouds.isfinite(), "Distances are finite.")
             promise((pairs >= 0).all() and clouds >= 0, "Distances are 0 or more.")
-            promise(fitted.pairs(x, y).equal(pairs), "The same rows have the same distances.")
-        near, far = fitted.clouds(x, x.clone()), fitted.clouds(x, x + 10)
+            promise(fitted.pairwise(x, y).equal(pairs), "The same rows have the same distances.")
+        near, far = fitted.between_sets(x, x.clone()), fitted.between_sets(x, x + 10)
         promise(near < far, "A cloud is nearer to itself than to one far away.")
-        single = fitted.pairs(x[:1], y[:1])
+        single = fitted.pairwise(x[:1], y[:1])
         promise(torch.allclose(single, pairs[:1, :1], atol=1e-4), "A pair's distance does not depend on other rows.")
     promise(x.equal(before[0]) and y.equal(before[1]), "Distances leave the rows as they are.")
     for space in ("features", "pixels"):

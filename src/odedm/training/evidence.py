@@ -47,7 +47,7 @@ class Choices:
     def __call__(self, rows: Rows, chosen: Chosen, distance: Tensor) -> None:
         """Keep one class's choice, its last one."""
         kept = torch.full((len(rows["label"]),), -1, dtype=torch.int64)
-        kept[chosen.row.cpu()] = chosen.centroid.cpu()
+        kept[chosen.row.cpu()] = chosen.center.cpu()
         label = rows["label"].cpu()
         self.parts = [each for each in self.parts if not each[1][:1].equal(label[:1])]  # a class that returned
         self.parts.append((rows["index"].cpu(), label, kept, distance.float().cpu()))

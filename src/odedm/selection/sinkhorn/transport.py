@@ -22,8 +22,8 @@ from odedm.selection.sinkhorn import solver as sinkhorn
 from odedm.selection.sinkhorn.estimate import foresee
 from odedm.selection.sinkhorn.kernels import DenseKernel, GridKernel, Kernel
 
-GROUNDS = ("auto", "profile", "grid", "point")
-Ground = Literal["auto", "profile", "grid", "point"]
+GROUNDS = ("auto", "profile", "grid")
+Ground = Literal["auto", "profile", "grid"]
 
 CLOUD_BYTES = 1 << 28
 """Largest batch of cost matrices between clouds; the solver holds a few such arrays at a time."""
@@ -60,7 +60,7 @@ class Sinkhorn:
     `nearest_by_estimate` for `margin`, of which infinity solves every pair too. `screen` solves, for each centroid,
     that many rows of the best estimates alone; the others rank behind them by estimate. An approximation.
 
-    >>> float(Sinkhorn().clouds(torch.zeros(3, 2), torch.ones(4, 2)))
+    >>> float(Sinkhorn().between_sets(torch.zeros(3, 2), torch.ones(4, 2)))
     2.0
     """
 
@@ -91,13 +91,11 @@ class Sinkhorn:
                 f"iterations={self.iterations}, screen={self.screen} were given."
             )
 
-    def prepare(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> FittedSinkhorn:
+    def fit(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> FittedSinkhorn:
         """Fit the ground cost to `candidates` [n, d], which are flattened images when `image_shape` is given."""
         ground = self.ground
         if ground == "auto":
             ground = "profile" if image_shape is None else "grid"
-            if candidates.shape[1] == 1:  # a histogram over one dimension is always the same: compare the numbers
-                ground = "point"
         if ground == "grid" and (image_shape is None or len(image_shape) not in (2, 3)):
             raise UsageError(
                 f"The ground cost 'grid' needs rows that are images [height, width] or [channels, height, width]; "
@@ -105,37 +103,37 @@ class Sinkhorn:
             )
         return FittedSinkhorn(replace(self, ground=ground), candidates, image_shape)
 
-    def pairs(self, x: Tensor, y: Tensor) -> Tensor:
+    def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         """Distances of histograms, fitted to `x`: [n, d], [k, d] -> [n, k]."""
-        return self.prepare(x, None).pairs(x, y)
+        return self.fit(x, None).pairwise(x, y)
 
-    def clouds(self, x: Tensor, y: Tensor) -> Tensor:
+    def between_sets(self, x: Tensor, y: Tensor) -> Tensor:
         """Transport cost between uniformly weighted clouds: [n, d], [m, d] -> 0-d."""
         cost = squares(x, y)[None]
         a, b = cost.new_full((1, len(x)), 1 / len(x)), cost.new_full((1, len(y)), 1 / len(y))
         limit, small = self.iterations, self.tolerance
         return sinkhorn.clouds(cost, a, b, epsilon=self.epsilon, tolerance=small, iterations=limit).cost[0]
 
-    def clouds_at_least(self, clouds: Sequence[Tensor]) -> Tensor:
+    def between_sets_at_least(self, clouds: Sequence[Tensor]) -> Tensor:
         """Lower bounds [K, K] of `clouds` between any two, from their means alone.
 
         Whatever a plan moves where, it moves one mean to the other, and by Jensen's inequality it pays at least what
         that costs. A tenth is left for plans whose sums are not quite the weights.
 
-        >>> Sinkhorn().clouds_at_least([torch.zeros(3, 2), torch.ones(4, 2)]).tolist()[0]
+        >>> Sinkhorn().between_sets_at_least([torch.zeros(3, 2), torch.ones(4, 2)]).tolist()[0]
         [0.0, 1.7999999523162842]
         """
         mean = torch.stack([cloud.mean(0) for cloud in clouds])
         return SURE * (mean[:, None] - mean).square().sum(2)
 
-    def many_clouds(self, pairs: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    def between_many_sets(self, pairs: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         """`clouds` of each pair, of any classes: side by side, padded, where launches are what costs.
 
-        >>> [float(cost) for cost in Sinkhorn().many_clouds([(torch.zeros(3, 2), torch.ones(4, 2))])]
+        >>> [float(cost) for cost in Sinkhorn().between_many_sets([(torch.zeros(3, 2), torch.ones(4, 2))])]
         [2.0]
         """
         if not pairs or not device.launch_bound(pairs[0][0].device):
-            return [self.clouds(x, y) for x, y in pairs]
+            return [self.between_sets(x, y) for x, y in pairs]
         pairs = [sorted(pair, key=len) for pair in pairs]  # either way round is the same, and so the padding is less
         n, m = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
         d, size = pairs[0][0].shape[1], pairs[0][0].element_size()
@@ -158,7 +156,7 @@ class Sinkhorn:
 class FittedSinkhorn:
     """`Sinkhorn` with the ground cost of one class's candidates [n, d].
 
-    >>> Sinkhorn(ground="grid").prepare(torch.eye(4), (2, 2)).pairs(torch.eye(4), torch.eye(4)[:1]).flatten().tolist()
+    >>> Sinkhorn(ground="grid").fit(torch.eye(4), (2, 2)).pairwise(torch.eye(4), torch.eye(4)[:1]).flatten().tolist()
     [0.0, 1.0, 1.0, 2.0]
     """
 
@@ -166,17 +164,17 @@ class FittedSinkhorn:
     candidates: Tensor
     image_shape: tuple[int, ...] | None
 
-    def prepare(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> FittedSinkhorn:
+    def fit(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> FittedSinkhorn:
         """Fit the same settings to other candidates."""
-        return self.settings.prepare(candidates, image_shape)
+        return self.settings.fit(candidates, image_shape)
 
-    def clouds(self, x: Tensor, y: Tensor) -> Tensor:
+    def between_sets(self, x: Tensor, y: Tensor) -> Tensor:
         """Transport cost between uniformly weighted clouds: [n, d], [m, d] -> 0-d."""
-        return self.settings.clouds(x, y)
+        return self.settings.between_sets(x, y)
 
-    def pairs(self, x: Tensor, y: Tensor) -> Tensor:
+    def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         """Distances of rows to centroids: [n, d], [k, d] -> [n, k]."""
-        if self.settings.ground == "point":
+        if x.shape[1] == 1:  # a histogram over one bin is always the same: compare the numbers
             return squares(x, y)
         source, target = self._histograms(x), self._histograms(y)
         screen = self.settings.screen
@@ -204,7 +202,7 @@ class FittedSinkhorn:
         few = x.shape[1] < FEW_BINS or len(x) * len(y) * x.shape[1] <= small
         rough = settings.ground != "profile" or settings.pair_epsilon < LEAST_EPSILON
         if few or rough or settings.screen is not None or margin == math.inf:
-            return greedy_nearest(self.pairs(x, y), per)
+            return greedy_nearest(self.pairwise(x, y), per)
         source, target = self._histograms(x), self._histograms(y)
 
         def on_pairs(costs: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Solve:
