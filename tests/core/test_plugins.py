@@ -124,10 +124,11 @@ def test_a_class_is_named_by_its_module_and_the_same_class_by_its_name():
 
 def test_an_object_has_a_name_in_its_process_only():
     first, second = Scaled(2.0), Scaled(3.0)
-    names = [ODEDM(selection=Prototypes(each)).distance for each in (first, second, first)]
+    memories = [ODEDM(selection=Prototypes(each)) for each in (first, second, first)]
+    names = [memory.flat()["distance"] for memory in memories]
     assert names == ["test_plugins.Scaled@1", "test_plugins.Scaled@2", "test_plugins.Scaled@1"]
-    assert ODEDM(selection=Prototypes(MMD)).distance == "mmd"
-    assert ODEDM(selection=Prototypes(MMD(bandwidth=2.0))).distance.endswith("MMD@1")
+    assert Prototypes(MMD).distance == odedm.MMD()
+    assert Prototypes(MMD(bandwidth=2.0)).distance.endswith("MMD@1")
     assert DISTANCES[names[1]].load() is second
 
 

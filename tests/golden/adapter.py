@@ -78,7 +78,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def dual(name: str) -> Callable[..., Any]:
     """Make what has this public name of the settings of b1acfb6."""
-    return lambda **settings: _follow(import_module("odedm"), name)(**nested(settings))
+    return lambda *args, **settings: _follow(import_module("odedm"), name)(*args, **nested(settings))
 
 
 NAMES: dict[str, str | Callable[..., Any]] = {
