@@ -86,9 +86,9 @@ class Bench:
         """What a command took, and the results of its runs."""
         self.number += 1
         out = self.folder / f"runs-{self.number}"
-        shared = () if self.share == 100 or lanes == 1 else ("--gpu-share", str(self.share))
+        shared = () if self.share == 100 or lanes == 1 else ("--set", f"execution.gpu_share={self.share}")
         took = self.odedm(
-            "run", *shared, "--data", data, "--device", self.device, "--seeds", str(seeds), "--lanes", str(lanes),
+            "run", *shared, "--data", data, "--device", self.device, "--seeds", str(seeds), "--workers", str(lanes),
             "--batch", str(BATCH), "--out", str(out), *words,
         )  # fmt: skip
         found = [json.loads(path.read_text()) for path in sorted(out.rglob("result.json"))]

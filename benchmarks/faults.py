@@ -35,7 +35,7 @@ MEMORIES = {
     "odedm, bounded candidates": ["--k", "1", "--candidates", "6", "--replay", "both"],
     "odedm, logits of the stream": ["--k", "1", "--annotate", "stream", "--replay", "union"],
 }
-STREAM = ["--data", "blobs", "--capacity", "40", "--batch", "4", "--device", "cpu", "--lanes", "1"]
+STREAM = ["--data", "blobs", "--capacity", "40", "--batch", "4", "--device", "cpu", "--workers", "1"]
 EVERY = 3
 """Steps from checkpoint to checkpoint: about half of the kills then fall into the writing of one."""
 

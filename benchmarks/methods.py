@@ -23,7 +23,7 @@ from rich.console import Console
 from odedm import ODEDM, Experiment, Native, NoMemory, Run, from_arrays
 from odedm.cli.board import Board
 from odedm.core.registry import METHODS
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.planning import below, plan_jobs
 from odedm.execute.scheduler import run_jobs
 
@@ -49,7 +49,7 @@ def accuracy(names: Sequence[str], seeds: int, out: Path | None, runs: Path) -> 
     planned = plan_jobs(plans, below(runs))
     todo = [job for job in planned.jobs if not (job.folder / "result.json").is_file()]
     with Board(Console(stderr=True), len(todo)) as board:
-        run_jobs(todo, planned.data, Placement(), [board])
+        run_jobs(todo, planned.data, ExecutionConfig(), [board])
     table = to_markdown(summarise(load([job.folder for job in planned.jobs])))
     print(table)
     if out:

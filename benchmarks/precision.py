@@ -1,7 +1,7 @@
 """Do two ways of computing the same runs end in the same accuracy? Paired by seed.
 
     odedm run --data cifar10 --method derpp --capacity 200 --memory reservoir --seeds 16 --out A
-    odedm run … --precision fp32 --out B          (or --no-capture, which must give the very same numbers)
+    odedm run … --set training.precision=fp32 --out B          (or --set training.cuda_graph=false: the same numbers)
     python benchmarks/precision.py A B
 
 Prints means, the mean difference A − B with its standard error, and how many runs are equal to the last digit.

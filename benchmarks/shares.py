@@ -3,7 +3,7 @@
     python benchmarks/shares.py [--methods derpp] [--lanes 1,8] [--shares 100,40] [--steps 250] [--pixels 32]
                                 [--net resnet18] [--memory reservoir] [--out docs/results/shares.json]
 
-Lanes are processes under CUDA's multi-process service, as in `odedm run --lanes`; a share is the part of the GPU's
+Lanes are processes under CUDA's multi-process service, as in `odedm run --workers`; a share is the part of the GPU's
 multiprocessors that the kernels of one lane may take. Rows are random; all lanes begin the second task together, and
 what counts is the time from there until the first of them has finished it. `digest` tells whether a lane's weights
 depend on its share. Batch 32, λ = 200.

@@ -110,10 +110,10 @@ def compiled(run: Run) -> None:
 
 
 WAYS = {
-    "eager fp32, separate forwards": ({"capture": False, "precision": "fp32"}, True),
-    "eager tf32, separate forwards": ({"capture": False, "precision": "tf32"}, True),
-    "eager bf16, separate forwards": ({"capture": False, "precision": "bf16"}, True),
-    "eager bf16, fused": ({"capture": False, "precision": "bf16"}, False),
+    "eager fp32, separate forwards": ({"cuda_graph": False, "precision": "fp32"}, True),
+    "eager tf32, separate forwards": ({"cuda_graph": False, "precision": "tf32"}, True),
+    "eager bf16, separate forwards": ({"cuda_graph": False, "precision": "bf16"}, True),
+    "eager bf16, fused": ({"cuda_graph": False, "precision": "bf16"}, False),
     "captured tf32, separate forwards": ({"precision": "tf32"}, True),
     "captured bf16, separate forwards": ({"precision": "bf16"}, True),
     "captured tf32, fused": ({"precision": "tf32"}, False),

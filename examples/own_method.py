@@ -1,7 +1,7 @@
 """A loss and a memory policy of one's own, without a fork: in lanes, in a study, in its report, and in resumed runs.
 
     python examples/own_method.py               # the study below, two runs side by side, and its report
-    odedm run --plugin examples/own_method.py --method focal --memory native --policy hard
+    odedm run --plugin examples/own_method.py --method focal --memory native --set memory.policy=hard
     odedm resume runs --plugin examples/own_method.py
 
 `odedm.testing.check_method(Focal)` and `check_memory(Hard)` try both with every memory, and resume them.
@@ -72,7 +72,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     study = folder / "focal.toml"
     study.write_text(STUDY)
-    words = ["study", str(study), "--plugin", __file__, "--lanes", "2", "--out", str(folder / "study")]
+    words = ["study", str(study), "--plugin", __file__, "--workers", "2", "--out", str(folder / "study")]
     app(words, standalone_mode=False)
 
 

@@ -1,4 +1,4 @@
-"""Jobs of small experiments, finished runs that nobody ran, an engine that does as it is told, and who remembers it."""
+"""Jobs of small experiments, finished runs that nobody ran, a backend that does as it is told, and who remembers it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from odedm import ODEDM, Dataset, Experiment, Reservoir
 from odedm.data.opening import load_dataset
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, RunOptions
 from odedm.execute.observers import Observer
 from odedm.execute.planning import plan_jobs
@@ -32,9 +32,9 @@ def open_all(jobs: list[Job]) -> dict[str, Dataset]:
     return {name: load_dataset(name) for name in dict.fromkeys(job.experiment.data for job in jobs)}
 
 
-def run_all(jobs: list[Job], *observers: Observer, lanes: int | None = None) -> list[Result]:
+def run_all(jobs: list[Job], *observers: Observer, workers: int | None = None) -> list[Result]:
     """The results of jobs, run as any command runs them; every one must succeed."""
-    summary = run_jobs(jobs, open_all(jobs), Placement(lanes=lanes), observers)
+    summary = run_jobs(jobs, open_all(jobs), ExecutionConfig(workers=workers), observers)
     assert summary.failed == {}, summary.failed
     return [summary.results[job.key] for job in jobs]
 
@@ -71,10 +71,10 @@ def write_run(job: Job, **how: float) -> Path:
 
 
 class Puppet:
-    """An engine whose jobs are over at once: well, with the sentence that is set for their key, or lost so often."""
+    """An backend whose jobs are over at once: well, with the sentence that is set for their key, or lost so often."""
 
-    def __init__(self, write: Callable[[Job], object] = write_run, lanes: int = 2) -> None:
-        self.lanes, self.write = lanes, write
+    def __init__(self, write: Callable[[Job], object] = write_run, workers: int = 2) -> None:
+        self.workers, self.write = workers, write
         self.failing: dict[str, str | Failed] = {}
         self.losing: dict[str, list[Lost]] = {}
         self.before: dict[str, list[Event]] = {}
@@ -84,7 +84,7 @@ class Puppet:
         self.closed = False
 
     def has_room(self) -> bool:
-        return len(self.under_way) < self.lanes
+        return len(self.under_way) < self.workers
 
     def start(self, job: Job) -> None:
         self.started.append(job)

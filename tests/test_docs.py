@@ -13,12 +13,12 @@ import pytest
 import typer
 
 import odedm
-from odedm.cli.app import LISTS, app
-from odedm.cli.generated_options import spelling
+from odedm.cli.app import LISTS, SETTINGS, app
+from odedm.cli.dotted_settings import PARTS, grouped_settings, spelling
 from odedm.core.configuration import settings_of
 from odedm.core.registry import DISTANCES, METHODS
 from odedm.core.validators import Choice
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.memory.settings import KINDS
 from odedm.study.grid import axes
 from odedm.study.paper_studies import READY
@@ -75,7 +75,7 @@ def options_of(command):
 COMMANDS = commands()
 NAMED = {
     spelling(name, own): (own.validator.names, kind)
-    for kind in (Experiment, *KINDS.values(), Observation, Placement)
+    for kind in (Experiment, *KINDS.values(), Observation, ExecutionConfig)
     for name, own in settings_of(kind).items()
     if isinstance(own.validator, Choice)
 }
@@ -93,7 +93,12 @@ def test_commands_options_and_names_after_odedm_exist(page):
         if own == ("study",) and len(words) > 1 and re.fullmatch(r"[a-z0-9-]+", words[1]):
             assert words[1] in READY, said
         if own == ("list",) and len(words) > 1:
-            assert words[1] in LISTS, said
+            assert words[1] in {*LISTS, SETTINGS}, said
+        for pair in [
+            words[at + 1] for at, word in enumerate(words[:-1]) if word == "--set" and "…" not in words[at + 1]
+        ]:
+            group, dot, name = pair.partition("=")[0].partition(".")
+            assert not dot or group in PARTS or name in grouped_settings()[group], said
         for at, word in enumerate(words):
             flag, _, value = word.partition("=")
             if re.fullmatch(r"--[a-z][a-z-]*", flag):

@@ -14,9 +14,9 @@ from sampling import EVERYTHING
 
 import odedm
 from odedm.cli.app import app
-from odedm.cli.generated_options import spelling
+from odedm.cli.dotted_settings import spelling
 from odedm.core.configuration import settings_of
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.memory.settings import KINDS
 from odedm.study.grid import axes
 from odedm.training.experiment import Experiment
@@ -37,18 +37,18 @@ from odedm.cli.reference import reference
 from odedm.study.study import parse
 from odedm.training.experiment import content_key
 
-help = typer.testing.CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
-print("command line", "--pretend" in help and "A pretend option." in help)
+help = typer.testing.CliRunner().invoke(app, ["list", "settings"], env={"COLUMNS": "200"}).output
+print("command line", "--set training.pretend" in help and "A pretend option." in help)
 plans = parse("pretend = [1, 2]\\nseeds = 1").experiments()
 print("study", [plan.pretend for plan in plans] == [1, 2])
 outcome = odedm.train("blobs", memory=odedm.Reservoir(5), method="er", pretend=3)
 print("train", outcome.result.experiment["pretend"] == 3)
-print("reference", "`--pretend`" in reference())
+print("reference", "`--set training.pretend`" in reference())
 plain = odedm.Experiment(odedm.Reservoir(5)).describe()
 print("files", odedm.Experiment.from_dict({**plain, "pretend": 8}).pretend == 8)
 print("key", content_key({**plain, "pretend": 8}) != content_key(plain))
-changed = typer.testing.CliRunner().invoke(app, ["run", "--pretend", "0"])
-print("check", changed.exit_code == 2 and "pretend must be a whole number, 1 or more" in changed.output)
+changed = typer.testing.CliRunner().invoke(app, ["run", "--set", "training.pretend=0"])
+print("check", changed.exit_code == 2 and "training.pretend must be a whole number, 1 or more" in changed.output)
 """
 
 
@@ -121,7 +121,7 @@ def test_every_setting_is_an_option_an_axis_and_a_keyword():
     from odedm.cli.reference import reference
 
     text = reference()
-    for kind in (Experiment, *KINDS.values(), Observation, Placement):
+    for kind in (Experiment, *KINDS.values(), Observation, ExecutionConfig):
         for name, own in settings_of(kind).items():
             flag = spelling(name, own).split("/")[0]
             assert re.search(rf"`{flag}[`/]", text), f"{kind.__name__}.{name} has no line in the reference"
@@ -139,8 +139,8 @@ def asked_by_command(monkeypatch, *words):
     """The experiments and the looks that `odedm run` asks for."""
     found = []
 
-    def plan_jobs(plans, place, placement, options):
-        del place, placement
+    def plan_jobs(plans, place, execution, options):
+        del place, execution
         found.append((plans, options.observation))
         raise Asked
 

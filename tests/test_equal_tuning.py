@@ -12,7 +12,7 @@ from beside import imported
 from odedm import Dataset
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import attempt
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.results.result import Result
 from odedm.stream.synthetic import blobs
 from odedm.study.contests import contests
@@ -50,7 +50,7 @@ def finished(study: Study, data: Dataset) -> list[Result]:
 def made(tmp_path_factory):
     """What `odedm tune` and `odedm study` would leave: the choices, the runs at tuned rates, those of the constants."""
     folder, data = tmp_path_factory.mktemp("tuned"), blobs()
-    rivals, _ = contests(STUDY, STUDY.select, Session(Ledger(folder), Placement(), device="cpu"))
+    rivals, _ = contests(STUDY, STUDY.select, Session(Ledger(folder), ExecutionConfig(), device="cpu"))
     scores = {trial.key: attempt(trial, data=data) for trial in rivals.to_do({})}
     path = folder / "tuned.json"
     path.write_text(json.dumps(rivals.to_dict(scores, {})))

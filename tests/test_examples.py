@@ -47,7 +47,18 @@ def test_a_loss_and_a_policy_of_ones_own_go_through_lanes_a_study_its_report_and
     runpy.run_path(str(path), run_name="__main__")
     assert "Focal replay · ODEDM" in (tmp_path / "study" / "table.md").read_text()
     assert "Focal replay" in (tmp_path / "study" / "report.html").read_text()
-    words = ["--data", "blobs", "--method", "focal", "--memory", "native", "--policy", "hard", "--capacity", "40"]
+    words = [
+        "--data",
+        "blobs",
+        "--method",
+        "focal",
+        "--memory",
+        "native",
+        "--set",
+        "memory.policy=hard",
+        "--capacity",
+        "40",
+    ]
     with interrupted(monkeypatch, 8):
         odedm("run", "--plugin", path, *words, "--out", tmp_path / "runs", "--checkpoint", "3 steps", code=130)
     odedm("resume", tmp_path / "runs", "--plugin", path)

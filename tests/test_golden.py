@@ -47,7 +47,7 @@ def test_a_lost_bit_and_another_row_are_seen():
 
 
 def test_the_adapter_on_old_words_is_the_identity():
-    words = ("run", "--lanes", "2", "--set", "lr=0.1")
+    words = ("run", "--workers", "2", "--set", "lr=0.1")
     assert Words().command(*words) == list(words)
     assert Words().columns("census", {"short": [1]}) == {"short": [1]}
 

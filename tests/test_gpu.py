@@ -26,7 +26,7 @@ from odedm.checkpoint.stop import Stopped
 from odedm.core.accel.triton_support import has_kernels
 from odedm.core.registry import DISTANCES, METHODS, RETRIEVALS, WITHOUT_CLUSTERS
 from odedm.execute.attempt import attempt_run
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import Progressed, Said
 from odedm.execute.observers import Observer
 from odedm.execute.scheduler import run_jobs
@@ -142,7 +142,7 @@ def test_transport_by_one_kernel_equals_torch_operations_and_float64(bins):
 def test_a_captured_run_has_the_numbers_of_an_eager_one(method, memory):
     data = shapes()
     words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4}
-    runs = [Run(Experiment(MEMORIES[memory], capture=capture, **words), data) for capture in (True, False)]
+    runs = [Run(Experiment(MEMORIES[memory], cuda_graph=capture, **words), data) for capture in (True, False)]
     captured, eager = [run.finish() for run in runs]
     assert runs[0].stepper.captured > 10, "steps that repeat are replayed"
     assert runs[1].stepper.captured == 0
@@ -163,7 +163,7 @@ def test_a_captured_run_with_a_retrieval_has_the_numbers_of_an_eager_one(method,
         return
     data, words = shapes(), {"method": method, "data": "shapes", "device": "cuda", "batch": 4, "precision": precision}
     plan = {**MEMORIES, **LATER}[memory]
-    runs = [Run(Experiment(plan, capture=capture, retrieval=retrieval, **words), data) for capture in (True, False)]
+    runs = [Run(Experiment(plan, cuda_graph=capture, retrieval=retrieval, **words), data) for capture in (True, False)]
     captured, eager = [run.finish() for run in runs]
     assert runs[0].stepper.captured > 10
     for a, b in zip(captured.method.net.state_dict().values(), eager.method.net.state_dict().values(), strict=True):
@@ -188,7 +188,9 @@ INGREDIENTS = {
 def test_a_captured_run_with_ingredients_has_the_numbers_of_an_eager_one(case, rule, precision):
     data, words = shapes(), {"data": "shapes", "device": "cuda", "batch": 4, "precision": precision}
     plan = ODEDM(40, k=2, gamma_rule=rule)
-    runs = [Run(Experiment(plan, "derpp", capture=each, **INGREDIENTS[case], **words), data) for each in (True, False)]
+    runs = [
+        Run(Experiment(plan, "derpp", cuda_graph=each, **INGREDIENTS[case], **words), data) for each in (True, False)
+    ]
     captured, eager = [run.finish() for run in runs]
     assert runs[0].stepper.captured > 10
     assert captured.result.class_il == eager.result.class_il
@@ -206,7 +208,7 @@ def test_a_transformer_on_large_pictures_learns_as_on_a_cpu(precision):
     own = {"net": "vit", "net_options": {"depth": 3}, "batch": 8, "options": {"lr": 0.01}, "precision": precision}
     losses: dict[str, list[float]] = {}
     for where, capture in (("cpu", False), ("cuda", False), ("cuda", True)):
-        plan = Experiment(Reservoir(20), "derpp", data="random", device=where, capture=capture, **own)
+        plan = Experiment(Reservoir(20), "derpp", data="random", device=where, cuda_graph=capture, **own)
         run, seen = Run(plan, data), losses.setdefault(f"{where} {capture}", [])
         run.finish(lambda *_, run=run, seen=seen: seen.append(float(run.method.last_loss)))
     assert losses["cuda True"] == losses["cuda False"]
@@ -220,7 +222,7 @@ def test_a_captured_run_that_looks_has_the_numbers_of_one_that_does_not(method, 
     """Tests between replayed steps leave no trace in the recordings, and see what an eager run's do."""
     data, looks = shapes(), Observation(evidence=True, anytime=5)
     words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4}
-    plan, eager = (Experiment(MEMORIES[memory], capture=capture, **words) for capture in (True, False))
+    plan, eager = (Experiment(MEMORIES[memory], cuda_graph=capture, **words) for capture in (True, False))
     runs = [Run(plan, data, looks), Run(plan, data), Run(eager, data, looks)]
     looked, blind, slow = [run.finish() for run in runs]
     assert runs[0].stepper.captured == runs[1].stepper.captured > 10, "no recording was thrown away for it"
@@ -242,7 +244,7 @@ def test_lanes_on_streams_have_the_numbers_runs_have_alone(tmp_path):
         for method, memory in (("derpp", ODEDM(40, k=2)), ("er", Reservoir(40)), ("puridiver", Native(40)))
         for seed in range(3)
     ]
-    beside = run_all([job_of(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], lanes=6)
+    beside = run_all([job_of(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], workers=6)
     for number, plan in enumerate(plans):
         (alone,) = run_all([job_of(plan, tmp_path / "alone" / str(number))])
         assert alone.class_il == beside[number].class_il
@@ -255,7 +257,7 @@ def test_a_lane_that_fails_does_not_end_the_others(tmp_path):
         Experiment(Reservoir(40), data="shapes", device="cuda", batch=4, options={"lr": lr}) for lr in (0.1, 1e30, 0.2)
     ]
     jobs = [job_of(plan, tmp_path / str(number)) for number, plan in enumerate(plans)]
-    summary = run_jobs(jobs, {"shapes": shapes()}, Placement(lanes=3))
+    summary = run_jobs(jobs, {"shapes": shapes()}, ExecutionConfig(workers=3))
     assert set(summary.failed) == {jobs[1].key}
     assert set(summary.results) == {jobs[0].key, jobs[2].key}
 
@@ -363,7 +365,7 @@ RESUMED = {
 def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(method, capture, tmp_path, monkeypatch):
     """Killed three times, at steps that no checkpoint was made at, and once asked to stop; bit for bit."""
     data = shapes()
-    words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4, "capture": capture}
+    words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4, "cuda_graph": capture}
     plan = Experiment(RESUMED[method], options={"momentum": 0.9}, **words)
     monkeypatch.setattr("odedm.execute.attempt.TICK", 0.0)
     straight = attempt_run(job_of(plan, tmp_path / "straight"), data=data)
@@ -407,9 +409,9 @@ def test_lanes_on_streams_go_on_after_a_stop(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_all(jobs, Impatient(), lanes=3)
+        run_all(jobs, Impatient(), workers=3)
     notes = Notes()
-    beside = run_all(jobs, notes, lanes=3)
+    beside = run_all(jobs, notes, workers=3)
     assert any("Going on after step" in line for line in notes.said_lines())
     for number, plan in enumerate(plans):
         (alone,) = run_all([job_of(plan, tmp_path / "alone" / str(number))])
@@ -438,7 +440,7 @@ def test_lanes_that_forget_recordings_do_not_disturb_lanes_that_record(tmp_path)
         for method, memory in methods
     ]
     jobs, notes = [job_of(plan, tmp_path / str(number)) for number, plan in enumerate(plans)], Notes()
-    assert len(run_all(jobs, notes, lanes=8)) == len(plans)
+    assert len(run_all(jobs, notes, workers=8)) == len(plans)
     assert notes.keys("lost") == []
 
 
@@ -483,7 +485,7 @@ def test_one_kernel_lets_the_same_rows_go_as_many_do(rows, classes, excess):
 @pytest.mark.parametrize("memory", [Native(40), ODEDM(40, k=2, replay="auxiliary")], ids=["native", "odedm"])
 def test_icarls_recordings_stay_good_from_task_to_task_and_whatever_rows_are_mixed_in(memory):
     words = {"method": "icarl", "data": "shapes", "device": "cuda", "batch": 4}
-    recorded, eager = (Run(Experiment(memory, capture=c, **words), shapes()).finish() for c in (True, False))
+    recorded, eager = (Run(Experiment(memory, cuda_graph=c, **words), shapes()).finish() for c in (True, False))
     steps = recorded.result.provenance["steps"]
     # the kinds: without a teacher and with one, with and without long-term rows, and each task's ragged last batch
     assert steps["eager"] <= 2 * 4 + 5

@@ -32,7 +32,7 @@ OF_COMMANDS = {
     "results/packed.py",  # odedm results
     "data/importer.py",  # odedm data import, which alone has names to overwrite
 }
-BESIDE = re.compile(r"\([^()]*\)|`[^`]*`|on the command line [^.]*|start anew with --fresh")
+BESIDE = re.compile(r"\([^()]*\)|`[^`]*`|on the command line [^.]*|start anew with --restart")
 """Where an option may stand; only commands store checkpoints, in place of which one starts anew."""
 
 
@@ -69,7 +69,7 @@ def test_the_look_at_sentences_finds_one():
         ({"method": "icarl", "memory": "none"}, r"e\.g\. 'reservoir' \(--memory reservoir\), .* 'er' \(--method er\)"),
         (
             {"method": "gdumb", "memory": odedm.ODEDM(20, gamma=0.5)},
-            r"the memory's 'gamma' is 0\.5 \(--gamma 0\.5\)\. ",
+            r"the memory's 'gamma' is 0\.5 \(--set memory.gamma=0\.5\)\. ",
         ),
         ({"method": "finetune", "memory": 20}, r"'odedm' was given; say 'none' \(--memory none\)"),
     ],
@@ -80,9 +80,9 @@ def test_what_is_said_in_python_can_be_written_in_python(settings, words):
 
 
 def test_a_command_spells_settings_as_options():
-    done = CliRunner().invoke(app, ["run", "--data", "blobs", "--task-classes", "x"])
+    done = CliRunner().invoke(app, ["run", "--data", "blobs", "--set", "stream.task_classes=x"])
     assert done.exit_code == 2
-    assert "--task-classes must be how many classes" in done.stderr.replace("\n", " ")
+    assert "--set stream.task_classes must be how many classes" in done.stderr.replace("\n", " ")
     with pytest.raises(UsageError, match="^task_classes must be how many classes"):
         odedm.train("blobs", task_classes="x")
 
@@ -90,10 +90,15 @@ def test_a_command_spells_settings_as_options():
 def test_only_settings_become_options():
     """Not words that are both, names in quotes, parts of paths, and those of other commands."""
     names = ["task_classes", "batch", "net_options"]
-    assert as_options("net_options and batch of 'task_classes'", names) == "--net-option and batch of 'task_classes'"
+    assert as_options("net_options and batch of 'task_classes'", names) == "--set net and batch of 'task_classes'"
     assert as_options("in runs/task_classes/x, my_task_classes", names) == "in runs/task_classes/x, my_task_classes"
-    assert as_options("'./d task_classes e' holds task_classes", names) == "'./d task_classes e' holds --task-classes"
-    assert as_options('"it\'s task_classes" or task_classes', names) == '"it\'s task_classes" or --task-classes'
-    assert as_options("the net's and runs' task_classes", names) == "the net's and runs' --task-classes"
+    assert (
+        as_options("'./d task_classes e' holds task_classes", names)
+        == "'./d task_classes e' holds --set stream.task_classes"
+    )
+    assert (
+        as_options('"it\'s task_classes" or task_classes', names) == '"it\'s task_classes" or --set stream.task_classes'
+    )
+    assert as_options("the net's and runs' task_classes", names) == "the net's and runs' --set stream.task_classes"
     assert as_options("class_order", names) == "class_order"
     assert as_options("class_order", []) == "class_order"

@@ -270,13 +270,13 @@ def cell_command(folder: str, *further: str) -> list[str]:
     only = ("data=cifar10", "imbalance=standard", "capacity=200", f"method={','.join(METHODS)}")
     words = ["paper", "table1", *(word for choice in only for word in ("--only", choice)), "--seeds", "1"]
     lanes = str(min(LANES, os.cpu_count() or 1))
-    return [sys.executable, "-P", "-m", "odedm", *words, "--out", folder, "--lanes", lanes, *further]
+    return [sys.executable, "-P", "-m", "odedm", *words, "--out", folder, "--workers", lanes, *further]
 
 
 def cells(allowed: float) -> Outcome:
     """Twelve runs of the paper's first table, against the ledger's."""
     with tempfile.TemporaryDirectory() as folder:
-        command = cell_command(folder, "--device", "cuda", "--gpu-share", str(SHARE))
+        command = cell_command(folder, "--device", "cuda", "--set", f"execution.gpu_share={SHARE}")
         (done,) = run_all([command], allowed)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command[2:])}:\n{done.stdout[-1500:]}")

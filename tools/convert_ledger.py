@@ -198,6 +198,9 @@ RENAMES: tuple[Step, ...] = (
     rename("experiment.setting", "imbalance"),
     rename("contests.*.setting", "imbalance"),
     settings_of_clusters,
+    rename("experiment.draw", "replay_batch"),
+    rename("experiment.columns", "eval_classes"),
+    rename("experiment.capture", "cuda_graph"),
 )
 """What has other names since format 3, in the order of the renames: by `rename`, `replace` and `drop` alone, which do
 nothing where they were done before."""

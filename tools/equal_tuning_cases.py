@@ -12,7 +12,8 @@ from odedm.core.errors import UsageError, require
 from odedm.core.registry import METHODS, title
 from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.wording import between, measured, number
-from odedm.results.result import Result, is_numbers
+from odedm.results.result import Result
+from odedm.results.schema import is_numbers
 from odedm.study.contests import candidates_of
 from odedm.study.grid import from_table
 from odedm.study.paper_catalogue import SEED, same_run

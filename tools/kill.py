@@ -77,8 +77,8 @@ def scenarios(place: Path) -> dict[str, Scenario]:
     study.write_text(SMALL, encoding="utf-8")
     found = {
         "run": Scenario(lambda out: [*RUN, "--seeds", "1", "--out", str(out)], runs_and_scores),
-        "lanes": Scenario(lambda out: [*RUN, "--seeds", "4", "--lanes", "2", "--out", str(out)], runs_and_scores),
-        "study": Scenario(lambda out: ["study", str(study), "--lanes", "2", "--out", str(out)], runs_and_scores),
+        "lanes": Scenario(lambda out: [*RUN, "--seeds", "4", "--workers", "2", "--out", str(out)], runs_and_scores),
+        "study": Scenario(lambda out: ["study", str(study), "--workers", "2", "--out", str(out)], runs_and_scores),
         "import": Scenario(
             # once more where it was killed after it was done, which without --overwrite is refused
             lambda _: ["data", "import", str(pictures(place)), "--as", "pictures", "--overwrite"],
@@ -87,7 +87,7 @@ def scenarios(place: Path) -> dict[str, Scenario]:
         ),
     }
     if find_spec("ray") is not None:
-        words = ["--engine", "ray", "--lanes", "2", "--device", "cpu"]
+        words = ["--backend", "ray", "--workers", "2", "--device", "cpu"]
         found["ray"] = Scenario(lambda out: ["study", str(study), *words, "--out", str(out)], runs_and_scores, 1)
     return found
 

@@ -43,7 +43,7 @@ SMALL = STUDY.replace('["er", "derpp"]', '"er"').replace("seeds = 3", "seeds = 2
 def command(study: str, out: Path, engine: str, lanes: int) -> list[str]:
     """The command a user would type."""
     words = [sys.executable, "-P", "-m", "odedm", "study", study, "--out", str(out), "--device", "cpu"]
-    return [*words, "--engine", engine, "--lanes", str(lanes)]
+    return [*words, "--backend", engine, "--workers", str(lanes)]
 
 
 def fingerprints(out: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--lanes", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--study", help="a study's name or file instead of the one in here")
     parser.add_argument("--longest", type=float, help="seconds until a kill at most")
     parser.add_argument("--small", action="store_true", help="a third of the runs")
@@ -161,12 +161,12 @@ def main() -> None:
     study = given.study or str(own)
     calm, rough = place / "calm", place / "rough"
     begun = time.monotonic()
-    subprocess.run(command(study, calm, "local", given.lanes), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command(study, calm, "local", given.workers), check=True, stdout=subprocess.DEVNULL)
     whole = time.monotonic() - begun
     print(f"undisturbed: {whole:.1f} s", flush=True)
     rng = random.Random(given.seed)
     longest = given.longest or 0.6 * whole
-    kills = disturbed(command(study, rough, "local", given.lanes), rough, given.kills, rng, longest)
+    kills = disturbed(command(study, rough, "local", given.workers), rough, given.kills, rng, longest)
     print(check(rough, calm, kills), flush=True)
     if given.ray:
         print(bereft(command(study, place / "ray", "ray", 2), place / "ray"), flush=True)

@@ -2,8 +2,8 @@
 
 python tools/ledger_tables.py [REPRODUCTION.md]
 
-In the page a table stands between two comments, the first of which is the command that prints it:
-<!-- odedm results table docs/results/NAME.jsonl.gz --> or <!-- odedm paper --markdown … --> and <!-- end of table -->.
+In the page a table stands between two comments, the first of which names the packed results or the command:
+<!-- odedm ledger docs/results/NAME.jsonl.gz --> or <!-- odedm paper --markdown … --> and <!-- end of table -->.
 Where it is <!-- odedm paper --figure FILE.png … -->, the figure stands there.
 """
 
@@ -14,8 +14,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from odedm.report.ledger_table import to_ledger_table
+from odedm.report.summary import summarise
+from odedm.study.gathering import read_all
+
 ROOT = Path(__file__).resolve().parents[1]
-PLACE = re.compile(r"( *)<!-- odedm ((?:results table|paper) [\w./ -]+?) -->\n(.*?) *<!-- end of table -->\n", re.S)
+PLACE = re.compile(r"( *)<!-- odedm ((?:ledger|paper) [\w./ -]+?) -->\n(.*?) *<!-- end of table -->\n", re.S)
 
 
 def renewed(page: str) -> str:
@@ -32,7 +36,9 @@ def renewed(page: str) -> str:
 
 
 def spoken(words: list[str]) -> str:
-    """What a command of ours prints; a figure is written where it says."""
+    """What a command of ours prints, or the table of a ledger; a figure is written where it says."""
+    if words[0] == "ledger":
+        return to_ledger_table(summarise(list(read_all([ROOT / word for word in words[1:]]).values())))
     said = subprocess.run([sys.executable, "-P", "-m", "odedm", *words], cwd=ROOT, capture_output=True, check=True)
     return said.stdout.decode()
 

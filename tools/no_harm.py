@@ -3,7 +3,7 @@
 python tools/no_harm.py docs/results/no-harm.jsonl.gz … [--out PAGE.md]
 
 The runs are those of benchmarks/no_harm.toml, no_harm_small.toml, no_harm_later.toml and no_harm_averaged.toml (`odedm
-study benchmarks/no_harm.toml`, `odedm results pack`). A row is a host with one reading of the long-term rows; changes
+study benchmarks/no_harm.toml`, `odedm runs pack`). A row is a host with one reading of the long-term rows; changes
 are against the host with the memory of its own, paired by seed.
 """
 

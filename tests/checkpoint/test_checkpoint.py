@@ -200,7 +200,7 @@ def test_damage_is_seen_told_and_passed_over(kind, tmp_path):
     assert sentence in found.warnings[0]
     assert found.warnings[1] == "Going on from 'step-00000002', the one before."
     shutil.rmtree(folder / "step-00000002")
-    with pytest.raises(UsageError, match="--fresh") as refused:
+    with pytest.raises(UsageError, match="--restart") as refused:
         load_latest(tmp_path / "work", META)
     assert sentence in str(refused.value), "and where there is no other, that is why nothing is done"
 
@@ -297,7 +297,7 @@ def test_a_checkpoint_says_whose_it_is(tmp_path):
 def test_a_state_of_other_code_is_refused_by_its_place(tmp_path):
     write(tmp_path / "work", 4)
     found = load_latest(tmp_path / "work", META)
-    with pytest.raises(UsageError, match=r"does not fit this version of the code: .* start anew with --fresh"):
+    with pytest.raises(UsageError, match=r"does not fit this version of the code: .* start anew with --restart"):
         restore(torch.nn.Linear(1, 1), found)
 
 

@@ -33,7 +33,7 @@ def plain(text):
 def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     for memory in ("reservoir", "odedm"):
-        done = call("run", *TINY, "--memory", memory, "--seeds", 2, "--lanes", 1, "--out", out)
+        done = call("run", *TINY, "--memory", memory, "--seeds", 2, "--workers", 1, "--out", out)
         assert done.exit_code == 0, done.output
     return out
 
@@ -56,10 +56,54 @@ def test_json_is_alone_on_stdout(tmp_path):
 
 
 def test_every_option_reaches_the_result(tmp_path):
-    words = ["--method", "der", "--set", "alpha=0.7", "--lr", "0.05", "--k", "2", "--replay", "both", "--gamma", "0.5"]
-    words += ["--gamma-rule", "share", "--updates", "2", "--stream-loss", "adjusted", "--predict", "nearest-mean"]
-    words += ["--distance", "l2", "--dac", "4,2", "--space", "pixels", "--candidates", "4", "--rows-per-prototype", "1"]
-    words += ["--imbalance", "long-tail", "--factor", "3", "--class-order", "seed", "--tasks", "2", "--draw", "5"]
+    words = [
+        "--method",
+        "der",
+        "--set",
+        "alpha=0.7",
+        "--lr",
+        "0.05",
+        "--k",
+        "2",
+        "--replay",
+        "both",
+        "--set",
+        "memory.gamma=0.5",
+    ]
+    words += [
+        "--set",
+        "memory.gamma_rule=share",
+        "--set",
+        "training.updates=2",
+        "--set",
+        "training.stream_loss=adjusted",
+        "--set",
+        "training.predict=nearest-mean",
+    ]
+    words += [
+        "--distance",
+        "l2",
+        "--dac",
+        "4,2",
+        "--set",
+        "memory.space=pixels",
+        "--set",
+        "memory.candidates=4",
+        "--set",
+        "memory.rows_per_prototype=1",
+    ]
+    words += [
+        "--imbalance",
+        "long-tail",
+        "--set",
+        "stream.factor=3",
+        "--set",
+        "stream.class_order=seed",
+        "--tasks",
+        "2",
+        "--replay-batch",
+        "5",
+    ]
     words += ["--seed", "7", "--device", "cpu", "--threads", "2", "--net", "mlp"]
     done = call("run", "--data", "blobs", "--batch", 16, "--capacity", 60, *words, "--json", "--out", tmp_path)
     assert done.exit_code == 0, done.output
@@ -74,7 +118,7 @@ def test_every_option_reaches_the_result(tmp_path):
     }  # fmt: skip
     wanted = {
         "method": "der", "imbalance": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,
-        "batch": 16, "draw": 5, "seed": 7, "device": "cpu", "threads": 2, "net": "mlp", "data": "blobs",
+        "batch": 16, "replay_batch": 5, "seed": 7, "device": "cpu", "threads": 2, "net": "mlp", "data": "blobs",
         "updates": 2, "stream_loss": "adjusted", "predict": "nearest-mean", "views": "crop",
     }  # fmt: skip
     assert {name: plan[name] for name in wanted} == wanted
@@ -105,31 +149,34 @@ BAD = {
     "too many seeds": (["--seeds", "100000000"], "Invalid value for '--seeds'"),
     "threads": (["--threads", "100000"], "the cores of this machine"),
     "capacity beyond the machine": (["--capacity", "100000000000"], "GiB"),
-    "fewer candidates than prototypes": (["--candidates", "1", "--k", "3"], "cannot give 3 prototypes"),
-    "policy": (["--memory", "native", "--policy", "herd"], "did you mean 'herded'"),
-    "policy for odedm": (["--policy", "herded"], "--policy is for the memory 'native', not for 'odedm'"),
-    "short policy": (["--short-policy", "purty"], "did you mean 'purity'"),
-    "annotate": (["--annotate", "later"], "Known: end, stream"),
-    "columns": (["--columns", "some"], "Known: seen, all"),
+    "fewer candidates than prototypes": (["--set", "memory.candidates=1", "--k", "3"], "cannot give 3 prototypes"),
+    "policy": (["--memory", "native", "--set", "memory.policy=herd"], "did you mean 'herded'"),
+    "policy for odedm": (
+        ["--set", "memory.policy=herded"],
+        "--set memory.policy is for the memory 'native', not for 'odedm'",
+    ),
+    "short policy": (["--set", "memory.short_policy=purty"], "did you mean 'purity'"),
+    "annotate": (["--set", "memory.annotate=later"], "Known: end, stream"),
+    "eval classes": (["--set", "training.eval_classes=some"], "Known: seen, all"),
     "seed": (["--seed", "-1"], "seed must be a whole number, 0 or more; -1"),
     "lr": (["--lr", "-0.1"], "lr must be 0 or more"),
     "lr NaN": (["--lr", "nan"], "finite float"),
     "dac": (["--dac", "3"], "dac must be a pair of whole numbers such as 3,4, or none"),
     "dac words": (["--dac", "a,b"], "'a,b' was given"),
     "dac too small": (["--dac", "1,2"], "1"),
-    "candidates": (["--candidates", "all"], "'task' or a whole number"),
-    "candidates too many": (["--candidates", "40"], "need 80 rows"),
+    "candidates": (["--set", "memory.candidates=all"], "'task' or a whole number"),
+    "candidates too many": (["--set", "memory.candidates=40"], "need 80 rows"),
     "set without value": (["--set", "alpha"], "NAME=VALUE"),
     "set foreign": (["--method", "er", "--set", "alpha=1"], "Unknown hyper-parameter of er 'alpha'"),
     "set twice": (["--lr", "0.1", "--set", "lr=0.2"], "given twice"),
-    "factor without long tail": (["--factor", "10"], "belongs to imbalance='long-tail'"),
+    "factor without long tail": (["--set", "stream.factor=10"], "belongs to imbalance='long-tail'"),
     "rho for a reservoir": (
         ["--memory", "reservoir", "--rho", "0.5"],
         "--rho is for the memory 'odedm'",
     ),
     "dac for a reservoir": (["--memory", "reservoir", "--dac", "none"], "--dac is for the memory 'odedm'"),
     "replay for a reservoir": (["--memory", "reservoir", "--replay", "union"], "is for the memory 'odedm', not for"),
-    "screen without sinkhorn": (["--distance", "l1", "--screen", "9"], "for the sinkhorn distance"),
+    "screen without sinkhorn": (["--distance", "l1", "--set", "memory.screen=9"], "for the sinkhorn distance"),
     "cnn for vectors": (["--net", "cnn"], "is for images"),
     "checkpoint": (["--checkpoint", "often"], "--checkpoint takes 'auto', 'task' (after each task), 'N steps'"),
     "checkpoint every nothing": (["--checkpoint", "0 steps"], "'0 steps' was given"),
@@ -171,7 +218,7 @@ def test_an_existing_run_is_kept_unless_told_otherwise(tmp_path):
     assert "is finished already" in plain(again.stderr)
     assert again.stdout == first.stdout, "its result is shown"
     assert path.stat().st_mtime_ns == before, "and was not made again"
-    fresh = call(*words, "--fresh")
+    fresh = call(*words, "--restart")
     assert fresh.exit_code == 0
     assert "is finished already" in plain(fresh.stderr), "a result is replaced by --overwrite alone"
     assert path.stat().st_mtime_ns == before
@@ -205,7 +252,7 @@ def test_a_result_of_something_else_is_in_the_way(case, tmp_path):
 
 
 def test_only_missing_seeds_run(tmp_path):
-    words = ["run", *TINY, "--memory", "reservoir", "--lanes", 1, "--out", tmp_path, "--json"]
+    words = ["run", *TINY, "--memory", "reservoir", "--workers", 1, "--out", tmp_path, "--json"]
     first = json.loads(call(*words, "--seed", 1).stdout)
     done = call(*words, "--seeds", 3)
     assert "1 of 3 runs are finished already" in plain(done.stderr)
@@ -224,22 +271,22 @@ def test_a_long_average_that_tasks_are_long_enough_for_is_not_called_shorter(mon
 
 
 def test_an_average_that_tasks_are_too_short_for_is_said(tmp_path):
-    words = ["run", *TINY, "--memory", "reservoir", "--lanes", 1, "--out", tmp_path, "--json", "--weight-average"]
+    words = ["run", *TINY, "--memory", "reservoir", "--workers", 1, "--out", tmp_path, "--json"]
     for asked, said in (("1000", True), ("2", False), ("0.99", False)):
-        done = call(*words, asked)
+        done = call(*words, "--set", f"training.weight_average={asked}")
         assert ("batches, half a task, in place of 1000" in plain(done.stderr)) == said
         assert len(json.loads(done.stdout)) == 1
 
 
 def test_an_average_that_comes_to_nothing_is_said(tmp_path):
-    words = ["run", *TINY, "--memory", "reservoir", "--lanes", 1, "--out", tmp_path, "--json", "--weight-average"]
+    words = ["run", *TINY, "--memory", "reservoir", "--workers", 1, "--out", tmp_path, "--json"]
     for asked, batch, said in (
         ("auto", 100_000, True),
         ("50", 100_000, True),
         ("0", 100_000, False),
         ("auto", 2, False),
     ):
-        done = call(*words, asked, "--batch", batch)
+        done = call(*words, "--set", f"training.weight_average={asked}", "--batch", batch)
         assert ("The weights are not averaged: half a task" in plain(done.stderr)) == said
 
 
@@ -276,7 +323,7 @@ def test_report_compares_runs_in_a_page_and_a_table(runs, tmp_path):
     [
         (["report", "nowhere"], "There is no 'nowhere'"),
         (["report", "."], "No finished run"),
-        (["show", "nowhere"], "There is no 'nowhere'"),
+        (["runs", "show", "nowhere"], "There is no 'nowhere'"),
         (["list", "method"], "did you mean 'methods'"),
         (["rum"], "No such command"),
     ],
@@ -302,7 +349,7 @@ def test_a_damaged_result_is_named_in_the_report(runs, tmp_path):
 def test_one_experiment_has_one_folder_however_it_is_spelled(tmp_path):
     words = ["run", *TINY, "--memory", "reservoir", "--method", "er", "--out", tmp_path]
     assert call(*words).exit_code == 0
-    for more in (["--lr", "0.1"], ["--tasks", "5"], ["--set", "lr=0.1"], ["--device", "cpu"], ["--draw", "32"]):
+    for more in (["--lr", "0.1"], ["--tasks", "5"], ["--set", "lr=0.1"], ["--device", "cpu"], ["--replay-batch", "32"]):
         again = call(*words, *more)
         assert again.exit_code == 0
         assert "is finished already" in plain(again.stderr), more
@@ -334,7 +381,7 @@ def test_show_and_report_survive_damaged_results(case, runs, tmp_path):
     result = json.loads(next(runs.rglob("result.json")).read_text())
     HOSTILE[case](result)
     (tmp_path / "result.json").write_text(json.dumps(result))
-    for words in (["show", tmp_path], ["report", tmp_path, "--out", tmp_path / "page.html"]):
+    for words in (["runs", "show", tmp_path], ["report", tmp_path, "--out", tmp_path / "page.html"]):
         done = call(*words)
         assert done.exit_code in (0, 2), done.output
         assert done.exception is None or isinstance(done.exception, SystemExit)
@@ -344,7 +391,7 @@ def test_show_and_report_survive_damaged_results(case, runs, tmp_path):
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"schema": ' + "9" * 5000 + "}"])
 def test_absurd_json_is_refused(text, tmp_path):
     (tmp_path / "result.json").write_text(text)
-    assert call("show", tmp_path).exit_code == 2
+    assert call("runs", "show", tmp_path).exit_code == 2
 
 
 def test_what_a_killed_process_left_is_not_read(runs, tmp_path):
@@ -366,7 +413,7 @@ PARTS = ["Method", "Memory", "Stream", "Run", "Cost", "Provenance"]
 
 def test_show_one_run(runs):
     folder = next(runs.rglob("seed-0"))
-    done = call("show", folder)
+    done = call("runs", "show", folder)
     assert done.exit_code == 0
     assert "Class-IL accuracy" in done.stdout
     assert "long-term rows" in done.stdout
@@ -376,9 +423,9 @@ def test_show_one_run(runs):
     assert method == sorted(method)
     assert any(line.split() == ["options.lr", "0.03"] for line in method)
     assert "{" not in done.stdout
-    shown = json.loads(call("show", folder, "--json").stdout)
+    shown = json.loads(call("runs", "show", folder, "--json").stdout)
     assert shown == Result.load(folder / "result.json").to_dict()
-    assert call("show", runs).exit_code == 2
+    assert call("runs", "show", runs).exit_code == 2
 
 
 def test_list_shows_every_name():

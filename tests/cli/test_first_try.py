@@ -95,14 +95,14 @@ def test_what_belongs_to_the_memory_is_pointed_there():
     with pytest.raises(UsageError, match=r"capacity belongs to the memory: memory=odedm\.ODEDM\(capacity=40\)"):
         train("blobs", capacity=40)
     said = odedm("run", "--data", "blobs", "--memory", "herded", code=2)
-    assert "give --memory native --policy herded" in " ".join(said.split())
+    assert "give --memory native --set memory.policy=herded" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (("--lr", 1e30), 2, "Lower the learning rate"),
-        (("--lr", 1e30, "--seeds", 2, "--lanes", 1), 2, "All 2 runs failed: "),
+        (("--lr", 1e30, "--seeds", 2, "--workers", 1), 2, "All 2 runs failed: "),
         (("--capacity", 10**12), 2, "Lower --capacity"),
         (("--set", "nosuch=1"), 2, "Unknown hyper-parameter of er 'nosuch'"),
     ],

@@ -14,7 +14,7 @@ from odedm.results.folder import EVIDENCE_FILE
 from odedm.results.result import Result
 from odedm.study.paper_studies import READY
 
-TINY = ["--data", "blobs", "--batch", "32", "--capacity", "30", "--device", "cpu", "--lanes", "1"]
+TINY = ["--data", "blobs", "--batch", "32", "--capacity", "30", "--device", "cpu", "--workers", "1"]
 LOOKS = ["--evidence", "--anytime", "2"]
 
 
@@ -85,14 +85,14 @@ def test_the_story_of_a_row(folder, tmp_path):
     kept, left = (
         int(columns["choice.index"][mask][0]) for mask in (columns["choice.kept"] >= 0, columns["choice.kept"] < 0)
     )
-    done = call("show", folder, "--row", kept)
+    done = call("runs", "show", folder, "--row", kept)
     assert done.exit_code == 0, done.output
     assert re.search(rf"row {kept} \(.+\): kept for prototype \d; one of \d+ candidates", done.stdout)
     assert "rank of" in done.stdout
-    assert f"row {left}" in call("show", folder, "--row", left).stdout
-    plain = json.loads(call("show", folder, "--row", left, "--json").stdout)
+    assert f"row {left}" in call("runs", "show", folder, "--row", left).stdout
+    plain = json.loads(call("runs", "show", folder, "--row", left, "--json").stdout)
     assert not any(meeting["kept"] for meeting in plain["meetings"])
-    done = call("show", folder, "--row", kept, "--figure", tmp_path / "figures")
+    done = call("runs", "show", folder, "--row", kept, "--figure", tmp_path / "figures")
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
         f"row-{kept}.{end}" for end in ("png", "svg", "csv")
     }
@@ -110,7 +110,7 @@ def test_the_story_of_a_row(folder, tmp_path):
     ],
 )
 def test_bad_rows_end_in_a_sentence(folder, words, sentence):
-    done = call("show", folder, *words)
+    done = call("runs", "show", folder, *words)
     assert done.exit_code == 2
     assert sentence in said(done)
     assert "Traceback" not in done.output
@@ -120,7 +120,7 @@ def test_a_run_without_choices_has_no_stories(tmp_path):
     for words, sentence in ([], "--evidence and --overwrite"), (["--evidence"], "chose no rows"):
         out = tmp_path / str(len(words))
         assert call("run", *TINY, "--memory", "reservoir", *words, "--out", out).exit_code == 0
-        done = call("show", next(out.glob("*/seed-0")), "--row", 3)
+        done = call("runs", "show", next(out.glob("*/seed-0")), "--row", 3)
         assert done.exit_code == 2
         assert sentence in said(done)
 

@@ -75,7 +75,7 @@ def test_a_run_of_a_plugin_goes_on_where_it_stopped(plugin, tmp_path, monkeypatc
 
 def test_what_a_worker_cannot_import_fails_its_runs_with_a_sentence(plugin, monkeypatch):
     monkeypatch.setenv("ODEDM_TEST_ONLY_IN", str(os.getpid()))
-    said = odedm("run", "--plugin", plugin, *WORDS, "--seeds", "2", "--lanes", "2", "--out", "lanes", code=2)
+    said = odedm("run", "--plugin", plugin, *WORDS, "--seeds", "2", "--workers", "2", "--out", "workers", code=2)
     path = os.path.abspath(plugin)
     assert f"In a worker process: The plug-in '{path}' cannot be imported" in said
     assert "No module named 'odedm_test_beside'" in said, "a worker finds nothing in the current folder"

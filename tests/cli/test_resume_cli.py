@@ -75,7 +75,7 @@ def stopped(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    done = call("run", *TINY, "--seeds", 2, "--lanes", 1, "--json", "--out", tmp_path_factory.mktemp("straight"))
+    done = call("run", *TINY, "--seeds", 2, "--workers", 1, "--json", "--out", tmp_path_factory.mktemp("straight"))
     return [timeless(each) for each in json.loads(done.stdout)]
 
 
@@ -85,7 +85,7 @@ def timeless(result):
 
 
 def test_the_same_command_goes_on(stopped, straight):
-    done = call("run", *TINY, "--seeds", 2, "--lanes", 1, "--json", "--out", stopped)
+    done = call("run", *TINY, "--seeds", 2, "--workers", 1, "--json", "--out", stopped)
     assert done.exit_code == 0, done.output
     assert plain(done.stderr).count("Going on after step 30") == 2
     assert [timeless(each) for each in json.loads(done.stdout)] == straight
@@ -96,7 +96,7 @@ def test_the_same_command_goes_on(stopped, straight):
 def test_resume_finds_what_is_unfinished(what, stopped, straight):
     first = works(stopped)[0]
     path = {"run": first.with_name("seed-0"), "work": first, "experiment": first.parent, "above": stopped}[what]
-    done = call("resume", path, "--lanes", 1, "--json")
+    done = call("resume", path, "--workers", 1, "--json")
     assert done.exit_code == 0, done.output
     expected = straight[:1] if what in ("run", "work") else straight
     assert [timeless(each) for each in json.loads(done.stdout)] == expected
@@ -106,14 +106,14 @@ def test_resume_finds_what_is_unfinished(what, stopped, straight):
 
 
 def test_fresh_starts_anew(stopped, straight):
-    done = call("run", *TINY, "--seed", 1, "--fresh", "--json", "--out", stopped)
+    done = call("run", *TINY, "--seed", 1, "--restart", "--json", "--out", stopped)
     assert "Going on" not in done.stderr
     assert timeless(json.loads(done.stdout)[0]) == straight[1]
     assert [work.name for work in works(stopped)] == [".seed-0.work"]
 
 
 def test_looking_at_an_unfinished_run_says_how_to_go_on(stopped):
-    done = call("show", works(stopped)[0].with_name("seed-0"))
+    done = call("runs", "show", works(stopped)[0].with_name("seed-0"))
     assert done.exit_code == 2
     assert "is not finished. Go on with `odedm resume" in plain(done.stderr)
 
@@ -164,7 +164,7 @@ def test_a_finished_run_is_not_resumed(tmp_path):
     for given in (path, work):
         done = call("resume", given)
         assert done.exit_code == 2
-        assert "is finished. Look at it with `odedm show`" in plain(done.stderr)
+        assert "is finished. Look at it with `odedm runs show`" in plain(done.stderr)
     done = call("resume", tmp_path)
     assert "Nothing is unfinished" in plain(done.stderr)
     assert call("run", *TINY, "--out", tmp_path).exit_code == 0
@@ -173,18 +173,18 @@ def test_a_finished_run_is_not_resumed(tmp_path):
 
 @linux
 @thorough
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_a_polite_end_by_the_system_stores_the_state(lanes, tmp_path):
-    words = [*LONG, "--seeds", 2, "--lanes", lanes, "--out", tmp_path]
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_polite_end_by_the_system_stores_the_state(workers, tmp_path):
+    words = [*LONG, "--seeds", 2, "--workers", workers, "--out", tmp_path]
     process = begin(*words)
-    wait_for(lambda: len(list(tmp_path.glob("*/.seed-*.work/lock"))) >= lanes)
+    wait_for(lambda: len(list(tmp_path.glob("*/.seed-*.work/lock"))) >= workers)
     time.sleep(1.5)  # some steps
     process.terminate()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, errors
     assert "Stopping: the state" in errors
     assert "Traceback" not in errors
-    assert len(works(tmp_path)) == lanes
+    assert len(works(tmp_path)) == workers
     assert all(checkpoint_folders(work) for work in works(tmp_path))
     assert not list(tmp_path.glob("*/.seed-*.work/lock"))
     wait_for(lambda: not alive_in_group(process.pid))
@@ -192,7 +192,7 @@ def test_a_polite_end_by_the_system_stores_the_state(lanes, tmp_path):
 
 @linux
 def test_workers_end_with_a_killed_parent_and_let_go(tmp_path):
-    words = [*LONG, "--seeds", 2, "--lanes", 2, "--checkpoint", "5 steps", "--out", tmp_path]
+    words = [*LONG, "--seeds", 2, "--workers", 2, "--checkpoint", "5 steps", "--out", tmp_path]
     process = begin(*words)
     wait_for(lambda: sum(bool(checkpoint_folders(work)) for work in works(tmp_path)) == 2)
     process.kill()
@@ -254,6 +254,6 @@ def test_an_unfinished_run_goes_on_with_as_many_threads_as_it_began(tmp_path, mo
 
 def test_fresh_starts_what_is_unfinished_anew_and_leaves_what_is_done(tmp_path):
     assert call("run", *TINY, "--out", tmp_path).exit_code == 0
-    done = call("run", *TINY, "--seeds", 2, "--fresh", "--out", tmp_path)
+    done = call("run", *TINY, "--seeds", 2, "--restart", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert len(list(tmp_path.glob("*/seed-*/result.json"))) == 2

@@ -46,7 +46,7 @@ def test_another_seed_is_what_a_command_would_have_run(first, tmp_path):
         (["--method", "er"], ("options",), {**RATES, "lr": 0.1}),
         (["--memory", "reservoir"], ("memory",), {"name": "reservoir", "capacity": 30}),
         (["--rho", 0.5], ("memory", "k"), 2),
-        (["--gamma", 0.5], ("memory", "k"), 2),
+        (["--set", "memory.gamma=0.5"], ("memory", "k"), 2),
     ],
 )  # fmt: skip
 def test_what_is_given_changes_it_and_nothing_else(first, tmp_path, more, place, value):

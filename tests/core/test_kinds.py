@@ -43,8 +43,8 @@ def test_where_code_may_be_given_the_sentence_says_which():
         Learner(5)
     with pytest.raises(UsageError, match=r", or a subclass of odedm\.Memory; 5 was given"):
         Native(policy=5)
-    with pytest.raises(UsageError, match=r"^columns must be a name, one of seen, all; 5 was given\.$"):
-        Experiment(columns=5)
+    with pytest.raises(UsageError, match=r"^eval_classes must be a name, one of seen, all; 5 was given\.$"):
+        Experiment(eval_classes=5)
 
 
 def test_a_device_may_be_torchs_own_object(tmp_path):

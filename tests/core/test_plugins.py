@@ -20,7 +20,7 @@ from odedm.checkpoint.state_tree import State, StateError
 from odedm.core import plugins
 from odedm.core.plugin_modules import export_plugins, import_plugins, load_plugins, source_hash
 from odedm.core.registry import DISTANCES, METHODS, POLICIES, RETRIEVALS, Entry
-from odedm.execute.backend import InProcessBackend, Placement, open_backend
+from odedm.execute.backend import ExecutionConfig, InProcessBackend, open_backend
 from odedm.execute.job import Job
 from odedm.execute.planning import plan_jobs
 from odedm.memory.reservoir import ReservoirMemory
@@ -183,13 +183,13 @@ def test_an_objects_numbers_are_those_of_the_run():
 def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
     plan = replace(SMALL, memory=ODEDM(20, k=1, selection=Prototypes(Scaled())))
     planned = plan_jobs([plan, plan.with_seed(1)], lambda each: tmp_path / str(each.seed))
-    assert isinstance(open_backend(planned.jobs, Placement(), planned.data), InProcessBackend)
-    for placement in (Placement(lanes=2), Placement(engine="ray")):
+    assert isinstance(open_backend(planned.jobs, ExecutionConfig(), planned.data), InProcessBackend)
+    for execution in (ExecutionConfig(workers=2), ExecutionConfig(backend="ray")):
         with pytest.raises(UsageError, match="known to this process alone"):
-            open_backend(planned.jobs, placement, planned.data)
+            open_backend(planned.jobs, execution, planned.data)
     on_gpu = [replace(job, experiment=replace(job.experiment, device="cuda")) for job in planned.jobs]
-    with pytest.raises(UsageError, match="leave out lanes, gpu_share and engine"):
-        open_backend(on_gpu, Placement(gpu_share=40), planned.data)
+    with pytest.raises(UsageError, match="leave out workers, gpu_share and backend"):
+        open_backend(on_gpu, ExecutionConfig(gpu_share=40), planned.data)
 
 
 def test_a_job_of_registered_code_crosses_a_pipe():

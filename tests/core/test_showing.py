@@ -54,7 +54,7 @@ def test_a_plan_says_what_is_not_as_usual_and_python_reads_it_back():
         task_classes=(4, 6),
     )
     assert "batch=8" in repr(plan)
-    assert "columns" not in repr(plan)
+    assert "eval_classes" not in repr(plan)
     assert eval(repr(plan), {"Experiment": Experiment, "ODEDM": ODEDM}) == plan
     assert repr(ODEDM()) == "ODEDM(capacity=100)"
 

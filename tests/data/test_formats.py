@@ -245,22 +245,6 @@ def test_vectors_and_class_names_from_arrays(tmp_path):
     assert contents.class_names == ("no", "yes")
 
 
-def test_a_saved_hugging_face_data_set(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    noises = [noise(seed) for seed in range(10)]
-    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "ant"])})
-    rows = {"img": [{"bytes": content, "path": None} for content, _ in noises], "label": [n % 2 for n in range(10)]}
-    part = datasets.Dataset.from_dict(rows, features=features)
-    datasets.DatasetDict({"train": part, "test": part.select(range(4))}).save_to_disk(str(tmp_path / "hf"))
-    contents = read(tmp_path / "hf")
-    assert contents.class_names == ("cat", "ant"), "names in the order of their labels"
-    np.testing.assert_array_equal(contents.image, np.stack([array.transpose(2, 0, 1) for _, array in noises]))
-    assert contents.label.tolist() == [0, 1] * 5
-    assert len(contents.test_label) == 4
-    part.save_to_disk(str(tmp_path / "one"))
-    assert len(read(tmp_path / "one", size=4).test_label) == 2
-
-
 @pytest.mark.parametrize(
     ("shape", "said"), [((10, 4), "vectors of 4 numbers"), ((10, 6, 5), "rows of shape (1, 6, 5)")]
 )

@@ -1,6 +1,5 @@
 """Hostile and broken files: each gets one sentence that names it, and none leaves a trace in the data folder."""
 
-import builtins
 import errno
 import io
 import re
@@ -219,10 +218,6 @@ HOSTILE = {
         lambda tmp: folder(tmp / "x", PETS | {"test/cow/0.png": png()}),
         "has 'cow', which train lacks",
     ),
-    "folder: classes differ by case": (
-        lambda tmp: folder(tmp / "x", PETS | {"train/Ant/0.png": png()}),
-        "differ by case",
-    ),
     "folder: one picture, none to hold out": (
         lambda tmp: folder(tmp / "x", {"a/0.png": png(), "b/0.png": png()}),
         "single picture",
@@ -387,19 +382,19 @@ def test_a_folder_that_changes_while_it_is_read(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(formats, "read", late)
-    with pytest.raises(UsageError, match=r"train/bee/1.png' cannot be read: No such file"):
+    with pytest.raises(UsageError, match="'train/bee/1.png' cannot be read: 1.png is missing"):
         import_as(path, "mine")
 
 
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     path = folder(tmp_path / "x", PETS)
-    real = builtins.open
+    real = io.open
 
     def guarded(file, *rest, **options):  # file modes would not do: root reads everything
         if str(file).endswith("train/ant/2.png"):
             raise PermissionError(errno.EACCES, "Permission denied", file)
         return real(file, *rest, **options)
 
-    monkeypatch.setattr(builtins, "open", guarded)
-    with pytest.raises(UsageError, match=r"'train/ant/2.png' cannot be read: Permission denied"):
+    monkeypatch.setattr(io, "open", guarded)
+    with pytest.raises(UsageError, match="'train/ant/2.png' cannot be read: 2.png cannot be read .Permission denied"):
         import_as(path, "mine")

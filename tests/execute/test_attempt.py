@@ -129,10 +129,10 @@ def test_without_a_good_checkpoint_a_run_refuses_and_keeps_them(stopped):
     work = working_folder(stopped.folder)
     for folder in checkpoint_folders(work):
         tear(folder)
-    with pytest.raises(UsageError, match="start anew with --fresh"):
+    with pytest.raises(UsageError, match="start anew with --restart"):
         go(stopped)
     assert len(checkpoint_folders(work)) == 2
-    assert go(stopped, fresh=True) is not None
+    assert go(stopped, restart=True) is not None
     assert not work.exists()
 
 
@@ -264,8 +264,8 @@ def test_the_configuration_comes_back_from_the_checkpoint(stopped):
     plain = json.loads((checkpoint_folders(working_folder(stopped.folder))[0] / "manifest.json").read_text())[
         "configuration"
     ]
-    assert plain.pop("capture") is None, "which changes no number"
-    plan = Experiment.from_dict({**plain, "capture": True})
+    assert plain.pop("cuda_graph") is None, "which changes no number"
+    plan = Experiment.from_dict({**plain, "cuda_graph": True})
     assert attempt_run(job_of(plan, stopped.folder), data=DATA).result.experiment["seed"] == 0
 
 
@@ -292,7 +292,7 @@ AVERAGES = {
     "type": ("averaged", lambda own: own.to(torch.int64), r"averaged.* in the state and torch.float32 .* in the fresh"),
     "grown alone": ("averaged", lambda own: torch.cat([own, own]), r"'averaged\.[^']*' is .* where .* is needed"),
     "count": ("averaging", lambda own: own[:1], r"'averaging' is torch.float32 \[1\] where torch.float32 \[2\]"),
-    "counts": ("averaging", lambda own: own.repeat(5, 1), r"'averaging' is torch.float32 \[5, 2\] .* --fresh"),
+    "counts": ("averaging", lambda own: own.repeat(5, 1), r"'averaging' is torch.float32 \[5, 2\] .* --restart"),
 }
 
 
@@ -326,7 +326,7 @@ def test_an_average_of_weights_that_someone_took_out_and_sealed_is_a_sentence(tm
         attributes["averaged"] = attributes["averaging"] = None
         (folder / "state.json").write_text(json.dumps(state))
         seal_anew(folder)
-    with pytest.raises(UsageError, match=r"not of this network: it is missing. .* --fresh"):
+    with pytest.raises(UsageError, match=r"not of this network: it is missing. .* --restart"):
         go(job)
 
 

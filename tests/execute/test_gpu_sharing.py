@@ -13,8 +13,8 @@ import torch
 import odedm
 from odedm.core.errors import UsageError
 from odedm.core.processes import GPU_SHARE, safe_environment
-from odedm.execute.backend import Placement
-from odedm.execute.gpu_sharing import CONTROL, FOLDERS, MOST_LANES, SharedGPU
+from odedm.execute.backend import ExecutionConfig
+from odedm.execute.gpu_sharing import CONTROL, FOLDERS, MOST_CLIENTS, SharedGPU
 from odedm.execute.planning import below, plan_jobs
 from odedm.execute.process_backend import ProcessBackend
 from odedm.results.provenance import versions
@@ -98,7 +98,9 @@ def test_a_share_of_the_users_own_service(control, tmp_path, monkeypatch):
 
 def test_a_share_without_the_service_is_refused(control, tmp_path, monkeypatch):
     control(code=1)
-    with pytest.raises(UsageError, match="--gpu-share 40 needs CUDA's multi-process service, which did not start"):
+    with pytest.raises(
+        UsageError, match="--set execution.gpu_share=40 needs CUDA's multi-process service, which did not start"
+    ):
         SharedGPU(tmp_path, 40)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="is not found here"):
@@ -116,23 +118,25 @@ def test_a_backend_that_cannot_have_a_share_leaves_nothing_behind(control, tmp_p
 
 def test_more_lanes_than_the_service_takes_have_no_share(control):
     log = control()
-    with pytest.raises(UsageError, match=rf"takes {MOST_LANES} runs at a time; --lanes 49 was given"):
-        ProcessBackend(MOST_LANES + 1, shares_gpu=True, gpu_share=40)
-    ProcessBackend(MOST_LANES + 1, shares_gpu=True).close()
+    with pytest.raises(UsageError, match=rf"takes {MOST_CLIENTS} runs at a time; --workers 49 was given"):
+        ProcessBackend(MOST_CLIENTS + 1, shares_gpu=True, gpu_share=40)
+    ProcessBackend(MOST_CLIENTS + 1, shares_gpu=True).close()
     assert not log.exists()
 
 
-@pytest.mark.parametrize("words", [{"mps": False}, {"engine": "ray"}])
+@pytest.mark.parametrize("words", [{"mps": False}, {"backend": "ray"}])
 def test_a_share_is_kept_by_the_service_of_this_machine(words):
     with pytest.raises(UsageError, match="leave one of the two out"):
-        Placement(gpu_share=40, **words)
+        ExecutionConfig(gpu_share=40, **words)
 
 
 def test_a_share_means_nothing_on_a_cpu(tmp_path):
     plan = odedm.Experiment(odedm.Reservoir(10), method="er", data="blobs", device="cpu")
-    with pytest.raises(UsageError, match="--gpu-share is for GPUs, and all of this runs on the CPU; 40 was given"):
-        plan_jobs([plan], below(tmp_path), Placement(gpu_share=40))
-    assert len(plan_jobs([plan], below(tmp_path), Placement(gpu_share=100)).jobs) == 1
+    with pytest.raises(
+        UsageError, match="--set execution.gpu_share is for GPUs, and all of this runs on the CPU; 40 was given"
+    ):
+        plan_jobs([plan], below(tmp_path), ExecutionConfig(gpu_share=40))
+    assert len(plan_jobs([plan], below(tmp_path), ExecutionConfig(gpu_share=100)).jobs) == 1
 
 
 def test_results_name_the_part_of_a_gpu_that_they_were_made_on(monkeypatch):

@@ -86,11 +86,15 @@ def test_a_gpu_computes_in_half_the_bits_unless_asked_otherwise():
 def test_what_does_not_fit_is_refused_with_numbers(monkeypatch):
     monkeypatch.setattr(limits, "available", lambda _: 1 << 30)
     check_room(plan())
-    with pytest.raises(UsageError, match=r"8 runs side by side need about .* each\), and 1\.0 GiB are free .* --lanes"):
+    with pytest.raises(
+        UsageError, match=r"8 runs side by side need about .* each\), and 1\.0 GiB are free .* --workers"
+    ):
         check_room(plan(), lanes=8)
     with pytest.raises(UsageError, match=r"This run needs about .*\(memory .* Lower --capacity\."):
         check_room(plan(Reservoir(10_000_000)))
-    with pytest.raises(UsageError, match=r"\(activations .* Lower --batch or --draw, or take a smaller --net\."):
+    with pytest.raises(
+        UsageError, match=r"\(activations .* Lower --batch or --replay-batch, or take a smaller --net\."
+    ):
         check_room(plan(batch=100_000))
     monkeypatch.setattr(limits, "available", lambda _: None)
     check_room(plan(Reservoir(10**12)))

@@ -1,4 +1,4 @@
-"""Workers: lanes in processes. One that dies is replaced, and its job goes on from its last checkpoint."""
+"""Workers: workers in processes. One that dies is replaced, and its job goes on from its last checkpoint."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from odedm import ODEDM, Experiment, Reservoir, Run
 from odedm.checkpoint.schedule import Schedule
 from odedm.execute import backend as backend_module
 from odedm.execute import process_backend
-from odedm.execute.backend import InProcessBackend, Placement, get_ready, open_backend
+from odedm.execute.backend import ExecutionConfig, InProcessBackend, get_ready, open_backend
 from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Lost, Progressed, Stored
 from odedm.execute.process_backend import ProcessBackend
@@ -46,7 +46,7 @@ def many(tmp_path, number, **options):
 @thorough
 def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
     jobs, notes = many(tmp_path, 3), Notes()
-    beside = run_all(jobs, notes, lanes=2)
+    beside = run_all(jobs, notes, workers=2)
     assert sorted(notes.keys("finished")) == sorted(job.key for job in jobs) == sorted({*notes.keys("progress")})
     for seed, result in enumerate(beside):
         (alone,) = run_all([job_of(plan(seed), tmp_path / "alone" / str(seed))])
@@ -95,28 +95,28 @@ def test_one_worker_and_several_and_another_machine_measure_the_same(tmp_path):
 def test_one_job_needs_no_worker_and_several_do(tmp_path):
     jobs = many(tmp_path, 2)
     data = open_all(jobs)
-    assert isinstance(open_backend(jobs[:1], Placement(), data), InProcessBackend)
-    for lanes in (1, 2):
-        backend = open_backend(jobs, Placement(lanes=lanes), data)
+    assert isinstance(open_backend(jobs[:1], ExecutionConfig(), data), InProcessBackend)
+    for workers in (1, 2):
+        backend = open_backend(jobs, ExecutionConfig(workers=workers), data)
         assert isinstance(backend, ProcessBackend)
-        assert backend.lanes == lanes
+        assert backend.workers == workers
         backend.close()
 
 
 def test_workers_started_early_are_the_ones_that_work_and_the_others_end(tmp_path, monkeypatch):
     monkeypatch.setattr(backend_module, "cores", lambda: 4)
-    get_ready(5, Placement(lanes=3))
+    get_ready(5, ExecutionConfig(workers=3))
     assert len(process_backend._early) == 2
     early = {worker.process.pid for worker in process_backend._early}
     notes = Notes()
-    run_all([job_of(plan(seed, Reservoir(20)), tmp_path / str(seed)) for seed in range(2)], notes, lanes=1)
+    run_all([job_of(plan(seed, Reservoir(20)), tmp_path / str(seed)) for seed in range(2)], notes, workers=1)
     assert {line[2] for line in notes.lines if line[0] == "taken_up"} <= early
     (left,) = process_backend._early
     process_backend._end_early()
     assert left.process.returncode == -signal.SIGKILL
     assert not left.crash.exists()
-    get_ready(1, Placement())
-    get_ready(5, Placement(engine="ray"))
+    get_ready(1, ExecutionConfig())
+    get_ready(5, ExecutionConfig(backend="ray"))
     assert not process_backend._early
 
 
@@ -151,7 +151,7 @@ def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(tmp_path, number):
         for job in many(tmp_path, 3, batch=4)
     ]
     killer = Killer(2, number)
-    results = run_all(jobs, killer, lanes=2)
+    results = run_all(jobs, killer, workers=2)
     lost = [words for words in killer.lines if words[0] == "lost"]
     assert len(lost) == 2
     # of a crash its fault handler says where it was
@@ -179,7 +179,7 @@ def test_events_of_a_worker_that_dies_at_once_are_a_loss(tmp_path, monkeypatch):
     monkeypatch.setattr("odedm.execute.process_backend.start_program", lambda *_: subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.exit(3)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE))  # fmt: skip
     jobs = many(tmp_path, 2)
-    summary = run_jobs(jobs, open_all(jobs), Placement(lanes=2))
+    summary = run_jobs(jobs, open_all(jobs), ExecutionConfig(workers=2))
     assert set(summary.failed) == {job.key for job in jobs}
     assert all("In 3 tries its process ended with the exit code 3" in said for said in summary.failed.values())
 
@@ -187,15 +187,15 @@ def test_events_of_a_worker_that_dies_at_once_are_a_loss(tmp_path, monkeypatch):
 def test_a_module_beside_the_data_is_never_imported(tmp_path, monkeypatch):
     (tmp_path / "json.py").write_text("open('ran', 'w')\nraise SystemExit('foreign code')")
     monkeypatch.chdir(tmp_path)
-    run_all(many(tmp_path, 2), lanes=2)
+    run_all(many(tmp_path, 2), workers=2)
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("lanes", [pytest.param("1", marks=thorough), "2"])
-def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=thorough), "2"])
+def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, workers):
     out = tmp_path / "runs"
-    words = ["run", "--method", "er", "--memory", "reservoir", "--seeds", "50", "--lanes", lanes, "--out", str(out)]
+    words = ["run", "--method", "er", "--memory", "reservoir", "--seeds", "50", "--workers", workers, "--out", str(out)]
     process = subprocess.Popen(
         [sys.executable, "-m", "odedm", *words],
         stderr=subprocess.PIPE,
@@ -217,7 +217,7 @@ def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, lanes):
         json.loads(path.read_text())
     left = [path.name for path in out.rglob(".*")]
     assert all(re.fullmatch(r"\.seed-\d+\.work", name) for name in left), "states of runs under way, nothing half-made"
-    assert len(left) <= int(lanes)
+    assert len(left) <= int(workers)
     assert not list(out.rglob("lock"))
     while alive_in_group(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)

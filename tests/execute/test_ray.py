@@ -18,7 +18,7 @@ STUDY = """
 import os, subprocess, sys
 from pathlib import Path
 from jobs import SMALL, job_of, run_all, same
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.ray_backend import RayBackend
 from odedm.execute.scheduler import Scheduler
 from odedm.execute.eta import TimeEstimate
@@ -51,13 +51,13 @@ def listening(processes):
 if __name__ == "__main__":
     place = Path(sys.argv[1])
     job = job_of(SMALL, place / "ray")
-    engine = RayBackend(1)
+    backend = RayBackend(1)
     try:
-        summary = Scheduler(engine, [], TimeEstimate()).run([job])
+        summary = Scheduler(backend, [], TimeEstimate()).run([job])
         assert summary.failed == {}, summary.failed
         sockets = list(listening([os.getpid(), *children(os.getpid())]))
         print(len(sockets), *sorted(set(sockets)))
-        stranger = f"import ray; ray.init({engine._ray.get_runtime_context().gcs_address!r}, logging_level='ERROR')"
+        stranger = f"import ray; ray.init({backend._ray.get_runtime_context().gcs_address!r}, logging_level='ERROR')"
         tokens = [{}, {"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_MODE": "disabled"}]
         peers = []
         for token in tokens:
@@ -72,7 +72,7 @@ if __name__ == "__main__":
             each.kill()
             each.wait()
     finally:
-        engine.close()
+        backend.close()
     (calm,) = run_all([job_of(SMALL, place / "calm")])
     print(same(summary.results[job.key], calm))
 """

@@ -27,16 +27,16 @@ def jobs(tmp_path):
     return plan_jobs(plans, below(tmp_path / "runs")).jobs
 
 
-def run(engine, jobs, *observers, **how):
-    return Scheduler(engine, observers, how.pop("times", TimeEstimate()), **how).run(jobs)
+def run(backend, jobs, *observers, **how):
+    return Scheduler(backend, observers, how.pop("times", TimeEstimate()), **how).run(jobs)
 
 
 def test_all_jobs_are_done_in_order(jobs):
-    engine, notes = Puppet(), Notes()
-    summary = run(engine, jobs, notes)
+    backend, notes = Puppet(), Notes()
+    summary = run(backend, jobs, notes)
     assert (summary.done, summary.failed, summary.left) == (4, {}, [])
-    assert engine.started == jobs
-    assert engine.most == 2
+    assert backend.started == jobs
+    assert backend.most == 2
     assert notes.keys("started") == notes.keys("finished") == [job.key for job in jobs]
 
 
@@ -54,20 +54,20 @@ def test_an_observer_that_cannot_write_ends_it_and_no_run_is_called_failed_for_t
 def test_seeds_are_done_one_after_the_other_and_the_longest_go_first_where_they_would_end_last(tmp_path):
     plans = [plan.with_seed(seed) for seed in range(4) for plan in (SMALL, DUAL)]
     jobs, times = plan_jobs(plans, below(tmp_path / "runs")).jobs, TimeEstimate()
-    assert in_order(times, [], jobs, lanes=2) == jobs, "nothing is known"
+    assert in_order(times, [], jobs, workers=2) == jobs, "nothing is known"
     for job, seconds in zip(jobs[:2], (10.0, 30.0), strict=True):
         times.learn(job.experiment.describe(), job.rows, seconds)
-    assert in_order(times, [], jobs, lanes=2) == jobs, "80 s are left: the last may begin later"
+    assert in_order(times, [], jobs, workers=2) == jobs, "80 s are left: the last may begin later"
     *_, long, short, last = jobs
-    assert in_order(times, [], [long, short, last], lanes=2) == [long, last, short], "35 s are left"
-    assert in_order(times, [(jobs[0], 0.0, 0.0)], [long, short, last], lanes=2) == [long, short, last], "40 s are"
-    assert in_order(times, [], [long, short, last], lanes=1) == [long, short, last], "one lane has nobody to wait for"
-    engine = Puppet(lanes=2)
-    run(engine, jobs, times=times, now=lambda: 0.0)
-    assert engine.started == [*jobs[:6], last, short]
-    engine = Puppet(lanes=2)
-    run(engine, jobs, times=times, until=1e9, now=lambda: 0.0)
-    assert engine.started == jobs, "whole seeds, where time may end before"
+    assert in_order(times, [], [long, short, last], workers=2) == [long, last, short], "35 s are left"
+    assert in_order(times, [(jobs[0], 0.0, 0.0)], [long, short, last], workers=2) == [long, short, last], "40 s are"
+    assert in_order(times, [], [long, short, last], workers=1) == [long, short, last], "one lane has nobody to wait for"
+    backend = Puppet(workers=2)
+    run(backend, jobs, times=times, now=lambda: 0.0)
+    assert backend.started == [*jobs[:6], last, short]
+    backend = Puppet(workers=2)
+    run(backend, jobs, times=times, until=1e9, now=lambda: 0.0)
+    assert backend.started == jobs, "whole seeds, where time may end before"
 
 
 class Known(TimeEstimate):
@@ -81,13 +81,13 @@ class Known(TimeEstimate):
         return self.seconds[job.key]
 
 
-def simulated(jobs, seconds, lanes):
+def simulated(jobs, seconds, workers):
     """When each job ends, by the order of starts."""
     times, now, ends, running, waiting = Known(seconds), 0.0, {}, {}, list(jobs)
     while waiting or running:
-        while waiting and len(running) < lanes:
+        while waiting and len(running) < workers:
             under_way = [(job, now - (end - seconds[job.key]), 0.0) for job, end in running.items()]
-            job = in_order(times, under_way, waiting, lanes)[0]
+            job = in_order(times, under_way, waiting, workers)[0]
             waiting.remove(job)
             running[job] = now + seconds[job.key]
         job = min(running, key=running.get)
@@ -95,9 +95,9 @@ def simulated(jobs, seconds, lanes):
     return ends
 
 
-@pytest.mark.parametrize("lanes", [8, 12])
+@pytest.mark.parametrize("workers", [8, 12])
 @pytest.mark.parametrize("lengths", [[2.5] * 4 + [13.0] * 4, [13.0] * 5 + [50.0], [2.5] * 5 + [13.0] * 3 + [50.0] * 2])
-def test_a_study_that_is_stopped_has_whole_seeds_and_one_that_is_not_takes_no_longer(jobs, lanes, lengths):
+def test_a_study_that_is_stopped_has_whole_seeds_and_one_that_is_not_takes_no_longer(jobs, workers, lengths):
     seeds = 12
     many = [
         replace(jobs[0], key=f"{seed} {place}", experiment=replace(jobs[0].experiment, seed=seed))
@@ -105,20 +105,20 @@ def test_a_study_that_is_stopped_has_whole_seeds_and_one_that_is_not_takes_no_lo
         for place in range(len(lengths))
     ]
     seconds = {job.key: lengths[int(job.key.split()[1])] for job in many}
-    ends = simulated(many, seconds, lanes)
-    whole, least = max(ends.values()), sum(seconds.values()) / lanes
+    ends = simulated(many, seconds, workers)
+    whole, least = max(ends.values()), sum(seconds.values()) / workers
     assert whole <= 1.05 * least + min(lengths)
     for part in (0.4, 0.6, 0.8):
         done = Counter(job.experiment.seed for job, end in ends.items() if end <= part * whole)
         paired = sum(number == len(lengths) for number in done.values())
-        begun = math.ceil(lanes / len(lengths)) + math.ceil(max(lengths) * lanes / sum(lengths))
-        assert paired >= int(part * seeds) - begun, "all but those that lanes are at"
+        begun = math.ceil(workers / len(lengths)) + math.ceil(max(lengths) * workers / sum(lengths))
+        assert paired >= int(part * seeds) - begun, "all but those that workers are at"
 
 
 def test_a_failure_is_told_and_the_rest_goes_on(jobs):
-    engine, notes = Puppet(), Notes()
-    engine.failing[jobs[1].key] = "It diverged."
-    summary = run(engine, jobs, notes)
+    backend, notes = Puppet(), Notes()
+    backend.failing[jobs[1].key] = "It diverged."
+    summary = run(backend, jobs, notes)
     assert summary.done == 3
     assert summary.failed == {jobs[1].key: "It diverged."}
     assert ("failed", jobs[1], "It diverged.") in notes.lines
@@ -126,13 +126,13 @@ def test_a_failure_is_told_and_the_rest_goes_on(jobs):
 
 def test_a_full_disk_stops_everything_and_nobody_is_to_blame(jobs):
     """What is left goes on when there is room: none of it has failed."""
-    engine, notes = Puppet(lanes=1), Notes()
-    engine.failing = {jobs[1].key: Failed.by(jobs[1], DiskFull("Cannot write 'x': no room. Make some."))}
+    backend, notes = Puppet(workers=1), Notes()
+    backend.failing = {jobs[1].key: Failed.by(jobs[1], DiskFull("Cannot write 'x': no room. Make some."))}
     with pytest.raises(DiskFull, match="no room"):
-        run(engine, jobs, notes)
+        run(backend, jobs, notes)
     assert notes.keys("finished") == [jobs[0].key]
     assert notes.keys("failed") == []
-    assert len(engine.started) == 2
+    assert len(backend.started) == 2
 
 
 @pytest.mark.parametrize(
@@ -140,39 +140,39 @@ def test_a_full_disk_stops_everything_and_nobody_is_to_blame(jobs):
 )
 def test_only_a_lock_says_that_another_process_is_at_a_run(jobs, error, taken):
     """Words of anyone's code may be the same; what is told crosses a pipe."""
-    engine, notes = Puppet(), Notes()
-    engine.failing = {jobs[1].key: event_from_text(event_to_text(Failed.by(jobs[1], error)))}
-    summary = run(engine, jobs, notes)
+    backend, notes = Puppet(), Notes()
+    backend.failing = {jobs[1].key: event_from_text(event_to_text(Failed.by(jobs[1], error)))}
+    summary = run(backend, jobs, notes)
     assert list(summary.failed) == notes.keys("taken" if taken else "failed") == [jobs[1].key]
     assert summary.taken == ({jobs[1].key} if taken else set())
 
 
 def test_a_worker_that_dies_after_its_result_was_written_has_done_its_job(jobs):
-    engine, notes = Puppet(), Notes()
-    engine.losing[jobs[0].key] = [Lost(jobs[0].key, "its process was ended by the signal SIGKILL")]
+    backend, notes = Puppet(), Notes()
+    backend.losing[jobs[0].key] = [Lost(jobs[0].key, "its process was ended by the signal SIGKILL")]
     write_run(jobs[0])
-    summary = run(engine, jobs[:1], notes)
+    summary = run(backend, jobs[:1], notes)
     assert (summary.done, summary.failed) == (1, {})
     assert notes.keys("finished") == [jobs[0].key]
-    assert len(engine.started) == 1
+    assert len(backend.started) == 1
 
 
 def test_a_job_whose_worker_dies_is_tried_three_times_and_the_others_go_on(jobs):
-    engine, notes = Puppet(), Notes()
-    engine.losing[jobs[0].key] = [Lost(jobs[0].key, "its process was ended by the signal SIGKILL")] * 3
-    summary = run(engine, jobs, notes)
+    backend, notes = Puppet(), Notes()
+    backend.losing[jobs[0].key] = [Lost(jobs[0].key, "its process was ended by the signal SIGKILL")] * 3
+    summary = run(backend, jobs, notes)
     assert summary.done == 3
     assert summary.failed[jobs[0].key].startswith("In 3 tries its process was ended by the signal SIGKILL")
     assert notes.keys("lost") == [jobs[0].key] * 2
-    assert [job.key for job in engine.started].count(jobs[0].key) == 3
+    assert [job.key for job in backend.started].count(jobs[0].key) == 3
 
 
 def test_what_was_lost_goes_on_first_and_does_not_start_anew(jobs):
-    fresh = [replace(job, options=replace(job.options, fresh=True)) for job in jobs]
-    engine = Puppet(lanes=1)
-    engine.losing[jobs[0].key] = [Lost(jobs[0].key, "gone")]
-    assert run(engine, fresh).done == 4
-    assert [(job.key, job.options.fresh) for job in engine.started[:3]] == [
+    fresh = [replace(job, options=replace(job.options, restart=True)) for job in jobs]
+    backend = Puppet(workers=1)
+    backend.losing[jobs[0].key] = [Lost(jobs[0].key, "gone")]
+    assert run(backend, fresh).done == 4
+    assert [(job.key, job.options.restart) for job in backend.started[:3]] == [
         (jobs[0].key, True),
         (jobs[0].key, False),
         (jobs[1].key, True),
@@ -180,8 +180,8 @@ def test_what_was_lost_goes_on_first_and_does_not_start_anew(jobs):
 
 
 def test_a_checkpoint_between_two_losses_gives_three_tries_again(jobs):
-    engine, key = Puppet(), jobs[0].key
-    engine.losing[key] = [Lost(key, "gone")] * 4
+    backend, key = Puppet(), jobs[0].key
+    backend.losing[key] = [Lost(key, "gone")] * 4
 
     class Storing(Puppet):
         def events(self, timeout):
@@ -192,13 +192,13 @@ def test_a_checkpoint_between_two_losses_gives_three_tries_again(jobs):
 
     storing = Storing()
     storing.losing = {key: [Lost(key, "gone")] * 7}
-    assert key in run(engine, jobs).failed
+    assert key in run(backend, jobs).failed
     assert run(storing, jobs).done == 4
 
 
 def test_a_run_on_other_data_is_a_failure(jobs):
-    engine = Puppet(lambda job: write_run(replace(job, checksum="other")))
-    assert "other data" in run(engine, jobs[:1]).failed[jobs[0].key]
+    backend = Puppet(lambda job: write_run(replace(job, checksum="other")))
+    assert "other data" in run(backend, jobs[:1]).failed[jobs[0].key]
 
 
 def test_a_run_that_is_not_the_one_asked_for_is_a_failure(jobs):
@@ -220,11 +220,11 @@ def test_nothing_starts_that_would_end_after_the_budget(jobs):
         now += 10.0
         return write_run(job, seconds=10.0)
 
-    engine = Puppet(write, lanes=1)
-    summary = run(engine, jobs, until=25.0, now=lambda: now)
+    backend = Puppet(write, workers=1)
+    summary = run(backend, jobs, until=25.0, now=lambda: now)
     assert summary.done == 2
     assert summary.left == jobs[2:]
-    assert [job.key for job in engine.started] == [job.key for job in jobs[:2]]
+    assert [job.key for job in backend.started] == [job.key for job in jobs[:2]]
 
 
 def test_the_nearest_measured_run_tells_the_time(jobs):
@@ -248,15 +248,15 @@ def test_the_nearest_measured_run_tells_the_time(jobs):
 
 def test_the_time_left_is_known_from_the_first_finished_run_on(jobs):
     times = TimeEstimate()
-    assert times.left([], jobs, lanes=2) is None
-    assert times.left([(jobs[0], 1.0, 0.0)], jobs[1:], lanes=2) is None, "nothing has been seen yet"
+    assert times.left([], jobs, workers=2) is None
+    assert times.left([(jobs[0], 1.0, 0.0)], jobs[1:], workers=2) is None, "nothing has been seen yet"
     times.learn(jobs[0].experiment.describe(), jobs[0].rows, 10.0)
     strange = replace(jobs[1], key="strange", experiment=replace(jobs[1].experiment, net="resnet18"))
-    assert times.left([], [jobs[0], jobs[2], strange], lanes=1) == pytest.approx(30.0), "of an unknown kind the mean"
-    assert times.left([], [jobs[0], jobs[2], strange], lanes=2) == pytest.approx(20.0), "two at a time"
-    assert times.left([(jobs[0], 4.0, 0.2)], [], lanes=2) == pytest.approx(16.0), "its own pace says more"
-    assert times.left([(jobs[0], 4.0, 0.2)], [jobs[2]], lanes=1) == pytest.approx(26.0)
-    assert times.left([], [], lanes=2) is None
+    assert times.left([], [jobs[0], jobs[2], strange], workers=1) == pytest.approx(30.0), "of an unknown kind the mean"
+    assert times.left([], [jobs[0], jobs[2], strange], workers=2) == pytest.approx(20.0), "two at a time"
+    assert times.left([(jobs[0], 4.0, 0.2)], [], workers=2) == pytest.approx(16.0), "its own pace says more"
+    assert times.left([(jobs[0], 4.0, 0.2)], [jobs[2]], workers=1) == pytest.approx(26.0)
+    assert times.left([], [], workers=2) is None
 
 
 @pytest.mark.parametrize("text", ["", "0", "soon", "-5", "5x", "1h2", "m30", "1e3", "1ms", "5ss", "1.2.3", "٣"])
@@ -275,10 +275,10 @@ def test_the_board_says_where_the_jobs_stand_and_never_falls_silent(jobs):
         return now
 
     with console.file, Board(console, 4, now=clock) as board:
-        engine = Puppet(lambda job: write_run(job, acc=70.0 if job.key == jobs[1].key else 50.0), lanes=1)
-        engine.failing[jobs[3].key] = "It diverged."
-        engine.losing[jobs[2].key] = [Lost(jobs[2].key, "its process ended with the exit code 3")]
-        run(engine, jobs, board)
+        backend = Puppet(lambda job: write_run(job, acc=70.0 if job.key == jobs[1].key else 50.0), workers=1)
+        backend.failing[jobs[3].key] = "It diverged."
+        backend.losing[jobs[2].key] = [Lost(jobs[2].key, "its process ended with the exit code 3")]
+        run(backend, jobs, board)
         for _ in range(5):
             board.tick(None)
     said = console.export_text()

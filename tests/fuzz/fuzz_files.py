@@ -33,7 +33,7 @@ from odedm.cli.console import PlainConsole
 from odedm.cli.generated_options import experiment_from
 from odedm.core.checksums import compute_checksums, write_checksums
 from odedm.core.plain_data import json_hash
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.planning import unfinished_runs
 from odedm.report.load import gather
 from odedm.report.page import save_page
@@ -106,7 +106,7 @@ def read_study(path):
     study = read(path)
     again = parse(study.to_toml())
     assert repr(again) == repr(study), "the file it would write is another study"
-    session = Session(Ledger(path.parent / "study"), Placement())
+    session = Session(Ledger(path.parent / "study"), ExecutionConfig())
     session.status(study, session.plan(study, lenient=True))
 
 
@@ -138,7 +138,7 @@ def read_ledger(path):
     shutil.copytree(OLD / "er-odedm", folder / "runs" / "a" / "seed-0")
     gather([folder])  # trials without their study are read otherwise
     (folder / TOML).write_text(CHOICE)
-    study, session = read(folder / TOML), Session(Ledger(folder), Placement())
+    study, session = read(folder / TOML), Session(Ledger(folder), ExecutionConfig())
     session.status(study, session.plan(study, lenient=True))
     gather([folder])
 
@@ -146,7 +146,7 @@ def read_ledger(path):
 def read_timings(path):
     """The timings of a study, on the page of its report."""
     (path.parent / TOML).write_text(STUDIES[1])
-    study, session = read(path.parent / TOML), Session(Ledger(path.parent), Placement())
+    study, session = read(path.parent / TOML), Session(Ledger(path.parent), ExecutionConfig())
     session.status(study, session.plan(study, lenient=True))
     save_page(*gather([path.parent]), path.parent / "report.html")
 

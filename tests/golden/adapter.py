@@ -89,7 +89,12 @@ NAMES: dict[str, str | Callable[..., Any]] = {
     "stream_of": "from_batches",
 }
 """Public names that are called otherwise now, or a function of the old arguments that makes the same."""
-KEYWORDS: dict[str, dict[str, str]] = {name: {"setting": "imbalance"} for name in ("train", "split", "Experiment")}
+RUN_WORDS = {"setting": "imbalance", "draw": "replay_batch", "columns": "eval_classes", "capture": "cuda_graph"}
+KEYWORDS: dict[str, dict[str, str]] = {
+    "train": RUN_WORDS,
+    "Experiment": RUN_WORDS,
+    "split": {"setting": "imbalance"},
+}
 """By public name, or "Class.method": keywords that are called otherwise."""
 VALUES: dict[str, dict[Any, Any]] = {}
 """By keyword in the old words: values that are called otherwise."""
@@ -100,11 +105,11 @@ PATHS: dict[str, str] = {
 """By "kind.path": attributes and methods that are elsewhere."""
 INNER: dict[str, str] = {"consolidate.kmeans:kmeans": "selection.kmeans:kmeans"}
 """What is no public name, by "module:name"."""
-COLUMNS: dict[str, dict[str, str]] = {"settings": {"imbalance": "setting"}}
+COLUMNS: dict[str, dict[str, str]] = {"settings": {new: old for old, new in RUN_WORDS.items()}}
 """By kind of table: today's names of columns or keys, each with the old one."""
-OPTIONS: dict[str, str | Sequence[str]] = {"--setting": "--imbalance"}
+OPTIONS: dict[str, str | Sequence[str]] = {"--setting": "--imbalance", "--lanes": "--workers"}
 """Options of the command line: another name, or words in its place, where {} stands for the value."""
-STUDY: dict[str, str] = {"setting": "imbalance"}
+STUDY: dict[str, str] = {**RUN_WORDS}
 """Settings of a study's file, by a dotted path."""
 GONE: dict[str, str] = {
     "distance=mmd-centroid": "it ranked rows as l2 does",

@@ -82,10 +82,21 @@ def test_a_learner_and_a_memory_alone_read_options_as_a_run_does(told):
 
 
 def test_the_command_line_and_studies_have_them(tmp_path, monkeypatch):
-    words = ["--data", "blobs", "--method", "er", "--memory", "native", "--policy", "purity", "--device", "cpu"]
+    words = [
+        "--data",
+        "blobs",
+        "--method",
+        "er",
+        "--memory",
+        "native",
+        "--set",
+        "memory.policy=purity",
+        "--device",
+        "cpu",
+    ]
     found = []
     monkeypatch.setattr(PuriDivERBuffer, "add", lambda self, rows, probe, *, rng: found.append(self.alpha))
-    done = CliRunner().invoke(app, ["run", *words, "--policy-set", "alpha=0.25", "--out", str(tmp_path)])
+    done = CliRunner().invoke(app, ["run", *words, "--set", "policy.alpha=0.25", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert set(found) == {0.25}
     (result,) = tmp_path.glob("*/seed-0/result.json")
@@ -94,7 +105,7 @@ def test_the_command_line_and_studies_have_them(tmp_path, monkeypatch):
         ("alpha=7", "between 0 and 1; 7.0 was given"),
         ("beta=1", "has no option 'beta'; it has alpha"),
     ):
-        refused = CliRunner().invoke(app, ["run", *words, "--policy-set", pair])
+        refused = CliRunner().invoke(app, ["run", *words, "--set", f"policy.{pair}"])
         assert refused.exit_code == 2
         assert sentence in " ".join(refused.output.split())
 

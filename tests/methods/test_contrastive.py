@@ -172,7 +172,9 @@ def test_a_projection_follows_from_its_seed():
 def test_both_learn_a_stream_and_predict_in_their_ways(tmp_path):
     data = shapes(per_class=20)
     for name, options in (("scr", {}), ("onpro", {"turns": 1, "lr": 0.02, "mixup": 0.0})):
-        outcome = odedm.train(data, method=name, memory=ODEDM(24, k=1), batch=8, draw=24, options=options, device="cpu")
+        outcome = odedm.train(
+            data, method=name, memory=ODEDM(24, k=1), batch=8, replay_batch=24, options=options, device="cpu"
+        )
         assert outcome.result.acc_last > 30, f"{name}: chance is 17 per cent"
         model = odedm.load(outcome.save(tmp_path / f"{name}.safetensors"))
         assert model.predict(data.test_image).tolist() == outcome.predict(data.test_image).tolist()

@@ -450,7 +450,7 @@ def test_a_step_on_the_gpu_is_the_step_on_the_cpu(options):
 def test_recorded_verdicts_have_the_numbers_of_eager_ones(memory, options):
     data, words = shapes(), {"method": "pocl", "data": "shapes", "device": "cuda", "batch": 4}
     words["options"] = {**options, "warmup": 1}
-    runs = [Run(Experiment(MEMORIES[memory], capture=capture, **words), data) for capture in (True, False)]
+    runs = [Run(Experiment(MEMORIES[memory], cuda_graph=capture, **words), data) for capture in (True, False)]
     recorded, eager = (run.finish() for run in runs)
     assert runs[0].method.verdict.replayed > 10
     assert runs[1].method.verdict.replayed == 0

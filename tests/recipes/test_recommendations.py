@@ -94,7 +94,7 @@ def test_the_command_is_the_options_it_stands_for_and_others_go_first(tmp_path):
     case = recipes()["best"].case(40, DATA.classes, colour=False)
     long = ran(tmp_path / "b", *case.options.split(), "--capacity", 40)
     assert content_key(short) == content_key(long)
-    other = ran(tmp_path / "c", "--recipe", "best", "--capacity", 40, "--updates", 1, "--method", "er")
+    other = ran(tmp_path / "c", "--recipe", "best", "--capacity", 40, "--set", "training.updates=1", "--method", "er")
     assert (other["updates"], other["method"], other["weight_average"]) == (1, "er", short["weight_average"])
 
 
@@ -105,7 +105,7 @@ def test_refusals_and_the_list(tmp_path):
     with pytest.raises(UsageError, match="capacity must be a whole number"):
         odedm.recipe("best", capacity="many")
     listed = " ".join(call("list", "recipes").output.split())
-    assert all(" ".join(line.split()) in listed for line in ("λ / classes ≤ 10", "--updates 3"))
+    assert all(" ".join(line.split()) in listed for line in ("λ / classes ≤ 10", "--set training.updates=3"))
     assert len(recipe_lines()) == 5
 
 
@@ -131,5 +131,7 @@ def test_what_a_recipe_brought_is_named_where_it_does_not_fit(tmp_path):
     done = call("run", "--recipe", "best", "--data", "blobs", "--method", "icarl", "--out", tmp_path / "runs")
     said = " ".join(done.output.split())
     assert "iCaRL cannot predict by an average of its weights" in said
-    assert "brought --updates 3 --weight-average auto --memory reservoir; what you give" in said
+    assert (
+        "brought --set training.updates=3 --set training.weight_average=auto --memory reservoir; what you give" in said
+    )
     assert not (tmp_path / "runs").exists()

@@ -100,7 +100,7 @@ def test_a_policy_of_ones_own_has_its_name_everywhere(fabricate: Fabricate) -> N
         assert "mine" in text
         assert "native" not in text
     assert next(csv.DictReader(io.StringIO(to_csv(table))))["memory"] == "mine"
-    assert "er with mine on" in odedm("show", folder)
+    assert "er with mine on" in odedm("runs", "show", folder)
     plan = Experiment(Native(20, policy="task-quota"), method="er")
     assert Job("key", plan, folder).title == "er · task-quota · λ=20 · seed 0"
 

@@ -68,7 +68,7 @@ def test_without_errors_nothing_is_said() -> None:
     assert Cell(Estimate(45.0, 1.0, 5), paper=Published(41.0, None, "runs", "distance_ablation")).verdict is None
 
 
-PAPERS = {"net": "resnet18", "net_options": {"width": 64}, "batch": 32, "draw": 32}
+PAPERS = {"net": "resnet18", "net_options": {"width": 64}, "batch": 32, "replay_batch": 32}
 
 
 @pytest.mark.parametrize(

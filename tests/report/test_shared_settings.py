@@ -38,7 +38,9 @@ def test_caption_and_headline_name_every_setting_that_is_not_as_usual(fabricate:
 
 def test_what_is_as_usual_is_not_said(fabricate: Fabricate) -> None:
     usual = {name: default_of(Experiment, name) for name in settings_of(Experiment) if name not in {*NEVER, "options"}}
-    (group,) = groups_of(fabricate("derpp", "reservoir", over={**usual, "draw": 32, "precision": "fp32", "seed": 0}))
+    (group,) = groups_of(
+        fabricate("derpp", "reservoir", over={**usual, "replay_batch": 32, "precision": "fp32", "seed": 0})
+    )
     assert unusual([group.settings]) == {}
 
 

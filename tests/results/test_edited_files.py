@@ -15,23 +15,27 @@ from typing import Any
 import pytest
 from commands import odedm
 from jobs import DUAL, job_of, run_all
+from sampling import EVERYTHING
 from typer.testing import CliRunner
 
-from odedm import UsageError
+from odedm import ODEDM, Native, Reservoir, UsageError
 from odedm.checkpoint.checkpoint import working_folder
 from odedm.cli.app import app
 from odedm.core.checksums import FILE as SEAL
 from odedm.core.plain_data import json_hash
+from odedm.core.validators import Bool, Float, Int
 from odedm.data.cache import load_manifest
 from odedm.execute.planning import unfinished_runs
 from odedm.results.result import Result
+from odedm.results.schema import FLAGS, INTEGERS, NUMBERS
 from odedm.study.dac_timing_plan import load as load_timings
 from odedm.study.study import parse
 from odedm.study.study import read as read_study
-from odedm.training.experiment import Experiment
+from odedm.training.experiment import Experiment, settings_of
 
 VALUES: list[Any] = [None, True, 0, -1, 1.5, 1e308, -1e308, 1e-320, 10**400, 2**63, "", "x", "\x1b[31m[/]", "9" * 5000]
 VALUES += [[], [[]], [None], [1e308] * 3, [[1e308], [1e308, 1e308]], {}, {"a": 1}]
+SAVED = Path(__file__).parent / "runs"
 FOREIGN = ["os:system", "trap:Trap", "trap", "odedm.cli.app:main", "../trap", "methods.er:ER"]
 
 
@@ -71,9 +75,65 @@ def test_an_edited_result_ends_in_a_sentence(runs, tmp_path, command):
     for _ in range(10 if command == "report" else 25):
         place, value = rng.choice(ways), rng.choice(VALUES)
         (tmp_path / "runs" / "seed-0" / "result.json").write_text(json.dumps(put(whole, place, value)))
-        given = [command, *map(str, words.get(command, [tmp_path / "runs" / "seed-0"]))]
+        given = [
+            *(["runs"] if command != "report" else []),
+            command,
+            *map(str, words.get(command, [tmp_path / "runs" / "seed-0"])),
+        ]
         done = CliRunner().invoke(app, given)
         assert done.exception is None or isinstance(done.exception, SystemExit), (place, value, done.exception)
+
+
+HOSTILE = "\x1b[31mPWN\u202e\x07<b>PWN</b>\x9b31m"
+"""What a terminal, a page and a reader would obey."""
+
+
+def readable_places(whole: Any) -> list[tuple[Any, ...]]:
+    """Where a text may stand in a result that is read."""
+    readable = []
+    for place in places(whole):
+        try:
+            Result.from_dict(put(whole, place, HOSTILE))
+        except UsageError:
+            continue
+        readable.append(place)
+    return readable
+
+
+def test_hostile_text_anywhere_in_a_result_reaches_neither_terminal_nor_page(tmp_path):
+    whole = json.loads((SAVED / "er-odedm" / "result.json").read_text())
+    readable = readable_places(whole)
+    assert {("classes", 0), ("experiment", "data"), ("provenance", "device")} <= set(readable)
+    assert {place for place in readable if place[-1] in ("limit", "tasks", "capacity", "rho", "shuffle")} == set()
+    for number in range(len(readable) if EVERYTHING else 4):
+        group = [readable[number]] if EVERYTHING else readable[number::4]
+        plain = whole
+        for place in group:
+            plain = put(plain, place, HOSTILE)
+        for seed in range(2):
+            folder = tmp_path / "runs" / f"seed-{seed}"
+            shutil.copytree(SAVED / "er-odedm", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(SEAL))
+            (folder / "result.json").write_text(json.dumps(put(plain, ("experiment", "seed"), seed)))
+        page = tmp_path / "report.html"
+        first, second = (tmp_path / "runs" / f"seed-{seed}" for seed in range(2))
+        report = ["report", first.parent, "--csv", "--out", page]
+        for words in (["show", first], ["verify", first], ["diff", first, second], report):
+            done = CliRunner().invoke(app, [str(word) for word in words])
+            assert done.exception is None or isinstance(done.exception, SystemExit), (group, words, done.exception)
+            html = page.read_text("utf-8") if page.exists() else ""
+            page.unlink(missing_ok=True)
+            assert "<b>PWN" not in html, (group, words)
+            for sign in ("\x1b[31mPWN", "\u202e", "\x07", "\x9b"):
+                assert sign not in done.output + html, (group, words, sign)
+
+
+def test_every_number_and_flag_of_an_experiment_is_typed_on_reading():
+    names: dict[type, set[str]] = {Int: set(), Float: set(), Bool: set()}
+    for plan in (Experiment, ODEDM, Native, Reservoir):
+        for name, setting in settings_of(plan).items():
+            if type(setting.validator) in names:
+                names[type(setting.validator)].add(name)
+    assert (INTEGERS, NUMBERS, FLAGS) == tuple(names.values())
 
 
 @pytest.fixture
@@ -96,7 +156,7 @@ class TestNamesThatAreNotRegistered:
         for place in (("method",), ("net",), ("memory", "name"), ("memory", "distance"), ("memory", "short_policy")):
             plain = put(whole, ("experiment", *place), name)
             (tmp_path / "run" / "result.json").write_text(json.dumps(plain))
-            odedm("show", tmp_path / "run")  # a name is text to look at
+            odedm("runs", "show", tmp_path / "run")  # a name is text to look at
             said = odedm("run", "--from", tmp_path / "run", "--out", tmp_path / "again", code=2)
             assert "Known: " in said or "must be one of" in said
             with pytest.raises(UsageError):

@@ -46,7 +46,7 @@ def test_every_ledger_has_its_runs():
 
 
 def test_the_paper_counts_what_it_counted(tmp_path):
-    said = odedm("paper", "--markdown", "--have", LEDGERS / "table1.jsonl.gz", "--out", tmp_path)
+    said = odedm("paper", "--markdown", "--with-results", LEDGERS / "table1.jsonl.gz", "--out", tmp_path)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in said.split("\n\n")[0].splitlines()[2:]]
     assert {row[0]: [int(cell) for cell in row[3:9]] for row in rows if row[4]} == VERDICTS
 

@@ -29,7 +29,7 @@ STUDY = 'name = "small"\ndata = "blobs"\nmethod = "er"\nmemory = ["plain", "oded
 @pytest.fixture
 def ledger(tmp_path):
     """Five runs of the first format, packed."""
-    odedm("results", "pack", OLD, "--out", tmp_path / "ledger.jsonl.gz")
+    odedm("runs", "pack", OLD, "--out", tmp_path / "ledger.jsonl.gz")
     return tmp_path / "ledger.jsonl.gz"
 
 
@@ -53,7 +53,7 @@ def test_what_is_packed_comes_back_whole_and_the_bytes_depend_on_nothing_else(le
     own = sorted(to_line(FinishedRun.load(folder).result) for folder in OLD.iterdir())
     assert [to_line(run.result) for run in read_packed(ledger)] == own
     folders = sorted(OLD.iterdir(), reverse=True)
-    odedm("results", "pack", *folders, "--out", tmp_path / "elsewhere" / "other.jsonl.gz")
+    odedm("runs", "pack", *folders, "--out", tmp_path / "elsewhere" / "other.jsonl.gz")
     assert (tmp_path / "elsewhere" / "other.jsonl.gz").read_bytes() == ledger.read_bytes()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
@@ -67,8 +67,8 @@ def test_a_line_of_the_runs_is_read_as_this_version_would_have_written_it(ledger
 
 def test_merging_counts_a_run_once_and_does_not_depend_on_the_order(ledger, tmp_path):
     one, two = tmp_path / "one.jsonl.gz", tmp_path / "two.jsonl.gz"
-    odedm("results", "pack", OLD / "er-native", OLD / "er-odedm", "--out", one)
-    said = odedm("results", "merge", one, ledger, "--out", two)
+    odedm("runs", "pack", OLD / "er-native", OLD / "er-odedm", "--out", one)
+    said = odedm("runs", "merge", one, ledger, "--out", two)
     assert "5 runs" in said
     assert "2 that were there twice count once" in said
     assert two.read_bytes() == ledger.read_bytes()
@@ -76,10 +76,10 @@ def test_merging_counts_a_run_once_and_does_not_depend_on_the_order(ledger, tmp_
     rewrite(tmp_path / "slower.jsonl.gz", slower)
     both = []
     for files in ([ledger, tmp_path / "slower.jsonl.gz"], [tmp_path / "slower.jsonl.gz", ledger]):
-        odedm("results", "merge", *files, "--out", tmp_path / f"both-{len(both)}.jsonl.gz")
+        odedm("runs", "merge", *files, "--out", tmp_path / f"both-{len(both)}.jsonl.gz")
         both.append((tmp_path / f"both-{len(both)}.jsonl.gz").read_bytes())
     assert both[0] == both[1], "how long it took is no contradiction"
-    odedm("results", "merge", one, ledger, "--out", one)
+    odedm("runs", "merge", one, ledger, "--out", one)
     assert one.read_bytes() == ledger.read_bytes(), "a file may grow in its place"
 
 
@@ -90,7 +90,7 @@ def test_two_results_of_one_run_that_differ_are_refused_with_both_named(ledger, 
 
     other = tmp_path / "other.jsonl.gz"
     rewrite(other, [changed(line, better) for line in lines_of(ledger)[:1]])
-    said = odedm("results", "merge", ledger, other, "--out", tmp_path / "both.jsonl.gz", code=2)
+    said = odedm("runs", "merge", ledger, other, "--out", tmp_path / "both.jsonl.gz", code=2)
     assert f"'{ledger}:1' and '{other}:1' are the same run" in said
     assert "leave one of the two out" in said
     assert not (tmp_path / "both.jsonl.gz").exists()
@@ -110,7 +110,7 @@ def test_a_run_that_says_which_code_made_it_takes_the_place_of_one_that_does_not
     rewrite(new, [changed(lines_of(ledger)[0], marked("12ab"))])
     for files in ([ledger, new], [new, ledger]):
         both.unlink(missing_ok=True)
-        said = odedm("results", "merge", *files, "--out", both)
+        said = odedm("runs", "merge", *files, "--out", both)
         assert "5 runs" in said
         assert "1 that were there twice count once" in said
         assert [run.result.code_marks() for run in read_packed(both)].count({"method": "12ab"}) == 1
@@ -121,7 +121,7 @@ def test_one_run_by_two_versions_of_ones_code_is_not_merged(ledger, tmp_path):
     one, two, both = (tmp_path / f"{name}.jsonl.gz" for name in ("one", "two", "both"))
     for path, code in ((one, "12ab"), (two, "34cd")):
         rewrite(path, [changed(lines_of(ledger)[0], marked(code))])
-    said = odedm("results", "merge", one, two, "--out", both, code=2)
+    said = odedm("runs", "merge", one, two, "--out", both, code=2)
     assert f"'{one}:1' and '{two}:1' are the same run by two versions of the code of its method (12ab and 34cd)" in said
     assert "leave one of the two out" in said
     assert not both.exists()
@@ -151,17 +151,18 @@ def test_a_wrong_line_is_named(ledger, change, said):
     assert f"Line 2 of '{ledger}'" in str(error.value)
 
 
-def test_settings_beyond_all_numbers_are_reported_as_they_are(ledger):
+def test_settings_beyond_all_numbers_are_refused(ledger):
     lines = lines_of(ledger)
     rewrite(ledger, [changed(lines[0], lambda own: own["experiment"]["memory"].update(capacity=10**400)), *lines[1:]])
-    assert "λ=1000" in to_markdown(summarise(load([ledger])))
+    with pytest.raises(UsageError, match="Line 1 of .* its capacity is 1000.*, not a whole number"):
+        load([ledger])
 
 
 def test_names_that_are_no_text_are_carried_and_shown(ledger, tmp_path):
     """As of files whose names are no UTF-8."""
     line = lines_of(ledger)[0]
     odd = changed(line, lambda own: own["experiment"]["options"].update({"\udcff": "\ud800"}))
-    odedm("results", "merge", rewrite(ledger, [odd, line]), "--out", tmp_path / "merged.jsonl.gz")
+    odedm("runs", "merge", rewrite(ledger, [odd, line]), "--out", tmp_path / "merged.jsonl.gz")
     merged = read_packed(tmp_path / "merged.jsonl.gz")
     assert [run.result.experiment["options"].get("\udcff") for run in merged].count("\ud800") == 1
     odedm("report", ledger, "--out", tmp_path / "page.html")
@@ -199,19 +200,19 @@ def test_a_file_that_is_none_is_a_sentence(ledger, tmp_path, monkeypatch):
 
 def test_nothing_is_written_over_and_nothing_broken_is_packed(ledger, tmp_path):
     before = ledger.read_bytes()
-    assert "is there already" in odedm("results", "pack", OLD / "er-native", "--out", ledger, code=2)
-    assert "ends in .jsonl.gz" in odedm("results", "pack", OLD, "--out", tmp_path / "ledger.json", code=2)
+    assert "is there already" in odedm("runs", "pack", OLD / "er-native", "--out", ledger, code=2)
+    assert "ends in .jsonl.gz" in odedm("runs", "pack", OLD, "--out", tmp_path / "ledger.json", code=2)
     assert ledger.read_bytes() == before
     broken = tmp_path / "broken"
     broken.mkdir()
     for file in (OLD / "er-native").iterdir():
         (broken / file.name).write_bytes(file.read_bytes().replace(b"reservoir", b"reservoiR"))
     (broken / "result.json").write_text((broken / "result.json").read_text() + " ")
-    said = odedm("results", "pack", broken, "--out", tmp_path / "new.jsonl.gz", code=2)
+    said = odedm("runs", "pack", broken, "--out", tmp_path / "new.jsonl.gz", code=2)
     assert f"'{broken}' is broken and is not packed" in said
     unsealed = tmp_path / "unsealed"
     shutil.copytree(OLD / "er-native", unsealed, ignore=shutil.ignore_patterns("checksums.json"))
-    said = odedm("results", "pack", unsealed, "--out", tmp_path / "new.jsonl.gz", code=2)
+    said = odedm("runs", "pack", unsealed, "--out", tmp_path / "new.jsonl.gz", code=2)
     assert f"'{unsealed}' is unsealed and is not packed" in said
     assert not (tmp_path / "new.jsonl.gz").exists()
 
@@ -229,17 +230,17 @@ def test_a_study_is_carried_on_from_machine_to_machine(tmp_path):
     toml.write_text(STUDY, encoding="utf-8")
     for memory in (Reservoir(20), ODEDM(20)):
         train("blobs", method="er", memory=memory, device="cpu").save(tmp_path / "there" / memory.name)
-    odedm("results", "pack", tmp_path / "there", "--out", file)
+    odedm("runs", "pack", tmp_path / "there", "--out", file)
     words = ("study", toml, "--device", "cpu", "--out", out)
-    said = odedm(*words, "--have", file, "--dry-run")
+    said = odedm(*words, "--with-results", file, "--dry-run")
     assert "Done:          2 (2 of them packed)" in said
     assert "To do:         2" in said
-    said = odedm(*words, "--have", file, "--seeds", 1)
+    said = odedm(*words, "--with-results", file, "--seeds", 1)
     assert "2 runs, 2 (2 of them packed) done" in said
     assert list(out.glob("runs/*")) == [], "what is packed is not run again"
     assert (out / "table.csv").read_text(encoding="utf-8") == to_csv(summarise(load([file])))
     other = [changed(line, lambda own: own["provenance"].update(odedm="0.0.1")) for line in lines_of(file)]
-    said = odedm(*words, "--have", rewrite(tmp_path / "older.jsonl.gz", other), "--dry-run")
+    said = odedm(*words, "--with-results", rewrite(tmp_path / "older.jsonl.gz", other), "--dry-run")
     assert "Done:          0" in said, "by another version of the package, as for runs in the folder"
 
 

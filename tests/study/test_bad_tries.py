@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
     [
         (("--budget", "soon"), "A budget is a time such as"),
         (("--first-tasks", 99), "er on blobs has 5; give fewer"),
-        (("--have", "mine.toml"), "has no trial with a score"),
+        (("--with-results", "mine.toml"), "has no trial with a score"),
         (("--seeds", 10**9), "less than or equal to 10000"),
     ],
 )
@@ -99,7 +99,7 @@ def test_what_is_no_share_of_rows_is_no_score(tmp_path: Path) -> None:
 def test_a_failed_score_asks_for_retry_and_one_left_for_lack_of_time_does_not_fail(file: Path, monkeypatch) -> None:
     out = file.parent / "out"
     file.write_text(TRIES.partition("[select]")[0] + "[options.er]\nlr = 1e30\n", encoding="utf-8")
-    words = ("study", file, "--held-out", 0.25, "--device", "cpu", "--lanes", 1, "--out", out)
+    words = ("study", file, "--held-out", 0.25, "--device", "cpu", "--workers", 1, "--out", out)
     assert "2 of 2 trials failed; failures.jsonl says which. Run them again with --retry." in odedm(*words, code=1)
     assert "goes on" not in odedm(*words, code=1)
     monkeypatch.setattr("odedm.cli.held_out_study.deadline", lambda _: 0.0)
@@ -122,7 +122,7 @@ def test_a_held_out_study_needs_runs_but_no_data_to_be_told_of(file: Path, monke
 def test_a_failed_try_has_had_its_chance_until_retry(file: Path) -> None:
     file.write_text(TRIES + "[options.er]\nlr = [0.1, 1e30]\n", encoding="utf-8")
     out, failures = file.parent / "out", file.parent / "out" / "failures.jsonl"
-    words = ("tune", file, "--device", "cpu", "--lanes", 1, "--out", out)
+    words = ("tune", file, "--device", "cpu", "--workers", 1, "--out", out)
     said = odedm(*words, code=1)
     assert "4 trials to do of 4." in said
     assert "2 of 4 trials failed; failures.jsonl says which. Try them again with --retry. The first: " in said
@@ -135,13 +135,13 @@ def test_a_failed_try_has_had_its_chance_until_retry(file: Path) -> None:
     assert len(failures.read_text().splitlines()) == 4
     other = (*words[:-1], file.parent / "other")
     for have in (out / "trials.jsonl",), (failures, out / "trials.jsonl"):
-        flags = [word for path in have for word in ("--have", path)]
+        flags = [word for path in have for word in ("--with-results", path)]
         assert "0 trials to do of 4; 2 failed before." in odedm(*other, *flags, "--dry-run")
 
 
 def test_all_tries_of_a_side_failed_and_retry_is_what_goes_on(file: Path) -> None:
     words = ("--data", "blobs", "--method", "er", "--capacity", 20, "--lr", "1e30", "--seeds", 1, "--device", "cpu")
-    said = odedm("tune", *words, "--lanes", 1, "--out", file.parent / "out", code=2)
+    said = odedm("tune", *words, "--workers", 1, "--out", file.parent / "out", code=2)
     assert "2 of 2 trials failed" in said
     assert "every try of one of the sides failed" in said
     assert "--retry" in said

@@ -130,7 +130,7 @@ def test_a_wrong_word_is_named(text: str, said: str) -> None:
 def test_lists_that_multiply_without_end_are_refused_at_once() -> None:
     many = tuple(range(1, 200))
     with pytest.raises(UsageError, match="more than"):
-        Grid({"capacity": many, "batch": many, "draw": many, "rho": (0.5,)}).experiments()
+        Grid({"capacity": many, "batch": many, "replay_batch": many, "rho": (0.5,)}).experiments()
     with pytest.raises(UsageError, match="multiply to more than"):
         Grid(options={"er": {"lr": many, "momentum": many, "weight_decay": many}}).experiments()
 

@@ -86,10 +86,10 @@ def test_the_command_scores_once_and_makes_no_run(tmp_path: Path) -> None:
     words = ("study", path, "--held-out", 0.25, "--out", out)
     assert "6 trials, 6 to do" in odedm(*words, "--dry-run")
     assert not out.exists()
-    first = odedm(*words, "--device", "cpu", "--lanes", 1)
+    first = odedm(*words, "--device", "cpu", "--workers", 1)
     assert "over random rows" in first
     assert "6 to do" in first
-    again = odedm(*words, "--device", "cpu", "--lanes", 1)
+    again = odedm(*words, "--device", "cpu", "--workers", 1)
     assert "0 to do" in again
     assert first.partition("Runs")[2] == again.partition("Runs")[2]
     assert (out / "held-out.md").read_text(encoding="utf-8").startswith("| Runs | Seeds | Held-out ACC |")

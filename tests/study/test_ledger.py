@@ -12,7 +12,7 @@ import odedm
 from odedm.core.checksums import write_checksums
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import attempt
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import below, plan_jobs
 from odedm.study.grid import Grid
@@ -51,7 +51,7 @@ def test_a_run_that_was_finished_without_looking_counts(jobs) -> None:
 def test_what_sets_the_pace_is_no_part_of_the_content(jobs) -> None:
     plan, checksum = jobs[0].experiment, jobs[0].checksum
     key = content_key(plan.describe(), checksum)
-    for same in ({"device": "cuda"}, {"threads": 2}, {"capture": False}):
+    for same in ({"device": "cuda"}, {"threads": 2}, {"cuda_graph": False}):
         assert content_key(replace(plan, **same).describe(), checksum) == key
     for other in ({"seed": 9}, {"batch": 17}, {"options": {"lr": 0.5}}, {"precision": "bf16"}, {"tasks": 2}):
         assert content_key(replace(plan, **other).describe(), checksum) != key
@@ -230,12 +230,12 @@ def test_data_that_is_not_here_is_noted_or_refused(tmp_path, monkeypatch) -> Non
 def test_planning_for_other_machines_asks_this_one_for_no_gpu(tmp_path) -> None:
     plans = [SMALL, replace(SMALL, method="vrmcl")]
     plans = [replace(plan, device="auto") for plan in plans]
-    there = plan_jobs(plans, below(tmp_path), Placement(engine="ray", gpus=0.5)).jobs
+    there = plan_jobs(plans, below(tmp_path), ExecutionConfig(backend="ray", gpus=0.5)).jobs
     assert [(job.experiment.device, job.experiment.precision) for job in there] == [
         ("cuda", "bf16"),
         ("cuda", "tf32"),
     ]
-    here = plan_jobs(plans, below(tmp_path), Placement(engine="ray")).jobs
+    here = plan_jobs(plans, below(tmp_path), ExecutionConfig(backend="ray")).jobs
     assert {(job.experiment.device, job.experiment.precision) for job in here} == {("cpu", "fp32")}
 
 

@@ -40,7 +40,7 @@ TINY = [
     "2",
     "--device",
     "cpu",
-    "--lanes",
+    "--workers",
     "1",
 ]
 
@@ -98,7 +98,7 @@ def test_no_name_is_cut_in_a_narrow_terminal_and_results_from_elsewhere_have_a_l
     assert all(f"│ {name} " in said for name in names)
     assert "…" not in said
     assert max(map(len, said.partition("└")[0].splitlines())) == 80
-    assert f"--have FILE, e.g. {paper_command.OURS} of odedm's repository" in said
+    assert f"--with-results FILE, e.g. {paper_command.OURS} of odedm's repository" in said
     assert (ROOT / paper_command.OURS).is_file()
 
 
@@ -170,7 +170,7 @@ def test_table_4_has_other_papers_numbers_beside_ours(tmp_path: Path) -> None:
     assert ("mir", 1, "mir", "native") in kinds
     assert ("joint", 1, "uniform", "none") in kinds
     ledger = ROOT / "docs" / "results" / "table1.jsonl.gz"
-    said = odedm("paper", "table4", "--no-run", "--have", ledger, "--out", tmp_path / "paper")
+    said = odedm("paper", "table4", "--no-run", "--with-results", ledger, "--out", tmp_path / "paper")
     assert "literature values of another protocol" in said
     assert "4 not comparable of 24 printed" in said
 
@@ -254,7 +254,7 @@ def test_rows_are_named_by_their_share_at_every_capacity() -> None:
 def test_what_others_ran_on_a_gpu_is_shown_here_without_running(tmp_path: Path) -> None:
     """Neither data nor GPU is needed: the ledger is enough."""
     ledger = ROOT / "docs" / "results" / "table1.jsonl.gz"
-    how = ["--no-run", "--have", ledger, "--out", tmp_path / "paper"]
+    how = ["--no-run", "--with-results", ledger, "--out", tmp_path / "paper"]
     said = odedm("paper", "table1", "--data", "cifar100", *how)
     assert "of 184 printed" in said
     assert not list((tmp_path / "paper").rglob("result.json"))

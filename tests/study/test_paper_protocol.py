@@ -78,7 +78,7 @@ def change_defaults(kind: Any, patch: pytest.MonkeyPatch, keep: tuple[str, ...] 
 
 def test_other_defaults_leave_the_papers_plans_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys()
-    change_defaults(Experiment, monkeypatch, keep=("seed", "device", "threads", "capture", "data"))
+    change_defaults(Experiment, monkeypatch, keep=("seed", "device", "threads", "cuda_graph", "data"))
     change_defaults(ODEDM, monkeypatch, keep=("capacity",))
     monkeypatch.setattr(settings, "DEFAULT_RHO", 0.5)
     for entry in (*METHODS.values(), *NETS.values(), *DISTANCES.values()):

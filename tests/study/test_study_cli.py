@@ -143,10 +143,10 @@ def test_a_dry_run_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["none.toml"], "Cannot read the study"),
         (["mini", "--budget", "soon"], "such as 90s"),
         (["mini", "--reuse", "versions"], "did you mean 'version'"),
-        (["mini", "--engine", "rays"], "did you mean 'ray'"),
-        (["mini", "--address", "auto"], "for --engine ray"),
-        (["mini", "--gpus", "0.5"], "for --engine ray"),
-        (["mini", "--engine", "ray", "--device", "cuda", "--dry-run"], "needs --gpus"),
+        (["mini", "--backend", "rays"], "did you mean 'ray'"),
+        (["mini", "--address", "auto"], "for --backend ray"),
+        (["mini", "--gpus", "0.5"], "for --backend ray"),
+        (["mini", "--backend", "ray", "--device", "cuda", "--dry-run"], "needs --gpus"),
         (["mini", "--device", "gpu"], "Unknown device"),
         (["mini", "--only", "method"], "takes NAME=VALUE"),
         (["table1", "--data", "fashion-mini"], "no such table"),
@@ -177,7 +177,7 @@ def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> No
     assert "Runs:          10" in odedm("study", out / "tuned.toml", "--dry-run")
     most = tmp_path / "most.jsonl"
     most.write_text("".join(trials.splitlines(keepends=True)[:3]))  # one side has tried twice, the other once
-    cut = (*words[:-1], tmp_path / "cut", "--have", most, "--budget", "0.001s")
+    cut = (*words[:-1], tmp_path / "cut", "--with-results", most, "--budget", "0.001s")
     assert "no choice yet: 1 trial is left" in " ".join(odedm("tune", *cut, code=2).split())
     assert not list(tmp_path.glob("cut/tuned.*"))
     assert "given twice" in odedm("tune", *words, "--set", "lr=1", code=2)
@@ -212,7 +212,7 @@ def test_of_many_hosts_the_first_says_what_was_not_drawn(tmp_path: Path) -> None
 def test_a_choice_among_other_tries_takes_no_others_place(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--limit", 8, "--seeds", 1)
-    words = (*words, "--device", "cpu", "--lanes", 1)
+    words = (*words, "--device", "cpu", "--workers", 1)
     folder = Path("runs/tune-blobs-er-20")
     first = odedm(*words, "--lr", "0.0001")
     assert "stays" not in first
@@ -235,7 +235,7 @@ def test_a_choice_among_other_tries_takes_no_others_place(tmp_path: Path, monkey
 def test_choices_without_a_head_are_replaced_by_those_among_the_same_tries_alone(tmp_path: Path) -> None:
     """As folders have them from before choices named their tries."""
     words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--limit", 8, "--seeds", 1)
-    words = (*words, "--device", "cpu", "--lanes", 1, "--out", tmp_path)
+    words = (*words, "--device", "cpu", "--workers", 1, "--out", tmp_path)
     odedm(*words, "--lr", "0.1")
     usual = tmp_path / "tuned.toml"
     head, _, text = usual.read_text().partition("\n")
@@ -298,7 +298,7 @@ def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_pat
     assert [
         grid.options[plan.method]["lr"] for grid in read(out / "tuned.toml").grids for plan in grid.experiments()
     ] == [(each,) for each in chosen]
-    elsewhere = (*words[:-1], tmp_path / "other", "--have", out / "trials.jsonl")
+    elsewhere = (*words[:-1], tmp_path / "other", "--with-results", out / "trials.jsonl")
     assert "0 trials to do of 8" in " ".join(odedm(*elsewhere).split())
     assert (tmp_path / "other" / "tuned.toml").read_text() == (out / "tuned.toml").read_text()
     text = (out / "tuned.toml").read_text()
@@ -396,7 +396,7 @@ def test_a_choice_of_rho_that_nobody_can_make_is_refused(toml: Path, tmp_path: P
             "'seed=20' is for the runs of a study",
         ),
         (["mine.toml"], "Cannot read the study"),
-        (["--have", "none.jsonl"], "no file 'none.jsonl'"),
+        (["--with-results", "none.jsonl"], "no file 'none.jsonl'"),
         (["equal-tuning", "--first-seed", "20"], "20 is among both"),
     ],
 )

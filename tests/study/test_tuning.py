@@ -13,7 +13,7 @@ from jobs import DUAL, SMALL, result_of
 from odedm import ODEDM, Prototypes
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import attempt
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.planning import below, plan_jobs
 from odedm.stream.synthetic import blobs
 from odedm.study.balanced_draw import balanced_draw
@@ -90,7 +90,7 @@ STUDY = Study("mine", (PLAIN, WITH), seeds=(3, 4))
 
 @pytest.fixture
 def rivals(tmp_path) -> Contests:
-    return contests(STUDY, SELECT, Session(Ledger(tmp_path), Placement(), device="cpu"))[0]
+    return contests(STUDY, SELECT, Session(Ledger(tmp_path), ExecutionConfig(), device="cpu"))[0]
 
 
 @pytest.fixture

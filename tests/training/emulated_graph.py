@@ -291,7 +291,7 @@ def emulate_device(patch: pytest.MonkeyPatch) -> None:
 
 
 def _can_be_recorded(plan: Any, method: Any, net: Any) -> bool:
-    names = ("optimizer", "transform", "memory", "capture")
+    names = ("optimizer", "transform", "memory", "cuda_graph")
     return can_be_recorded(SimpleNamespace(device="cuda", **{name: getattr(plan, name) for name in names}), method, net)
 
 
@@ -312,7 +312,7 @@ def check_replayed_as_eager(plan: Experiment, data: Dataset, **more: Any) -> Run
 
     To be called where `emulate_device` holds. `more` are the other arguments of a `Run`.
     """
-    eager, replayed = Run(replace(plan, capture=False), data, **more), Run(plan, data, **more)
+    eager, replayed = Run(replace(plan, cuda_graph=False), data, **more), Run(plan, data, **more)
     after: list[dict[str, Any]] = []
     one = eager.finish(lambda *_: after.append(states_of(eager)))
     assert eager.stepper.captured == 0

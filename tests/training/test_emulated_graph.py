@@ -174,7 +174,7 @@ SLIPS = {
 @pytest.mark.usefixtures("emulated_gpu")
 @pytest.mark.parametrize("slip", SLIPS)
 def test_a_slip_that_only_a_gpu_would_show_is_found(slip, monkeypatch):
-    plan = replace(plan_of(draw=4), memory=ODEDM(48, k=4, gamma_rule="share"))
+    plan = replace(plan_of(replay_batch=4), memory=ODEDM(48, k=4, gamma_rule="share"))
     monkeypatch.setattr(*SLIPS[slip])
     with pytest.raises((AssertionError, RuntimeError)):
         check_replayed_as_eager(plan, DATA)
@@ -194,6 +194,6 @@ class Shrink:
 @pytest.mark.usefixtures("emulated_gpu")
 @pytest.mark.parametrize("moment", ["after_step", "after_task"])
 def test_a_memory_that_a_callback_replaces_is_the_one_that_is_recorded_then(moment):
-    run = check_replayed_as_eager(plan_of(draw=4), DATA, callbacks=[Shrink(moment)])
+    run = check_replayed_as_eager(plan_of(replay_batch=4), DATA, callbacks=[Shrink(moment)])
     assert run.memory.buffer.capacity == (10 if moment == "after_step" else 11)
     assert run.progress.captured > 8

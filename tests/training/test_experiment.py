@@ -10,7 +10,7 @@ from odedm.training.preparation import prepare
 
 PLANS = [
     Experiment(Reservoir(10)),
-    Experiment(Native(10, "herded"), method="er", tasks=5, seed=3, capture=False),
+    Experiment(Native(10, "herded"), method="er", tasks=5, seed=3, cuda_graph=False),
     Experiment(
         ODEDM(60, rho=0.5, selection=Prototypes(dac=None), candidates=5), imbalance="long-tail", factor=4.0, blur=0.1
     ),
@@ -18,7 +18,7 @@ PLANS = [
         ODEDM(60, k=2, selection=Prototypes("l2", dac=DAC(4, 2))),
         net="mlp",
         options={"lr": 0.5},
-        draw=7,
+        replay_batch=7,
         precision="fp32",
     ),
 ]

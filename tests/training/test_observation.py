@@ -105,7 +105,7 @@ def test_class_means_of_a_look_are_those_of_the_weights_and_are_not_left_behind(
     """Also where steps are replayed, which runs none of the method's own code."""
     found = []
     for recorded in (False, True):
-        run = run_of("icarl", memory, shapes(), Observation(anytime=99), batch=4, capture=recorded)
+        run = run_of("icarl", memory, shapes(), Observation(anytime=99), batch=4, cuda_graph=recorded)
         left = []
         outcome = run.finish(lambda *_, run=run, left=left: left.append(run.method.means))
         assert not any(left), "None after every step"
@@ -258,7 +258,7 @@ def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, monkeypatch, 
 @thorough
 def test_lanes_look_as_a_run_alone_does(tmp_path):
     jobs = [job_of(plan_of(seed=seed), tmp_path / f"seed-{seed}", observation=BOTH) for seed in range(2)]
-    for job, result in zip(jobs, run_all(jobs, lanes=2), strict=True):
+    for job, result in zip(jobs, run_all(jobs, workers=2), strict=True):
         alone = attempt_run(job_of(job.experiment, tmp_path / "alone" / job.folder.name, observation=BOTH))
         assert result.anytime == alone.result.anytime
         other = tmp_path / "alone" / job.folder.name / EVIDENCE_FILE

@@ -143,14 +143,14 @@ def test_a_column_that_is_not_there_comes_with_those_that_are():
     assert re.match("A batch has .*label.*input.*; a draw has these and, .*`fields` declares none", note)
 
 
-@pytest.mark.parametrize("lanes", ["1", "2"])
-def test_an_error_in_a_plugin_names_the_file_and_the_line(tmp_path, monkeypatch, lanes, capfd):
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_error_in_a_plugin_names_the_file_and_the_line(tmp_path, monkeypatch, workers, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ODEDM_TRACEBACK", "1")
     (tmp_path / "off_by_one.py").write_text(PLUGIN)
     words = "run --plugin ./off_by_one.py --method off --data blobs --memory reservoir --seeds 2 --device cpu"
     try:
-        said = command(*words.split(), "--lanes", lanes, "--out", "runs", code=2)
+        said = command(*words.split(), "--workers", workers, "--out", "runs", code=2)
     finally:
         METHODS.pop("off", None)
         sys.modules.pop("off_by_one", None)

@@ -175,11 +175,11 @@ def test_so_it_is_in_a_study(given):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"gamma": 0.5}, "--gamma 0.5"),
-        ({"gamma": 1}, "--gamma 1.0"),
-        ({"gamma_rule": "share"}, "--gamma-rule share"),
-        ({"gamma_rule": "fixed"}, "--gamma-rule fixed"),
-        ({"gamma": 0.5, "replay": "auxiliary"}, "--gamma 0.5"),
+        ({"gamma": 0.5}, "--set memory.gamma=0.5"),
+        ({"gamma": 1}, "--set memory.gamma=1.0"),
+        ({"gamma_rule": "share"}, "--set memory.gamma_rule=share"),
+        ({"gamma_rule": "fixed"}, "--set memory.gamma_rule=fixed"),
+        ({"gamma": 0.5, "replay": "auxiliary"}, "--set memory.gamma=0.5"),
     ],
 )
 def test_gdumb_refuses_a_weight_that_would_do_nothing(given, said):

@@ -66,7 +66,7 @@ pytestmark = pytest.mark.usefixtures("emulated_gpu")
 
 def plan_of(method, memory, **words):
     options = {**({"turns": 1} if method == "onpro" else {}), **words.pop("options", {})}  # 16 turns take no other path
-    given = {"data": "shapes", "device": "cpu", "batch": 3, "draw": 4, "options": options, **words}
+    given = {"data": "shapes", "device": "cpu", "batch": 3, "replay_batch": 4, "options": options, **words}
     return Experiment(memory, method, **given)
 
 

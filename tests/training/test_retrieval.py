@@ -106,7 +106,7 @@ def test_a_strategy_of_ones_own_is_three_lines():
     assert bench.replay(4)["index"].tolist() == bench.memory.rows()["index"].sort().values[1:5].tolist()
 
 
-SMALL = {"batch": 16, "draw": 4, "device": "cpu"}
+SMALL = {"batch": 16, "replay_batch": 4, "device": "cpu"}
 
 
 @cache
@@ -132,7 +132,7 @@ def test_every_method_takes_every_retrieval(method, retrieval):
 @pytest.mark.parametrize("data", [VECTORS, IMAGES], ids=["vectors", "images"])
 @pytest.mark.parametrize("retrieval", ["mir", "balanced"])
 def test_killed_and_resumed_equals_unkilled(retrieval, data):
-    words = {"method": "derpp", "batch": 8, "draw": 4, "retrieval": retrieval}
+    words = {"method": "derpp", "batch": 8, "replay_batch": 4, "retrieval": retrieval}
     straight, state = Driver(ODEDM(20, k=1), data, **words), None
     straight.go()
     for steps in (2, 3):
@@ -218,13 +218,22 @@ def test_nothing_is_read_back_from_the_device():
 
 def test_the_command_line_and_studies_have_them(tmp_path):
     words = ["--data", "blobs", "--method", "er", "--memory", "reservoir", "--capacity", "20", "--batch", "8"]
-    given = ["--retrieval", "mir", "--retrieval-set", "candidates=12", "--device", "cpu", "--out", str(tmp_path)]
+    given = [
+        "--set",
+        "training.retrieval=mir",
+        "--set",
+        "retrieval.candidates=12",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path),
+    ]
     done = CliRunner().invoke(app, ["run", *words, *given])
     assert done.exit_code == 0, done.output
     (result,) = tmp_path.glob("*/seed-0/result.json")
     plan = json.loads(result.read_text())["experiment"]
     assert (plan["retrieval"], plan["retrieval_options"]) == ("mir", {"candidates": 12})
-    refused = CliRunner().invoke(app, ["run", *words, "--retrieval-set", "candidates=12"])
+    refused = CliRunner().invoke(app, ["run", *words, "--set", "retrieval.candidates=12"])
     assert refused.exit_code == 2
     assert "has no option 'candidates'" in " ".join(refused.output.split())
 

@@ -119,12 +119,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         require(seal == json_hash(manifest), f"{MANIFEST} was changed after it was written: its seal is broken")
         meta, position = _meta(manifest), Position(**manifest["position"])
         texts = [meta.data_checksum, *meta.versions, *meta.versions.values()]
-        fine = all(isinstance(text, str) for text in texts)
-        fine &= isinstance(meta.configuration, dict) and isinstance(meta.observation, dict)
-        fine &= all(type(number) is int and 0 <= number < 1 << 53 for number in asdict(position).values())
+        valid = all(isinstance(text, str) for text in texts)
+        valid &= isinstance(meta.configuration, dict) and isinstance(meta.observation, dict)
+        valid &= all(type(number) is int and 0 <= number < 1 << 53 for number in asdict(position).values())
     except (KeyError, TypeError, AttributeError, RecursionError):
-        fine = False
-    require(fine, f"{MANIFEST} is malformed")
+        valid = False
+    require(valid, f"{MANIFEST} is malformed")
     files: Any = manifest.get("files")
     require(are_checksums(files) and set(files) == {TENSORS, TREE}, "the files it lists are not those of a checkpoint")
     require(folder.name == _name(position), f"it is of step {position.step} and lies under another name")
@@ -161,7 +161,7 @@ def load_latest(work: Path, expected: Meta) -> Checkpoint | None:
         resumed = [f"Going on from '{checkpoint.folder.name}', the one before."] if passed else []
         return replace(checkpoint, warnings=(*passed, *resumed, *checkpoint.warnings))
     if passed:
-        advice = f"No other is in '{work / FOLDER}'. Put a good copy there, or start anew with --fresh."
+        advice = f"No other is in '{work / FOLDER}'. Put a good copy there, or start anew with --restart."
         raise UsageError(" ".join([*passed, advice]))
     return None
 
@@ -215,7 +215,7 @@ def restore(value: Any, checkpoint: Checkpoint, external_tensors: Mapping[str, T
     except StateError as error:
         raise UsageError(
             f"The checkpoint '{checkpoint.folder}' is whole, but does not fit this version of the code: {error} "
-            "Resume with the version that wrote it, or start anew with --fresh."
+            "Resume with the version that wrote it, or start anew with --restart."
         ) from error
 
 

@@ -77,7 +77,7 @@ class _Loader:
             self.bind(child, counterpart)
 
     def _bind_one(self, node: Node, fresh: Any) -> bool:
-        """Whether a living object is now the counterpart of a node: if it fits, and neither has another one."""
+        """Return whether a living object is now the counterpart of a node: if it fits, and neither has another one."""
         if fresh is None or node["path"] in self._living or id(fresh) in self._bound_ids or not _fits(node, fresh):
             return False
         self._living[node["path"]] = fresh
@@ -85,7 +85,7 @@ class _Loader:
         return True
 
     def _children(self, node: Node, fresh: Any) -> Iterable[tuple[Node, Any]]:
-        """The nodes directly below a node, each with its living counterpart, or None where there is none."""
+        """Return the nodes directly below a node, each with its living counterpart, or None where there is none."""
         kind = node["type"]
         if kind == "tuple":
             alike = type(fresh) in (tuple, torch.Size) and len(fresh) == len(node["items"])
@@ -101,7 +101,7 @@ class _Loader:
         return ()
 
     def build(self, node: Node, fresh: Any = None, owner: Any = None) -> Any:  # noqa: PLR0911
-        """The value of a node; `fresh` is what stands in its place, `owner` the object whose attribute it is."""
+        """Return the value of a node; `fresh` is what stands in its place, `owner` the object whose attribute it is."""
         if not isinstance(node, dict):
             return _scalar(node)
         kind = node["type"]
@@ -228,18 +228,18 @@ def _scalar(node: Node) -> Any:
 
 
 def _is_writable(tensor: Tensor) -> bool:
-    """Whether every entry has memory of its own, as those of an expanded tensor do not."""
+    """Return whether every entry has memory of its own, as those of an expanded tensor do not."""
     return all(stride or size < 2 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _has_grown(value: Tensor, fresh: Tensor) -> bool:
-    """Whether weights are as those of a method that gives itself more of them when classes come."""
+    """Return whether weights are as those of a method that gives itself more of them when classes come."""
     longer = all(now >= then for now, then in zip(value.shape, fresh.shape, strict=False))
     return value.dtype == fresh.dtype and value.dim() == fresh.dim() and longer
 
 
 def _fits(node: Node, fresh: Any) -> bool:
-    """Whether a living object is of a node's type and class."""
+    """Return whether a living object is of a node's type and class."""
     kinds = {
         "tensor": Tensor,
         "generator": torch.Generator,
@@ -255,14 +255,14 @@ def _fits(node: Node, fresh: Any) -> bool:
 
 
 def _code(name: str, fresh: Any) -> Any:
-    """The fresh object's own code; None where it has not made its own yet."""
+    """Return the fresh object's own code; None where it has not made its own yet."""
     if fresh is not None and (not is_code(fresh) or code_name(fresh) != name):
         raise StateError(f"The state was made with {name} where the fresh object has {code_name(fresh)}.")
     return fresh
 
 
 def _class(name: str, kind: type) -> Any:
-    """A class of this package, or of a registered module, by its name; nothing is imported for it."""
+    """Return a class of this package, or of a registered module, by its name; nothing is imported for it."""
     stored: Any = STORED.get(name)
     module, _, attribute = name.rpartition(".")
     if module in registered_modules():

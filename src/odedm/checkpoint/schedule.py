@@ -28,7 +28,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str) -> Schedule:
-        """A schedule in words.
+        """Read a schedule in words.
 
         >>> Schedule.parse("task").tasks, Schedule.parse("every 500 steps").steps, Schedule.parse("30 s").seconds
         (True, 500, 30)
@@ -48,5 +48,5 @@ class Schedule:
         return cls(number, share=None) if match[2].startswith("step") else cls(seconds=number, share=None)
 
     def due(self, steps: int, seconds: float) -> bool:
-        """Whether it is time, so many steps and seconds after the last one."""
+        """Return whether it is time, so many steps and seconds after the last one."""
         return bool((self.steps and steps >= self.steps) or (self.seconds and seconds >= self.seconds))

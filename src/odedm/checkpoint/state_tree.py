@@ -50,7 +50,7 @@ class State:
 
     @property
     def bytes(self) -> int:
-        """What the tensors hold.
+        """Return what the tensors hold.
 
         >>> state_tree({"rate": torch.zeros(3)}).bytes
         12
@@ -75,7 +75,7 @@ def state_tree(value: Any, external_tensors: Mapping[str, Tensor] | None = None)
 
 
 def class_name(value: object) -> str:
-    """What stands for the class of an object in files.
+    """Return what stands for the class of an object in files.
 
     >>> class_name([])
     'builtins.list'
@@ -84,14 +84,14 @@ def class_name(value: object) -> str:
 
 
 def is_code(value: object) -> bool:
-    """Whether an object is code or a handle, which the freshly built object has of its own."""
+    """Return whether an object is code or a handle, which the freshly built object has of its own."""
     kind = type(value)
     is_handle = kind.__module__.startswith("torch.cuda") and kind.__name__ in HANDLES
     return is_handle or isinstance(value, CODE)
 
 
 def code_name(value: Any) -> str:
-    """What a piece of code is called, to notice that it is another one; this package's is free to move.
+    """Return what a piece of code is called, to notice that it is another one; this package's is free to move.
 
     >>> code_name(len), code_name(partial(class_name, 3))
     ('builtins.len', 'partial of odedm')
@@ -105,7 +105,7 @@ def code_name(value: Any) -> str:
 
 
 def attributes(value: object) -> dict[str, Any]:
-    """The attributes that are state: all but those that are `TRANSIENT`, and torch's machinery.
+    """Return the attributes that are state: all but those that are `TRANSIENT`, and torch's machinery.
 
     Of an optimizer they are its groups, and what it knows of each parameter, by the parameter's number.
     """
@@ -122,7 +122,7 @@ def attributes(value: object) -> dict[str, Any]:
 
 
 def parameters(optimizer: Optimizer) -> list[Tensor]:
-    """What an optimizer updates, in its order."""
+    """Return what an optimizer updates, in its order."""
     return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
@@ -136,7 +136,7 @@ class _Walk:
         self._extents: dict[tuple[torch.device, int], list[tuple[int, int, str]]] = {}
 
     def node(self, path: str, value: Any) -> Node:
-        """The node of a value that was found at `path`."""
+        """Return the node of a value that was found at `path`."""
         node = self._unnamed(path, value)
         if node is not NotImplemented:
             return node
@@ -153,7 +153,7 @@ class _Walk:
         return {"type": kind, "path": path, **content}
 
     def _unnamed(self, path: str, value: Any) -> Node:  # noqa: PLR0911 - one line for each type
-        """What is the same wherever it is found; NotImplemented for all else."""
+        """Return what is the same wherever it is found; NotImplemented for all else."""
         if value is None or type(value) in (bool, int, str):
             return value
         if isinstance(value, ObjectName):
@@ -171,7 +171,7 @@ class _Walk:
         return NotImplemented
 
     def _named(self, path: str, value: Any) -> tuple[str, dict[str, Any]]:  # noqa: PLR0911 - one line for each type
-        """The type of a node, and what it holds beside its path."""
+        """Return the type of a node, and what it holds beside its path."""
         if isinstance(value, Tensor):
             return "tensor", self._tensor(path, value)
         if isinstance(value, torch.Generator):
@@ -197,7 +197,7 @@ class _Walk:
         return kind, {"class": self._class(path, value), "attributes": below}
 
     def _class(self, path: str, value: object) -> str:
-        """The name of an object's class, which of this package's must not be that of the place where it is defined."""
+        """Return the name of an object's class; one of this package must not be the place where it is defined."""
         name = class_name(value)
         if is_of_package(type(value)) and name not in STORED:
             raise StateError(f"{path} is a {name}, a class without a stored name; give it one by @stored.")
@@ -205,8 +205,7 @@ class _Walk:
 
     def _key(self, path: str, key: Any) -> Node:
         parts = key if type(key) is tuple else (key,)
-        fine = all(part is None or type(part) in (bool, int, str, float) or isinstance(part, Enum) for part in parts)
-        if not fine:
+        if not all(part is None or type(part) in (bool, int, str, float) or isinstance(part, Enum) for part in parts):
             raise StateError(f"{path} has a key of type {class_name(key)}; a checkpoint stores names and numbers.")
         return self.node(path, key)
 
@@ -248,14 +247,14 @@ class _Walk:
 
 
 def _kind_with_attributes(value: object) -> str | None:
-    """What an object is whose attributes are its state: torch's, one of this package, or a plain one of anyone."""
+    """Return what an object is whose attributes are its state: torch's, this package's or a plain one."""
     if isinstance(value, nn.Module | Optimizer):
         return "module" if isinstance(value, nn.Module) else "optimizer"
     return "object" if is_plain_object(value) and (is_ours(value) or is_dataclass(value)) else None
 
 
 def _plain(state: Any) -> Any:
-    """The state of one of numpy's bit generators as JSON holds it."""
+    """Return the state of one of numpy's bit generators as JSON holds it."""
     if isinstance(state, dict):
         return {name: _plain(value) for name, value in state.items()}
     return ["array", str(state.dtype), state.tolist()] if isinstance(state, np.ndarray) else state

@@ -31,7 +31,7 @@ class StopFlag:
         return self.event.is_set()
 
     def set(self, number: int) -> None:
-        """Someone does."""
+        """Ask the run to stop."""
         self.number = number
         self.event.set()
 

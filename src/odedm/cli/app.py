@@ -14,12 +14,12 @@ from rich.text import Text
 from odedm.cli import console
 from odedm.cli.console import out, tell
 from odedm.cli.data_command import app as data_app
-from odedm.cli.generated_options import Plugins, opt
+from odedm.cli.generated_options import Plugins, opt, settings_in_words
 from odedm.cli.help_page import CommandApp
-from odedm.cli.packed_command import app as results_app
 from odedm.cli.paper_command import paper
-from odedm.cli.results_command import diff, report, show, verify
+from odedm.cli.report_command import report
 from odedm.cli.run_command import demo, resume, run
+from odedm.cli.runs_command import app as runs_app
 from odedm.cli.study_command import study
 from odedm.cli.tune_command import tune
 from odedm.core import registry
@@ -28,17 +28,15 @@ from odedm.core.plugin_modules import load_plugins
 from odedm.core.plugins import discover
 from odedm.core.registry import typed
 from odedm.core.version import __version__
-from odedm.execute.backend import ENGINES
+from odedm.execute.backend import BACKENDS
 from odedm.recipes.recommendations import recipe_lines, recipes
 from odedm.study.paper_studies import READY
 
 app = CommandApp(
     name="odedm", help="Online continual learning with a bounded memory: rehearsal methods with and without ODEDM."
 )
-for command in (demo, run, resume, report, show, verify, diff, study, paper, tune):
+for command in (demo, run, resume, study, tune, paper, report):
     app.command()(command)
-app.add_typer(data_app, name="data")
-app.add_typer(results_app, name="results")
 
 LISTS: dict[str, dict[str, Any]] = {
     "methods": registry.METHODS,
@@ -61,27 +59,38 @@ LISTS: dict[str, dict[str, Any]] = {
     "grounds": registry.GROUNDS,
     "class-orders": registry.CLASS_ORDERS,
     "precisions": registry.PRECISIONS,
-    "engines": ENGINES,
+    "backends": BACKENDS,
     "recipes": recipe_lines(),
     "studies": READY,
 }
+SETTINGS = "settings"
 
 
 @app.command("list")
 @console.guarded("Nothing was changed.")
 def list_(
-    what: Annotated[str | None, typer.Argument(help=f"{' | '.join(LISTS)}.", show_default="all names, briefly")] = None,
+    what: Annotated[
+        str | None, typer.Argument(help=f"{' | '.join([*LISTS, SETTINGS])}.", show_default="all names, briefly")
+    ] = None,
     plugin: Plugins = None,
 ) -> None:
     """Show the names that the other commands take; of one kind with a line on each."""
     load_plugins(plugin or ())
     discover()
     if what is None:
-        _print_rows("", {title: ", ".join(typed(names)) for title, names in (LISTS | {"recipes": recipes()}).items()})
+        names = {title: ", ".join(typed(names)) for title, names in (LISTS | {"recipes": recipes()}).items()}
+        _print_rows("", names | {SETTINGS: "every setting of a run with its default, and how a command spells it"})
         tell("With a line on each name: odedm list NAME, e.g. odedm list methods.")
+        return
+    if what == SETTINGS:
+        _print_rows(what, settings_in_words())
         return
     names = choose("list", what, LISTS)
     _print_rows(what, {name: entry if isinstance(entry, str) else entry.about for name, entry in names.items()})
+
+
+app.add_typer(data_app, name="data")
+app.add_typer(runs_app, name="runs")
 
 
 def _print_rows(title: str, rows: Mapping[str, str]) -> None:

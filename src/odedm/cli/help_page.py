@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import typer
 import typer.core
 
+from odedm.cli.dotted_settings import spelling
 from odedm.core.errors import short_repr
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,6 +40,12 @@ class HelpfulCommand(_PlainSwitches, typer.core.TyperCommand):
             given = _given(words, options)
             if given is not None and repr(given) not in error.message:
                 error.message = f"{error.message.rstrip('.')}; {short_repr(given)} was given."
+            raise
+        except Exception as error:  # that there is no such option is an exception of click, which typer brings itself
+            name = str(getattr(error, "option_name", "")).lstrip("-").removeprefix("no-").replace("-", "_")
+            flag = spelling(name)
+            if name and flag.startswith("--set") and any(parameter.name == "set_" for parameter in self.params):
+                raise typer.BadParameter(f"No such option; give {flag}=… in its place.") from None
             raise
 
 

@@ -14,11 +14,12 @@ from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.console import out, say, tell
-from odedm.cli.generated_options import Events, Given, Logs, opt, with_settings
+from odedm.cli.dotted_settings import Given
+from odedm.cli.generated_options import Events, Logs, opt, with_settings
 from odedm.cli.study_command import PLACE, Conduct, carry_out, checked_reuse, session_from
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.eta import in_words, parse_time
 from odedm.study.gathering import read_all
 from odedm.study.ledger import Ledger
@@ -35,7 +36,7 @@ guarded = console.guarded("Finished runs are kept, and the same command goes on 
 
 
 @guarded
-@with_settings(Placement, (Experiment, PLACE))
+@with_settings(ExecutionConfig, (Experiment, PLACE))
 def paper(
     given: Given,
     what: Annotated[
@@ -49,7 +50,7 @@ def paper(
     budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
     retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
     reuse: Annotated[str, opt("Finished runs count if made by: any | version | commit.", "How")] = "version",
-    have: Annotated[
+    with_results: Annotated[
         list[Path] | None, opt("Packed results of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
     ] = None,
     out_folder: Annotated[Path, opt("Where all of the paper's runs are.", "How", "--out")] = Path("runs") / FOLDER,
@@ -64,7 +65,7 @@ def paper(
     if what is None:
         if data or only or seeds or budget:
             raise UsageError("--data, --only, --seeds and --budget are for one table or figure; name it before them.")
-        finished = _finished(out_folder, have)
+        finished = _finished(out_folder, with_results)
         if markdown:
             from odedm.report.paper_overview import to_markdown
 
@@ -85,7 +86,7 @@ def paper(
         return
     on = (data,) if data else item.data
     if no_run:
-        done = progress(what, _finished(out_folder, have)).done
+        done = progress(what, _finished(out_folder, with_results)).done
         _report(what, on, [run for run in done if run.result.experiment["data"] in on], out_folder)
         return
     plan = study_of(what, data)
@@ -93,7 +94,7 @@ def paper(
         plan = plan.with_seeds(seeds)
     plan = dataclasses.replace(plan, only=(*plan.only, *(only or ())))
     session = session_from(given, out_folder, reuse=checked_reuse(reuse))
-    session = dataclasses.replace(session, have=read_all(have or []))
+    session = dataclasses.replace(session, have=read_all(with_results or []))
     conduct = Conduct(dry_run, None if budget is None else parse_time(budget), retry, (events, tensorboard))
     carry_out(plan, session, conduct, partial(_report_status, what, on))
 
@@ -126,7 +127,7 @@ def _list(folder: Path, finished: Mapping[str, FinishedRun]) -> None:
     if missing:
         tell(f"No data here: {', '.join(missing)}. What is to be done with each: odedm data list.")
     tell(f"Runs are in '{folder}'. Make one of these: odedm paper NAME; what it would run: --dry-run.")
-    tell(f"Results made elsewhere count with --have FILE, e.g. {OURS} of odedm's repository.")
+    tell(f"Results made elsewhere count with --with-results FILE, e.g. {OURS} of odedm's repository.")
 
 
 def _is_here(data: str) -> bool:

@@ -9,10 +9,11 @@ from typing import Any
 import typer
 
 from odedm.cli.app import LISTS, app
-from odedm.cli.generated_options import shown_default, spelling
+from odedm.cli.dotted_settings import spelling
+from odedm.cli.generated_options import shown_default
 from odedm.core.configuration import settings_of
 from odedm.core.extension_points import PluginEntry
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
@@ -21,8 +22,9 @@ HEAD = """# Reference
 
 *Made by `make reference` from the settings and commands themselves; do not edit it.*
 
-A setting has one name everywhere. `class_order`, say, is `--class-order` on the command line, `class_order = "seed"` in
-a study's file, where a list of values makes as many runs, and `class_order="seed"` in `odedm.train` and
+A setting has one name everywhere. `class_order`, say, is `--set stream.class_order=seed` on the command line,
+`class_order = "seed"` in a study's file, where a list of values makes as many runs, and `class_order="seed"` in
+`odedm.train` and
 `odedm.Experiment`. Settings of a memory are those of `odedm.Reservoir`, `odedm.Native` and `odedm.ODEDM`.
 """
 
@@ -31,7 +33,7 @@ def reference() -> str:
     """The whole page."""
     lines = [HEAD, "## Settings", ""]
     groups: dict[str, Any] = {"Experiment": Experiment, **{f"Memory `{name}`": kind for name, kind in KINDS.items()}}
-    groups |= {"What is looked at": Observation, "Where runs happen": Placement}
+    groups |= {"What is looked at": Observation, "Where runs happen": ExecutionConfig}
     for title, kind in groups.items():
         lines += [f"### {title}", "", *_settings(kind), ""]
     lines += [
@@ -54,7 +56,7 @@ def reference() -> str:
 def _settings(kind: Any) -> Iterator[str]:
     rows = []
     for name, own in settings_of(kind).items():
-        axis = f"`{name}`" if own.axis and kind not in (Observation, Placement) else ""
+        axis = f"`{name}`" if own.axis and kind not in (Observation, ExecutionConfig) else ""
         default = shown_default(kind, name, own)
         rows.append((f"`{spelling(name, own)}`", axis, own.validator.expected, default, own.help))
     return _table(("option", "in a study", "takes", "default", "meaning"), rows)

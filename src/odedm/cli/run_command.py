@@ -17,14 +17,17 @@ from odedm.cli import console
 from odedm.cli.board import Listen, say_if_pointless, watched
 from odedm.cli.console import out, say, tell, tell_json
 from odedm.cli.data_command import import_if_path
-from odedm.cli.generated_options import Checkpoints, Events, Given, Logs, experiment_from, opt, with_settings
+from odedm.cli.dotted_settings import Given, group_of
+from odedm.cli.generated_options import Checkpoints, Events, Logs, experiment_from, opt, with_settings
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.files import no_empty_folders, writable_folder
+from odedm.core.option_names import option_text
+from odedm.core.options import with_keyword
 from odedm.core.registry import MEMORIES
 from odedm.data.opening import load_dataset
 from odedm.execute.attempt import discard_leftover
-from odedm.execute.backend import Placement, get_ready
+from odedm.execute.backend import ExecutionConfig, get_ready
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import PlannedJobs, below, finished, plan_jobs, unfinished_runs
 from odedm.execute.scheduler import Summary, run_jobs
@@ -39,24 +42,21 @@ guarded = console.guarded("Finished runs are kept; the same command goes on wher
 
 
 @guarded
-@with_settings(Experiment, *KINDS.values(), Observation, Placement)
+@with_settings(Experiment, *KINDS.values(), Observation, ExecutionConfig)
 def run(
     given: Given,
     again: Annotated[
-        Path | None, opt("Run again what a result holds, but for options given.", "What", "--from", metavar="RESULT")
+        Path | None, opt("Run a result again, but for options given.", "What", "--from", metavar="RESULT")
     ] = None,
-    recipe: Annotated[
-        str | None,
-        opt("What we recommend for --capacity and the data, but for options given, e.g. best.", "What"),
-    ] = None,
-    size: Annotated[int | None, opt("Make pictures of a folder N×N.", "Stream", min=1)] = None,
-    memory: Annotated[str | None, opt(f"{' | '.join(MEMORIES)}.", "Memory", default="odedm")] = None,
-    lr: Annotated[float | None, opt("Learning rate.", "Method", default="the method's")] = None,
-    seeds: Annotated[int, opt("How many seeds.", "Run", min=1, max=MOST_SEEDS)] = 1,
-    out_folder: Annotated[Path, opt("Folder for results.", "Run", "--out")] = Path("runs"),
-    overwrite: Annotated[bool, opt("Train finished runs again and replace them.", "Run", "--overwrite")] = False,
+    recipe: Annotated[str | None, opt("What we recommend for data and capacity: best.", "What", metavar="NAME")] = None,
+    size: Annotated[int | None, opt("Make pictures of a folder N×N.", "Stream", min=1, metavar="N")] = None,
+    memory: Annotated[str | None, opt(f"{' | '.join(MEMORIES)}.", "Memory", default="odedm", metavar="NAME")] = None,
+    lr: Annotated[float | None, opt("Learning rate.", "Method", default="the method's", metavar="X")] = None,
+    seeds: Annotated[int, opt("How many seeds.", "Run", min=1, max=MOST_SEEDS, metavar="N")] = 1,
+    out_folder: Annotated[Path, opt("Folder for results.", "Run", "--out", metavar="FOLDER")] = Path("runs"),
+    overwrite: Annotated[bool, opt("Train finished runs again, replace them.", "Run", "--overwrite")] = False,
     checkpoint: Checkpoints = "auto",
-    fresh: Annotated[bool, opt("Start unfinished runs anew.", "Run", "--fresh")] = False,
+    restart: Annotated[bool, opt("Start unfinished runs anew.", "Run", "--restart")] = False,
     as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "Run", "--json")] = False,
     events: Events = None,
     tensorboard: Logs = None,
@@ -65,7 +65,7 @@ def run(
     stored = None if again is None else Result.load(find_run(again) / FILE)
     before = None if stored is None else stored.experiment
     if lr is not None:
-        given.setdefault("options", []).append(f"lr={lr}")
+        given["options"] = with_keyword("--set", given.get("options", {}), "lr", lr)
     if memory is not None:
         given["memory"] = memory
     if "data" in given or size is not None or before is None:
@@ -83,15 +83,15 @@ def run(
         raise UsageError(
             f"{error} The run was made with {what}, of a script or an object: no file can name it."
         ) from error
-    options = RunOptions(Schedule.parse(checkpoint), fresh, overwrite, Observation(**_of(given, Observation)))
+    options = RunOptions(Schedule.parse(checkpoint), restart, overwrite, Observation(**_of(given, Observation)))
     plans = [plan.with_seed(plan.seed + each) for each in range(seeds)]
-    placement = Placement(**_of(given, Placement))
-    get_ready(seeds, placement)
+    execution = ExecutionConfig(**_of(given, ExecutionConfig))
+    get_ready(seeds, execution)
     with _naming(recipe, before):
-        planned = plan_jobs(plans, below(out_folder), placement, options)
+        planned = plan_jobs(plans, below(out_folder), execution, options)
     _say_shorter_average(plan, planned)
     check_not_held(working_folder(job.folder) for job in planned.jobs)
-    launch(planned, placement, (events, tensorboard), quiet=as_json, writable=out_folder)
+    launch(planned, execution, (events, tensorboard), quiet=as_json, writable=out_folder)
     _show(planned.jobs, as_json=as_json)
 
 
@@ -111,7 +111,9 @@ def _recommended(name: str, given: Given) -> dict[str, Any]:
 
     capacity = given.get("capacity", default_of(ODEDM, "capacity"))
     plan = recipe(name, capacity=capacity, data=load_dataset(given["data"]))
-    changed = sorted(set(given) - {"data", "capacity"} - set(settings_of(Placement)) - set(settings_of(Observation)))
+    changed = sorted(
+        set(given) - {"data", "capacity"} - set(settings_of(ExecutionConfig)) - set(settings_of(Observation))
+    )
     but = f", but for what was given ({', '.join(changed)})" if changed else ""
     say(f"Recipe '{name}': {plan.method} with the memory '{plan.memory.name}' of {capacity} rows{but}.")
     return plan.describe()
@@ -128,7 +130,7 @@ def _naming(recipe: str | None, brought: Mapping[str, Any] | None) -> Iterator[N
         usual = Experiment().describe()
         own = {name: brought[name] for name in usual if name not in ("memory", "data") and brought[name] != usual[name]}
         own["memory"] = brought["memory"]["name"]
-        words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in own.items())
+        words = " ".join(option_text(group_of(name) or "", name, value) for name, value in own.items())
         raise UsageError(
             f"{error} (The recipe '{recipe}' brought {words}; what you give beside it goes first.)"
         ) from error
@@ -139,7 +141,7 @@ def _of(given: Given, kind: type) -> Given:
 
 
 @guarded
-@with_settings(Placement)
+@with_settings(ExecutionConfig)
 def resume(
     given: Given,
     paths: Annotated[list[Path], typer.Argument(help="Folders of unfinished runs, or folders that hold some.")],
@@ -149,11 +151,11 @@ def resume(
     tensorboard: Logs = None,
 ) -> None:
     """Go on with runs that were stopped or killed, from their last checkpoints."""
-    placement, options = Placement(**given), RunOptions(Schedule.parse(checkpoint), resumed=True)
+    execution, options = ExecutionConfig(**given), RunOptions(Schedule.parse(checkpoint), resumed=True)
     runs, jobs = unfinished_runs(paths), []
     while runs:  # one experiment that was begun in two folders is two runs, and one job has one key: the next time
-        planned = plan_jobs(list(runs.values()), _one_after_the_other(runs), placement, options)
-        launch(planned, placement, (events, tensorboard), quiet=as_json)
+        planned = plan_jobs(list(runs.values()), _one_after_the_other(runs), execution, options)
+        launch(planned, execution, (events, tensorboard), quiet=as_json)
         jobs += planned.jobs
         runs = {folder: plan for folder, plan in runs.items() if folder not in {job.folder for job in jobs}}
     _show(jobs, as_json=as_json)
@@ -165,15 +167,15 @@ def _one_after_the_other(folders: Iterable[Path]) -> Callable[[Experiment], Path
 
 
 @guarded
-@with_settings((Placement, ("lanes",)))
+@with_settings((ExecutionConfig, ("workers",)), dotted=False)
 def demo(
     given: Given,
     seeds: Annotated[int, opt("How many seeds.", min=1, max=MOST_SEEDS)] = 6,
     out_folder: Annotated[Path, opt("Folder for results.", None, "--out")] = Path("runs/demo"),
-    fresh: Annotated[bool, opt("Train again what is finished, from the start.", None, "--fresh")] = False,
+    restart: Annotated[bool, opt("Train again what is finished, from the start.", None, "--restart")] = False,
 ) -> None:
     """DER and DER++ with and without ODEDM, and a recipe, on embedded images: a table and a report in a minute."""
-    from odedm.cli.results_command import say_if_no_figures, tell_report
+    from odedm.cli.report_command import say_if_no_figures, tell_report
     from odedm.recipes.demo import demo as recipe
     from odedm.report.load import gather
     from odedm.report.page import check_page
@@ -181,17 +183,17 @@ def demo(
     writable_folder(out_folder)
     check_page(out_folder / "report.html")
     say_if_no_figures()
-    planned = plan_jobs(recipe(seeds), below(out_folder), options=RunOptions(overwrite=fresh, fresh=fresh))
+    planned = plan_jobs(recipe(seeds), below(out_folder), options=RunOptions(overwrite=restart, restart=restart))
     rows = planned.jobs[0].experiment.memory.capacity
     say(f"{len(planned.jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
     check_not_held(working_folder(job.folder) for job in planned.jobs)
-    launch(planned, Placement(**given))
+    launch(planned, ExecutionConfig(**given))
     tell_report(*gather([job.folder for job in planned.jobs]), out_folder / "report.html")
 
 
 def launch(
     planned: PlannedJobs,
-    placement: Placement,
+    execution: ExecutionConfig,
     listen: Listen = (None, None),
     *,
     quiet: bool = False,
@@ -217,7 +219,7 @@ def launch(
     with watched(len(planned.jobs), len(done), listen, quiet=quiet) as (_, observers), made:
         if writable is not None:
             writable_folder(writable)
-        summary = run_jobs(todo, planned.data, placement, observers)
+        summary = run_jobs(todo, planned.data, execution, observers)
     if summary.failed:
         raise UsageError(_failures(todo, summary))
 

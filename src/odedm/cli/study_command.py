@@ -13,11 +13,12 @@ import typer
 from odedm.cli import console
 from odedm.cli.board import say_if_pointless, watched
 from odedm.cli.console import SOME_FAILED, err, say, tell
-from odedm.cli.generated_options import Events, Given, Logs, opt, with_settings
-from odedm.cli.results_command import say_if_no_figures, tell_report
+from odedm.cli.dotted_settings import Given
+from odedm.cli.generated_options import Events, Logs, opt, with_settings
+from odedm.cli.report_command import say_if_no_figures, tell_report
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.backend import Placement, get_ready, lanes_here
+from odedm.execute.backend import ExecutionConfig, get_ready, workers_here
 from odedm.execute.eta import in_words, parse_time
 from odedm.study.gathering import read_all
 from odedm.study.identity import REUSE
@@ -47,11 +48,11 @@ guarded = console.guarded("Finished runs are kept, and the same command goes on 
 def session_from(given: Given, folder: Path, reuse: str = "version") -> Session:
     """Where a study's runs happen, as the command line says."""
     place = {name: given.pop(name) for name in PLACE if name in given}
-    return Session(Ledger(folder), Placement(**given), reuse=reuse, **place)
+    return Session(Ledger(folder), ExecutionConfig(**given), reuse=reuse, **place)
 
 
 @guarded
-@with_settings(Placement, (Experiment, PLACE))
+@with_settings(ExecutionConfig, (Experiment, PLACE))
 def study(
     given: Given,
     what: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help=f"{' | '.join(READY)}, or your own file.")],
@@ -76,7 +77,7 @@ def study(
     budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
     retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
     reuse: Annotated[str, opt(f"Finished runs count if made by: {' | '.join(REUSE)}.", "How")] = "version",
-    have: Annotated[
+    with_results: Annotated[
         list[Path] | None, opt("Packed results of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
     ] = None,
     out_folder: Annotated[Path | None, opt("The study's folder.", "How", "--out", default="runs/NAME")] = None,
@@ -87,15 +88,16 @@ def study(
     plan = chosen(what, data, seeds, only or [], select_on)
     default = plan.name if data is None else f"{plan.name}-{Path(data).name}"
     session = session_from(given, out_folder or Path("runs") / default, reuse=checked_reuse(reuse))
-    session = dataclasses.replace(session, have=read_all(have or []))
+    session = dataclasses.replace(session, have=read_all(with_results or []))
     seconds = None if budget is None else parse_time(budget)
     conduct = Conduct(dry_run, seconds, retry, (events, tensorboard), choose=bool(select_on))
     if held_out is not None:
         from odedm.cli.held_out_study import score_held_out
 
-        if select_on is not None or have or events or tensorboard:
+        if select_on is not None or with_results or events or tensorboard:
             raise UsageError(
-                "--held-out gives scores and makes no runs: leave out --select-on, --have, --events, --tensorboard."
+                "--held-out gives scores and makes no runs: leave out --select-on, --with-results, --events, "
+                "--tensorboard."
             )
         score_held_out(plan, session, held_out, dry_run=dry_run, seconds=conduct.seconds, retry=retry)
         return
@@ -128,7 +130,7 @@ def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[
 
     ledger = session.ledger
     if not conduct.dry_run:
-        get_ready(len(plan.experiments()), session.placement)
+        get_ready(len(plan.experiments()), session.execution)
     planned = session.plan(plan, lenient=conduct.dry_run)
     if conduct.choose and not families(planned.jobs):
         raise UsageError(
@@ -230,9 +232,9 @@ def _say_plan(status: StudyStatus, session: Session) -> None:
     elif not known:
         tell("Time:          unknown until the first run of its kind is finished")
     else:
-        place = session.placement
-        unseen = place.elsewhere or status.planned.missing
-        side = place.lanes or (1 if unseen else lanes_here(jobs, place, status.planned.data))
+        place = session.execution
+        unseen = place.is_remote or status.planned.missing
+        side = place.workers or (1 if unseen else workers_here(jobs, place, status.planned.data))
         unknown = len(jobs) - len(known)
         rest = f", and {unknown} runs of a kind that was not measured yet" if unknown else ""
         tell(f"Time:          about {in_words(sum(known) / side)}, {side} side by side{rest}")

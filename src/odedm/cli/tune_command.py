@@ -13,13 +13,14 @@ import typer
 from odedm.cli import console
 from odedm.cli.board import Board
 from odedm.cli.console import SOME_FAILED, err, say, tell, tell_json
-from odedm.cli.generated_options import Given, experiment_from, opt, pairs, with_settings
+from odedm.cli.dotted_settings import Given, pairs
+from odedm.cli.generated_options import experiment_from, opt, with_settings
 from odedm.cli.study_command import PLACE, session_from
 from odedm.cli.tuned_choices import conclude, conclude_one
 from odedm.core.errors import UsageError
 from odedm.core.files import no_empty_folders, writable_folder
 from odedm.core.text import counted
-from odedm.execute.backend import Placement, get_ready
+from odedm.execute.backend import ExecutionConfig, get_ready
 from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
 from odedm.study.choice_files import CHOICES, STEM
@@ -47,7 +48,7 @@ OF_MEMORY = ("capacity", "replay")
 
 
 @guarded
-@with_settings((Experiment, SHARED), (ODEDM, OF_MEMORY), Placement, (Experiment, PLACE))
+@with_settings((Experiment, SHARED), (ODEDM, OF_MEMORY), ExecutionConfig, (Experiment, PLACE), dotted=False)
 def tune(
     given: Given,
     what: Annotated[
@@ -88,7 +89,7 @@ def tune(
     dry_run: Annotated[bool, opt("Say what would be tried, and try nothing.", "How", "--dry-run")] = False,
     budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
     retry: Annotated[bool, opt("Try again what failed before.", "How", "--retry")] = False,
-    have: Annotated[
+    with_results: Annotated[
         list[Path] | None,
         opt(
             f"Trials of other machines, which count as done; so do failures in {FAILURES} beside them.",
@@ -115,9 +116,9 @@ def tune(
     session = session_from(given, out_folder or Path("runs") / study.name)
     number = len(study.experiments())  # what is too large is refused before it is taken apart
     if not dry_run:
-        get_ready(number, session.placement)
+        get_ready(number, session.execution)
     rivals, planned = contests(study, select, session, tries, lenient=dry_run)
-    ledger, (known, lost) = session.ledger, _of_others(have or [])
+    ledger, (known, lost) = session.ledger, _of_others(with_results or [])
     name = STEM if what is None else rivals.tuned_name
     _check_free(ledger.folder, name)
 
@@ -225,11 +226,13 @@ def _of_others(paths: Sequence[Path]) -> tuple[dict[str, float], dict[str, str]]
     failed: dict[str, str] = {}
     for path in paths:
         if not path.is_file():
-            raise UsageError(f"--have takes the {TRIALS} of another folder; there is no file '{path}'.")
+            raise UsageError(f"--with-results takes the {TRIALS} of another folder; there is no file '{path}'.")
         given = path.resolve()  # the user named it, so it may be a link; what lies beside it may not
         own, lost = scores_in(given), {**failures_in(path.with_name(FAILURES)), **failures_in(given)}
         if not own and not lost:
-            raise UsageError(f"'{path}' has no trial with a score. --have takes the {TRIALS} of another folder.")
+            raise UsageError(
+                f"'{path}' has no trial with a score. --with-results takes the {TRIALS} of another folder."
+            )
         scores, failed = {**scores, **own}, {**failed, **lost}
     return scores, failed
 

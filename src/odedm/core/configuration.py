@@ -38,7 +38,7 @@ class Setting:
 
 
 def setting_field(validator: Validator, default: Any, help: str, **more: Any) -> Any:
-    """A field of a data class that describes itself: see `Setting`.
+    """Return a field of a data class that describes itself: see `Setting`.
 
     >>> from odedm.core.validators import Int
     >>> @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def setting_field(validator: Validator, default: Any, help: str, **more: Any) ->
 
 
 def _settings_of(kind: Any) -> dict[str, Setting]:
-    """The settings of a data class by name, in its order; one without a panel stands under the class's `PANEL`.
+    """Return the settings of a data class in its order; one without a panel stands under the class's `PANEL`.
 
     A class with settings in parts of its own has them side by side: `flat_settings()` names them, `flat()` gives an
     object's, and `from_flat(**settings)` makes one of them.
@@ -66,7 +66,7 @@ def _settings_of(kind: Any) -> dict[str, Setting]:
 
 
 def own_settings(kind: Any) -> dict[str, Setting]:
-    """The settings that are fields of a data class itself."""
+    """Return the settings that are fields of a data class itself."""
     settings = {field.name: field.metadata["setting"] for field in fields(kind) if "setting" in field.metadata}
     panel = getattr(kind, "PANEL", "")
     return {
@@ -87,7 +87,7 @@ def check_settings(plan: Any) -> None:
 
 
 def default_of(kind: Any, name: str) -> Any:
-    """The default of a field, or of a setting in a part; MISSING where it has none."""
+    """Return the default of a field, or of a setting in a part; MISSING where it has none."""
     field = next((field for field in fields(kind) if field.name == name), None)
     if field is None:
         return kind().flat()[name]
@@ -95,7 +95,7 @@ def default_of(kind: Any, name: str) -> Any:
 
 
 def values_of(plan: Any) -> dict[str, Any]:
-    """The settings of a data class by name, those of its parts side by side with its own."""
+    """Return the settings of a data class by name, those of its parts side by side with its own."""
     if hasattr(plan, "flat"):
         flat: dict[str, Any] = plan.flat()
         return flat
@@ -103,7 +103,7 @@ def values_of(plan: Any) -> dict[str, Any]:
 
 
 def repr_without_defaults(plan: Any, always: Sequence[str] = ()) -> str:
-    """A data class as Python writes it, without what is as it is by default; the names in `always` stand there anyway.
+    """Return the repr of a data class without defaults, but for the names in `always`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -114,12 +114,12 @@ def repr_without_defaults(plan: Any, always: Sequence[str] = ()) -> str:
     ('Plan(seed=3)', 'Plan(batch=32)')
     """
     values = {field.name: getattr(plan, field.name) for field in fields(plan) if field.repr}
-    told = {name: value for name, value in values.items() if name in always or value != default_of(type(plan), name)}
-    return f"{type(plan).__name__}({', '.join(f'{name}={short_repr(value, 200)}' for name, value in told.items())})"
+    shown = {name: value for name, value in values.items() if name in always or value != default_of(type(plan), name)}
+    return f"{type(plan).__name__}({', '.join(f'{name}={short_repr(value, 200)}' for name, value in shown.items())})"
 
 
 def to_dict(plan: Any) -> dict[str, Any]:
-    """The settings of a data class as plain data, as a file will give them back.
+    """Return the settings of a data class as plain data, as a file will give them back.
 
     >>> from odedm.core.validators import Pair
     >>> @dataclass(frozen=True)
@@ -135,12 +135,12 @@ def to_dict(plan: Any) -> dict[str, Any]:
 def from_dict(
     kind: Callable[..., T], what: str, plain: Mapping[str, Any], known: Mapping[str, Setting] | None = None
 ) -> T:
-    """A data class from plain data of anyone's: the very settings it has, each checked."""
+    """Return a data class from plain data of anyone's: the very settings it has, each checked."""
     known = settings_of(kind) if known is None else known
-    strange = [str(name)[:60] for name in plain if name not in known]
-    if strange:
+    unknown = [str(name)[:60] for name in plain if name not in known]
+    if unknown:
         raise UsageError(
-            f"A stored {what} has '{strange[0]}', which this version of odedm does not know. Known: {', '.join(known)}."
+            f"A stored {what} has '{unknown[0]}', which this version of odedm does not know. Known: {', '.join(known)}."
         )
     missing = [name for name in known if name not in plain]
     if missing:
@@ -149,6 +149,6 @@ def from_dict(
 
 
 def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the plain data decides what a run is: all but what sets its pace."""
-    paces = {name for name, setting in settings_of(kind).items() if setting.speed_only}
-    return {name: value for name, value in plain.items() if name not in paces}
+    """Return what of the plain data decides what a run is: all but `speed_only` settings."""
+    speed_only = {name for name, setting in settings_of(kind).items() if setting.speed_only}
+    return {name: value for name, value in plain.items() if name not in speed_only}

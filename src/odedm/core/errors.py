@@ -37,7 +37,7 @@ class InvalidFileError(UsageError):
 
 
 def short_repr(value: object, limit: int = 80) -> str:
-    """A value as Python writes it, in one line of bounded length, whatever it is.
+    """Return a value as Python writes it, in one line of bounded length, whatever it is.
 
     >>> short_repr("x"), short_repr(10**5000), short_repr([1] * 99, 12)
     ("'x'", 'a int without words', '[1, 1, 1, 1…')
@@ -51,25 +51,25 @@ def short_repr(value: object, limit: int = 80) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """An error of anyone's code in half a sentence."""
+    """Return an error of anyone's code in half a sentence."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".")
 
 
-def require(fine: object, fault: str) -> None:
+def require(condition: object, fault: str) -> None:
     """Refuse what was stored where it is not fine.
 
     >>> require(1 > 2, "it has rows of no class")
     Traceback (most recent call last):
     odedm.core.errors.InvalidFileError: it has rows of no class
     """
-    if not fine:
+    if not condition:
         raise InvalidFileError(fault)
 
 
 def unknown_name_error(
-    kind: str, given: str, legal: Iterable[str], titles: Mapping[str, str] | None = None
+    kind: str, name: str, legal: Iterable[str], titles: Mapping[str, str] | None = None
 ) -> UsageError:
-    """The error for a name that is not in the list, with the nearest one that is.
+    """Return the error for a name that is not in the list, with the nearest one that is.
 
     `titles` are names by how people write them, in small letters: who gives one means that name and no other.
 
@@ -80,19 +80,19 @@ def unknown_name_error(
     >>> str(unknown_name_error("method", "DER++", ["der", "derpp"], {"der++": "derpp"}))
     "Unknown method 'DER++': did you mean 'derpp'? Known: der, derpp."
     """
-    names, given = list(legal), str(given)[:60]
-    meant = (titles or {}).get(given.lower())
-    near = [meant] if meant else difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+    names, name = list(legal), str(name)[:60]
+    meant = (titles or {}).get(name.lower())
+    near = [meant] if meant else difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f": did you mean '{near[0]}'?" if near else "."
-    return UsageError(f"Unknown {kind} '{given}'{hint} Known: {', '.join(names)}.")
+    return UsageError(f"Unknown {kind} '{name}'{hint} Known: {', '.join(names)}.")
 
 
-def choose(kind: str, given: str, table: Mapping[str, T]) -> T:
+def choose(kind: str, name: str, table: Mapping[str, T]) -> T:
     """Look a name up in a written table, or say which name was meant.
 
     >>> choose("colour", "red", {"red": 1})
     1
     """
-    if given not in table:
-        raise unknown_name_error(kind, given, table)
-    return table[given]
+    if name not in table:
+        raise unknown_name_error(kind, name, table)
+    return table[name]

@@ -185,13 +185,13 @@ def remove_stale(folder: Path) -> None:
     """
     # whole names, as `_beside` and checkpoints on their way out have them: what is left of "a.1" is none of "a"'s
     mark = re.compile(re.escape(f".{folder.name}.") + r"\d+\.(gone|[0-9a-f]{8}(\.old)?)")
-    for left in [path for path in folder.parent.iterdir() if mark.fullmatch(path.name)]:
-        if left.name.endswith(".old") and not folder.exists():
-            os.replace(left, folder)
-        elif left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
+    for path in [path for path in folder.parent.iterdir() if mark.fullmatch(path.name)]:
+        if path.name.endswith(".old") and not folder.exists():
+            os.replace(path, folder)
+        elif path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
         else:
-            left.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

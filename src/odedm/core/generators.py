@@ -17,7 +17,7 @@ AnyGenerator = torch.Generator | np.random.Generator
 
 
 def is_plain_object(obj: object) -> bool:
-    """Whether all that an object is lies in its attributes: a class in Python, without slots, not a list or the like.
+    """Return whether all of an object is in its attributes: of a class in Python, without slots, no list or the like.
 
     >>> class Mine:
     ...     pass
@@ -40,13 +40,13 @@ class _Plain:
 
 
 def is_ours(obj: object) -> bool:
-    """Whether an object is of a class of this package, or of one from outside that is no library's."""
+    """Return whether an object is of a class of this package, or of one from outside that is no library's."""
     top = type(obj).__module__.partition(".")[0]
     return top == "odedm" or (top not in LIBRARIES and is_plain_object(obj))
 
 
 def generators_of(owner: Any) -> Iterator[torch.Generator]:
-    """Torch's generators that an object holds, at any depth, each once.
+    """Return Torch's generators that an object holds, at any depth, each once.
 
     >>> class Mine:
     ...     def __init__(self):
@@ -58,7 +58,7 @@ def generators_of(owner: Any) -> Iterator[torch.Generator]:
 
 
 def every_generator(owner: Any, seen: dict[int, Any] | None = None) -> Iterator[AnyGenerator]:
-    """The generators that an object holds, at any depth, each once."""
+    """Return the generators that an object holds, at any depth, each once."""
     seen = {} if seen is None else seen
     if id(owner) in seen:
         return
@@ -83,7 +83,7 @@ def _inside(owner: Any) -> Iterator[Any]:
 
 
 def state_of(generator: AnyGenerator) -> Any:
-    """Where a generator stands."""
+    """Return where a generator stands."""
     return generator.get_state() if isinstance(generator, torch.Generator) else generator.bit_generator.state
 
 

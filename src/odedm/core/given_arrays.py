@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def array_of(x: Any, what: str) -> Array:
-    """Anything array-like as an array of its own type; `what` is its name in a sentence.
+    """Return anything array-like as an array of its own type; `what` is its name in a sentence.
 
     >>> array_of([[1, 2], [3, 4]], "x").shape
     (2, 2)

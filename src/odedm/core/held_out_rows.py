@@ -9,7 +9,7 @@ T = TypeVar("T", int, str)
 
 
 def hold_out(shuffled: Sequence[T], share: float) -> tuple[list[T], list[T]]:
-    """Which rows of a class stay and which are held out: the first of its shuffled rows, round(share · size) of them.
+    """Return which rows of a class stay, and which are held out: the first round(share · size) shuffled ones.
 
     Both lists are sorted. At least one row is held out and at least one stays; a class of fewer than two rows has none
     to spare, and its second list is empty.

@@ -36,11 +36,11 @@ class KeyIndex:
         self._end: int | None = None
 
     def is_current(self, key: Tensor) -> bool:
-        """Whether this is the index of `key`, and knows of every write to it."""
+        """Return whether this is the index of `key`, and knows of every write to it."""
         return self.key is key and key._version == self._seen
 
     def lowest(self, n: int) -> list[tuple[float, int]]:
-        """The n or more smallest keys with their slots, ascending; fewer where all others are pinned.
+        """Return the n or more smallest keys with their slots, ascending; fewer where all others are pinned.
 
         Of equal keys the first slot comes first, so empty slots fill in their order.
         """
@@ -56,7 +56,7 @@ class KeyIndex:
         return self._low
 
     def replaced(self, keys: list[float], slots: list[int]) -> None:
-        """The slots of as many smallest keys have just got these keys, which are neither EMPTY nor PINNED.
+        """Note that the slots of as many smallest keys have just got these keys, which are neither EMPTY nor PINNED.
 
         They were written through numpy, which torch does not count.
         """
@@ -69,14 +69,14 @@ class KeyIndex:
 
     @property
     def pinned(self) -> Tensor:
-        """The slots of pinned rows, ascending."""
+        """Return the slots of pinned rows, ascending."""
         if self._pinned is None:
             self._pinned = (self.key > 1).nonzero().view(-1)
         return self._pinned
 
     @property
     def end(self) -> int:
-        """One more than the last slot with a row."""
+        """Return one more than the last slot with a row."""
         if self._end is None:
             taken = (self.key > EMPTY).nonzero().view(-1)
             self._end = int(taken[-1]) + 1 if len(taken) else 0

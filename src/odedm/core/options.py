@@ -6,16 +6,22 @@ A part says nothing of them: the keywords of its constructor are its options, an
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from odedm.core.errors import UsageError
-from odedm.core.validators import BOOLEANS, refused
+from odedm.core.validators import LARGEST, Bool, Float, Int, Text, Validator, refused
 
 LEGAL = {bool: "true or false", int: "a whole number", float: "a finite float", str: "text"}
 LARGEST_FLOAT = 3.4028234e38
 """What float32 can hold: beyond it a number is infinite where it is used."""
+VALIDATORS: dict[type, Validator] = {
+    bool: Bool(),
+    int: Int(-LARGEST),
+    float: Float(-LARGEST_FLOAT, LARGEST_FLOAT),
+    str: Text(),
+}
+"""How a value of each type is read."""
 
 
 class Reserved(NamedTuple):
@@ -29,7 +35,7 @@ NOTHING = Reserved()
 
 
 def options_of(kind: Any, reserved: Reserved = NOTHING) -> dict[str, Any]:
-    """The options of a class with their defaults: keywords of its constructor, but for those that the run sets.
+    """Return the options of a class with their defaults: keywords of its constructor, but for those that the run sets.
 
     >>> class Policy:
     ...     def __init__(self, capacity, *, classes=0, alpha=0.5): ...
@@ -43,7 +49,7 @@ def options_of(kind: Any, reserved: Reserved = NOTHING) -> dict[str, Any]:
 
 
 def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """A part that was given as a class or an object, as its name and the options that it was made with.
+    """Return a part that was given as a class or an object, as its name and the options that it was made with.
 
     A class that is not in the table stays itself. Options that hold their default are left out; a name stays a name.
 
@@ -66,8 +72,8 @@ def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, 
     return name, {**changed, **options}
 
 
-def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: Reserved = NOTHING) -> dict[str, Any]:
-    """The given options in their own types, or a sentence on which there are; a command line gives all as text.
+def read_options(what: str, kind: Any, options: Mapping[str, Any], reserved: Reserved = NOTHING) -> dict[str, Any]:
+    """Return the given options in their own types, or a sentence on which there are; a command line gives all as text.
 
     >>> class Policy:
     ...     def __init__(self, *, alpha=0.5): ...
@@ -78,25 +84,25 @@ def read_options(what: str, kind: Any, given: Mapping[str, Any], reserved: Reser
     odedm.UsageError: The policy 'mine' has no option 'beta'; it has alpha.
     """
     known = options_of(kind, reserved)
-    for name in given:
+    for name in options:
         if name not in known:
             raise UsageError(f"{what} has no option '{name}'; it has {', '.join(known) or 'none'}.")
-    return {name: cast_like(f"{what[:1].lower()}{what[1:]}: {name}", given[name], known[name]) for name in given}
+    return {name: cast_like(f"{what[:1].lower()}{what[1:]}: {name}", options[name], known[name]) for name in options}
 
 
-def with_keyword(table: str, given: Mapping[str, Any], name: str, value: object) -> dict[str, Any]:
-    """A table of options with a value that has a keyword of its own; None is none, and twice is refused.
+def with_keyword(table: str, options: Mapping[str, Any], name: str, value: object) -> dict[str, Any]:
+    """Return a table of options with a value that has a keyword of its own; None is none, and twice is refused.
 
     >>> with_keyword("options", {"momentum": 0.9}, "lr", 0.1)
     {'momentum': 0.9, 'lr': 0.1}
     """
-    if value is not None and name in given:
+    if value is not None and name in options:
         raise UsageError(f"{name} was given twice, as a keyword and in {table}; give it once.")
-    return dict(given) if value is None else {**given, name: value}
+    return dict(options) if value is None else {**options, name: value}
 
 
-def cast_like(what: str, value: Any, default: Any) -> Any:
-    """A value in the type of a default; a default of None, or none at all, leaves it as it is.
+def cast_like(name: str, value: Any, default: Any) -> Any:
+    """Return a value in the type of a default; a default of None, or none at all, leaves it as it is.
 
     >>> cast_like("lr", "0.5", 0.1), cast_like("flip", "false", True), cast_like("epochs", "3", 1)
     (0.5, False, 3)
@@ -105,19 +111,10 @@ def cast_like(what: str, value: Any, default: Any) -> Any:
     if default is None or default is inspect.Parameter.empty:
         return value
     try:
-        if kind is bool:
-            return value if isinstance(value, bool) else BOOLEANS[str(value).lower()]
-        if isinstance(value, bool):  # which Python takes for 0 or 1
+        if kind in VALIDATORS:
+            return VALIDATORS[kind].from_any(value)
+        if isinstance(value, str | bool):  # its letters are no values
             raise TypeError
-        if isinstance(value, str) and kind not in (str, int, float):  # its letters are no values
-            raise TypeError
-        if kind is str and not isinstance(value, str):
-            raise TypeError
-        if kind is int and not isinstance(value, str):
-            return operator.index(value)  # a fraction is none: cut to a whole number it would be another run
-        cast = kind(value)
-        if kind is float and not abs(cast) <= LARGEST_FLOAT:
-            raise ValueError
+        return kind(value)
     except (ValueError, TypeError, KeyError, OverflowError):
-        raise refused(what, LEGAL.get(kind, f"a {kind.__name__}"), value) from None
-    return cast
+        raise refused(name, LEGAL.get(kind, f"a {kind.__name__}"), value) from None

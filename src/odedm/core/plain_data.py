@@ -14,8 +14,8 @@ DEEPEST = 32
 """Levels of lists and objects in each other that no file of ours has; some hundreds more are too many for Python."""
 
 
-def too_deep(plain: object, most: int = DEEPEST) -> bool:
-    """Whether lists and objects lie in each other beyond so many levels.
+def too_deep(plain: object, limit: int = DEEPEST) -> bool:
+    """Return whether lists and objects lie in each other beyond so many levels.
 
     >>> too_deep([[1]]), too_deep({"a": [[1]]}, 2)
     (False, True)
@@ -23,11 +23,11 @@ def too_deep(plain: object, most: int = DEEPEST) -> bool:
     if not isinstance(plain, dict | list):
         return False
     values = plain.values() if isinstance(plain, dict) else plain
-    return most == 0 or any(too_deep(value, most - 1) for value in values)
+    return limit == 0 or any(too_deep(value, limit - 1) for value in values)
 
 
 def json_hash(plain: Any, size: int = 16) -> str:
-    """The digest of plain data in so many bytes, whatever the order of its names.
+    """Return the digest of plain data in so many bytes, whatever the order of its names.
 
     >>> json_hash({"a": 1, "b": 2}) == json_hash({"b": 2, "a": 1})
     True
@@ -36,13 +36,13 @@ def json_hash(plain: Any, size: int = 16) -> str:
     return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
 
 
-def differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Fields in which two configurations differ: as `name=value` of the other, and the own value.
+def differences(ours: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return fields in which two configurations differ: as `name=value` of the other, and our value.
 
     >>> differences({"method": {"lr": 0.1}, "seed": 0}, {"method": {"lr": 0.2}, "seed": 0})
     [('method.lr=0.2', '0.1')]
     """
-    return [(f"{name[:60]}={_shown(theirs)}", _shown(mine)) for name, mine, theirs in dict_diff(own, other)]
+    return [(f"{name[:60]}={_shown(theirs)}", _shown(mine)) for name, mine, theirs in dict_diff(ours, other)]
 
 
 def _shown(value: Any) -> str:
@@ -50,18 +50,18 @@ def _shown(value: Any) -> str:
 
 
 def dict_diff(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """The flat names whose values differ, in the order of the first, with both values; ABSENT where one has none.
+    """Return the flat names whose values differ, in the order of the first, with both values or ABSENT.
 
     >>> dict_diff({"method": {"lr": 0.1}, "seed": 0}, {"method": {"lr": 0.2}, "seed": 0})
     [('method.lr', 0.1, 0.2)]
     """
     a, b = flatten(one), flatten(other)
     both = [(name, a.get(name, ABSENT), b.get(name, ABSENT)) for name in {**a, **b}]
-    return [(name, left, right) for name, left, right in both if left != right]
+    return [(name, first, second) for name, first, second in both if first != second]
 
 
 def flatten(plain: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested names joined by dots.
+    """Return nested names joined by dots.
 
     >>> flatten({"a": {"b": 1}, "c": [2]})
     {'a.b': 1, 'c': [2]}

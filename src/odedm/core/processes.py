@@ -14,15 +14,15 @@ GPU_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
 def safe_environment() -> dict[str, str]:
-    """The environment for every child, and its children: this very installation, and nothing of the current folder."""
+    """Return the environment for every child: this very installation, and nothing of the current folder."""
     folder = Path.cwd().resolve()
-    given = [Path(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
-    paths = [PACKAGE.parent, *(path for path in given if path.resolve() not in (folder, PACKAGE.parent))]
+    outer = [Path(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
+    paths = [PACKAGE.parent, *(path for path in outer if path.resolve() not in (folder, PACKAGE.parent))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONSAFEPATH": "1"}
 
 
 def start_program(module: str, *words: str) -> subprocess.Popen[bytes]:
-    """A module of this very installation as a program, with pipes to its input and from its output.
+    """Start a module of this very installation as a program, with pipes to its input and from its output.
 
     Not by `multiprocessing`, which would run a caller's script again.
     """
@@ -31,7 +31,7 @@ def start_program(module: str, *words: str) -> subprocess.Popen[bytes]:
 
 
 def cores() -> int:
-    """How many cores this process may use.
+    """Return how many cores this process may use.
 
     >>> cores() >= 1
     True

@@ -23,7 +23,7 @@ class Entry:
 
     @property
     def import_path(self) -> str:
-        """Where it is imported from, "package.module:Name"."""
+        """Return where it is imported from, "package.module:Name"."""
         return f"odedm.{self.target}"
 
     def load(self) -> Any:
@@ -185,7 +185,7 @@ IMBALANCES = {
     "standard": "All training rows.",
     "imbalanced": "Even-numbered classes lose the rows at even positions, so they keep half.",
     "imbalanced-all": "Every class loses the rows at even positions (the paper's other reading; stays balanced).",
-    "long-tail": "Class i keeps a share that falls geometrically to 1/factor (--factor).",
+    "long-tail": "Class i keeps a share that falls geometrically to 1/factor (--set stream.factor).",
 }
 
 DOMAINS = {
@@ -223,7 +223,7 @@ CLASS_ORDERS = {
     "seed": "Classes arrive in an order drawn from the seed.",
 }
 
-COLUMNS = {
+EVAL_CLASSES = {
     "seen": "Class-IL accuracy among the classes seen so far.",
     "all": "Class-IL accuracy among all classes of the stream.",
 }
@@ -247,7 +247,7 @@ PRECISIONS = {
 
 
 def typed(table: Mapping[str, Any]) -> list[str]:
-    """The names of a table that people type: objects without one of their own have a number, as in Mine@2.
+    """Return the names of a table that people type: objects without one of their own have a number, as in Mine@2.
 
     >>> typed({"er": 1, "mine.Mine@2": 2})
     ['er']
@@ -256,7 +256,7 @@ def typed(table: Mapping[str, Any]) -> list[str]:
 
 
 def title(table: Mapping[str, Any], name: str) -> str:
-    """How people write a name; the name itself where nobody said.
+    """Return how people write a name; the name itself where nobody said.
 
     >>> title(METHODS, "derpp"), title(METHODS, "mine")
     ('DER++', 'mine')

@@ -8,7 +8,7 @@ import torch
 
 
 def derive_seed(seed: int, purpose: str) -> int:
-    """A well-mixed 63-bit seed for one purpose of one run.
+    """Return a well-mixed 63-bit seed for one purpose of one run.
 
     >>> derive_seed(0, "order") == derive_seed(0, "order"), derive_seed(0, "order") == derive_seed(0, "memory")
     (True, False)
@@ -18,7 +18,7 @@ def derive_seed(seed: int, purpose: str) -> int:
 
 
 def generator(seed: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """The generator of one purpose, on the device where its draws are used.
+    """Return the generator of one purpose, on the device where its draws are used.
 
     >>> a, b = generator(1, "order"), generator(1, "order")
     >>> bool(torch.rand(3, generator=a).equal(torch.rand(3, generator=b)))

@@ -50,7 +50,7 @@ class Task:
 
     @property
     def last(self) -> bool:
-        """Whether no task follows."""
+        """Return whether no task follows."""
         return self.index == self.total - 1
 
     def __len__(self) -> int:
@@ -66,23 +66,23 @@ class ModelView(Protocol):
     """All that a memory may ask of the learner, with the network in evaluation mode and without gradients."""
 
     def embed(self, image: Tensor) -> Tensor:
-        """Features [n, d] of raw images [n, ...] by the current network."""
+        """Return features [n, d] of raw images [n, ...] by the current network."""
         ...
 
     def annotate(self, rows: Rows) -> Rows:
-        """The method's own fields (e.g. logits) for rows that carry raw images."""
+        """Return the method's own fields (e.g. logits) for rows that carry raw images."""
         ...
 
     def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Features [n, d] and cross-entropies [n] of rows with raw images and labels, from one forward."""
+        """Return features [n, d] and cross-entropies [n] of rows with raw images and labels, from one forward."""
         ...
 
     def predict(self, image: Tensor) -> Tensor:
-        """Scores [n, C] of raw images [n, ...]."""
+        """Return scores [n, C] of raw images [n, ...]."""
         ...
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Each row's own gradient [n, P] of its cross-entropy, by the weights of the "head" or by "all" weights.
+        """Return each row's own gradient [n, P] of its cross-entropy, by the weights of the "head" or by "all" weights.
 
         A few rows are derived at a time; `then` turns their gradients [m, P] into what is kept of them, so that n · P
         numbers need never be there at once.
@@ -90,16 +90,16 @@ class ModelView(Protocol):
         ...
 
     def class_weights(self) -> Tensor:
-        """The head's weights [C, d]: what each class looks for in the features."""
+        """Return the head's weights [C, d]: what each class looks for in the features."""
         ...
 
     def training_loss(self) -> Tensor:
-        """The loss of the last update, a 0-d tensor."""
+        """Return the loss of the last update, a 0-d tensor."""
         ...
 
 
 def take(rows: Rows, index: Tensor) -> Rows:
-    """The rows at `index` [n], column by column.
+    """Return the rows at `index` [n], column by column.
 
     >>> take({"label": torch.tensor([5, 6, 7])}, torch.tensor([2, 0]))
     {'label': tensor([7, 5])}
@@ -108,7 +108,7 @@ def take(rows: Rows, index: Tensor) -> Rows:
 
 
 def distinct(index: Tensor) -> Tensor:
-    """Positions [m] of the rows that are the first of their index [n]; an index below 0 is no row of the stream.
+    """Return positions [m] of the rows that are the first of their index [n]; an index below 0 is no row of the stream.
 
     >>> distinct(torch.tensor([4, 7, -1, 4, -1])).tolist()
     [0, 1, 2, 4]
@@ -121,7 +121,7 @@ def distinct(index: Tensor) -> Tensor:
 
 
 def rank_within(label: Tensor) -> Tensor:
-    """How many rows of the same label [n] come before each row [n].
+    """Return how many rows of the same label [n] come before each row [n].
 
     >>> rank_within(torch.tensor([4, 4, 0, 4, 0])).tolist()
     [0, 1, 0, 2, 1]
@@ -134,7 +134,7 @@ def rank_within(label: Tensor) -> Tensor:
 
 
 def count(rows: Rows) -> int:
-    """How many rows the columns hold.
+    """Return how many rows the columns hold.
 
     >>> count({"label": torch.zeros(3)})
     3

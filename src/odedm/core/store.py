@@ -20,7 +20,7 @@ __all__ = ["EMPTY", "LARGE_CAPACITY", "PINNED", "Store", "as_int64_view"]
 
 
 def as_int64_view(column: Tensor) -> Tensor:
-    """The same memory as rows of 64-bit words, where it divides: on a CPU, rows of bytes are copied one by one.
+    """Return the same memory as rows of 64-bit words, where it divides: on a CPU, rows of bytes are copied one by one.
 
     >>> as_int64_view(torch.zeros(2, 4, 4, dtype=torch.uint8)).shape
     torch.Size([2, 2])
@@ -36,7 +36,7 @@ def _is_aligned(column: Tensor) -> bool:
 
 
 def as_array(column: Tensor) -> NDArray[Any]:
-    """The same memory as an array; of types that numpy has not, such as bfloat16, the bits.
+    """Return the same memory as an array; of types that numpy has not, such as bfloat16, the bits.
 
     >>> as_array(torch.ones(2, dtype=torch.bfloat16)).dtype
     dtype('int16')
@@ -100,7 +100,7 @@ class Store:
 
     @property
     def large(self) -> bool:
-        """Whether there are so many slots on a CPU that nothing may look at all of them again and again."""
+        """Return whether there are so many slots on a CPU that nothing may look at all of them again and again."""
         return self.capacity > LARGE_CAPACITY and self.key.is_cpu
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,11 +131,11 @@ class Store:
             self.put(won, rows, key)
             return
         size = self.capacity // groups
-        most = min(key.shape[-1], size)
-        if most == 0:
+        amount = min(key.shape[-1], size)
+        if amount == 0:
             return
-        newcomer, best = key.view(groups, -1).topk(most)
-        resident, worst = self.key.view(groups, size).topk(most, largest=False)
+        newcomer, best = key.view(groups, -1).topk(amount)
+        resident, worst = self.key.view(groups, size).topk(amount, largest=False)
         if groups > 1:
             worst = worst + torch.arange(groups, device=key.device)[:, None] * size
         wins = (newcomer > resident).view(-1)
@@ -147,7 +147,7 @@ class Store:
         self.key.index_copy_(0, slot, key)
 
     def accepted(self, key: Tensor) -> Accepted | None:
-        """Which of the rows with these keys [n] win a slot, and which slots, to be `put` there.
+        """Return which of the rows with these keys [n] win a slot, and which slots, to be `put` there.
 
         None where finding out would stall the device.
         """
@@ -168,7 +168,7 @@ class Store:
         return Accepted(np.array(row[: len(slot)]), np.array(slot))
 
     def _compared(self, key: Tensor) -> Accepted:
-        """`accepted` by a look at every slot."""
+        """Find the accepted rows by a look at every slot."""
         if not self.capacity:
             return NOBODY
         least = self.key.min()
@@ -193,7 +193,7 @@ class Store:
         """
         if not len(won.row):
             return
-        few = [*zip(won.slot.tolist(), won.row.tolist(), strict=True)] if len(won.row) <= SMALL_WRITE else []
+        pairs = [*zip(won.slot.tolist(), won.row.tolist(), strict=True)] if len(won.row) <= SMALL_WRITE else []
         for name, column in self.columns.items():  # by numpy, which takes a third of torch's time for so little
             array = self._array(name, column)
             if name in values:
@@ -203,8 +203,8 @@ class Store:
             if value is None:
                 raise self._lacks(name)
             offered = as_array(value if value.dtype is column.dtype else value.to(column.dtype))
-            if few:
-                for slot, row in few:
+            if pairs:
+                for slot, row in pairs:
                     array[slot] = offered[row]
             else:
                 array[won.slot] = offered.take(won.row, 0)
@@ -220,7 +220,7 @@ class Store:
         )
 
     def _array(self, name: str, column: Tensor) -> NDArray[Any]:
-        """A column `as_array`, made once: for a few rows that takes longer than writing them."""
+        """Return a column `as_array`, made once: for a few rows that takes longer than writing them."""
         if self._kept is None:
             self._kept = {}
         kept = self._kept.get(name)
@@ -229,7 +229,7 @@ class Store:
         return kept[1]
 
     def index(self) -> KeyIndex:
-        """What follows from the keys of a store on a CPU: made anew if they have changed by anything but `put`."""
+        """Return what follows from the keys of a store on a CPU, made anew if anything but `put` has changed them."""
         if self._index is None or not self._index.is_current(self.key):
             self._index = KeyIndex(self.key)
         return self._index
@@ -266,7 +266,7 @@ class Store:
             target.index_copy_(0, slot, value)
 
     def read(self, slot: Tensor) -> Rows:
-        """A copy of the rows at `slot` [n]."""
+        """Return a copy of the rows at `slot` [n]."""
         if not slot.is_cpu:
             return take(self.columns, slot)
         at, columns = slot.numpy(), self.columns.items()

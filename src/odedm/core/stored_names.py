@@ -42,7 +42,7 @@ def stored(name: str) -> Callable[[C], C]:
 
 
 def stored_name(kind: type) -> str:
-    """What stands for a class in files: its stored name; of classes without one, such as plug-ins', the import path.
+    """Return what stands for a class in files: its stored name, or the import path of one without, such as a plug-in's.
 
     >>> stored_name(dict)
     'builtins.dict'
@@ -50,15 +50,15 @@ def stored_name(kind: type) -> str:
     return _NAMES.get(kind) or f"{kind.__module__}.{kind.__qualname__}"
 
 
-def is_of_package(thing: object) -> bool:
-    """Whether a class or a function is defined in this package.
+def is_of_package(obj: object) -> bool:
+    """Return whether a class or a function is defined in this package.
 
     >>> is_of_package(stored), is_of_package(dict)
     (True, False)
     """
-    return str(getattr(thing, "__module__", "")).partition(".")[0] == "odedm"
+    return str(getattr(obj, "__module__", "")).partition(".")[0] == "odedm"
 
 
 def transient(kind: type) -> frozenset[str]:
-    """The attributes of a class's objects that are no state."""
+    """Return the attributes of a class's objects that are no state."""
     return frozenset().union(*(vars(base).get("TRANSIENT", ()) for base in kind.__mro__))

@@ -35,7 +35,7 @@ READERS = {
 
 
 def archive_checksum(head: str, tensors: Mapping[str, Tensor]) -> str:
-    """A digest of a head and of every tensor's name and content, without a copy of those that are contiguous."""
+    """Return a digest of a head and of every tensor's name and content, without a copy of those that are contiguous."""
     digest = hashlib.blake2b(head.encode(), digest_size=16)
     for name in sorted(tensors):
         digest.update(name.encode())
@@ -74,7 +74,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], words: dict[str, str] |
 
 
 def refuse_others(head: Any, schema: str) -> None:
-    """Say what a file is that another of our doors reads.
+    """Raise InvalidFileError that names the reader where another function reads such files.
 
     >>> refuse_others({"schema": "odedm.learner/1"}, "odedm.model/1")
     Traceback (most recent call last):
@@ -92,7 +92,7 @@ def check_there(path: Path, writer: str) -> None:
 
 
 def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The head and the tensors in a file of anyone's; `what` it should be and what writes such, for the sentences."""
+    """Return the head and the tensors of an archive; `what` it should be and its `writer` are for messages."""
     check_there(path, writer)
     try:
         check_file(path)

@@ -11,7 +11,7 @@ LONGEST = 10_000
 
 
 def printable(value: object, limit: int = 60) -> str:
-    r"""Text as one printable line of bounded length.
+    r"""Return text as one printable line of bounded length.
 
     >>> printable("T-shirt/top"), printable("a\x1b[31m\n"), printable("abcdef", 4)
     ('T-shirt/top', 'a�[31m�', 'abc…')
@@ -22,7 +22,7 @@ def printable(value: object, limit: int = 60) -> str:
 
 
 def number_repeated(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of which no two are equal: who comes later gets a number.
+    """Return names of which no two are equal: who comes later gets a number.
 
     >>> number_repeated(["crane", "owl", "crane", "crane"])
     ('crane', 'owl', 'crane (2)', 'crane (3)')
@@ -39,7 +39,7 @@ def number_repeated(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where it is not one.
+    """Return a number with its noun, in the plural where it is not one.
 
     >>> counted(1, "task"), counted(2, "class"), counted(0, "row")
     ('1 task', '2 classes', '0 rows')
@@ -54,7 +54,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def html_table(head: Sequence[str], lines: Iterable[Sequence[str]], caption: str = "") -> str:
-    """A table for a notebook. Every word is shown as it is: none of it is taken for HTML.
+    """Return a table for a notebook. Every word is shown as it is: none of it is taken for HTML.
 
     >>> html_table(["data"], [["<b>"]], "1 & 2")
     '<table><caption>1 &amp; 2</caption><tr><th>data</th></tr><tr><td>&lt;b&gt;</td></tr></table>'

@@ -11,7 +11,7 @@ from odedm.core.stored_names import stored
 
 
 def at_once() -> None:
-    """Nothing to wait for: the work is done when its call returns."""
+    """Do nothing: the work is done when its call returns."""
 
 
 @stored("timer")

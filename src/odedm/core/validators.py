@@ -23,7 +23,7 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def refused(name: str, legal: str, value: object) -> UsageError:
-    """The error for a value that is not legal.
+    """Return the error for a value that is not legal.
 
     >>> str(refused("batch", "a whole number", "x"))
     "batch must be a whole number; 'x' was given."
@@ -38,25 +38,29 @@ class Validator:
 
     @property
     def expected(self) -> str:
-        """The legal values in words, behind "must be"."""
+        """Return the legal values in words, behind "must be"."""
         raise NotImplementedError
 
     def validate(self, name: str, value: Any) -> Any:
-        """The value in its own type; UsageError where it is not legal."""
+        """Return the value in its own type; UsageError where it is not legal."""
         try:
             return self.convert(value)
         except Exception:  # a conversion of anyone's object may raise what it likes
             raise refused(name, self.expected, value) from None
 
     def convert(self, value: Any) -> Any:
-        """The value in its own type; any error of a conversion where it is not legal."""
+        """Return the value in its own type; raise any error where it is not legal."""
         if not isinstance(value, self.cli_type):
             raise TypeError
         return value
 
     def from_text(self, text: str) -> Any:
-        """The value that text of a command line or file stands for; any error of a conversion where it is none."""
+        """Return the value that text of a command line or file stands for; raise any error where it is none."""
         return self.convert(self.cli_type(text))
+
+    def from_any(self, value: Any) -> Any:
+        """Return a value that may be text; raise any error where it is not legal."""
+        return self.from_text(value) if isinstance(value, str) else self.convert(value)
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,11 @@ class Int(Validator):
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Return them in words."""
         return f"a whole number, {self.least} or more" + (f", up to {self.most}" if self.most < LARGEST else "")
 
     def convert(self, value: Any) -> int:
-        """A plain int."""
+        """Return a plain int."""
         number = operator.index(value)
         if isinstance(value, bool) or not self.least <= number <= self.most:
             raise ValueError
@@ -98,13 +102,13 @@ class Float(Validator):
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Return them in words."""
         if self.most < math.inf:
             return f"a number from {self.least:g} to {self.most:g}"
         return f"a finite number, {self.least:g} or more" if self.least > -math.inf else "a finite number"
 
     def convert(self, value: Any) -> float:
-        """A plain float."""
+        """Return a plain float."""
         number = float(value)
         if isinstance(value, str | bytes | bool) or not math.isfinite(number) or not self.least <= number <= self.most:
             raise ValueError
@@ -119,7 +123,7 @@ class Bool(Validator):
     cli_type = bool
 
     def from_text(self, text: str) -> bool:
-        """Not by `bool`, which takes every text for true."""
+        """Read it not by `bool`, which takes every text for true."""
         return BOOLEANS[text.lower()]
 
 
@@ -144,16 +148,16 @@ class Choice(Validator):
 
     @property
     def names(self) -> list[str]:
-        """All legal names, but for those of objects that have none of their own."""
+        """Return all legal names, but for those of objects that have none of their own."""
         return [*self.also, *typed(self.table)]
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Return them in words."""
         return f"one of {', '.join(self.names)}"
 
     def validate(self, name: str, value: Any) -> str:
-        """The name; an error with the nearest one where there is none such."""
+        """Return the name; an error with the nearest one where there is none such."""
         chosen = value if isinstance(value, str) else auto_register(self.table, value)
         if chosen is None:
             code = needs_of(self.table)
@@ -171,7 +175,7 @@ class Device(Choice):
     """
 
     def validate(self, name: str, value: Any) -> str:
-        """The name; torch need not be here for it."""
+        """Return the name; torch need not be here for it."""
         if (type(value).__module__, type(value).__name__) == ("torch", "device"):
             value = str(value) if value.index else value.type
         return super().validate(name, value)
@@ -188,7 +192,7 @@ class Pair(Validator):
     expected = "a pair of whole numbers such as 3,4, or none"
 
     def convert(self, value: Any) -> tuple[int, int] | None:
-        """A tuple of two, or None."""
+        """Return a tuple of two, or None."""
         if value is None or value == "none":
             return None
         parts = value.split(",") if isinstance(value, str) else value
@@ -209,14 +213,12 @@ class WordOr(Validator):
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """Return them in words."""
         return f"'{self.word}' or {self.other.expected}"
 
     def convert(self, value: Any) -> Any:
-        """The word, or a value of the other kind."""
-        if isinstance(value, str):
-            return self.word if value == self.word else self.other.from_text(value)
-        return self.other.convert(value)
+        """Return the word, or a value of the other kind."""
+        return self.word if isinstance(value, str) and value == self.word else self.other.from_any(value)
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ class NamedValues(Validator):
     cli_type = list
 
     def convert(self, value: Any) -> dict[str, Any]:
-        """A dictionary of scalars."""
+        """Return a dictionary of scalars."""
         if not isinstance(value, Mapping) or not all(isinstance(key, str) and is_scalar(value[key]) for key in value):
             raise TypeError
         return dict(value)
@@ -264,5 +266,5 @@ def validate_params(**validators: Validator) -> Callable[[Callable[P, T]], Calla
 
 
 def is_scalar(value: object) -> bool:
-    """Whether this is a single value, as a file holds it."""
+    """Return whether this is a single value, as a file holds it."""
     return value is None or isinstance(value, bool | int | float | str)

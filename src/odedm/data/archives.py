@@ -45,10 +45,9 @@ READ = (
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """What no data set exceeds: files and folders, letters of their names, bytes, and growth on unpacking."""
+    """What no data set exceeds: files and folders, bytes, and growth on unpacking."""
 
     entries: int = 1_000_000
-    letters: int = 128 << 20
     total_bytes: int = 64 << 30
     growth: int = 200
     growth_from: int = 1 << 30
@@ -111,25 +110,23 @@ class _Target:
 
     def __init__(self, archive: Path, folder: Path, limits: ArchiveLimits) -> None:
         self.archive, self.folder, self.limits = archive, folder, limits
-        self._packed = archive.stat().st_size
-        self._entries = self._letters = 0
-        self._folders = {""}
+        self._packed, self._entries = archive.stat().st_size, 0
         folder.mkdir()
 
     def add(self, raw_name: str, size: int, source: IO[bytes] | None) -> None:
         """Write one member; a folder has no source."""
         name = safe_name(raw_name, self.archive)
-        self._count(name)
+        path = self.folder / name
+        self._count()
         try:
+            self._make_folder(path if source is None else path.parent)
             if source is None:
-                self._make_folder(name)
                 return
-            self._make_folder(name.rpartition("/")[0])
             self.check_total(size)
             free = shutil.disk_usage(self.folder).free
             if size > free:
                 raise UsageError(f"'{name}' in '{self.archive}' needs {size} bytes, but {free} are free on the disk.")
-            with (self.folder / name).open("xb") as file:
+            with path.open("xb") as file:
                 shutil.copyfileobj(source, file, CHUNK)
         except FileExistsError:
             raise UsageError(f"'{self.archive}' holds '{name}' twice; which one counts cannot be told.") from None
@@ -143,20 +140,19 @@ class _Target:
                 "not a data set. It is refused."
             )
 
-    def _make_folder(self, name: str) -> None:
-        if name not in self._folders:
-            self._make_folder(name.rpartition("/")[0])
-            self._count(name)
-            (self.folder / name).mkdir()
-            self._folders.add(name)
+    def _make_folder(self, path: Path) -> None:
+        """Make a folder and those above it, which count as well: a name may imply many."""
+        if not path.is_dir():
+            self._make_folder(path.parent)
+            self._count()
+            path.mkdir()
 
-    def _count(self, name: str) -> None:
+    def _count(self) -> None:
         self._entries += 1
-        self._letters += len(name)
-        if self._entries > self.limits.entries or self._letters > self.limits.letters:
+        if self._entries > self.limits.entries:
             raise UsageError(
-                f"'{self.archive}' holds more than {self.limits.entries} files and folders, or their names have more "
-                f"than {self.limits.letters} letters; it is refused. Give a part of it, or arrays (.npz)."
+                f"'{self.archive}' holds more than {self.limits.entries} files and folders; it is refused. Give a part "
+                "of it, or arrays (.npz)."
             )
 
 

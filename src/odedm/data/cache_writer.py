@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
-import time
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,23 +18,12 @@ from odedm.core.processes import cores
 from odedm.core.text import number_repeated, printable
 from odedm.data.cache import COLUMNS, Manifest, checksum, column_files
 from odedm.data.contents import Contents, LabelledArrays, LabelledPictures, OnProgress
-from odedm.data.images import (
-    Array,
-    BadPicture,
-    Fit,
-    channel_sums,
-    decode_rows,
-    grey_or_colour,
-    no_decoder_warnings,
-    probe,
-)
+from odedm.data.images import Array, BadPicture, Fit, decode_rows, grey_or_colour, no_decoder_warnings, probe
 from odedm.data.published import PublishedDataset
 from odedm.stream.class_schedule import default_tasks
 
-BLOCK_PICTURES, BLOCK_BYTES = 256, 8 << 20
+BLOCK_PICTURES, BLOCK_BYTES = 256, 4 << 20
 """As many pictures are decoded at once by one thread: memory is bounded by bytes."""
-TICK = 0.05
-"""Seconds between two reports of progress."""
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Means and deviations, one per channel or feature."""
 
@@ -125,15 +112,32 @@ def statistics(image: Array) -> Statistics:
     >>> statistics(np.array([[[[0, 255]]]], np.uint8))
     ((0.5,), (0.5,))
     """
-    unit = 255.0 if image.dtype == np.uint8 else 1.0
-    axes: Any = (0, 2, 3) if image.ndim == 4 else (0,)
+    count = image.size // image.shape[1]
     step = max(1, (32 << 20) // max(1, image[0].nbytes * 8))
     parts = [image[start : start + step] for start in range(0, len(image), step)]
-    count = image.size // image.shape[1]
+    if image.dtype == np.uint8:
+        return _of_bytes(sum(map(byte_moments, parts)), count)
+    axes: Any = (0, 2, 3) if image.ndim == 4 else (0,)
     mean = sum(part.sum(axes, dtype=np.float64) for part in parts) / count
     centre = mean[None, :, None, None] if image.ndim == 4 else mean[None]
     variance = sum(np.square(part.astype(np.float64) - centre).sum(axes) for part in parts) / count
-    return _plain_numbers(mean / unit, np.sqrt(variance) / unit)
+    return _plain_numbers(mean, np.sqrt(variance))
+
+
+def byte_moments(rows: Array) -> Array:
+    """Return sum and sum of squares of every channel or feature of uint8 rows: exact whole numbers [2, c].
+
+    >>> byte_moments(np.array([[[[1, 2]]]], np.uint8)).tolist()
+    [[3], [5]]
+    """
+    axes: Any = (0, 2, 3) if rows.ndim == 4 else (0,)
+    return np.stack([values.sum(axes, dtype=np.int64) for values in (rows, np.square(rows, dtype=np.uint16))])
+
+
+def _of_bytes(moments: Any, count: int) -> Statistics:
+    """Return mean and deviation of so many bytes a channel, which count as 0..1."""
+    mean, square = moments / count
+    return _plain_numbers(mean / 255, np.sqrt((square - mean**2).clip(0)) / 255)
 
 
 def _plain_numbers(mean: Array, deviation: Array) -> Statistics:
@@ -163,44 +167,30 @@ def _write_decoded(
     image, label, test_image, test_label = column_files(folder)
     np.save(label, np.array(pictures.train.labels, np.int64))
     np.save(test_label, np.array(pictures.test.labels, np.int64))
-    total, last_report, done = sum(pictures.rows), 0.0, 0
-    sums = np.zeros((2, fit.channels), np.int64)
-    with image.open("wb") as file, test_image.open("wb") as test_file:
-        for part_file, names in ((file, pictures.train.names), (test_file, pictures.test.names)):
+    total, done = sum(pictures.rows), 0
+    moments = np.zeros((2, fit.channels), np.int64)
+    with ThreadPoolExecutor(cores()) as pool:  # threads are enough: decoders let go of the interpreter's lock
+        for file, names in ((image, pictures.train.names), (test_image, pictures.test.names)):
             header = {"descr": "|u1", "fortran_order": False, "shape": (len(names), *fit.shape)}
-            np.lib.format.write_array_header_1_0(part_file, header)
-            for rows, rows_sums in _decoded(pictures.folder.path, names, fit):
-                part_file.write(rows.data)
-                sums += rows_sums if part_file is file else 0
-                done += len(rows)
-                if time.monotonic() - last_report > TICK or done == total:
-                    last_report = time.monotonic()
+            with file.open("wb") as column:  # not mapped: on a full disk a mapped page kills the process
+                np.lib.format.write_array_header_1_0(column, header)
+                for rows, block_moments in _decoded(pool, pictures.folder.path, names, fit):
+                    column.write(rows.data)
+                    moments += block_moments if file == image else 0
+                    done += len(rows)
                     on_progress("decoding", done, total)
-    mean, square = sums / (pictures.rows[0] * fit.height * fit.width)
-    return fit, _plain_numbers(mean / 255, np.sqrt((square - mean**2).clip(0)) / 255)
+    return fit, _of_bytes(moments, pictures.rows[0] * fit.height * fit.width)
 
 
-def _decoded(folder: Path, names: list[str], fit: Fit) -> Iterator[tuple[Array, Array]]:
-    """Yield blocks of rows in the order of their names, with the sums of their channels; several are decoded at once.
-
-    Threads are enough: decoders let go of the interpreter's lock. No more blocks wait to be written than are decoded.
-    """
+def _decoded(pool: ThreadPoolExecutor, folder: Path, names: list[str], fit: Fit) -> Iterator[tuple[Array, Array]]:
+    """Yield blocks of rows in the order of their names, with their moments; a few blocks for each thread at a time."""
 
     def decode_block(names: list[str]) -> tuple[Array, Array]:
         rows = decode_rows(folder, names, fit)
-        return rows, channel_sums(rows)
+        return rows, byte_moments(rows)
 
-    step = min(BLOCK_PICTURES, max(1, BLOCK_BYTES // math.prod(fit.shape)))
-    blocks = (names[start : start + step] for start in range(0, len(names), step))
-    threads = cores()
-    pending: deque[Future[tuple[Array, Array]]] = deque()
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for block in blocks:
-            pending.append(pool.submit(decode_block, block))
-            if len(pending) > threads:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    size = min(BLOCK_PICTURES, max(1, BLOCK_BYTES // math.prod(fit.shape)))
+    blocks = [names[start : start + size] for start in range(0, len(names), size)]
+    step = 2 * cores()
+    for start in range(0, len(blocks), step):
+        yield from pool.map(decode_block, blocks[start : start + step])

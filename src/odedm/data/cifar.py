@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from odedm.core.errors import UsageError
+from odedm.core.files import read_bytes
 from odedm.core.text import printable
 from odedm.data.contents import DataFolder, LabelledArrays
-from odedm.data.images import Array, read_bounded
+from odedm.data.images import MAX_BYTES, Array
 from odedm.data.published import PublishedDataset
 
 PIXELS = 3 * 32 * 32
@@ -83,7 +84,7 @@ def _python(folder: DataFolder, name: str, published: PublishedDataset, rows: in
         UsageError: it is no such file, or damaged, or has instructions or names that the format has no use for.
     """
     try:
-        content, labels = _pickled_columns(read_bounded(folder.path / name), LABELS[published.name][1])
+        content, labels = _pickled_columns(read_bytes(folder.path / name, MAX_BYTES), LABELS[published.name][1])
     except UsageError:
         raise
     except Exception as error:  # whatever the parser trips over, the file is not what it should be

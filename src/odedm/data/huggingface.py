@@ -27,7 +27,7 @@ def load_saved(
 ) -> LabelledArrays:
     """Read pictures or vectors and the labels of a saved data set; without a test part a share is held out."""
     try:
-        import datasets  # type: ignore[import-not-found, unused-ignore]
+        import datasets  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as error:
         raise UsageError(
             "A saved Hugging Face data set needs their package: pip install 'odedm[huggingface]'."

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import InvalidFileError, UsageError
+from odedm.core.files import read_bytes
 
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
@@ -24,7 +25,6 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 ANIMATED = ("PNG", "GIF", "WEBP", "TIFF")
 GREY, COLOUR = ("1", "L", "LA"), ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")
 MAX_BYTES, MAX_PIXELS = 256 << 20, 64_000_000
-SUM_PIXELS = 1 << 18
 DEEP = re.compile(r";(16|32)[A-Z]")
 """How Pillow marks channels of more than 8 bits that it would cut to 8 without a word; `BGR;16` is 16 bits a pixel."""
 
@@ -80,15 +80,6 @@ def no_decoder_warnings() -> Iterator[None]:
         yield
 
 
-def read_bounded(path: Path) -> bytes:
-    """Return the content of a file that is to be held in memory; UsageError where it is too long for that."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > MAX_BYTES:
-            raise UsageError(f"'{path}' has {size} bytes; at most {MAX_BYTES} are read.")
-        return file.read(size)
-
-
 def probe(content: bytes | Path) -> tuple[int, int, int]:
     """Return channels, height and width of a picture, as its header says."""
     with _opened(content) as image:
@@ -119,8 +110,8 @@ def decode_rows(folder: Path, names: Sequence[str], fit: Fit) -> Array:
             row[:] = decode(folder / name, fit)
         except BadPicture as error:
             raise type(error)(f"'{name}' {error}.") from error
-        except OSError as error:
-            raise BadPicture(f"'{name}' cannot be read: {error.strerror or error}.") from error
+        except InvalidFileError as error:
+            raise BadPicture(f"'{name}' cannot be read: {error}.") from error
     return rows
 
 
@@ -136,7 +127,7 @@ def _opened(content: bytes | Path) -> Any:
     from PIL import Image
 
     if isinstance(content, Path):
-        content = read_bounded(content)
+        content = read_bytes(content, MAX_BYTES)
     if not content:
         raise BadPicture("is empty")
     try:
@@ -182,17 +173,3 @@ def _fitted(image: Any, fit: Fit) -> Any:
         picture = picture.resize(sides, Image.Resampling.BILINEAR)
     left, top = (picture.width - fit.width) // 2, (picture.height - fit.height) // 2
     return picture.crop((left, top, left + fit.width, top + fit.height))
-
-
-def channel_sums(rows: Array) -> Array:
-    """Return sum and sum of squares of every channel of uint8 rows [n, c, h, w]: exact whole numbers [2, c].
-
-    >>> channel_sums(np.array([[[[1, 2]]]], np.uint8)).tolist()
-    [[3], [5]]
-    """
-    channels = rows.swapaxes(0, 1).reshape(rows.shape[1], -1)
-    total = np.zeros((2, len(channels)), np.int64)
-    for first in range(0, channels.shape[1], SUM_PIXELS):
-        values = channels[:, first : first + SUM_PIXELS].astype(np.float64)  # exact: squares of 2³⁷ pixels fit into it
-        total += np.array([values.sum(1), [channel @ channel for channel in values]]).astype(np.int64)
-    return total

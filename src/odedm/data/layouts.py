@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from odedm.core.errors import UsageError
+from odedm.core.files import read_bytes
 from odedm.core.held_out_rows import hold_out
 from odedm.data.contents import DataFolder, LabelledPictures, PictureList, is_junk
-from odedm.data.images import is_picture_name, read_bounded
+from odedm.data.images import MAX_BYTES, is_picture_name
 from odedm.data.published import OTHER_NAMES, PublishedDataset
 
 TESTS = ("test", "val", "valid", "validation")
@@ -158,13 +159,6 @@ def _by_class(folder: DataFolder, root: str) -> dict[str, list[str]]:
             f"'{folder.source}/{root}' holds {len(classes)} class folders; two or more are needed, each with pictures "
             "of one class: train/<class>/*.png and test/<class>/*.png, or <class>/*.png."
         )
-    spellings: dict[str, str] = {}
-    for name in classes:
-        twin = spellings.setdefault(_plain(name), name)
-        if twin != name:
-            raise UsageError(
-                f"The class folders '{twin}' and '{name}' differ by case or spelling only; which is meant?"
-            )
     pictures: dict[str, list[str]] = {name: [] for name in classes}
     for class_name, name in _pictures_below(folder, root):
         if class_name in pictures:
@@ -192,9 +186,9 @@ def _check_wnids(wnids: Sequence[str], source: str, published: PublishedDataset)
 
 def _text(folder: DataFolder, name: str) -> str:
     """Return the text of a file; an empty one where it is not there."""
-    try:
-        return read_bounded(folder.path / name).decode("utf-8")
-    except FileNotFoundError:
+    if not (folder.path / name).is_file():
         return ""
+    try:
+        return read_bytes(folder.path / name, MAX_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"'{name}' is not a text file (byte {error.start}).") from error

@@ -82,7 +82,7 @@ def attempt_run(
                     "What there is of this run was made by another version of your code, so it starts anew; "
                     "`odedm resume` would have gone on with it."
                 )
-                options = replace(options, fresh=True)
+                options = replace(options, restart=True)
             prepared = Prepared(job.experiment, data or load_dataset(job.experiment.data))
             run = Run(prepared, observation=_observation(work, options, say))
             checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
@@ -138,7 +138,7 @@ def _observation(work: Path, options: RunOptions, say: Callable[[str], None]) ->
     Its model can be kept all the same: that is written when the run ends.
     """
     asked, stored = options.observation, None
-    if not options.fresh:
+    if not options.restart:
         with suppress(UsageError, TypeError):
             stored = Observation.from_dict(latest_manifest(work)["observation"])
     if stored is None:
@@ -147,8 +147,8 @@ def _observation(work: Path, options: RunOptions, say: Callable[[str], None]) ->
         stored = replace(stored, keep_model=True)
     if asked is not None and replace(asked, keep_model=stored.keep_model) != stored:
         say(
-            f"This run began {stored.words()}, and goes on so. To have it {asked.words()}, start it anew: by --fresh, "
-            f"or without its working folder '{work}'."
+            f"This run began {stored.words()}, and goes on so. To have it {asked.words()}, start it anew: by "
+            f"--restart, or without its working folder '{work}'."
         )
     return stored
 
@@ -168,7 +168,7 @@ def checkpointer_of(
 
     progress = run.progress
     meta = Meta(
-        {**run.experiment.describe(), "capture": None},  # which changes no number
+        {**run.experiment.describe(), "cuda_graph": None},  # which changes no number
         run.data.checksum,
         {**versions(run.device), "precision": run.experiment.precision, **_code(code_marks(run.origins))},
         run.observation.to_dict(),
@@ -181,7 +181,7 @@ def checkpointer_of(
         external_tensors=run.external_tensors(),
         position=lambda: Position(progress.task, progress.step, progress.rows),
         schedule=options.schedule,
-        fresh=options.fresh,
+        fresh=options.restart,
         stop=stop,
         check=lambda: run.guard.settle(progress.step, progress.task),
         timed=partial(run.timer, "checkpoint"),

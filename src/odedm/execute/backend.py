@@ -18,18 +18,18 @@ from odedm.execute.lane import Lane
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
 
-ENGINES = {
+BACKENDS = {
     "local": "Processes of this machine, which share its GPU.",
     "ray": "Ray: tasks on one machine or many.",
 }
-GPU_LANES = 8
+GPU_WORKERS = 8
 """Runs that share one GPU: more of them gain nothing, the card is full."""
 
 
 class Backend(Protocol):
     """Where jobs are done: started, told of by events, closed whatever happens."""
 
-    lanes: int
+    workers: int
 
     def has_room(self) -> bool:
         """Whether a job can start now."""
@@ -49,27 +49,27 @@ class Backend(Protocol):
 
 
 @dataclass(frozen=True)
-class Placement:
+class ExecutionConfig:
     """Where runs happen; what is None is chosen automatically.
 
     Args:
-        engine: "local" or "ray".
-        lanes: runs side by side.
-        mps: whether lanes on a GPU use CUDA's multi-process service, where the driver brings it; it is started for the
-            command alone, and ended with it.
+        backend: "local" or "ray".
+        workers: runs side by side.
+        mps: whether workers on a GPU use CUDA's multi-process service, where the driver brings it; it is started
+            for the command alone, and ended with it.
         gpu_share: percent of a GPU's multiprocessors that the kernels of one run may take, by the same service. Runs of
-            one share have the same bits in any number of lanes; those of another share differ from them in rounding,
+            one share have the same bits in any number of workers; those of another share differ from them in rounding,
             as cuDNN chooses its kernels by that number.
         address: of a running Ray cluster; without one a Ray of this machine is started.
         cpus, gpus: what one run takes on Ray.
     """
 
-    lanes: int | None = setting_field(Int(1), None, "Runs side by side.", default_words="chosen automatically")
+    workers: int | None = setting_field(Int(1), None, "Runs side by side.", default_words="chosen automatically")
     mps: bool = setting_field(Bool(), True, "Lanes' kernels side by side on a GPU, by CUDA's multi-process service.")
     gpu_share: int = setting_field(
-        Int(1, 100), 100, "Percent of a GPU for each run; 40: eight lanes a quarter faster, other last digits."
+        Int(1, 100), 100, "Percent of a GPU for each run; 40: eight workers a quarter faster, other last digits."
     )
-    engine: str = setting_field(Choice("engine", ENGINES), "local", "This machine, or Ray.")
+    backend: str = setting_field(Choice("backend", BACKENDS), "local", "This machine, or Ray.")
     address: str | None = setting_field(
         Text(), None, "A running Ray cluster, e.g. auto.", default_words="start one here"
     )
@@ -80,35 +80,39 @@ class Placement:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if not self.elsewhere and (self.address is not None or self.gpus or self.cpus is not None):
-            raise UsageError("--address, --cpus and --gpus are for --engine ray; leave them out, or add it.")
-        if self.elsewhere and self.cpus == 0 and not self.gpus:
-            raise UsageError("--cpus and --gpus are what one run takes; with --engine ray they cannot both be 0.")
-        if self.gpu_share < 100 and (self.elsewhere or not self.mps):
-            wrong = "--engine ray" if self.elsewhere else "--no-mps"
+        if not self.is_remote and (self.address is not None or self.gpus or self.cpus is not None):
             raise UsageError(
-                f"--gpu-share is kept by the multi-process service of this machine, which {wrong} does without: leave "
-                "one of the two out."
+                "--address, --gpus and --set execution.cpus are for --backend ray; leave them out, or add it."
+            )
+        if self.is_remote and self.cpus == 0 and not self.gpus:
+            raise UsageError(
+                "--gpus and --set execution.cpus are what one run takes; with --backend ray they cannot both be 0."
+            )
+        if self.gpu_share < 100 and (self.is_remote or not self.mps):
+            wrong = "--backend ray" if self.is_remote else "--set execution.mps=false"
+            raise UsageError(
+                f"--set execution.gpu_share is kept by the multi-process service of this machine, which {wrong} does "
+                "without: leave one of the two out."
             )
 
     @property
-    def elsewhere(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether runs may happen on other machines."""
-        return self.engine == "ray"
+        return self.backend == "ray"
 
     def device(self, asked: str) -> str:
         """What device to plan for: on Ray a run has a GPU exactly where it is given a part of one."""
-        if not self.elsewhere:
+        if not self.is_remote:
             return asked
         if asked == "cuda" and not self.gpus:
-            raise UsageError("--device cuda with --engine ray needs --gpus, the part of a GPU that one run takes.")
+            raise UsageError("--device cuda with --backend ray needs --gpus, the part of a GPU that one run takes.")
         return "cuda" if self.gpus and asked != "cpu" else "cpu"
 
 
 class InProcessBackend:
     """A backend of one lane in this very process: what a single job needs, without the wait for a worker."""
 
-    lanes = 1
+    workers = 1
 
     def __init__(self, data: Mapping[str, Dataset] | None = None) -> None:
         self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -136,70 +140,70 @@ class InProcessBackend:
         self._lane.join()
 
 
-def open_backend(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> Backend:
-    """The backend that was asked for, with as many lanes as are worthwhile and fit."""
-    if _only_here(jobs, placement):
+def open_backend(jobs: Sequence[Job], execution: ExecutionConfig, data: Mapping[str, Dataset]) -> Backend:
+    """The backend that was asked for, with as many workers as are worthwhile and fit."""
+    if _only_here(jobs, execution):
         return InProcessBackend(data)
-    if placement.elsewhere:
+    if execution.is_remote:
         from odedm.execute.ray_backend import RayBackend
 
-        lanes = None if placement.lanes is None else min(placement.lanes, len(jobs))
-        cpus = 1.0 if placement.cpus is None else placement.cpus
-        return RayBackend(lanes, address=placement.address, cpus=cpus, gpus=placement.gpus)
-    lanes = lanes_here(jobs, placement, data)
+        workers = None if execution.workers is None else min(execution.workers, len(jobs))
+        cpus = 1.0 if execution.cpus is None else execution.cpus
+        return RayBackend(workers, address=execution.address, cpus=cpus, gpus=execution.gpus)
+    workers = workers_here(jobs, execution, data)
     on_gpu = any(job.experiment.device == "cuda" for job in jobs)
-    share = placement.gpu_share if on_gpu else 100
+    share = execution.gpu_share if on_gpu else 100
     if len(jobs) == 1 and share == 100:
         return InProcessBackend(data)
     from odedm.execute.process_backend import ProcessBackend
 
-    return ProcessBackend(lanes, shares_gpu=placement.mps and on_gpu, gpu_share=share)
+    return ProcessBackend(workers, shares_gpu=execution.mps and on_gpu, gpu_share=share)
 
 
-def _only_here(jobs: Sequence[Job], placement: Placement) -> bool:
+def _only_here(jobs: Sequence[Job], execution: ExecutionConfig) -> bool:
     """Whether a job is made of code that no other process can find; refused where it is to run in one."""
     for job in jobs:
         for setting, (name, entry) in job.experiment.outside().items():
             if entry.portable:
                 continue
-            shared = placement.gpu_share < 100 and job.experiment.device == "cuda"
-            if placement.elsewhere or (placement.lanes or 1) > 1 or shared:
+            shared = execution.gpu_share < 100 and job.experiment.device == "cuda"
+            if execution.is_remote or (execution.workers or 1) > 1 or shared:
                 raise UsageError(
                     f"The {setting} '{name}' is known to this process alone, and workers cannot find it. Put its class "
-                    "into a module and odedm.register it by 'package.module:Name', or leave out lanes, gpu_share and "
-                    "engine."
+                    "into a module and odedm.register it by 'package.module:Name', or leave out workers, gpu_share and "
+                    "backend."
                 )
             return True
     return False
 
 
-def get_ready(runs: int, placement: Placement) -> None:
+def get_ready(runs: int, execution: ExecutionConfig) -> None:
     """Let workers start before it is known what they do: on a machine with cores to spare they import while we plan."""
-    workers = min(runs, placement.lanes or GPU_LANES, cores() // 2)
-    if workers > 1 and not placement.elsewhere:
+    workers = min(runs, execution.workers or GPU_WORKERS, cores() // 2)
+    if workers > 1 and not execution.is_remote:
         from odedm.execute.process_backend import start_early
 
         start_early(workers)
 
 
-def lanes_here(jobs: Sequence[Job], placement: Placement, data: Mapping[str, Dataset]) -> int:
+def workers_here(jobs: Sequence[Job], execution: ExecutionConfig, data: Mapping[str, Dataset]) -> int:
     """How many runs go side by side on this machine: as many as there are cores or room for, unless it is given."""
     from odedm.execute.memory_estimate import fitting_lanes
     from odedm.training.preparation import Prepared
 
-    asked = min(placement.lanes or choose_lanes(jobs), len(jobs))
+    asked = min(execution.workers or choose_workers(jobs), len(jobs))
     runs = [Prepared(job.experiment, data[job.experiment.data]) for job in jobs]
-    return fitting_lanes(runs, asked, given=placement.lanes is not None)
+    return fitting_lanes(runs, asked, given=execution.workers is not None)
 
 
-def choose_lanes(jobs: Sequence[Job]) -> int:
+def choose_workers(jobs: Sequence[Job]) -> int:
     """As many as there are cores for the threads each run asks for; on a GPU as many as fill it.
 
-    >>> choose_lanes([])
+    >>> choose_workers([])
     1
     """
     if not jobs:
         return 1
     if any(job.experiment.device == "cuda" for job in jobs):
-        return max(1, min(len(jobs), GPU_LANES, cores()))
+        return max(1, min(len(jobs), GPU_WORKERS, cores()))
     return max(1, min(len(jobs), cores() // max(job.experiment.threads for job in jobs)))

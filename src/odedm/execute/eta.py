@@ -69,13 +69,13 @@ class TimeEstimate:
             part = min(1.0, job.select.tasks / job.experiment.tasks)
         return part * job.rows * _updates(described) * sum(per_row) / len(per_row)
 
-    def left(self, running: Sequence[UnderWay], waiting: Sequence[Job], lanes: int) -> float | None:
+    def left(self, running: Sequence[UnderWay], waiting: Sequence[Job], workers: int) -> float | None:
         """Seconds until all is done, where jobs start in this order; None before anything is known."""
         expected = self.expect_all(running, waiting)
         if expected is None:
             return None
         rest, seconds = expected
-        free = [*rest, *[0.0] * (lanes - len(rest))] or [0.0]
+        free = [*rest, *[0.0] * (workers - len(rest))] or [0.0]
         heapq.heapify(free)
         for each in seconds:
             heapq.heapreplace(free, free[0] + each)

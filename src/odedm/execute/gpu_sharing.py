@@ -19,7 +19,7 @@ from odedm.core.processes import GPU_SHARE, close_pipes, start_program
 
 CONTROL = "nvidia-cuda-mps-control"
 FOLDERS = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
-MOST_LANES = 48
+MOST_CLIENTS = 48
 """Processes that one service takes."""
 PATIENCE = 20
 """Seconds that it has to start, and to end."""
@@ -43,8 +43,8 @@ class SharedGPU:
         if shutil.which(CONTROL) is None:
             if own_share:
                 raise UsageError(
-                    f"--gpu-share {share} needs CUDA's multi-process service, and its program '{CONTROL}', which comes "
-                    "with the driver, is not found here. Install it, or leave --gpu-share out."
+                    f"--set execution.gpu_share={share} needs CUDA's multi-process service, and its program "
+                    f"'{CONTROL}', which comes with the driver, is not found here. Install it, or leave it out."
                 )
             return
         own = {name: str(folder / name.split("_")[2].lower()) for name in FOLDERS}
@@ -55,7 +55,8 @@ class SharedGPU:
         self.close()
         if own_share:
             raise UsageError(
-                f"--gpu-share {share} needs CUDA's multi-process service, which did not start here; leave it out."
+                f"--set execution.gpu_share={share} needs CUDA's multi-process service, which did not start here; "
+                "leave it out."
             )
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from odedm.training.observation import Observation
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run is kept: `fresh` forgets the checkpoints there are, `overwrite` replaces a finished run.
+    """How a run is kept: `restart` forgets the checkpoints there are, `overwrite` replaces a finished run.
 
     `resumed` goes on from checkpoints of any version of the user's own code, as `odedm resume` does; else a run whose
     code was edited since starts anew. `observation` is what a run is to look at; None: what its checkpoint does, where
@@ -28,7 +28,7 @@ class RunOptions:
     """
 
     schedule: Schedule = field(default_factory=Schedule)
-    fresh: bool = False
+    restart: bool = False
     overwrite: bool = False
     observation: Observation | None = None
     resumed: bool = False
@@ -72,7 +72,7 @@ class Job:
 
     def again(self) -> Job:
         """The same after a loss: it goes on from its own checkpoint."""
-        return replace(self, options=replace(self.options, fresh=False))
+        return replace(self, options=replace(self.options, restart=False))
 
     def to_text(self) -> str:
         """One line of JSON."""
@@ -94,7 +94,7 @@ class Job:
     def from_text(cls, text: str) -> Job:
         """The job again.
 
-        >>> job = Job("key", Experiment(), Path("runs"), RunOptions(fresh=True), Selection(), rows=5)
+        >>> job = Job("key", Experiment(), Path("runs"), RunOptions(restart=True), Selection(), rows=5)
         >>> Job.from_text(job.to_text()) == job
         True
         """

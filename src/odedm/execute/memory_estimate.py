@@ -34,12 +34,12 @@ SMALL_NET, SMALL_ROW = 64 * MIB, 3 * 64 * 64
 """Bytes of weights, and numbers in a row, up to which a forward of two rows takes milliseconds."""
 
 WORDS = {
-    "activations": "--batch or --draw, or take a smaller --net",
+    "activations": "--batch or --replay-batch, or take a smaller --net",
     "data": "the images' size, or take a smaller data set",
     "memory": "--capacity",
     "network": "the net's width, or take a smaller --net",
-    "consolidation": "the task's rows by --candidates N, or choose by --space features",
-    "process": "--lanes",
+    "consolidation": "the task's rows by --set memory.candidates=N, or choose by --set memory.space=features",
+    "process": "--workers",
 }
 
 
@@ -78,7 +78,7 @@ def check_room(run: Prepared, lanes: int = 1) -> None:
         return
     largest = max(one.parts, key=lambda part: one.parts[part])
     what = "This run needs" if lanes == 1 else f"{lanes} runs side by side need"
-    lower = WORDS[largest] if lanes == 1 or largest == "process" else f"--lanes, or {WORDS[largest]}"
+    lower = WORDS[largest] if lanes == 1 or largest == "process" else f"--workers, or {WORDS[largest]}"
     where = "on the GPU" if device.type == "cuda" else "on this machine"
     each = "" if lanes == 1 else " each"
     raise UsageError(
@@ -128,7 +128,7 @@ def estimate(run: Prepared) -> MemoryEstimate:
 
 
 def _load(plan: Experiment, net: Footprint) -> Load:
-    draw, tasks = plan.draw or plan.batch, plan.tasks or 1
+    draw, tasks = plan.replay_batch or plan.batch, plan.tasks or 1
     return Load(plan.batch, draw, plan.memory.capacity, tasks, net.weights, plan.device, plan.options)
 
 
@@ -179,7 +179,7 @@ def _step_bytes(plan: Experiment, net: Footprint, load: Load) -> int:
     thrice = 3 if method.exacting else 1  # a graph through a gradient holds about so many times as much
     size = rows * (net.saved + 2 * net.largest) * thrice // (2 if plan.precision == "bf16" else 1)
     size += size // 4  # workspaces of convolutions, and gaps between blocks
-    captured = plan.device == "cuda" and plan.capture
+    captured = plan.device == "cuda" and plan.cuda_graph
     return 2 * size if captured else size  # a recorded step has a pool of its own, beside that of the steps before it
 
 

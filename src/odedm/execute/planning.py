@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from odedm.checkpoint.checkpoint import latest_manifest, working_folder
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import differences
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import Job, RunOptions
 from odedm.results.folder import FILE
 from odedm.results.result import Result
@@ -52,7 +52,7 @@ def below(folder: Path) -> Callable[[Experiment], Path]:
 def plan_jobs(
     plans: Sequence[Experiment],
     place: Callable[[Experiment], Path],
-    placement: Placement | None = None,
+    execution: ExecutionConfig | None = None,
     options: RunOptions | None = None,
     *,
     lenient: bool = False,
@@ -65,7 +65,7 @@ def plan_jobs(
     from odedm.data.cache import can_be_had
     from odedm.data.opening import load_dataset
 
-    placement, options = placement or Placement(), options or RunOptions()
+    execution, options = execution or ExecutionConfig(), options or RunOptions()
     found: dict[str, Job] = {}
     data: dict[str, Dataset] = {}
     missing: dict[str, str] = {}
@@ -77,17 +77,17 @@ def plan_jobs(
                 raise
             missing[name] = str(error)
     for plan in plans:
-        own = replace(plan, device=placement.device(plan.device))
+        own = replace(plan, device=execution.device(plan.device))
         if plan.data in data:
-            run = _prepared(own, data[plan.data], several=len(plans) > 1, elsewhere=placement.elsewhere)
+            run = _prepared(own, data[plan.data], several=len(plans) > 1, elsewhere=execution.is_remote)
             job = job_of(run, place(run.experiment), options)
         else:
             job = Job(content_key(own.describe()), own, place(own), options)
         found.setdefault(job.key, _as_begun(job))
-    if placement.gpu_share < 100 and found and all(job.experiment.device == "cpu" for job in found.values()):
+    if execution.gpu_share < 100 and found and all(job.experiment.device == "cpu" for job in found.values()):
         raise UsageError(
-            f"--gpu-share is for GPUs, and all of this runs on the CPU; {placement.gpu_share} was given. Leave it out, "
-            "or take --device cuda."
+            f"--set execution.gpu_share is for GPUs, and all of this runs on the CPU; {execution.gpu_share} was given. "
+            "Leave it out, or take --device cuda."
         )
     return PlannedJobs(list(found.values()), data, missing)
 
@@ -105,7 +105,7 @@ def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Jo
 def _as_begun(job: Job) -> Job:
     """The job with as many threads as its unfinished run began with: others would add up in another order."""
     work = working_folder(job.folder)
-    if job.options.fresh or not work.is_dir():
+    if job.options.restart or not work.is_dir():
         return job
     with suppress(UsageError):
         threads = latest_manifest(work)["configuration"].get("threads")
@@ -141,7 +141,7 @@ def finished(job: Job) -> Result | None:
     except UsageError as error:
         raise UsageError(f"{error} {advice}") from error
     now, then = (
-        replace(plan, capture=True, threads=1).describe() for plan in plans
+        replace(plan, cuda_graph=True, threads=1).describe() for plan in plans
     )  # they are no part of a run's identity
     other, made_on = differences(now, then), result.provenance.get("data_checksum")
     if made_on != job.checksum:
@@ -168,8 +168,8 @@ def unfinished_runs(paths: Sequence[Path]) -> dict[Path, Experiment]:
         run = path.with_name(own[1]) if own else path
         if (run / FILE).is_file():
             raise UsageError(
-                f"'{run}' is finished. Look at it with `odedm show`; to train it again, or to go on with that, repeat "
-                "its command with --overwrite."
+                f"'{run}' is finished. Look at it with `odedm runs show`; to train it again, or to go on with that, "
+                "repeat its command with --overwrite."
             )
         if own or (path.name and working_folder(path).is_dir()):
             found[run] = None
@@ -187,7 +187,7 @@ def unfinished_runs(paths: Sequence[Path]) -> dict[Path, Experiment]:
 
 def _described(configuration: dict[str, object]) -> dict[str, object]:
     """An experiment as a checkpoint holds it: without how it is captured, which changes no number."""
-    return {**configuration, "capture": True}
+    return {**configuration, "cuda_graph": True}
 
 
 def _unfinished_below(path: Path) -> Iterator[Path]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from odedm.core.errors import UsageError
 from odedm.core.plugin_modules import export_plugins
 from odedm.core.processes import close_pipes, start_program
-from odedm.execute.gpu_sharing import MOST_LANES, SharedGPU
+from odedm.execute.gpu_sharing import MOST_CLIENTS, SharedGPU
 from odedm.execute.job import Done, Event, Failed, Job, Lost, event_from_text
 from odedm.execute.lane import GPU_BROKEN
 from odedm.execute.worker_process import STOP
@@ -71,23 +71,23 @@ def _end_early() -> None:
 
 
 class ProcessBackend:
-    """Jobs in processes of their own, `lanes` at a time; a worker that is done takes the next.
+    """Jobs in processes of their own, `workers` at a time; a worker that is done takes the next.
 
     With `shares_gpu` they use CUDA's multi-process service, where it can be had, each with `gpu_share` percent of the
     GPU.
     """
 
-    def __init__(self, lanes: int, *, shares_gpu: bool = False, gpu_share: int = 100) -> None:
-        if shares_gpu and gpu_share < 100 and lanes > MOST_LANES:
+    def __init__(self, workers: int, *, shares_gpu: bool = False, gpu_share: int = 100) -> None:
+        if shares_gpu and gpu_share < 100 and workers > MOST_CLIENTS:
             raise UsageError(
-                f"--gpu-share is kept by CUDA's multi-process service, which takes {MOST_LANES} runs at a time; "
-                f"--lanes {lanes} was given. Give fewer, or leave --gpu-share out."
+                "--set execution.gpu_share is kept by CUDA's multi-process service, which takes "
+                f"{MOST_CLIENTS} runs at a time; --workers {workers} was given. Give fewer, or leave it out."
             )
-        self.lanes = lanes
+        self.workers = workers
         self._workers: list[_Worker] = []
         self._heard: queue.SimpleQueue[tuple[_Worker, Event | None]] = queue.SimpleQueue()
         self._place = tempfile.TemporaryDirectory(prefix="odedm-workers-")
-        served = shares_gpu and lanes <= MOST_LANES and (lanes > 1 or gpu_share < 100)
+        served = shares_gpu and workers <= MOST_CLIENTS and (workers > 1 or gpu_share < 100)
         try:
             self._gpu = SharedGPU(Path(self._place.name), gpu_share) if served else None
         except BaseException:  # nobody has a backend to close then
@@ -96,8 +96,8 @@ class ProcessBackend:
         self._killed = _killed_for_memory()
 
     def has_room(self) -> bool:
-        """Whether fewer jobs are under way than there are lanes."""
-        return sum(worker.job is not None for worker in self._workers) < self.lanes
+        """Whether fewer jobs are under way than there are workers."""
+        return sum(worker.job is not None for worker in self._workers) < self.workers
 
     def start(self, job: Job) -> None:
         """Give the job to a worker that has none, or to a new one."""

@@ -47,26 +47,26 @@ TOKEN, TOKEN_FILE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 class RayBackend:
     """Lanes that are Ray tasks, each with `cpus` and a fraction `gpus` of a GPU.
 
-    Without an address a Ray of this machine is started with room for `lanes`, and ended with the study.
+    Without an address a Ray of this machine is started with room for `workers`, and ended with the study.
     """
 
     def __init__(
-        self, lanes: int | None = None, *, address: str | None = None, cpus: float = 1.0, gpus: float = 0.0
+        self, workers: int | None = None, *, address: str | None = None, cpus: float = 1.0, gpus: float = 0.0
     ) -> None:
         address = address or os.environ.get("RAY_ADDRESS") or None
         self._ray = _ray(alone=address is None)
-        self._begin(lanes, address, cpus)
-        self.lanes = lanes or self._room(cpus, gpus)
+        self._begin(workers, address, cpus)
+        self.workers = workers or self._room(cpus, gpus)
         remote: Any = self._ray.remote
         self._task = remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(do_remotely)
         self._actor: Any = remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(ProgressActor).remote()
         self._running: dict[Any, Job] = {}
         self._asked = 0.0
 
-    def _begin(self, lanes: int | None, address: str | None, cpus: float) -> None:
+    def _begin(self, workers: int | None, address: str | None, cpus: float) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
-            room = lanes or max(1, int((os.cpu_count() or 1) / max(cpus, 0.01)))
+            room = workers or max(1, int((os.cpu_count() or 1) / max(cpus, 0.01)))
             options |= {"num_cpus": max(1, round(room * cpus)), "object_store_memory": LOCAL_STORE}
             options |= {"include_dashboard": False, "_node_ip_address": LOOPBACK}
         where = f"at '{address}'" if address else "on this machine"
@@ -95,13 +95,13 @@ class RayBackend:
             self.close()
             raise UsageError(
                 f"The cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs, too few for one run "
-                f"with {cpus:g} and {gpus:g}. Give smaller --cpus or --gpus."
+                f"with {cpus:g} and {gpus:g}. Give smaller --set execution.cpus=or --gpus."
             )
         return room
 
     def has_room(self) -> bool:
-        """Whether fewer tasks are under way than there are lanes."""
-        return len(self._running) < self.lanes
+        """Whether fewer tasks are under way than there are workers."""
+        return len(self._running) < self.workers
 
     def start(self, job: Job) -> None:
         """Hand the job to Ray, as plain data."""
@@ -222,7 +222,7 @@ def _ray(*, alone: bool) -> Any:
     try:
         import ray
     except ImportError:
-        raise UsageError("The engine 'ray' needs Ray: pip install 'odedm[ray]', or leave out --engine.") from None
+        raise UsageError("The backend 'ray' needs Ray: pip install 'odedm[ray]', or leave out --backend.") from None
     return ray
 
 

@@ -13,7 +13,7 @@ from odedm.checkpoint.stop import stop_on_signal
 from odedm.core.errors import DiskFull, UsageError
 from odedm.core.files import no_empty_folders
 from odedm.execute.attempt import discard_leftover
-from odedm.execute.backend import Backend, Placement, open_backend
+from odedm.execute.backend import Backend, ExecutionConfig, open_backend
 from odedm.execute.eta import TimeEstimate, UnderWay
 from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, Said, Stored
 from odedm.execute.observers import Observer
@@ -61,16 +61,16 @@ class _Running:
     process: int = 0
 
 
-def in_order(times: TimeEstimate, running: Sequence[UnderWay], waiting: Sequence[Job], lanes: int) -> list[Job]:
+def in_order(times: TimeEstimate, running: Sequence[UnderWay], waiting: Sequence[Job], workers: int) -> list[Job]:
     """Jobs as they were given, but for those that would end last of all if they began any later: the longest first.
 
     So what is done is whole seeds for as long as that costs no time, and no lane works long after all others.
     """
-    expected = times.expect_all(running, waiting) if lanes > 1 and len(waiting) <= LOOKED_AT * lanes else None
+    expected = times.expect_all(running, waiting) if workers > 1 and len(waiting) <= LOOKED_AT * workers else None
     if expected is None:
         return list(waiting)
     rest, seconds = expected
-    left = (sum(rest) + sum(seconds)) / lanes
+    left = (sum(rest) + sum(seconds)) / workers
     places = sorted(range(len(waiting)), key=lambda at: -seconds[at] if EARLY * seconds[at] >= left else 0.0)
     return [waiting[at] for at in places]
 
@@ -132,7 +132,7 @@ class Scheduler:
         """Whole seeds, and at the end the longest first; just seeds where the time may be too short for all of them."""
         if self.until is not None:
             return waiting
-        return in_order(self.times, self._under_way(), waiting, self.backend.lanes)
+        return in_order(self.times, self._under_way(), waiting, self.backend.workers)
 
     def _under_way(self) -> list[UnderWay]:
         now = self._now()
@@ -235,14 +235,14 @@ class Scheduler:
         if now - self._looked >= PAUSE or not self._running:
             self._looked = now
             order = self._in_order(list(waiting.values()))
-            self._left = self.times.left(self._under_way(), order, self.backend.lanes)
+            self._left = self.times.left(self._under_way(), order, self.backend.workers)
         return self._left
 
 
 def run_jobs(
     jobs: Sequence[Job],
     data: Mapping[str, Dataset],
-    placement: Placement,
+    execution: ExecutionConfig,
     observers: Sequence[Observer] = (),
     times: TimeEstimate | None = None,
     *,
@@ -257,7 +257,7 @@ def run_jobs(
     if not jobs:
         return Summary()
     with no_empty_folders(job.folder.parent for job in jobs):
-        backend = open_backend(jobs, placement, data)
+        backend = open_backend(jobs, execution, data)
         try:
             return Scheduler(backend, observers, times or TimeEstimate(), until=until, check=check).run(jobs)
         finally:

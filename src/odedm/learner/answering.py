@@ -30,6 +30,8 @@ class Answering(Estimator):
     """The side of a learner that reads and changes nothing."""
 
     threads: int
+    _pace: tuple[Any, ...] = ()
+    """The settings that may change on the way, as they were last checked."""
 
     def _begin(self) -> None:
         self._events: deque[LearnerEvent] = deque(maxlen=KEPT_EVENTS)
@@ -85,7 +87,8 @@ class Answering(Estimator):
         rows = self._form.read(x).to(parts.plan.device)
         with self._numerics(), torch.no_grad():
             scores = in_chunks(parts.predictor(), rows)[:, : len(self._labels.names)]
-            return scores.masked_fill((self._seen_at < 0).to(scores.device), -torch.inf)
+            unseen = self._seen_at < 0
+            return scores.masked_fill(unseen.to(scores.device), -torch.inf) if unseen.any() else scores
 
     def rows(self, part: str = "all") -> dict[str, Any]:
         """What the memory holds.

@@ -107,7 +107,11 @@ def learner_buffer(
 
 def open_candidates(dual: DualBuffer, label: Tensor) -> list[int]:
     """Give new classes candidates, in up to half of the rows that are not long-term; the classes that found no room."""
-    return dual.join(list(dict.fromkeys(label.tolist())), (dual.capacity - dual.size(MemoryPart.LONG)) // 2)
+    known = dual.pool.classes() if dual.pool else []
+    classes = [each for each in dict.fromkeys(label.tolist()) if each not in known]
+    if dual.pool is None or not classes:
+        return []
+    return dual.join(classes, (dual.capacity - dual.size(MemoryPart.LONG)) // 2)
 
 
 def stores(dual: DualBuffer) -> list[Store]:

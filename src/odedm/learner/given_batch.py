@@ -123,6 +123,8 @@ def read_labels(y: Any, rows: int) -> tuple[str, list[Any]]:
         if given.ndim != 1:
             raise UsageError(f"y must be one label for each row, [n]; its shape is {list(given.shape)}.")
         values = given.tolist()
+        if given.dtype.kind in "iu" and len(values) == rows:  # nothing among them to look for
+            return KINDS[int], values
     elif isinstance(y, list | tuple):
         values = [each.item() if isinstance(each, np.generic | Tensor) and each.ndim == 0 else each for each in y]
     else:
@@ -182,6 +184,10 @@ class LabelNames:
             self._places[each] = len(self.names)
             self.names.append(each)
         self.kind = kind
+
+    def numbers(self, labels: list[Any]) -> list[int]:
+        """The places of labels that are all here."""
+        return [self._places[label] for label in labels]
 
     def order(self) -> list[int]:
         """The numbers of the classes by their sorted labels."""

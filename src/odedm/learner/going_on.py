@@ -46,7 +46,7 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         net_options=dict(kept.net_options) if named else None,
         scaling=Transform(constants.shift.cpu(), constants.scale.cpu(), constants.pad, constants.flip),
         batch=plan.batch,
-        draw=plan.draw,
+        draw=plan.replay_batch,
         optimizer=plan.optimizer,
         retrieval=plan.retrieval,
         retrieval_options=dict(plan.retrieval_options),

@@ -131,7 +131,7 @@ class Learner(Answering):
         self._check_pace()
         form, rows = LearnerRowForm.of(x) if self._form is None else (self._form, self._form.read(x))
         kind, values = read_labels(y, len(rows))
-        self._labels.new(kind, values)
+        new = self._labels.new(kind, values)
         announced: list[Any] = []
         if classes is not None:
             if isinstance(classes, str) or not isinstance(classes, Iterable):
@@ -140,13 +140,14 @@ class Learner(Answering):
             other, announced = read_labels(listed, len(listed))
             if announced and other != kind:
                 raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
-        with self._numerics():
-            self._join(form, kind, [*announced, *values])
+        if new or announced or self._parts is None:
+            with self._numerics():
+                self._join(form, kind, [*announced, *values])
         with self._numerics():  # entered anew: only now is the precision of the first rows known
-            label = torch.tensor([self._labels.number(each) for each in values])
+            label = torch.tensor(self._labels.numbers(values))
             batch = int(self.batch)  # torch takes no number of numpy's
-            for image, part in zip(rows.split(batch), label.split(batch), strict=True):
-                self._step(image, part)
+            for start in range(0, len(rows), batch):
+                self._step(rows[start : start + batch], label[start : start + batch])
         return self
 
     def fit(self, x: Any, y: Any) -> Learner:
@@ -183,10 +184,11 @@ class Learner(Answering):
             crowded = self._parts.step(image, label, self._rows)
             before, self._rows = self._rows, self._rows + len(label)
             self._news += label.bincount(minlength=len(self._news))
-            self._seen_at[label.unique()] = self._rows
-            if not math.isfinite(self.loss_):
+            self._seen_at[label] = self._rows
+            loss = float(self._parts.method.last_loss)
+            if not math.isfinite(loss):
                 raise UsageError(
-                    f"After {self._rows} rows the loss is {self.loss_}: training diverged. Go on from the last file "
+                    f"After {self._rows} rows the loss is {loss}: training diverged. Go on from the last file "
                     f"that was saved, with a lower learning rate lr, which is "
                     f"{self._parts.method.lr:g}, or scale the rows."
                 )
@@ -217,6 +219,8 @@ class Learner(Answering):
 
     def _due(self, before: int) -> list[int]:
         """The classes whose prototypes are to be chosen now."""
+        if not (self.every or self.trigger or self.patience):
+            return []
         fresh = self._news > 0
         if self.every and self._rows // self.every > before // self.every:
             return _numbers(fresh)
@@ -323,12 +327,16 @@ class Learner(Answering):
             learner_state.restore(self, stored["state"])
 
     def _check_pace(self) -> None:
+        pace = self.batch, self.threads, self.patience, self.every, self.trigger
+        if pace == self._pace:
+            return
         for name, optional in {"batch": False, "threads": False, "patience": True, "every": True}.items():
             value = getattr(self, name)
             if value is not None or not optional:
                 Int(1).validate(name, value)
         if self.trigger is not None and not callable(self.trigger):
             raise UsageError(f"trigger must be a function of the learner; {short_repr(self.trigger)} was given.")
+        self._pace = pace
 
 
 def _numbers(marked: Tensor) -> list[int]:

@@ -35,11 +35,12 @@ class RunningScale:
         amount = values.numel() // values.shape[1]
         mean = values.mean(over).view_as(self.mean)
         square = (values - mean).square().sum(over).view_as(self.mean)
-        apart, total = mean - self.mean, self.number + amount
-        self.square += square + apart.square() * (self.number * amount / total)
+        before = float(self.number)
+        apart, total = mean - self.mean, before + amount
+        self.square += square + apart.square() * (before * amount / total)
         self.mean += apart * (amount / total)
         self.number += amount
-        deviation = (self.square / self.number).sqrt()
+        deviation = (self.square / total).sqrt()
         # a feature that is one number but for rounding counts as constant
         scale = (1 / deviation).where(deviation > 1e-6 * self.mean.abs().clamp(min=1e-6), 1.0)
         self.transform.shift.copy_(self.mean)

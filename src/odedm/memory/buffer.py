@@ -58,9 +58,9 @@ class Buffer(ABC):
 
     def size(self, part: MemoryPart = MemoryPart.ALL) -> int:
         """How many rows a part holds."""
-        return {MemoryPart.SHORT: self._short, MemoryPart.LONG: self._long, MemoryPart.ALL: self._short + self._long}[
-            part
-        ]
+        if part is MemoryPart.ALL:
+            return self._short + self._long
+        return self._short if part is MemoryPart.SHORT else self._long
 
     def insert(self, rows: Rows, key: Tensor) -> None:
         """Let rows [n] with keys [n] compete for the short-term part: the largest keys stay.

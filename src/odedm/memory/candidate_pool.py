@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import ColumnSpec, Rows, take
-from odedm.core.store import EMPTY, Store
+from odedm.core.store import EMPTY, Accepted, Store
 from odedm.core.stored_names import stored
 
 FREE = torch.iinfo(torch.int64).min
@@ -140,6 +141,8 @@ class ClassReservoirPool:
         """Offer rows to the compartments of their classes; rows of other classes are passed over."""
         label = rows["label"]
         priority = torch.rand(len(label), dtype=torch.float64, generator=self.rng, device=label.device)
+        if label.is_cpu and len(self._labels) > 1 and self._insert_into_full(rows, priority):
+            return
         is_member = label == self.labels[:, None]  # [compartments, rows]
         priorities = priority.expand_as(is_member).where(is_member, EMPTY)
         if len(self._labels) == 1:  # a store without groups takes a key for each row
@@ -147,6 +150,32 @@ class ClassReservoirPool:
         if self._labels:
             offered = {name: rows[name] for name in self.store.columns}
             self.store.insert(offered, priorities, groups=len(self._labels))
+
+    def _insert_into_full(self, rows: Rows, priority: Tensor) -> bool:
+        """Offer rows [n] with priorities [n] on the host, where they win only in full compartments; else do nothing.
+
+        The i-th best newcomer takes the place of the i-th worst resident, if it is better. Most win nowhere, which a
+        look at the worst of each compartment says.
+        """
+        keys = self.store.key.numpy().reshape(-1, self.per_class)
+        worst, values = keys.min(1).tolist(), priority.tolist()
+        compartments = {label: i for i, label in enumerate(self._labels) if label != FREE}
+        newcomers: dict[int, list[int]] = {}
+        for row, label in enumerate(rows["label"].tolist()):
+            at = compartments.get(label)
+            if at is not None and values[row] > worst[at]:
+                if worst[at] == EMPTY:
+                    return False
+                newcomers.setdefault(at, []).append(row)
+        winners, slots = [], []
+        for at, members in newcomers.items():
+            members.sort(key=values.__getitem__, reverse=True)
+            for row, place in zip(members, keys[at].argsort().tolist(), strict=False):
+                if values[row] > keys[at, place]:
+                    winners.append(row)
+                    slots.append(at * self.per_class + place)
+        self.store.put(Accepted(np.array(winners), np.array(slots)), rows, priority)
+        return True
 
     def rows(self) -> Rows:
         """Return every candidate, class by class."""

@@ -125,9 +125,28 @@ def can_fill_up(net: nn.Module, x: Tensor) -> bool:
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
     """Run the block in evaluation mode without gradients."""
-    with modes_kept(net), torch.no_grad():
-        net.eval()
-        yield
+    modules = [net]
+    for module in modules:  # which grows meanwhile
+        modules += filter(None, module._modules.values())
+    if not all(type(module).train in PLAIN_TRAIN and "training" in vars(module) for module in modules):
+        with modes_kept(net), torch.no_grad():
+            net.eval()
+            yield
+        return
+    # past torch's slow ways to walk through modules and to set attributes, which take longer than small nets
+    modes = [vars(module) for module in modules if module.training]
+    for mode in modes:
+        mode["training"] = False
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for mode in modes:
+            mode["training"] = True
+
+
+PLAIN_TRAIN = (nn.Module.train, Net.train)
+"""What `train` is where to set a module's mode is all that it does."""
 
 
 @contextmanager

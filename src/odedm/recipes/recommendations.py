@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown_name_error
 from odedm.core.files import expand_user
+from odedm.core.option_names import option_text
 from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
 from odedm.core.validators import Bool, Int, refused
@@ -51,9 +52,10 @@ class Case:
     @property
     def options(self) -> str:
         """The same as options of `odedm run`."""
-        own = {name: value for name, value in self.memory.items() if name != "name"}
-        given = {"memory": self.memory["name"], **self.settings, **own}
-        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
+        words = [f"--memory {self.memory['name']}"]
+        words += [option_text("training", name, value) for name, value in self.settings.items()]
+        words += [option_text("memory", name, value) for name, value in self.memory.items() if name != "name"]
+        return " ".join(words)
 
 
 @dataclass(frozen=True)

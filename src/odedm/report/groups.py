@@ -16,7 +16,7 @@ from odedm.core.registry import METHODS, WITHOUT_CLUSTERS
 from odedm.report.labels import Settings, belongs_to_memory, group_names, title_key
 from odedm.report.wording import canonical
 from odedm.results.folder import FinishedRun
-from odedm.results.result import is_numbers
+from odedm.results.schema import is_numbers
 from odedm.training.experiment import Experiment
 
 BASELINES = ("native", "reservoir")

@@ -26,7 +26,7 @@ LEADERS = {
     "tasks": ("data", *SHAPE),
     "class names": ("data", "tasks"),
     "net": ("data",),
-    "draw": ("batch",),
+    "replay_batch": ("batch",),
     "retrieval": ("method",),
     "precision": ("method", "device"),
     "memory.k": ("data", "tasks", *SHAPE, "memory.capacity", "memory.candidates", "memory.rows_per_prototype"),

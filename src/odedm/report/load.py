@@ -18,7 +18,8 @@ from odedm.report.summary import Table, summarise
 from odedm.report.unfinished import find_unfinished, is_under_way
 from odedm.results.folder import FinishedRun, NoRuns, find_runs, load_runs
 from odedm.results.packed import is_packed
-from odedm.results.result import Result, is_numbers
+from odedm.results.result import Result
+from odedm.results.schema import is_numbers
 from odedm.study.dac_timing_plan import FILE as TIMINGS
 from odedm.study.dac_timing_plan import Measured
 from odedm.study.dac_timing_plan import load as load_timings
@@ -100,7 +101,7 @@ def told_faults(faults: Sequence[str], runs: int) -> list[str]:
     many = f"{len(faults)} of {runs + len(faults)} runs {'is' if len(faults) == 1 else 'are'} damaged and left out"
     again = f"Make {'it' if len(faults) == 1 else 'them'} again: {AGAIN}"
     named = [f"Left out: {fault}" for fault in faults[:MOST_FAULTS]]
-    return [*named, f"{many}. {again}. `odedm verify FOLDER` lists all that is wrong."]
+    return [*named, f"{many}. {again}. `odedm runs verify FOLDER` lists all that is wrong."]
 
 
 def with_scores(runs: Iterable[FinishedRun], study: Path | None = None) -> list[FinishedRun]:

@@ -9,7 +9,7 @@ from typing import Literal
 from odedm.report.groups import Group, sweeps
 from odedm.report.statistics import Estimate, Paired
 from odedm.report.summary import ACC_LAST, COMPARED, METRICS, Metric, Row, Table
-from odedm.results.result import is_numbers
+from odedm.results.schema import is_numbers
 from odedm.study.paper_numbers import Published, published
 from odedm.study.paper_protocol import departures
 

@@ -58,7 +58,7 @@ def unusual(groups: Sequence[Settings]) -> dict[str, str]:
 
     What differs between groups is in their labels. A setting of some groups only, of a method or a memory, names them.
 
-    >>> run = {"method": "er", "memory.name": "reservoir", "epochs": 2, "updates": 1, "draw": 10, "batch": 10}
+    >>> run = {"method": "er", "memory.name": "reservoir", "epochs": 2, "updates": 1, "replay_batch": 10, "batch": 10}
     >>> unusual([run])
     {'epochs': 'offline, 2 epochs', 'batch': 'batch=10'}
     """
@@ -117,7 +117,7 @@ def _is_usual(key: str, own: Settings) -> bool:
 def _of_plan(own: Settings) -> dict[str, Any]:
     """An experiment's defaults, as they are when filled in."""
     usual = {name: default_of(Experiment, name) for name in settings_of(Experiment)}
-    filled = {"draw": own.get("batch"), "precision": "fp32", "weight_average": 0.0}  # which is the last weights
+    filled = {"replay_batch": own.get("batch"), "precision": "fp32", "weight_average": 0.0}  # which is the last weights
     if own.get("retrieval") == own["method"]:  # which is named for the rows that it replays
         filled["retrieval"] = own["method"]
     return usual | filled

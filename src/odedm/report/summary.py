@@ -49,7 +49,7 @@ COMPARED = (ACC_LAST, ACC_MEAN, TASK_IL)
 """The metrics whose differences are taken: those the paper prints."""
 TOLD = (ACC_LAST, TASK_IL)
 """Of these, the ones that get a column and a sentence; the mean over tasks follows the final accuracy."""
-PROBLEM = ("data", *STREAM, "class_order", "columns", "class names")
+PROBLEM = ("data", *STREAM, "class_order", "eval_classes", "class names")
 """Settings that make the problem: with another one a difference is no one's merit."""
 
 

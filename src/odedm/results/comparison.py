@@ -10,12 +10,12 @@ from typing import Any
 
 from odedm.core.plain_data import ABSENT, dict_diff
 from odedm.core.text import printable
-from odedm.results.metrics import TITLES, Matrix
+from odedm.results.metrics import TITLES
 from odedm.results.result import Result
 
 STREAM = ("tasks", "task_classes", "recurring", "domain", "imbalance", "factor", "limit", "blur", "noise", "shuffle")
 """What makes the stream: with another one the same task is another problem."""
-IGNORED = ("seed", "threads", "device", "capture", "class_order", "columns", "data")
+IGNORED = ("seed", "threads", "device", "cuda_graph", "class_order", "eval_classes", "data")
 """Settings that have a sentence of their own, or change nothing that is measured."""
 OPTIONS_OF = {"options": "method", "net_options": "net", "retrieval_options": "retrieval"}
 
@@ -87,27 +87,15 @@ def _outcome(first: Result, second: Result) -> list[Row]:
             texts = _texts(left, right)
             rows.append((TITLES[name], texts[0], f"{texts[1]} ({right - left:+.6g})"))
     for name in ("class_il", "task_il"):
-        matrices = getattr(first, name), getattr(second, name)
-        if None not in matrices and matrices[0] != matrices[1]:
-            rows.append((name, *_matrices(*matrices)))
+        left, right = getattr(first, name), getattr(second, name)
+        if left is not None and right is not None and left != right:
+            rows.append((name, f"{len(left)} tasks", f"{len(right)} tasks, other accuracies"))
     if first.anytime and second.anytime and first.anytime != second.anytime:  # where only one looked nothing differs
         means = [math.fsum(value for _, value in pairs) / len(pairs) for pairs in (first.anytime, second.anytime)]
         rows.append(("mean accuracy at any time, %", *_texts(*means)))
     if first.class_counts != second.class_counts:
         rows.append(("rows in memory by class", "", "others"))
     return rows
-
-
-def _matrices(left: Matrix, right: Matrix) -> tuple[str, str]:
-    """Write how far two matrices are apart.
-
-    >>> _matrices([[90.0], [50.0, 80.0]], [[90.0], [55.0, 80.0]])
-    ('2 tasks', '1 of 3 cells differ, by 5 at most')
-    """
-    if len(left) != len(right):
-        return f"{len(left)} tasks", f"{len(right)} tasks"
-    gaps = [abs(a - b) for rows in zip(left, right, strict=True) for a, b in zip(*rows, strict=True)]
-    return f"{len(left)} tasks", f"{sum(map(bool, gaps))} of {len(gaps)} cells differ, by {max(gaps):.6g} at most"
 
 
 def _obstacles(first: Result, second: Result) -> list[str]:
@@ -119,8 +107,8 @@ def _obstacles(first: Result, second: Result) -> list[str]:
         obstacles.append("a data checksum is missing")
     elif checksums[0] != checksums[1]:
         obstacles.append(f"other data ({left['data']} and {right['data']}, by their checksums)")
-    if left.get("columns") != right.get("columns"):
-        obstacles.append(f"evaluated among other columns ({left.get('columns')} and {right.get('columns')})")
+    if left.get("eval_classes") != right.get("eval_classes"):
+        obstacles.append(f"evaluated among other classes ({left.get('eval_classes')} and {right.get('eval_classes')})")
     names = [name for name in STREAM if left.get(name) != right.get(name)]
     names += ["order of classes"] if first.classes != second.classes else []
     if names:

@@ -52,7 +52,7 @@ def read_packed(path: Path) -> list[FinishedRun]:
                 f"Line {number} of '{path}' is no packed result: {str(fault).rstrip('.')}. Pack its run anew."
             ) from None
     if not runs:
-        raise UsageError(f"'{path}' holds no result. Make such a file with `odedm results pack`.")
+        raise UsageError(f"'{path}' holds no result. Make such a file with `odedm runs pack`.")
     return runs
 
 
@@ -75,7 +75,7 @@ def check_target(path: Path, inputs: Sequence[Path] = ()) -> None:
     if (path.exists() or path.is_symlink()) and not is_input:
         raise UsageError(
             f"'{path}' is there already. Give another --out, or bring both together: "
-            f"`odedm results merge {path} OTHER{PACKED} --out {path}`."
+            f"`odedm runs merge {path} OTHER{PACKED} --out {path}`."
         )
 
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from odedm.core.checksums import read_json
-from odedm.core.errors import InvalidFileError, UsageError, require
+from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
 from odedm.core.files import as_path
 from odedm.core.plain_data import DEEPEST, too_deep
 from odedm.core.plugin_modules import code_marks
 from odedm.results.metrics import Matrix, compute_metrics
 from odedm.results.run_summary import summary_html, summary_line
+from odedm.results.schema import check_fields
 
 SCHEMA = "odedm.result/3"
-
-MAX_VALUE = 1e100
-"""No number of a run is larger: beyond, statistics would overflow."""
 MAX_BYTES = 1 << 26
 """No `result.json` is larger."""
 
@@ -133,19 +130,19 @@ class Result:
         if not isinstance(plain, dict) or not str(plain.get("schema")).startswith("odedm.result/"):
             raise UsageError(f"'{where}' is not a result: there is no format '{SCHEMA}' in it.")
         if plain["schema"] != SCHEMA:
-            given = repr(plain["schema"])[:60]
-            raise UsageError(f"'{where}' has the format {given}, and this version reads '{SCHEMA}': run it again.")
+            schema = short_repr(plain["schema"], 60)
+            raise UsageError(f"'{where}' has the format {schema}, and this version reads '{SCHEMA}': run it again.")
         missing = [field.name for field in fields(cls) if field.name not in plain and field.default is MISSING]
         if missing:
             raise UsageError(f"The result '{where}' lacks {', '.join(missing)}: run it again.")
         try:
             unknown = sorted(set(plain) - {field.name for field in fields(cls)})
             require(not unknown, f"it has entries that no result has: {', '.join(unknown)[:80]}")
-            for fault in _faults(cls(**plain)):
-                raise InvalidFileError(fault)
+            result = cls(**plain)
+            check_fields(result)
         except InvalidFileError as fault:
             raise UsageError(f"The result '{where}' cannot be used: {fault}. Run it again.") from None
-        return cls(**plain)
+        return result
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
@@ -155,72 +152,3 @@ class Result:
         except InvalidFileError as fault:
             raise UsageError(f"Cannot read the result '{path}': {fault}.") from None
         return cls.from_dict(plain, str(path))
-
-
-def _faults(result: Any) -> Iterator[str]:
-    """Yield what of a result has another type or form than it must have, each in half a sentence."""
-    yield from _experiment_faults(result.experiment)
-    tasks = len(result.acc) if is_numbers(result.acc) else 0
-    if not tasks:
-        yield "its accuracies by task are not finite numbers"
-    if not _is_triangle(result.class_il, tasks) or not (result.task_il is None or _is_triangle(result.task_il, tasks)):
-        yield f"'class_il' or 'task_il' is not a triangle of finite numbers of {tasks} tasks"
-    if not is_numbers(result.forgetting_rate, tasks):
-        yield f"'forgetting_rate' is not {tasks} finite numbers"
-    optional = [result.task_il_last, result.forgetting, result.backward_transfer, result.sample_gradients]
-    if not is_numbers([result.acc_last, result.acc_mean, *(value for value in optional if value is not None)]):
-        yield "a summary number is not finite"
-    if (result.task_il is None) != (result.task_il_last is None):
-        yield "it has half of its Task-IL accuracies"
-    if not isinstance(result.seconds, dict) or not is_numbers(list(result.seconds.values())):
-        yield "'seconds' does not map phases to finite numbers"
-    if not isinstance(result.class_counts, list) or not all(
-        isinstance(entry, dict) and all(map(is_numbers, entry.values())) for entry in result.class_counts
-    ):
-        yield "'class_counts' does not hold counts by part and class for each task"
-    if not isinstance(result.provenance, dict):
-        yield "'provenance' is not an object"
-    if not isinstance(result.classes, list) or not all(isinstance(name, str) for name in result.classes):
-        yield "'classes' is not a list of names"
-    if result.task_labels is not None and not _is_labels(result.task_labels, tasks, len(result.classes)):
-        yield f"'task_labels' does not hold labels of the classes for each of {tasks} tasks"
-    pairs = [] if result.anytime is None else result.anytime
-    if not isinstance(pairs, list) or not all(is_numbers(pair, 2) and 0 <= pair[0] < 1 << 53 for pair in pairs):
-        yield "'anytime' is not a list of pairs, rows seen and accuracy"
-
-
-def _experiment_faults(experiment: Any) -> Iterator[str]:
-    if not isinstance(experiment, dict) or not isinstance(experiment.get("memory"), dict):
-        yield "'experiment' is not an object with a memory"
-        return
-    if type(experiment.get("seed")) is not int:
-        yield f"its seed is {str(experiment.get('seed'))[:60]!r}, not a whole number"
-    for name in ("method", "data", "memory"):
-        value = experiment["memory"].get("name") if name == "memory" else experiment.get(name)
-        if not isinstance(value, str):
-            yield f"its {name} has no name"
-
-
-def is_numbers(values: object, length: int | None = None) -> bool:
-    """Return whether this is a list of finite numbers, of that length where one is given.
-
-    >>> is_numbers([1, 2.5]), is_numbers([1], 2), is_numbers([True]), is_numbers([math.nan]), is_numbers("12")
-    (True, False, False, False, False)
-    """
-    return (
-        isinstance(values, list)
-        and length in (None, len(values))
-        and all(type(value) in (int, float) and abs(value) <= MAX_VALUE for value in values)
-    )
-
-
-def _is_triangle(matrix: object, tasks: int) -> bool:
-    rows = matrix if isinstance(matrix, list) else []
-    return len(rows) == tasks and all(is_numbers(row, length) for length, row in enumerate(rows, start=1))
-
-
-def _is_labels(labels: object, tasks: int, classes: int) -> bool:
-    rows = labels if isinstance(labels, list) else []
-    return len(rows) == tasks and all(
-        is_numbers(row) and row and all(type(label) is int and 0 <= label < classes for label in row) for row in rows
-    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +22,8 @@ class Transform:
     `shift` and `scale` broadcast against one image and fold the division by 255 in: input = (image - shift) * scale.
     """
 
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"unscaled"})
+
     shift: Tensor
     scale: Tensor
     pad: int = 0
@@ -31,7 +35,14 @@ class Transform:
 
     def normalise(self, image: Tensor) -> Tensor:
         """Inputs [n, ...] of images [n, ...] as they are: what evaluation and embedding see."""
+        if image.is_cpu and image.dtype == torch.float32 and self.unscaled:
+            return image.clone()  # what changes its inputs in place must not change stored rows
         return (image - self.shift) * self.scale
+
+    @cached_property
+    def unscaled(self) -> bool:
+        """Whether the constants, one for all values, leave them as they are."""
+        return self.shift.dim() == self.scale.dim() == 0 and float(self.shift) == 0 and float(self.scale) == 1
 
     def augment(self, image: Tensor, rng: torch.Generator) -> Tensor:
         """Inputs [n, ...] of a training view: a crop after zero padding and a mirror image half of the time."""

@@ -33,10 +33,11 @@ def stored_rows(array: Array, what: str, unharmed: str = "") -> Tensor:
     if not len(array):
         raise UsageError(f"{what} has 0 rows; give 1 or more.")
     if array.ndim == 2 or array.dtype != np.uint8:
-        with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
-            array = array.astype(np.float32)
-        bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
-        if bad.any():
+        if array.dtype != np.float32:
+            with np.errstate(over="ignore"):  # values beyond float32 become inf and are refused with the others
+                array = array.astype(np.float32)
+        if not np.isfinite(array).all():
+            bad = ~np.isfinite(array.reshape(len(array), -1)).all(1)
             raise UsageError(
                 f"{what} has a NaN or an infinity in {int(bad.sum())} of {len(array)} rows, first in row "
                 f"{int(bad.argmax())}. Remove or repair such rows{unharmed}."

@@ -18,7 +18,8 @@ from odedm.core.plain_data import too_deep
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer
 from odedm.results.folder import FILE, FinishedRun, load_runs
-from odedm.results.result import Result, is_numbers
+from odedm.results.result import Result
+from odedm.results.schema import is_numbers
 from odedm.study.identity import Code, key_of_result, made_by
 from odedm.study.study import Study, read
 from odedm.training.experiment import content_key

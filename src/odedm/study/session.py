@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import discard_leftover
-from odedm.execute.backend import Placement
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.observers import Observer
@@ -35,7 +35,7 @@ class Session:
     """
 
     ledger: Ledger
-    placement: Placement
+    execution: ExecutionConfig
     device: str = "auto"
     threads: int = 1
     reuse: str = "version"
@@ -50,7 +50,7 @@ class Session:
     ) -> PlannedJobs:
         """Experiments as jobs, where runs happen and below the ledger's folder."""
         here = [replace(plan, device=self.device, threads=self.threads) for plan in plans]
-        return plan_jobs(here, below(self.ledger.runs), self.placement, options, lenient=lenient)
+        return plan_jobs(here, below(self.ledger.runs), self.execution, options, lenient=lenient)
 
     def status(self, study: Study, planned: PlannedJobs) -> StudyStatus:
         """Where the study stands; writes nothing and runs nothing."""
@@ -104,7 +104,7 @@ class Session:
         def check(job: Job, result: Result) -> str | None:
             return fault(result, self.reuse, code, job.experiment.code_marks())
 
-        return run_jobs(jobs, planned.data, self.placement, everyone, times, until=until, check=check)
+        return run_jobs(jobs, planned.data, self.execution, everyone, times, until=until, check=check)
 
     def time_choices(
         self, timed: Measured, *, until: float | None = None, tell: Callable[[int, TimingCell], None] = lambda *_: None
@@ -112,7 +112,7 @@ class Session:
         """Measure what is missing, in this process and on this machine: call it when no run is under way."""
         from odedm.study.dac_timing import measure
 
-        device = "auto" if self.placement.elsewhere else self.device  # that of the workers may not be here
+        device = "auto" if self.execution.is_remote else self.device  # that of the workers may not be here
         return measure(timed, self.ledger.folder, device=device, threads=self.threads, until=until, tell=tell)
 
 

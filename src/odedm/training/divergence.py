@@ -97,7 +97,9 @@ class DivergenceGuard:
             advice = "That was before any update: look for huge values in the data, or in the weights of the net."
         else:
             advice = f"Lower the learning rate (--lr), which is {self.method.lr:g}" + (
-                ", or compute in the precision 'fp32' (--precision fp32)." if self._precision == "bf16" else "."
+                ", or compute in the precision 'fp32' (--set training.precision=fp32)."
+                if self._precision == "bf16"
+                else "."
             )
         last = self.last()
         kept = f" The last good checkpoint is '{last}'; another rate is another run." if last else ""

@@ -21,7 +21,10 @@ def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     >>> in_chunks(lambda x: 2 * x, torch.ones(3)).tolist()
     [2.0, 2.0, 2.0]
     """
-    return torch.cat([function(part) for part in x.split(BATCH.get(x.device.type, 512))])
+    size = BATCH.get(x.device.type, 512)
+    if len(x) <= size:
+        return function(x)
+    return torch.cat([function(part) for part in x.split(size)])
 
 
 def evaluate(

@@ -23,9 +23,9 @@ from odedm.core.plain_data import json_hash
 from odedm.core.plugin_modules import code_marks, origins
 from odedm.core.registry import (
     CLASS_ORDERS,
-    COLUMNS,
     DEVICES,
     DOMAINS,
+    EVAL_CLASSES,
     IMBALANCES,
     METHODS,
     NETS,
@@ -68,7 +68,7 @@ class Experiment:
         net: a name in `odedm list nets`, "auto", an `nn.Module`, of which a copy is trained, or a class or function
             that makes one; `net_options` are its options by name.
         optimizer: "sgd", "adamw", a class of torch.optim, or a function of parameters and keywords.
-        batch: stream rows per step. `draw`: replayed rows per draw, as many as `batch` unless given.
+        batch: stream rows per step. `replay_batch`: replayed rows per draw, as many as `batch` unless given.
         epochs: passes over each task's rows, reshuffled; they are stored in the first pass alone. More than one is
             offline learning, and tables say so.
         retrieval: which stored rows a draw takes: a name in `odedm list retrievals`, with `retrieval_options` by name,
@@ -81,10 +81,10 @@ class Experiment:
             predicts by the last weights.
         views: of replayed rows: "crop", "strong", "rotations", "turned-classes" or "strong-turned"; the last three add
             a term on turned images.
-        columns: Class-IL accuracy among the classes "seen" so far, or among "all".
+        eval_classes: Class-IL accuracy among the classes "seen" so far, or among "all".
         seed: from which everything random follows.
-        device, threads, capture: where and how fast; no part of what a run is. Another device or number of threads adds
-            up in another order, so last digits may differ.
+        device, threads, cuda_graph: where and how fast; no part of what a run is. Another device or number of threads
+            adds up in another order, so last digits may differ.
         precision: "fp32", "tf32" or "bf16"; "auto" takes float32 on a CPU and bfloat16 on a GPU, TF32 there for methods
             that derive twice.
 
@@ -136,7 +136,7 @@ class Experiment:
         NamedValues(), dict, "An option of the net, e.g. width=32.", **BY_NAME
     )
     batch: int = setting_field(Int(1), 32, "Stream rows per step.")
-    draw: int | None = setting_field(Int(1), None, "Replayed rows per draw.", default_words="as many as batch")
+    replay_batch: int | None = setting_field(Int(1), None, "Replayed rows per draw.", default_words="as many as batch")
     epochs: int = setting_field(Int(1), 1, "Passes over each task's rows: more than one is no longer online.")
     optimizer: str = setting_field(Choice("optimizer", OPTIMIZERS), "sgd", "What makes the steps.")
     retrieval: str = setting_field(Choice("retrieval", RETRIEVALS), "uniform", "Which stored rows a draw takes.")
@@ -165,8 +165,8 @@ class Experiment:
         metavar="X|N|auto",
     )
     views: str = setting_field(Choice("views", VIEWS), "crop", "Views of replayed rows.")
-    columns: str = setting_field(
-        Choice("evaluation columns", COLUMNS), "seen", "Class-IL accuracy among which classes."
+    eval_classes: str = setting_field(
+        Choice("classes of evaluation", EVAL_CLASSES), "seen", "Class-IL accuracy among which classes."
     )
     seed: int = setting_field(Int(0), 0, "First seed.", panel="Run", axis=False)
     device: str = setting_field(Device("device", DEVICES), "auto", "Where to compute.", **PACE)
@@ -174,7 +174,7 @@ class Experiment:
     precision: str = setting_field(
         Choice("precision", PRECISIONS, also=("auto",)), "auto", "Precision of the network.", panel="Run"
     )
-    capture: bool = setting_field(Bool(), True, "Replay steps as recorded graphs (GPU).", **PACE)
+    cuda_graph: bool = setting_field(Bool(), True, "Replay steps as recorded graphs (GPU).", **PACE)
 
     PANEL: ClassVar[str] = "Method"
 

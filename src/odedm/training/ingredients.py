@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
+from odedm.core.option_names import option_text
 from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS, STRONG_VIEWS
 from odedm.core.rows import Rows
 from odedm.memory.settings import ODEDM, OF_TERM, AnyMemory
@@ -167,7 +168,7 @@ def check_restored(method: Method, checkpoint: Path, *, averages: bool) -> None:
     if why:
         raise UsageError(
             f"The checkpoint '{checkpoint}' is whole, but its average of the weights is not of this network: {why}. "
-            "Put a good copy there, or start anew with --fresh."
+            "Put a good copy there, or start anew with --restart."
         )
 
 
@@ -217,7 +218,7 @@ def _check_weight(method: type[Method], title: str, memory: AnyMemory) -> None:
         if given is not None and (memory.replay == "auto" or given != idle):
             raise UsageError(
                 f"{title} has no auxiliary term to weigh, because {method.no_term}; the memory's '{name}' is {given} "
-                f"(--{name.replace('_', '-')} {given}). Leave it out."
+                f"({option_text('memory', name, given)}). Leave it out."
             )
 
 

@@ -143,7 +143,7 @@ class Run:
         settings = stream_settings(plan) | {"factor": plan.factor or 1.0, "seed": plan.seed}
         self.stream = split(self.data, **settings, device=self.device)
         self.stream = replace(self.stream, transform=views_of(plan.transform, self.stream.transform))
-        draw = plan.draw or plan.batch
+        draw = plan.replay_batch or plan.batch
         kind = METHODS[plan.method].load()
         network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
         network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
@@ -327,7 +327,7 @@ class Run:
             self.probe.predictor(),
             self.stream.tests[: task + 1],
             labels=self.stream.labels,
-            columns=self.experiment.columns,
+            columns=self.experiment.eval_classes,
         )
 
     def _result(self) -> Result:

@@ -113,7 +113,7 @@ def can_be_recorded(plan: Experiment, method: type[Method], net: Net) -> bool:
     )
     policy = POLICIES.get(str(getattr(plan.memory, "policy", None) or getattr(plan.memory, "short_policy", None)))
     able = all(part.capturable for part in (method, net)) and getattr(policy and policy.load(), "capturable", True)
-    return plan.capture and plan.device == "cuda" and able and not strange
+    return plan.cuda_graph and plan.device == "cuda" and able and not strange
 
 
 class Callbacks:

@@ -68,7 +68,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, elsewhere: bool = 
         memory=read_by_host(plan.memory, method).resolve(StreamShape.of(labels), method.native),
         net=net,
         net_options=configure_net(net, data.shape, data.classes, plan.net_options),
-        draw=plan.draw or plan.batch,
+        replay_batch=plan.replay_batch or plan.batch,
         retrieval_options=retrieval_options,
         stream_loss=own_stream_loss(plan, method),
         predict=own_prediction(plan, method),

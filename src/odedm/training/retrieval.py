@@ -165,7 +165,7 @@ def read_retrieval_options(name: str, options: Mapping[str, Any]) -> dict[str, A
     missing = [each for each, value in values.items() if value is Parameter.empty]
     if missing:
         raise UsageError(
-            f"{what} needs its option '{missing[0]}'. Give it among the retrieval's options (--retrieval-set "
+            f"{what} needs its option '{missing[0]}'. Give it among the retrieval's options (--set retrieval."
             f"{missing[0]}=VALUE)."
         )
     return values

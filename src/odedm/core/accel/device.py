@@ -14,7 +14,7 @@ NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed")
 
 
 def launch_bound(device: torch.device) -> bool:
-    """Whether starting an operation, and reading a number back, costs more than most operations themselves.
+    """Return whether starting an operation, and reading a number back, costs more than most operations themselves.
 
     So it is on a GPU: there all classes go through one batch of padded arrays, and convergence is looked at every few
     iterations. A processor takes one class after the other, without padding, and looks at every iteration.
@@ -26,7 +26,7 @@ def launch_bound(device: torch.device) -> bool:
 
 
 def inference_mode_on_gpu(device: torch.device) -> AbstractContextManager[object]:
-    """A block in which an operation is started with less ado, where starting is what costs; the numbers are the same.
+    """Start the block's operations with less ado, where starting is what costs; the numbers are the same.
 
     What is made in it must be copied before it is changed or learned from outside. It holds for its thread alone, so
     a processor, which shares work among threads, does without.
@@ -50,5 +50,5 @@ def enough_memory() -> Iterator[None]:
         message = message.rpartition("can't allocate memory: ")[2]
         raise UsageError(
             f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {message} Run fewer at once "
-            "(--lanes), or lower batch, draw, capacity (--batch …) or the net's width. A command given again goes on."
+            "(--workers), or lower batch, draw, capacity (--batch …) or the net's width. A command given again goes on."
         ) from None

@@ -56,7 +56,7 @@ def record(
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Nothing is collected inside the block: it could be another graph, and freeing that would spoil a recording."""
+    """Collect no garbage inside the block: it could be another graph, and freeing that would spoil a recording."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -117,8 +117,8 @@ class GraphedFunction:
             while len(self._recordings) >= MOST:
                 self._recordings.pop(next(iter(self._recordings)))
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        inputs = [self._buffer(("in", place), tensor) for place, tensor in enumerate(tensors)]
-        outputs = tuple(self._buffer(("out", place), out) for place, out in enumerate(self.function(*arguments)))
+        inputs = [self._buffer(("in", i), tensor) for i, tensor in enumerate(tensors)]
+        outputs = tuple(self._buffer(("out", i), out) for i, out in enumerate(self.function(*arguments)))
         rest = iter(inputs)
         held = [_with(argument, rest) for argument in arguments]
 
@@ -129,9 +129,9 @@ class GraphedFunction:
         graph, _ = record(work, self._pool)
         return graph, inputs, outputs
 
-    def _buffer(self, place: Hashable, like: Tensor) -> Tensor:
-        """One for all recordings that have such a tensor in such a place: they are replayed one after the other."""
-        return self._buffers.setdefault((place, _kind(like)), like.detach().clone())
+    def _buffer(self, position: Hashable, like: Tensor) -> Tensor:
+        """Return one buffer for all recordings with such a tensor in such a position: they are replayed in turn."""
+        return self._buffers.setdefault((position, _kind(like)), like.detach().clone())
 
     def clear(self) -> None:
         """Let go of all recordings and their memory."""
@@ -143,7 +143,7 @@ class GraphedFunction:
 
 
 def on_gpu(tensor: Tensor) -> bool:
-    """Whether work on a tensor can be recorded."""
+    """Return whether work on a tensor can be recorded."""
     return tensor.is_cuda
 
 
@@ -159,7 +159,7 @@ def _tensors(argument: Any) -> list[Tensor]:
 
 
 def _rest(argument: Any) -> Hashable:
-    """What of an argument is no tensor."""
+    """Return what of an argument is no tensor."""
     if isinstance(argument, Tensor):
         return None
     values = [(field.name, getattr(argument, field.name)) for field in dataclasses.fields(argument)]
@@ -167,7 +167,7 @@ def _rest(argument: Any) -> Hashable:
 
 
 def _with(argument: Any, tensors: Iterator[Tensor]) -> Any:
-    """The argument with other tensors in the place of its own."""
+    """Return the argument with other tensors in the place of its own."""
     if isinstance(argument, Tensor):
         return next(tensors)
     names = [field.name for field in dataclasses.fields(argument)]

@@ -19,7 +19,7 @@ _taking = threading.Lock()
 
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """On a GPU, work inside the block goes to a stream of its own: only such a one can be recorded."""
+    """Send the block's work on a GPU to a stream of its own: only such a one can be recorded."""
     if device.type != "cuda":
         yield
         return
@@ -35,7 +35,7 @@ def own_stream(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def aside(device: torch.device) -> Iterator[Callable[[], None]]:
-    """A block whose work a GPU does beside what is asked after it; elsewhere nothing changes. It can be recorded.
+    """Let a GPU do the block's work beside what is asked after it; elsewhere nothing changes. It can be recorded.
 
     It gives what must be called before anything made in the block is used: what is asked from there on waits for it.
     Nothing made in it may be kept for another step: the next block, which waits for all that was asked before it, takes
@@ -63,7 +63,7 @@ def aside(device: torch.device) -> Iterator[Callable[[], None]]:
 
 
 def _stream_aside(device: torch.device, outer: torch.cuda.Stream) -> torch.cuda.Stream:
-    """Always the same one beside the same stream, and no other run's."""
+    """Return always the same one beside the same stream, and no other run's."""
     kind = device, outer.cuda_stream
     if kind not in _sides:
         _sides[kind] = _take_stream(device)
@@ -71,7 +71,7 @@ def _stream_aside(device: torch.device, outer: torch.cuda.Stream) -> torch.cuda.
 
 
 def _take_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream that no other run has: torch hands out 32 in turn, and two runs on one would record each other.
+    """Return a stream that no other run has: torch hands out 32 in turn, and two runs on one would record each other.
 
     One that an earlier run has left comes first: torch keeps freed memory by stream, and each new one would add to it.
     """
@@ -83,7 +83,7 @@ def _take_stream(device: torch.device) -> torch.cuda.Stream:
             if stream.cuda_stream not in _made:
                 _made.add(stream.cuda_stream)
                 return stream
-    raise UsageError("A GPU has streams for 32 runs at once. Use fewer lanes (--lanes).")
+    raise UsageError("A GPU has streams for 32 runs at once. Use fewer lanes (--workers).")
 
 
 @stored("side-stream")
@@ -119,6 +119,6 @@ class SideStream:
             self.active = False
 
     def join(self) -> None:
-        """What the current stream is given from here on waits for the side."""
+        """Let what the current stream is given from now on wait for the side."""
         if self.stream is not None:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)

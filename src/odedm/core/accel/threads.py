@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import torch
 
-MemoryPart = TypeVar("MemoryPart")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def thread_map(work: Callable[[MemoryPart], Result], parts: Sequence[MemoryPart]) -> list[Result]:
+def thread_map(work: Callable[[Item], Result], parts: Sequence[Item]) -> list[Result]:
     """Do the parts on all of torch's threads, one part per thread instead of all threads on one part.
 
     For operations too small to be shared: threads would mostly wait for each other, on a busy machine for long. And
@@ -23,7 +23,7 @@ def thread_map(work: Callable[[MemoryPart], Result], parts: Sequence[MemoryPart]
     """
     threads, gradients = torch.get_num_threads(), torch.is_grad_enabled()
 
-    def alone(part: MemoryPart) -> Result:
+    def alone(part: Item) -> Result:
         torch.set_num_threads(1)  # holds for the calling thread, as does the next
         with torch.set_grad_enabled(gradients):
             return work(part)

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 @cache
 def has_kernels(module: str, device: torch.device) -> bool:
-    """Whether a module's kernels work on a device: found out by its `trial`, for Triton needs a compiler of the system.
+    """Return whether a module's kernels work on a device, by its `trial`: Triton needs a compiler of the system.
 
     Without them torch's own operations do the same, more slowly.
 

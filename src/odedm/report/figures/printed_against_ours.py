@@ -41,7 +41,9 @@ def save_printed_against_ours(finished: Mapping[str, FinishedRun], path: Path) -
         )
     cells = printed_cells(finished)
     if not cells:
-        raise UsageError("No run of the paper's is here yet, so there is nothing to draw. Give results by --have.")
+        raise UsageError(
+            "No run of the paper's is here yet, so there is nothing to draw. Give results by --with-results."
+        )
     metrics = [metric for metric in METRIC_TITLES if any(cell.place[6] == metric for cell in cells)]
     methods = list(dict.fromkeys(cell.place[4] for cell in cells))
     strokes = {name: MARKS[place % len(MARKS)] for place, name in enumerate(methods)}

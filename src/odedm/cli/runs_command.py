@@ -1,0 +1,165 @@
+"""`odedm runs …`: look at finished runs, check them, compare two, and carry many in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from odedm.cli import console
+from odedm.cli.console import SOME_FAILED, out, say, tell, tell_json
+from odedm.cli.generated_options import AsJson, opt
+from odedm.cli.help_page import CommandApp
+from odedm.core.errors import UsageError
+from odedm.core.text import printable
+from odedm.results.folder import FinishedRun, find_run, find_runs
+
+app = CommandApp(
+    name="runs", help="Finished runs: show, verify and compare them, pack them into one file.", add_completion=False
+)
+guarded = console.guarded("Nothing was changed.")
+
+Run = Annotated[Path, typer.Argument(help="A run's folder.")]
+Packed = Annotated[list[Path], typer.Argument(metavar="FILE.jsonl.gz...", help="Files of packed results.")]
+Target = Annotated[Path, opt("The file to write.", None, "--out", metavar="FILE.jsonl.gz")]
+
+
+@app.command()
+@guarded
+def show(
+    path: Run,
+    as_json: AsJson = False,
+    row: Annotated[
+        int | None, opt("What became of row N of the stream; for a run with --evidence.", min=0, metavar="N")
+    ] = None,
+    figure: Annotated[
+        Path | None, opt("Draw that, too: as PNG and SVG, with its data as CSV.", metavar="FOLDER")
+    ] = None,
+) -> None:
+    """Show one run: its configuration, its accuracy matrices, its memory; or one row's story."""
+    if figure is not None and row is None:
+        raise UsageError("--figure draws the story of one row; give it too, e.g. --row 17.")
+    from odedm.report.terminal import print_run, show_row
+
+    run = FinishedRun.load(find_run(path))
+    if row is not None:
+        show_row(run, row, out, as_json=as_json, folder=figure)
+    elif as_json:
+        tell_json(run.result.to_dict())
+    else:
+        print_run(run.result, out)
+
+
+@app.command()
+@guarded
+def verify(
+    paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
+    as_json: AsJson = False,
+    allow_unsealed: Annotated[
+        bool, opt("Runs without checksums may pass, as old ones have none.", None, "--allow-unsealed")
+    ] = False,
+) -> None:
+    """Check finished runs: files, format, metrics and memory. Exit code 1 where one is broken, or without checksums."""
+    from odedm.results.verification import is_sealed, is_sound, lines
+    from odedm.results.verification import verify as look
+
+    found = {folder: look(folder) for folder in find_runs(paths)}
+    broken = [folder for folder, checks in found.items() if not is_sound(checks)]
+    bare = [folder for folder, checks in found.items() if not allow_unsealed and not is_sealed(checks)]
+    if as_json:
+        tell_json(
+            [
+                {
+                    "folder": str(folder),
+                    "sound": folder not in broken,
+                    "sealed": is_sealed(checks),
+                    "checks": [vars(check) for check in checks],
+                }
+                for folder, checks in found.items()
+            ]
+        )
+    else:
+        for folder, checks in found.items():
+            if len(found) > 1:
+                tell(folder)
+            for line in lines(checks):
+                tell(line)
+        tell(_verdict(list(found), broken, bare))
+    if broken or bare:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _verdict(found: Sequence[Path], broken: Sequence[Path], bare: Sequence[Path]) -> str:
+    if bare and not broken:
+        more = f" and {len(bare) - 1} others are" if len(bare) > 1 else " is"
+        return f"'{bare[0]}'{more} unsealed, but sound as far as can be seen. If that is enough: --allow-unsealed."
+    if not broken:
+        return f"'{found[0]}' is sound." if len(found) == 1 else f"All {len(found)} runs are sound."
+    names = ", ".join(f"'{folder}'" for folder in broken[:5]) + (" and others" if len(broken) > 5 else "")
+    return f"{names} is BROKEN: do not use the numbers; run it again." if len(broken) == 1 else f"{names} are BROKEN."
+
+
+@app.command()
+@guarded
+def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
+    """Say what differs between two runs, and whether they can be compared."""
+    from odedm.results.comparison import compare
+
+    one, other = (FinishedRun.load(find_run(path)).result for path in (first, second))
+    try:
+        found = compare(one, other)
+    except (AttributeError, TypeError, ValueError, KeyError, IndexError) as error:
+        raise UsageError(
+            f"One of the two results is not made as it should be ({type(error).__name__}: {error}). "
+            "`odedm verify` says which."
+        ) from error
+    if as_json:
+        tell_json(found.to_dict())
+        return
+    tables = {"Configuration": found.configuration, "Origin": found.origin, "Outcome": found.outcome}
+    for title, rows in tables.items():
+        if not rows:
+            tell(f"{title}: no difference")
+            continue
+        table = Table(title, "first", "second", title_justify="left")
+        for row in rows:
+            table.add_row(*[Text(printable(each, 200)) for each in row])
+        out.print(table)
+    tell(f"Seconds: {one.total_seconds:.1f} and {other.total_seconds:.1f}")
+    tell(found.verdict())
+
+
+@app.command()
+@guarded
+def pack(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")], out_file: Target
+) -> None:
+    """Write the results of finished runs to one file, a line each: all but their memories and evidence."""
+    from odedm.results.packed import check_runs, check_target
+
+    check_target(out_file)
+    _write(out_file, check_runs(runs))
+
+
+@app.command()
+@guarded
+def merge(files: Packed, out_file: Target) -> None:
+    """Bring packed results together, each run once. Two results of one run that differ are refused."""
+    from odedm.results.packed import check_target, read_packed
+
+    check_target(out_file, files)
+    _write(out_file, [run for file in files for run in read_packed(file)])
+
+
+def _write(path: Path, runs: list[FinishedRun]) -> None:
+    from odedm.results.packed import write_packed
+    from odedm.study.gathering import by_content
+
+    own = by_content(runs, by_code=False)  # a file with a run twice is one that no report reads
+    write_packed(path, [run.result for run in own.values()])
+    twice = len(runs) - len(own)
+    say(f"Packed: {len(own)} runs in {path}" + (f" ({twice} that were there twice count once)" if twice else ""))
