@@ -100,7 +100,7 @@ def settings_in_words() -> dict[str, str]:
 
 def _declared() -> Iterator[tuple[str, str]]:
     """Options that methods, nets, retrievals and memory policies declare, by the kind of part."""
-    from odedm.memory.site import TOLD
+    from odedm.memory.build_context import TOLD
     from odedm.methods.hyperparameters import hyperparameters
     from odedm.nets.build import options
 
