@@ -298,15 +298,18 @@ def about(bench: Bench) -> dict[str, Any]:
 
 def counted(method: str, found: dict[str, Any], *, tasks: int = TASKS) -> tuple[float, float] | None:
     """Forwards of one row that a step needs by the method's formula, and what that much arithmetic takes, in ms."""
+    from arithmetic import ROW_FORWARDS, Step
+
     from odedm.core.registry import METHODS
-    from odedm.methods.base import Load
 
     kind = METHODS[method].load()
-    load = Load(BATCH, BATCH, CAPACITY, tasks, weights=0, device="cuda", options={})
-    if not hasattr(kind, "arithmetic"):
+    if method not in ROW_FORWARDS:
         return None
-    units = kind.arithmetic(load)
-    hand = found["by hand"].get("recorded tf32" if kind.exacting else "recorded bf16") or found["by hand"]["eager"]
+    units = ROW_FORWARDS[method](Step(BATCH, BATCH, CAPACITY, tasks))
+    hand = (
+        found["by hand"].get("recorded tf32" if "second order" in kind.requires else "recorded bf16")
+        or found["by hand"]["eager"]
+    )
     return units, units * hand["ms"] / hand["row_forwards"]
 
 

@@ -10,19 +10,19 @@ from torch.nn import functional as F
 
 from odedm import Dataset, split
 from odedm.nets.build import build
-from odedm.training.numerics import own_numerics
+from odedm.training.numerics import deterministic_numerics
 
 
 def by_hand(data: Dataset, net_name: str, *, tasks: int, capacity: int, size: int) -> float:
     """Seconds of DER++ over the stream as one writes it without a library: lists of indices, a reservoir row by row."""
     stream = split(data, tasks=tasks)
     net = build(net_name, data.shape, data.classes, seed=0)
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.03, fused=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.03, fused=True)
     rng, draw = random.Random(0), torch.Generator().manual_seed(0)
     images = torch.empty((capacity, *data.shape), dtype=data.image.dtype)
     labels, logits = torch.empty(capacity, dtype=torch.int64), torch.empty(capacity, data.classes)
     seen = 0
-    with own_numerics(1):
+    with deterministic_numerics(1):
         start = time.perf_counter()
         for task in stream.tasks:
             for first in range(0, len(task), size):
@@ -37,9 +37,9 @@ def by_hand(data: Dataset, net_name: str, *, tasks: int, capacity: int, size: in
                     some = torch.randperm(min(seen, capacity), generator=draw)[:size]
                     view = net(stream.transform.augment(images[some], draw))
                     loss = loss + 0.5 * F.cross_entropy(view, labels[some])
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
                 kept = out.detach()
                 for row in range(len(label)):
                     slot = seen if seen < capacity else rng.randrange(seen + 1)

@@ -33,16 +33,16 @@ def er_step(
     if device == "cuda":
         model = model.to(memory_format=torch.channels_last)
     model.compute = dtype
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.03, fused=device == "cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.03, fused=device == "cuda")
     x = torch.randn(rows, 3, side, side, device=device)
     label = torch.randint(10, (rows,), device=device)
 
     def step() -> None:
         halves = model.together(*x.chunk(2)) if fused else [model(half) for half in x.chunk(2)]
         loss = F.cross_entropy(torch.cat(list(halves)), label)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     return step
 

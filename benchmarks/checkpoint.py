@@ -34,7 +34,7 @@ from odedm.execute.job import RunOptions
 from odedm.execute.planning import job_of
 from odedm.results.provenance import versions
 from odedm.stream.dataset import from_arrays
-from odedm.training.numerics import own_numerics
+from odedm.training.numerics import deterministic_numerics
 from odedm.training.preparation import prepare
 
 MIB = 2**20
@@ -103,7 +103,7 @@ def cost(method: str, capacity: int, data: Dataset, given: argparse.Namespace) -
         run.finish(until)
     with tempfile.TemporaryDirectory(dir=".") as folder, hold(Path(folder)) as lock:
         checkpointer = checkpointer_of(run, Path(folder), lock, RunOptions())
-        with own_numerics(1, run.experiment.precision), own_stream(run.device):
+        with deterministic_numerics(1, run.experiment.precision), own_stream(run.device):
             capture, state = best(lambda: state_tree(run.roots(), run.external_tensors()))
             position = checkpointer.position()
 

@@ -155,7 +155,7 @@ def start(case: Case, folder: Path) -> subprocess.Popen[bytes]:
 def as_odedm(weights: Path, words: list[str]) -> None:
     """`odedm` with these words, and beside the result a digest of the weights, which no result holds."""
     from odedm.cli.app import main as command
-    from odedm.training.loop import Outcome
+    from odedm.training.run import Outcome
 
     original = Outcome.save
 

@@ -5,9 +5,9 @@
 
 Rows are random and CIFAR-10-shaped, 5 tasks, batch 32, memory 200, as in `benchmarks/step.py`. A figure is wall time
 between two batches in the second half of a task, median over the tasks after the first. The arithmetic of a step is
-counted by its formulas in forwards of one row (`Method.arithmetic`); `per row` divides by it, in microseconds, and
-`against ER` compares that with ER's at the same precision, whose step is the same arithmetic in one plain pass. Kernels
-are those of some steps at the end of the last task, by torch's profiler.
+counted by its formulas in forwards of one row (`benchmarks/arithmetic.py`); `per row` divides by it, in microseconds,
+and `against ER` compares that with ER's at the same precision, whose step is the same arithmetic in one plain pass.
+Kernels are those of some steps at the end of the last task, by torch's profiler.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from arithmetic import ROW_FORWARDS, Step
 from step import BATCH, CAPACITY, TASKS, Watch, fresh_memory, random_data
 
 from odedm import ODEDM, Experiment, Native, Run
-from odedm.core.registry import METHODS
-from odedm.methods.base import Load
 from odedm.results.provenance import commit
 
 PROFILED = 3
@@ -68,8 +67,8 @@ def measure(method: str, memory: Any, given: argparse.Namespace, data: Any) -> d
     run, watch = Run(plan, data), Profiled(given.steps)
     run.finish(watch)
     plan = run.experiment
-    load = Load(plan.batch, plan.draw or plan.batch, CAPACITY, TASKS, 0, "cuda", plan.options)
-    rows = METHODS[method].load().arithmetic(load, auxiliary=plan.draw if memory.name == "odedm" else 0)
+    long_term = (plan.draw or plan.batch) if memory.name == "odedm" else 0
+    rows = ROW_FORWARDS[method](Step(plan.batch, plan.draw or plan.batch, CAPACITY, TASKS, plan.options, long_term))
     replayed = getattr(getattr(run.method, "verdict", None), "replayed", None)
     return {
         "ms": watch.ms(),

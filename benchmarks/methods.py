@@ -41,7 +41,7 @@ def accuracy(names: Sequence[str], seeds: int, out: Path | None, runs: Path) -> 
         for name in names
         for memory in (
             (NoMemory(),)
-            if METHODS[name].load().keeps_nothing
+            if "no memory" in METHODS[name].load().requires
             else (Native(100), ODEDM(100, rho=0.25, replay="auxiliary"))
         )
         for seed in range(seeds)

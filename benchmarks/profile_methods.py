@@ -29,7 +29,7 @@ from odedm import Experiment, Native, Run, from_arrays
 from odedm.core.accel.streams import own_stream
 from odedm.core.timer import Timer
 from odedm.selection.selector import PrototypeSelector
-from odedm.training.numerics import own_numerics, settle
+from odedm.training.numerics import deterministic_numerics, settle
 
 METHODS = ("er", "fdr", "icarl", "refresh", "puridiver")
 CAPACITY, BATCH, ROWS = 200, 32, 5000
@@ -204,7 +204,7 @@ def look_at_consolidation(k: int, device: torch.device, top: int) -> None:
     def work(timer: Timer) -> None:
         PrototypeSelector(k)(rows, range(2), Given(), rng=torch.Generator().manual_seed(0), timer=timer)
 
-    with own_numerics(1, "bf16" if device.type == "cuda" else "fp32"), own_stream(device):
+    with deterministic_numerics(1, "bf16" if device.type == "cuda" else "fp32"), own_stream(device):
         timers = [Timer(settle(device)) for _ in range(5)]
         for timer in timers:
             work(timer)

@@ -41,12 +41,12 @@ def real_features(rows: int, classes: int = 2, *, steps: int = 150, seed: int = 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = Pooled(image.shape[1], classes)
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     for _ in range(steps):
         batch = torch.randint(len(image), (32,), generator=rng)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(net(image[batch]), label[batch]).backward()
-        optimiser.step()
+        optimizer.step()
     net.eval()
     with torch.no_grad():
         return data.name, [torch.cat([net.features(part) for part in each.split(500)]) for each in images]

@@ -68,17 +68,17 @@ def consolidation(net: str, device: str, _steps: int) -> Iterator[tuple[str, dic
 def head(amount: int, device: str, steps: int) -> float:
     """Milliseconds of a linear layer of 512 features, three losses on 96 rows and its update."""
     layer = nn.Linear(512, amount, device=device)
-    optimiser = torch.optim.SGD(layer.parameters(), lr=0.03, fused=True)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.03, fused=True)
     x = torch.randn(3 * BATCH, 512, device=device, requires_grad=True)
     y, z = torch.randint(amount, (BATCH,), device=device), torch.randn(BATCH, amount, device=device)
 
     def step() -> None:
         one, two, three = layer(x).split(BATCH)
         loss = F.cross_entropy(one, y) + 0.1 * F.mse_loss(two, z) + 0.5 * F.cross_entropy(three, y)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         x.grad = None
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     return timed(recorded(step) if device == "cuda" else step, steps)
 

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+from arithmetic import ROW_FORWARDS, Step
 from step import BATCH, CAPACITY
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, from_arrays
@@ -34,7 +35,6 @@ from odedm.core.files import writable_folder
 from odedm.core.registry import METHODS, NETS
 from odedm.core.validators import Int
 from odedm.execute.gpu_sharing import SharedGPU
-from odedm.methods.base import Load
 from odedm.results.provenance import commit
 
 SETTLED = 5
@@ -71,8 +71,9 @@ def lane(given: argparse.Namespace, place: Path, number: int, lanes: int) -> Non
     run.finish(watch)
     digest = hashlib.sha256(b"".join(each.cpu().numpy().tobytes() for each in run.method.net.state_dict().values()))
     free, total = torch.cuda.mem_get_info()
-    load = Load(BATCH, plan.draw or BATCH, CAPACITY, 2, 0, "cuda", run.experiment.options)
-    counted = METHODS[given.methods].load().arithmetic(load, auxiliary=BATCH if given.memory == "odedm" else 0)
+    long_term = BATCH if given.memory == "odedm" else 0
+    step = Step(BATCH, plan.draw or BATCH, CAPACITY, 2, run.experiment.options, long_term)
+    counted = ROW_FORWARDS[given.methods](step)
     said = {"span": marks, "steps": count - SETTLED, "digest": digest.hexdigest()[:12], "used": total - free}
     print(json.dumps(said | {"row_forwards": counted, "precision": run.experiment.precision}))
 

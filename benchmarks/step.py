@@ -35,7 +35,7 @@ from odedm.core.registry import METHODS
 from odedm.nets import base, grouped_batch_norm
 from odedm.nets.build import build
 from odedm.results.provenance import commit, processor
-from odedm.training.numerics import own_numerics
+from odedm.training.numerics import deterministic_numerics
 
 CAPACITY, BATCH, TASKS, CLASSES = 200, 32, 5, 10
 
@@ -152,7 +152,7 @@ def lanes(data: Any, net: str, device: str, amounts: Sequence[int]) -> Iterator[
         fresh_memory()
         runs = [Run(plan("derpp", Reservoir(CAPACITY), net, device, seed=seed), data) for seed in range(amount)]
         watches = [Watch() for _ in runs]
-        with own_numerics(1, "bf16"):
+        with deterministic_numerics(1, "bf16"):
             threads = [
                 threading.Thread(target=run.finish, args=(watch,)) for run, watch in zip(runs, watches, strict=True)
             ]
@@ -188,7 +188,7 @@ def bare(net_name: str, device: str, steps: int) -> Iterator[tuple[str, dict[str
         if device == "cuda":
             net = net.to(memory_format=torch.channels_last)
         net.compute = dtype
-        optimiser = torch.optim.SGD(net.parameters(), lr=0.03, fused=True)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.03, fused=True)
         many, label = x.repeat(factor, 1, 1, 1), y.repeat(factor)
         logits = torch.randn(len(label), CLASSES, device=device)
 
@@ -196,9 +196,9 @@ def bare(net_name: str, device: str, steps: int) -> Iterator[tuple[str, dict[str
             views = net.forward_batches(many, many, many) if fused else [net(many), net(many), net(many)]
             loss = F.cross_entropy(views[0], label) + 0.1 * F.mse_loss(views[1], logits)
             loss = loss + 0.5 * F.cross_entropy(views[2], label)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
 
         return step
 
@@ -228,12 +228,12 @@ def recorded(step: Callable[[], None]) -> Callable[[], None]:
     """A step as a CUDA graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with own_numerics(1, "tf32"), torch.cuda.stream(stream):
+    with deterministic_numerics(1, "tf32"), torch.cuda.stream(stream):
         for _ in range(3):
             step()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with own_numerics(1, "tf32"), torch.cuda.graph(graph):
+    with deterministic_numerics(1, "tf32"), torch.cuda.graph(graph):
         step()
     return graph.replay
 
@@ -245,7 +245,7 @@ def timed(step: Callable[[], None], steps: int) -> float:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
 
-    with own_numerics(1, "tf32"):
+    with deterministic_numerics(1, "tf32"):
         for _ in range(5):
             step()
         settle()

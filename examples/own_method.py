@@ -35,17 +35,13 @@ class Focal(odedm.Method):
     lr: float = 0.1
     sharpness: float = 2.0  # a hyper-parameter: --set sharpness=1
 
-    def step(self, batch: odedm.Rows, replay: odedm.Replay) -> odedm.Rows:
-        """One update on the stream batch and as many rows of the memory."""
+    def loss(self, batch: odedm.Rows, replay: odedm.Replay) -> tuple[torch.Tensor, odedm.Rows]:
+        """The focal loss on the stream batch and as many rows of the memory; there are no columns to store."""
         x, y = batch["input"], batch["label"]
-        if replay:
-            past = replay(self.draw)
+        if past := replay():
             x, y = torch.cat([x, past["input"]]), torch.cat([y, past["label"]])
-        (logits,) = self.forwards(x, replay=replay)
-        loss = F.cross_entropy(logits, y, reduction="none")
-        focal = ((1 - (-loss).exp()) ** self.sharpness * loss).mean()
-        self.descend(focal, replay)  # adds ODEDM's term where there is one
-        return {}
+        loss = F.cross_entropy(self.net(x), y, reduction="none")
+        return ((1 - (-loss).exp()) ** self.sharpness * loss).mean(), {}
 
 
 class Hard(odedm.Memory):

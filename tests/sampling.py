@@ -13,7 +13,7 @@ EVERYTHING = bool(os.environ.get("ODEDM_EVERYTHING"))
 FIRST_METHODS = ("er", "der", "derpp", "refresh", "fdr", "icarl", "puridiver", "vrmcl", "pocl")
 thorough = pytest.mark.skipif(not EVERYTHING, reason="takes long and repeats much: `make matrix-full` runs it")
 """For tests that hold what a quicker one holds too, in another way."""
-KEEPING = [name for name, entry in METHODS.items() if not entry.load().keeps_nothing]
+KEEPING = [name for name, entry in METHODS.items() if "no memory" not in entry.load().requires]
 """All methods but bounds, which take no memory."""
 QUICK = {"gdumb": {"fit_epochs": 4}}
 """Hyper-parameters with which a method that takes long does the same for less."""

@@ -19,8 +19,8 @@ from odedm.study.contests import contests
 from odedm.study.ledger import Ledger
 from odedm.study.session import Session
 from odedm.study.study import Study, parse
-from odedm.training.loop import Run
 from odedm.training.preparation import prepare
+from odedm.training.run import Run
 
 equal_tuning = imported("tools", "equal_tuning")
 

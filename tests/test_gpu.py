@@ -41,7 +41,7 @@ from odedm.selection.distance import Sinkhorn
 from odedm.selection.kmeans import batched_kmeans, kmeans
 from odedm.selection.sinkhorn import solver as sinkhorn
 from odedm.selection.sinkhorn.kernels import DenseKernel
-from odedm.training.numerics import arranged, own_numerics
+from odedm.training.numerics import deterministic_numerics, set_precision
 
 pytestmark = [
     pytest.mark.gpu,
@@ -395,7 +395,7 @@ def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(
     rows = again.memory.rows()
     for name, column in straight.memory.rows().items():
         assert column.equal(rows[name]), name
-    if not METHODS[method].load().exacting:
+    if "second order" not in METHODS[method].load().requires:
         convolutions = [each for each in again.method.net.parameters() if each.dim() == 4 and min(each.shape) > 1]
         assert all(each.is_contiguous(memory_format=torch.channels_last) for each in convolutions)
 
@@ -452,8 +452,8 @@ def test_squares_of_single_rows_are_those_of_their_own_backward_passes(kind, sid
     net = kind((3, side, side), 5, width=width)
     x, y = torch.randn(11, 3, side, side), torch.arange(11) % 5
     expected = fisher_information(net.double(), [(x.double(), y)], total=11, training=True)
-    net = arranged(net.float().cuda(), precision, exacting=False)
-    with own_numerics(1, precision):
+    net = set_precision(net.float().cuda(), precision, second_order=False)
+    with deterministic_numerics(1, precision):
         found, again = (fisher_information(net, [(x.cuda(), y.cuda())], total=11, training=True) for _ in range(2))
     for name, value in found.items():
         assert value.equal(again[name])

@@ -10,8 +10,8 @@ from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
-from odedm.training.loop import LearnerProbe
 from odedm.training.replay import MemoryReplay
+from odedm.training.run import MethodView
 
 CLASSES = 4
 SHAPE = (1, 8, 8)
@@ -61,7 +61,7 @@ class Bench:
         numbers = [ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")]
         own = [replace(field, dtype=torch.float64) for field in self.method.fields()]
         self.memory = policy(capacity, [ColumnSpec("image", SHAPE, torch.float64), *numbers, *own])
-        self.probe = LearnerProbe(self.method, transform)
+        self.probe = MethodView(self.method, transform)
         self.replay = MemoryReplay(
             self.memory,
             transform,
@@ -76,7 +76,7 @@ class Bench:
 
     def step(self, batch):
         self.replay.begin_step(batch)
-        stored = self.method.step(batch, self.replay)
+        stored = self.method.observe(batch, self.replay)
         self.replay.end_step()
         raw = {name: column for name, column in batch.items() if name != "input"}
         self.memory.add({**raw, **stored}, self.probe, rng=self.keys)

@@ -42,7 +42,7 @@ from odedm.methods.onpro import Mixed, OnPro
 from odedm.methods.scr import SCR
 from odedm.nets.small import SmallCNN
 from odedm.stream.augment import Transform
-from odedm.training.probe import LearnerProbe
+from odedm.training.model_view import MethodView
 from odedm.training.replay import MemoryReplay
 from odedm.training.retrieval import interference
 
@@ -132,7 +132,7 @@ def projections(folder: Path) -> None:
             batch, before = rows(step, task=2), flat(ours.parameters())
             plainly = copy.deepcopy(ours)
             slope = torch.autograd.grad(F.cross_entropy(plainly(batch["input"]), batch["label"]), plainly.parameters())
-            method.step(batch, replay)
+            method.observe(batch, replay)
             reference.observe(other, batch["input"], batch["label"], None)
             moved = before - flat(ours.parameters())
             bent += int(not torch.allclose(moved, LR * flat(slope)))
@@ -182,7 +182,7 @@ def survey(folder: Path) -> None:
     gss = taken(folder, "utils/buffer/gss_greedy_update.py", "GSSGreedyUpdate", **helpers)["GSSGreedyUpdate"]
     worst = {"MIR": 0.0, "GSS": 0.0, "ASER": 0.0}
     model, method = net(), ER(net=net(), draw=4, lr=LR)
-    probe = LearnerProbe(method, Transform(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)))
+    probe = MethodView(method, Transform(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)))
     params = SimpleNamespace(
         subsample=20, eps_mem_batch=4, learning_rate=LR, gss_mem_strength=2, gss_batch_size=10, mem_size=20
     )
@@ -293,7 +293,7 @@ def compared(name: str, method: Any, replay: MemoryReplay, other: Projected, upd
         other.follow(method)
         batch, before = single(2, step, 10), flat(method.trained())
         replay.begin_step(batch)
-        method.step(batch, replay)
+        method.observe(batch, replay)
         update(batch)
         moved = flat(method.trained()) - before
         worst = max(worst, float((flat(other.parameters()) - before - moved).abs().max() / moved.abs().max()))
@@ -400,7 +400,7 @@ def confusion(kind: Any) -> None:
 
 def _moments(method: Any, other: Projected) -> torch.optim.Optimizer:
     """An Adam as the method has it."""
-    rates = {key: method.optimiser.defaults[key] for key in ("lr", "betas", "weight_decay")}
+    rates = {key: method.optimizer.defaults[key] for key in ("lr", "betas", "weight_decay")}
     return torch.optim.Adam(other.parameters(), **rates)
 
 

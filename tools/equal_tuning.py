@@ -31,7 +31,7 @@ from odedm.results.result import Result
 from odedm.study.equal_tuning import equal_tuning
 from odedm.study.study import Study
 from odedm.study.tuning import SIDES
-from odedm.training.ingredients import read_by_host, reading_of
+from odedm.training.replay import reading_of, resolve_replay_mode
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -98,7 +98,7 @@ def readings(every: Sequence[Case]) -> str:
                 share = " times the long-term share" if memory.gamma_rule == "share" else ""
                 term = "" if memory.replay == "union" else f" with γ = {memory.gamma:g}{share}"
                 found.setdefault(f"`{memory.replay}`{term}", {})[case.title] = None
-                usual = read_by_host(ODEDM(case.capacity), METHODS[case.method].load())
+                usual = resolve_replay_mode(ODEDM(case.capacity), METHODS[case.method].load())
                 if reading_of(usual) != reading_of(memory):
                     others[case.title] = None
     if not found:

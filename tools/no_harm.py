@@ -30,7 +30,7 @@ from odedm.results.packed import read_packed
 from odedm.results.result import Result
 from odedm.study.study import parse
 from odedm.training.experiment import Experiment
-from odedm.training.ingredients import read_by_host
+from odedm.training.replay import resolve_replay_mode
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "explanation" / "no-harm.md"
@@ -108,7 +108,7 @@ class Host:
 
     def is_default(self, reading: Reading) -> bool:
         """Whether `--replay auto` stands for this reading."""
-        return _reading(memory_to_dict(read_by_host(ODEDM(10), METHODS[self.method].load()))) == reading
+        return _reading(memory_to_dict(resolve_replay_mode(ODEDM(10), METHODS[self.method].load()))) == reading
 
 
 def hosts(results: Iterable[Result]) -> dict[tuple[str, int], dict[str, Host]]:
@@ -240,7 +240,7 @@ def _place(result: Result) -> Place:
 
 def _planned(plan: Experiment) -> Place:
     """What a planned run will be there."""
-    memory = read_by_host(plan.memory, METHODS[plan.method].load())
+    memory = resolve_replay_mode(plan.memory, METHODS[plan.method].load())
     own = (_reading(vars(memory)), memory.distance) if isinstance(memory, ODEDM) else (None, None)
     return _stream(vars(plan)), memory.capacity, plan.method, plan.seed, *own
 

@@ -121,7 +121,7 @@ learner.events[-1]
 # %% [markdown]
 # ## Stop, and go on
 #
-# One file holds weights, memory, optimiser and generators. Another process loads it, learns the next rows, and answers what this one answers after the same rows. Nothing in the file can run code: it is safetensors and JSON.
+# One file holds weights, memory, optimizer and generators. Another process loads it, learns the next rows, and answers what this one answers after the same rows. Nothing in the file can run code: it is safetensors and JSON.
 
 # %%
 learner.save("service.safetensors")

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from odedm.stream.tasks import Stream, split
     from odedm.stream.torch_datasets import from_torch
     from odedm.training.experiment import Experiment
-    from odedm.training.loop import Outcome, Run
     from odedm.training.observation import Observation
     from odedm.training.outcomes import Outcomes
     from odedm.training.retrieval import MIR, Retrieval
+    from odedm.training.run import Outcome, Run
     from odedm.training.train import train
 
 _HOMES = {
@@ -84,9 +84,9 @@ _HOMES = {
     "Prototypes": "selection.prototype_settings",
     "Random": "selection.prototype_settings",
     "Sinkhorn": "selection.prototype_settings",
-    "Outcome": "training.loop",
+    "Outcome": "training.run",
     "Outcomes": "training.outcomes",
-    "Run": "training.loop",
+    "Run": "training.run",
     "train": "training.train",
     "recipe": "recipes.recommendations",
     "MIR": "training.retrieval",

@@ -218,7 +218,7 @@ def test_generators_go_on_where_they_were():
         lambda weights: torch.optim.RMSprop([{"params": [each], "lr": 0.01} for each in weights], momentum=0.5),
     ],
 )
-def test_optimisers_go_on_where_they_were(make):
+def test_optimizers_go_on_where_they_were(make):
     def build():
         torch.manual_seed(1)
         net = MLP((4,), 3)

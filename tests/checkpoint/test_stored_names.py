@@ -22,7 +22,8 @@ from odedm.methods.base import Method
 from odedm.nets.grouped_batch_norm import GroupedBatchNorm, Norm2d
 from odedm.testing.contracts import small_stream
 from odedm.training.observation import Observation
-from odedm.training.outside_parts import OwnViews, adamw
+from odedm.training.optimizers import adamw
+from odedm.training.own_views import OwnViews
 
 BOUNDS = [name for name, entry in METHODS.items() if entry.bound]
 RUNS = [(name, odedm.NoMemory()) for name in BOUNDS]
@@ -106,7 +107,7 @@ def test_a_class_may_be_renamed_and_move_to_another_module():
     run = run_for_one_task("derpp", odedm.ODEDM(30, k=1))
     state = state_tree(run.roots(), run.external_tensors())
     fresh = Run(run.experiment, small_stream())
-    kinds = (ReservoirMemory, Store, type(run.method), type(run.memory), type(run.method.net), type(run.replay))
+    kinds = (ReservoirMemory, Store, type(run.method), type(run.memory), type(run.method.net), type(run.engine.replay))
     names = [(kind.__module__, kind.__qualname__) for kind in kinds]
     try:
         for kind in kinds:

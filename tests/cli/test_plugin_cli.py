@@ -36,9 +36,9 @@ class Mine(ER):
         super().__post_init__()
         self.dice = Dice()
 
-    def step(self, batch, replay):
+    def observe(self, batch, replay):
         some = self.dice.numpy.permutation(len(batch["label"]))[:3].tolist()
-        return super().step({name: column[some] for name, column in batch.items()}, replay)
+        return super().observe({name: column[some] for name, column in batch.items()}, replay)
 
 odedm.register("methods", "mine", Mine, title="My own")
 """

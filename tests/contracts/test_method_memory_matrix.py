@@ -130,7 +130,7 @@ def test_bounded_candidates_count_inside_the_capacity():
 @pytest.mark.parametrize("method", KEEPING)
 def test_without_a_memory_a_method_is_what_it_is_with_an_empty_one_or_says_that_it_is_nothing(method):
     plan = Experiment(NoMemory(), data="blobs", method=method, batch=16, device="cpu")
-    if METHODS[method].load().needs_memory:
+    if "memory" in METHODS[method].load().requires:
         with pytest.raises(UsageError, match="means nothing without stored rows"):
             Run(plan, BLOBS)
         return

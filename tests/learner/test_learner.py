@@ -12,7 +12,7 @@ from odedm.core.registry import METHODS
 from odedm.learner.endless_memory import stores
 from odedm.nets.small import MLP
 
-FREE = [name for name in KEEPING if not METHODS[name].load().needs_borders]
+FREE = [name for name in KEEPING if "borders" not in METHODS[name].load().requires]
 BOUND = [name for name in KEEPING if name not in FREE]
 
 
@@ -253,7 +253,7 @@ def test_head_logits_and_momentum_grow_and_nothing_else_moves():
     parts = learner._parts
     before = {name: each.clone() for name, each in parts.method.net.state_dict().items()}
     stored = parts.memory.buffer.store.columns["logits"].clone()
-    moments = [each["momentum_buffer"].clone() for each in parts.method.optimiser.state.values()]
+    moments = [each["momentum_buffer"].clone() for each in parts.method.optimizer.state.values()]
     parts.grow(5)
     for name, each in parts.method.net.state_dict().items():
         assert each[: len(before[name])].equal(before[name])
@@ -262,10 +262,10 @@ def test_head_logits_and_momentum_grow_and_nothing_else_moves():
     assert wide[:, :2].equal(stored)
     now = parts.probe.predict(parts.memory.buffer.store.columns["image"])
     assert torch.allclose(wide[:, 2:], now[:, 2:])
-    assert len(parts.method.optimiser.state) == len(moments)
-    assert {len(each["momentum_buffer"]) for each in parts.method.optimiser.state.values()} == {64, 5}
+    assert len(parts.method.optimizer.state) == len(moments)
+    assert {len(each["momentum_buffer"]) for each in parts.method.optimizer.state.values()} == {64, 5}
     assert {id(each) for each in parts.method.net.parameters()} == {
-        id(each) for group in parts.method.optimiser.param_groups for each in group["params"]
+        id(each) for group in parts.method.optimizer.param_groups for each in group["params"]
     }
 
 

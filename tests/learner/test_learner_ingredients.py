@@ -1,4 +1,4 @@
-"""Ingredients in a learner: classes join on the way, files go on bit for bit, and what cannot be is refused."""
+"""Tricks in a learner: classes join on the way, files go on bit for bit, and what cannot be is refused."""
 
 import numpy as np
 import pytest

@@ -138,9 +138,9 @@ def test_a_model_goes_on_with_its_optimizer_and_its_retrieval(settings, tmp_path
 class Mine(ER):
     """Predicts by a network that follows the one that learns, and keeps it from the first step on."""
 
-    def step(self, batch, replay):
+    def observe(self, batch, replay):
         self.slow = getattr(self, "slow", None) or type(self.net)(*self.net.made_of)
-        return super().step(batch, replay)
+        return super().observe(batch, replay)
 
     def predict(self, x):
         return self.slow.eval()(x).detach()

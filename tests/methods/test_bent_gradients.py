@@ -6,8 +6,8 @@ from torch.nn import functional as F
 from workbench import Bench, batch_of, cnn, flat, mlp, task_of
 
 from odedm import UsageError
-from odedm.methods.agem import AGEM, across
-from odedm.methods.gem import GEM, multipliers
+from odedm.methods.agem import AGEM, project
+from odedm.methods.gem import GEM, solve_qp
 
 
 def slope(net, x, y):
@@ -36,9 +36,9 @@ def test_a_step_of_a_gem_goes_across_the_gradient_of_the_memory(net):
 
 def test_a_gradient_that_agrees_is_left_as_it_is_and_its_opposite_becomes_nothing():
     gradient = torch.randn(50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert across(gradient, gradient).equal(gradient)
-    assert across(gradient, torch.zeros_like(gradient)).equal(gradient)
-    torch.testing.assert_close(across(gradient, -gradient), torch.zeros_like(gradient))
+    assert project(gradient, gradient).equal(gradient)
+    assert project(gradient, torch.zeros_like(gradient)).equal(gradient)
+    torch.testing.assert_close(project(gradient, -gradient), torch.zeros_like(gradient))
 
 
 def least(products, along, margin, ridge):
@@ -51,12 +51,12 @@ def least(products, along, margin, ridge):
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.5])
-def test_multipliers_are_those_of_the_quadratic_program(margin):
+def test_solve_qp_are_those_of_the_quadratic_program(margin):
     for seed in range(3):
         rng = torch.Generator().manual_seed(seed)
         past, own = (torch.randn(n, 9, generator=rng, dtype=torch.float64) for n in (4, 1))
         products, along = past @ past.T, 3 * (past @ own[0])
-        found = torch.tensor(multipliers(products.tolist(), along.tolist(), margin, 1e-3), dtype=torch.float64)
+        found = torch.tensor(solve_qp(products.tolist(), along.tolist(), margin, 1e-3), dtype=torch.float64)
         torch.testing.assert_close(found, least(products.tolist(), along.tolist(), margin, 1e-3), atol=1e-7, rtol=1e-7)
         steep = products @ found + 1e-3 * found + along
         assert found.min() >= margin
@@ -73,7 +73,7 @@ def test_gem_with_one_past_task_and_no_margin_is_a_gem_over_all_its_rows():
     batch = other_labels(past)
     own, reference = (slope(mlp().train(), past["image"], each) for each in (batch["label"], past["label"]))
     bench.step({name: batch[name] for name in ("image", "input", "label", "task", "index")})
-    torch.testing.assert_close((before - bench.weights()) / 0.5, across(own, reference))
+    torch.testing.assert_close((before - bench.weights()) / 0.5, project(own, reference))
 
 
 def test_gem_keeps_every_past_task_from_harm_and_the_running_one_is_no_past():

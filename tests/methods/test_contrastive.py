@@ -137,11 +137,11 @@ def test_draws_are_whole_in_the_first_task_and_by_classes_later():
     onpro = method(OnPro, per_class=1)
     rows = {"image": torch.randn(6, 5, generator=RNG), "label": LABEL}
     replay = FixedReplay(rows)
-    replay.plain = lambda image: image
+    replay.normalize = lambda image: image
     onpro.draw = 5
     for index in (0, 0, 1):
         onpro.begin_task(task(index))
-        onpro.step(rows, replay)
+        onpro.observe(rows, replay)
     assert replay.asked == [5, 5, 4, 512], "later one row for each of four classes, and the pool of partners"
 
 
@@ -152,14 +152,14 @@ def test_scr_trains_features_and_projection_and_leaves_the_head():
     rows = {"image": torch.randn(6, 5, generator=RNG), "label": LABEL}
     rows["input"] = rows["image"]
     replay = FixedReplay(rows)
-    replay.plain = lambda image: image
-    scr.step(rows, replay)
+    replay.normalize = lambda image: image
+    scr.observe(rows, replay)
     assert scr.net.head.weight.equal(head)
     assert not scr.net.hidden[1].weight.equal(hidden)
     assert not scr.projection.weights[0].equal(projected)
     before = scr.last_loss.item()
     replay.long, replay.gamma = rows, 2.0
-    scr.step(rows, replay)
+    scr.observe(rows, replay)
     assert scr.last_loss.item() > 2 * before, "the same loss on a long-term draw, twice"
 
 

@@ -114,9 +114,9 @@ def test_the_auxiliary_term_belongs_to_the_first_update_alone():
     updates = []
 
     class Recording(FDR):
-        def descend(self, loss, replay=None):
+        def optimizer_step(self, loss, replay=None):
             updates.append(replay is not None)
-            super().descend(loss, replay)
+            super().optimizer_step(loss, replay)
 
     bench = Bench(Recording, policy=TaskQuota)
     bench.step(batch_of(0))

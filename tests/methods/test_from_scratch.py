@@ -58,7 +58,7 @@ def test_a_fit_is_cut_sgd_with_momentum_over_all_stored_rows_in_cycles_of_rates(
 def test_gdumb_fits_short_and_long_term_rows_once_each_and_only_when_asked():
     options = {"fit_epochs": 2, "every_task": False}
     outcome = train(BLOBS, method="gdumb", memory=ODEDM(40, k=2), options=options, batch=16, progress=False)
-    assert outcome.method.optimiser.param_groups[0]["lr"] == 0.05
+    assert outcome.method.optimizer.param_groups[0]["lr"] == 0.05
     seen = []
     outcome.method.fit = lambda rows, _: seen.append(rows["index"])
     replay = Bench(GDumb).replay

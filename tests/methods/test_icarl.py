@@ -71,7 +71,7 @@ class Bench:
 
     def step(self, batch):
         self.replay.begin_step()
-        return self.method.step(batch, self.replay)
+        return self.method.observe(batch, self.replay)
 
     def end(self, index=0):
         self.method.end_task(task(index), self.replay)
@@ -446,7 +446,7 @@ def test_every_exemplar_is_mixed_in_exactly_once_a_task(memory):
     tasks = []
 
     def spy(run):
-        begin, step, add = run.method.begin_task, run.method.step, run.memory.add
+        begin, step, add = run.method.begin_task, run.method.observe, run.memory.add
 
         def begin_task(task):
             tasks.append({"task": task, "stored": run.memory.rows()["index"], "seen": [], "added": []})
@@ -462,7 +462,7 @@ def test_every_exemplar_is_mixed_in_exactly_once_a_task(memory):
             tasks[-1]["added"].append(rows["index"])
             add(rows, probe, rng=rng)
 
-        run.method.begin_task, run.method.step, run.memory.add = begin_task, watched_step, watched_add
+        run.method.begin_task, run.method.observe, run.memory.add = begin_task, watched_step, watched_add
         run.memory.sample = None  # a step makes no draws
 
     finish(memory, spy=spy)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from beside import imported
 from counted import RowForwards
 from fixed_replay import CLASSES, NETS, FixedReplay, adapted, cnn, flat, forward, leaves, mlp, rows, task
 from hypothesis import given
@@ -10,10 +11,11 @@ from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, blobs, shapes
 from odedm.core.rows import take
-from odedm.methods.base import Load
 from odedm.methods.er import ER
 from odedm.methods.pocl import POCL, towards_least_norm
 from odedm.nets import base
+
+arithmetic = imported("benchmarks", "arithmetic")
 
 DOUBLE = torch.float64
 
@@ -67,7 +69,7 @@ def head_part(net):
 def moved(method, data, replay):
     """What one step follows: (θ before - θ after) / η."""
     before = method.function.weights()
-    method.step(data, replay)
+    method.observe(data, replay)
     return (before - method.function.weights()) / method.lr
 
 
@@ -172,7 +174,7 @@ def test_the_first_task_is_plain_sgd_without_replay():
     method, replay = build(net, at=0, lr=0.1), FixedReplay(past(shape=(1, 8, 8)))
     for seed in range(3):
         data = batch(seed, at=0, shape=(1, 8, 8))
-        method.step(data, replay)
+        method.observe(data, replay)
         gradients = torch.autograd.grad(F.cross_entropy(twin(data["input"]), data["label"]), list(twin.parameters()))
         with torch.no_grad():
             for p, gradient in zip(twin.parameters(), gradients, strict=True):
@@ -188,17 +190,17 @@ def test_the_released_warm_up_moves_statistics_only():
     before = method.function.weights()
     for seed in range(6):
         statistics = net.norm1.running_mean.clone()
-        method.step(batch(seed, at=1, shape=(1, 8, 8)), replay)
+        method.observe(batch(seed, at=1, shape=(1, 8, 8)), replay)
         assert method.function.weights().equal(before)
         assert not net.norm1.running_mean.equal(statistics)
         assert method.last_loss > 0
     assert replay.asked == []
-    method.step(batch(6, at=1, shape=(1, 8, 8)), replay)
+    method.observe(batch(6, at=1, shape=(1, 8, 8)), replay)
     assert not method.function.weights().equal(before)
     assert replay.asked == [300]
     method.begin_task(task(2))
     after = method.function.weights()
-    method.step(batch(7, shape=(1, 8, 8)), replay)
+    method.observe(batch(7, shape=(1, 8, 8)), replay)
     assert method.function.weights().equal(after), "every later task begins with it"
 
 
@@ -210,12 +212,12 @@ def test_the_warm_up_is_experience_replay():
     replay = FixedReplay(memory, rows(5, [0, 0], (1, 8, 8)), gamma=0.7)
     for seed in range(2):
         data = batch(seed, at=1, shape=(1, 8, 8))
-        method.step(data, replay)
-        er.step(data, replay)
+        method.observe(data, replay)
+        er.observe(data, replay)
     assert flat(method.net.parameters()).equal(flat(er.net.parameters()))
     data = batch(3, at=1, shape=(1, 8, 8))
-    method.step(data, replay)
-    er.step(data, replay)
+    method.observe(data, replay)
+    er.observe(data, replay)
     assert not flat(method.net.parameters()).equal(flat(er.net.parameters()))
 
 
@@ -289,7 +291,7 @@ def test_statistics_are_refreshed_once_per_step_whatever_is_drawn():
     method = build(net, lr=0.0)
     for seed, tasks in enumerate([(0, 1, 2), (1, 1), (2,)]):
         data, memory = batch(seed, shape=shape), past(seed, tasks, shape)
-        method.step(data, FixedReplay(memory))
+        method.observe(data, FixedReplay(memory))
         twin(joined(data, memory)["input"])
     for mine, theirs in zip(net.buffers(), twin.buffers(), strict=True):
         assert mine.equal(theirs)
@@ -335,8 +337,8 @@ def test_long_term_rows_join_their_tasks_and_count_gamma_each():
     torch.testing.assert_close(way, found[0] + found[1], rtol=1e-8, atol=1e-12)
     assert [group["share"].sum().item() for group in seen] == [3.0, 5.0]
     nothing, plain = (build(mlp(), at=1) for _ in range(2))
-    nothing.step(data, FixedReplay(memory, long, gamma=0.0))
-    plain.step(data, FixedReplay(memory))
+    nothing.observe(data, FixedReplay(memory, long, gamma=0.0))
+    plain.observe(data, FixedReplay(memory))
     assert nothing.function.weights().equal(plain.function.weights())
 
 
@@ -347,14 +349,14 @@ def test_steps_compute_what_they_are_counted_for(monkeypatch):
     for at, tasks in ((1, (0, 1, 0, 1, 0, 1, 1)), (2, (0, 1, 0, 2, 1, 0, 1))):
         method.begin_task(task(at))
         with RowForwards(method.net.conv2.weight) as count:
-            method.step(batch(at=at, shape=shape), FixedReplay(past(tasks=tasks, shape=shape)))
+            method.observe(batch(at=at, shape=shape), FixedReplay(past(tasks=tasks, shape=shape)))
         total += count.rows
-    assert total / 2 == POCL.arithmetic(Load(4, 6, 7, 3, 0, "cpu", {}))
+    assert total / 2 == arithmetic.ROW_FORWARDS["pocl"](arithmetic.Step(4, 6, 7, 3))
 
 
 def test_a_new_task_starts_from_equal_weights_and_one_more_slot():
     method = build(mlp(), inner_rate=0.5)
-    method.step(batch(), FixedReplay(past()))
+    method.observe(batch(), FixedReplay(past()))
     assert method.balance.tolist() != [0.5, 0.5]
     method.begin_task(type(task(0))(3, 4, (0, 1), {}))
     torch.testing.assert_close(method.balance, torch.full((3,), 1 / 3, dtype=DOUBLE))
@@ -437,7 +439,7 @@ def test_a_step_on_the_gpu_is_the_step_on_the_cpu(options):
                 {name: column.to(device) for name, column in part.items()}
                 for part in (batch(seed, shape=shape), past(seed, shape=shape), rows(9, [0, 0], shape))
             )
-            method.step(data, FixedReplay(memory, long))
+            method.observe(data, FixedReplay(memory, long))
         found.append((method.function.weights().cpu(), method.balance.cpu(), method.last_loss.cpu()))
     for on_cpu, on_gpu in zip(*found, strict=True):
         torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-6, atol=1e-9)
@@ -478,6 +480,6 @@ def test_rows_that_fill_up_a_group_change_nothing():
             assert len(group["label"]) == (16 if filled else 4)
             assert group["share"].sum() == 4
             with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-                method.step(data, FixedReplay(memory))
+                method.observe(data, FixedReplay(memory))
         found.append(method.function.weights())
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from beside import imported
 from counted import RowForwards
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,6 @@ from odedm import ODEDM, ColumnSpec, Experiment, MemoryPart, Native, Reservoir, 
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods import noisy_labels as fitting
-from odedm.methods.base import Load
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
 from odedm.methods.hyperparameters import configure
 from odedm.methods.noisy_labels import (
@@ -37,6 +37,8 @@ from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
 from odedm.stream.dataset import constants
 from odedm.training.replay import MemoryReplay
+
+arithmetic = imported("benchmarks", "arithmetic")
 
 CLASSES = 4
 PLAIN = Transform(torch.zeros(1), torch.ones(1))
@@ -96,7 +98,7 @@ class Bench:
 
     def step(self, batch):
         self.replay.begin_step()
-        assert self.method.step(batch, self.replay) == {}
+        assert self.method.observe(batch, self.replay) == {}
         self.see(batch)
 
     def weights(self):
@@ -109,7 +111,7 @@ def record_inputs(net):
     return seen
 
 
-# the net and the optimiser
+# the net and the optimizer
 
 
 def test_the_head_is_linear_without_bias_and_a_batchnorm():
@@ -153,15 +155,15 @@ def test_a_single_row_is_judged_by_the_running_statistics():
 
 def test_the_optimiser_is_nesterov_at_the_stream_rate_and_new_in_every_task():
     bench = Bench()
-    group = bench.method.optimiser.param_groups[0]
+    group = bench.method.optimizer.param_groups[0]
     assert (group["lr"], group["momentum"], group["nesterov"], group["weight_decay"]) == (0.05, 0.9, True, 1e-4)
     assert len(group["params"]) == len(list(bench.net.parameters())), "of the new head, not of the old one"
     bench.step(vectors(0))
-    assert bench.method.optimiser.state
+    assert bench.method.optimizer.state
     bench.method.begin_task(task(1))
-    assert not bench.method.optimiser.state
-    assert Bench(online_lr=0.001).method.optimiser.param_groups[0]["lr"] == 0.001
-    assert not Bench(momentum=0.0).method.optimiser.param_groups[0]["nesterov"]
+    assert not bench.method.optimizer.state
+    assert Bench(online_lr=0.001).method.optimizer.param_groups[0]["lr"] == 0.001
+    assert not Bench(momentum=0.0).method.optimizer.param_groups[0]["nesterov"]
 
 
 # the step
@@ -195,14 +197,14 @@ def test_replay_starts_with_the_second_task_under_strong_views():
         bench.step(images(seed))
     assert [len(x) for x in seen] == [6, 6, 6], "task 0 replays nothing, though there are rows"
     for seed, x in enumerate(seen):
-        assert x.equal(bench.replay.plain(images(seed)["image"])), "the stream is normalised, not augmented"
+        assert x.equal(bench.replay.normalize(images(seed)["image"])), "the stream is normalised, not augmented"
     strong = []
-    original = bench.replay.strong
-    bench.replay.strong = lambda image: strong.append((image, original(image))) or strong[-1][1]
+    original = bench.replay.strong_augment
+    bench.replay.strong_augment = lambda image: strong.append((image, original(image))) or strong[-1][1]
     bench.method.begin_task(task(1))
     bench.step(images(3))
     assert len(seen[-1]) == 12
-    assert seen[-1][:6].equal(bench.replay.plain(images(3)["image"]))
+    assert seen[-1][:6].equal(bench.replay.normalize(images(3)["image"]))
     assert seen[-1][6:].equal(strong[0][1])
     stored = torch.cat([images(seed)["image"] for seed in range(3)])
     assert all((row == stored).flatten(1).all(1).any() for row in strong[0][0]), "views of raw stored rows"
@@ -229,8 +231,9 @@ def test_a_step_and_its_memory_compute_what_they_are_counted_for():
     with RowForwards(run.method.net.conv2.weight) as count:
         run.finish(watch)
     second = [each for index, each in rows if index == 1]
-    load = Load(8, 8, 20, 2, 0, "cpu", {})
-    assert {now - before for before, now in pairwise(second)} == {PuriDivER.arithmetic(load)}
+    assert {now - before for before, now in pairwise(second)} == {
+        arithmetic.ROW_FORWARDS["puridiver"](arithmetic.Step(8, 8, 20, 2))
+    }
 
 
 def test_a_batch_of_one_row_trains_only_together_with_replay():
@@ -252,8 +255,8 @@ def test_the_auxiliary_term_adds_one_cross_entropy_and_the_memory_weighs_by_the_
     bench.memory.pin({**{k: v for k, v in images(7, 2).items() if k != "input"}, "prototype": torch.arange(2)})
     bench.method.begin_task(task(1))
     seen, totals = record_inputs(bench.net), []
-    step = bench.method.optimiser.step
-    bench.method.optimiser.step = lambda: totals.append(None) or step()
+    step = bench.method.optimizer.step
+    bench.method.optimizer.step = lambda: totals.append(None) or step()
     bench.step(images(1))
     assert [len(x) for x in seen] == [7] + [1] * (reading != "union")
     assert len(totals) == 1, "one update"
@@ -276,8 +279,8 @@ def test_questions_leave_the_network_as_it_was():
     for training in (True, False):
         bench.net.train(training)
         before = {name: value.clone() for name, value in bench.net.state_dict().items()}
-        bench.method.predict(bench.replay.plain(images(1)["image"]))
-        bench.method.embed(bench.replay.plain(images(1)["image"]))
+        bench.method.predict(bench.replay.normalize(images(1)["image"]))
+        bench.method.embed(bench.replay.normalize(images(1)["image"]))
         bench.method.split(bench.replay.rows(), bench.replay)
         assert all(before[name].equal(value) for name, value in bench.net.state_dict().items())
         bench.method.end_task(task(0), bench.replay)
@@ -488,13 +491,13 @@ def test_three_rows_of_each_kind_are_enough():
 
 
 def test_the_rate_is_torchs_cosine_with_warm_restarts():
-    optimiser = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.05)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimiser, T_0=1, T_mult=2, eta_min=0.0005)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.05)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=1, T_mult=2, eta_min=0.0005)
     trace = []
     for epoch in range(255):
         trace.append(restarting_rate(epoch, 0.05))
-        assert trace[-1] == pytest.approx(optimiser.param_groups[0]["lr"])
-        optimiser.step()
+        assert trace[-1] == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
         scheduler.step()
     assert [epoch for epoch, rate in enumerate(trace) if rate == 0.05] == [0, 1, 3, 7, 15, 31, 63, 127]
     assert min(trace) == trace[254]
@@ -532,8 +535,8 @@ def test_the_three_losses_of_a_batch():
     clean, ambiguous, incorrect = kinds_of(12)
     trust = torch.rand(12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     views = []
-    bench.replay.weak = lambda image: views.append(image + 0.1) or views[-1]
-    bench.replay.strong = lambda image: views.append(image * 1.5) or views[-1]
+    bench.replay.augment = lambda image: views.append(image + 0.1) or views[-1]
+    bench.replay.strong_augment = lambda image: views.append(image * 1.5) or views[-1]
     with torch.no_grad():
         loss = bench.method.three_losses(rows, clean, ambiguous, incorrect, trust, bench.replay)
         x, h = rows["image"], bench.net
@@ -545,7 +548,7 @@ def test_the_three_losses_of_a_batch():
     torch.testing.assert_close(loss, (6 * label + 3 * corrected + 3 * alike) / 12)
     assert len(views) == 5
     # with one and the same view the ambiguous rows cost nothing
-    bench.replay.weak = bench.replay.strong
+    bench.replay.augment = bench.replay.strong_augment
     with torch.no_grad():
         same = bench.method.three_losses(rows, clean, ambiguous, incorrect, torch.ones(12).double(), bench.replay)
         known = F.cross_entropy(h(1.5 * x[incorrect]), rows["label"][incorrect])
@@ -599,9 +602,9 @@ def test_fitting_asks_for_a_split_after_the_warm_up_and_follows_the_rate():
             asked.append(len(rows["label"]))
             return super().split(rows, replay)
 
-        def descend(self, loss, replay=None):
-            rates.append(self.optimiser.param_groups[0]["lr"])
-            super().descend(loss, replay)
+        def optimizer_step(self, loss, replay=None):
+            rates.append(self.optimizer.param_groups[0]["lr"])
+            super().optimizer_step(loss, replay)
 
     bench = Bench(kind=Watched, fit=True, fit_epochs=7, warmup=3, capacity=13, online_lr=0.001, draw=6)
     bench.step(vectors(0, 13))
@@ -611,7 +614,7 @@ def test_fitting_asks_for_a_split_after_the_warm_up_and_follows_the_rate():
     assert rates[::2] == [restarting_rate(epoch, 0.05) for epoch in range(7)], "13 rows: two batches and one of one"
     assert len(rates) == 14
     bench.method.begin_task(task(1))
-    assert bench.method.optimiser.param_groups[0]["lr"] == 0.001
+    assert bench.method.optimizer.param_groups[0]["lr"] == 0.001
 
 
 def test_fitting_covers_long_term_rows_too():

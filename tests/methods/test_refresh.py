@@ -159,14 +159,14 @@ def test_unlearning_leaves_buffers_gradients_optimiser_and_mode_alone(training, 
     bench.net.train(training)
     state = bench.state()
     slopes = [weight.grad.clone() for weight in bench.net.parameters()]
-    momenta = [entry["momentum_buffer"].clone() for entry in bench.method.optimiser.state.values()]
+    momenta = [entry["momentum_buffer"].clone() for entry in bench.method.optimizer.state.values()]
     bench.method.unlearn(batch_of(2))
     after = bench.state()
     for name, _ in bench.net.named_buffers():
         assert after[name].equal(state[name])
     assert not any(after[name].equal(state[name]) for name, _ in bench.net.named_parameters())
     assert all(old.equal(weight.grad) for old, weight in zip(slopes, bench.net.parameters(), strict=True))
-    now = [entry["momentum_buffer"] for entry in bench.method.optimiser.state.values()]
+    now = [entry["momentum_buffer"] for entry in bench.method.optimizer.state.values()]
     assert momenta
     assert all(old.equal(new) for old, new in zip(momenta, now, strict=True))
     assert all(module.training is training for module in bench.net.modules())
@@ -346,8 +346,8 @@ def test_fisher_is_zero_throughout_the_first_task_and_then_forgets_by_tau():
 
 def recorded_views(bench):
     """Every raw image that is asked for as a view."""
-    seen, weak = [], bench.replay.weak
-    bench.replay.weak = lambda image: (seen.append(image), weak(image))[1]
+    seen, weak = [], bench.replay.augment
+    bench.replay.augment = lambda image: (seen.append(image), weak(image))[1]
     return lambda: torch.cat(seen) if seen else torch.empty(0)
 
 

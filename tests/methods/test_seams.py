@@ -19,16 +19,15 @@ class AGEM(Method):
 
     capturable: ClassVar[bool] = True
 
-    def step(self, batch, replay):
-        (logits,) = self.forwards(batch["input"], replay=replay)
-        self.descend(F.cross_entropy(logits, batch["label"]), replay)
-        return {}
+    def loss(self, batch, replay):
+        (logits,) = self.logits(batch)
+        return F.cross_entropy(logits, batch["label"]), {}
 
-    def bend(self, replay):
+    def on_after_backward(self, replay):
         if not replay:
             return
-        past = replay(self.draw)
-        (recalled,) = self.forwards(past["input"])
+        past = replay()
+        (recalled,) = self.logits(past)
         reference = gradient_of(F.cross_entropy(recalled, past["label"]), self.net)
         own = read_gradient(self.net)
         share = (own @ reference).clamp(max=0) / (reference @ reference).clamp(min=1e-12)
@@ -98,9 +97,9 @@ def test_gradients_are_read_and_written_whole_also_where_there_are_none():
 class Deaf(ER):
     """ER to which long-term rows mean nothing."""
 
-    def recall_loss(self, logits, rows):
+    def long_term_loss(self, rows, replay):
         assert {"input", "label", "image", "prototype"} <= set(rows)
-        return 0.0 * logits.sum()
+        return 0.0 * self.logits(rows)[0].sum()
 
 
 def with_prototypes(kind, gamma=1.0):
@@ -126,11 +125,11 @@ def test_on_a_gpu_a_task_begins_with_the_old_momentum_at_zero_which_is_as_good_a
         monkeypatch.setattr(base, "launch_bound", lambda _device, bench=bench: bench is taken)
         for task in range(2):
             bench.method.begin_task(task_of(task))
-            before = [state["momentum_buffer"] for state in bench.method.optimiser.state.values()]
+            before = [state["momentum_buffer"] for state in bench.method.optimizer.state.values()]
             assert bool(before) == (task == 1 and bench is taken)
             assert not any(each.any() for each in before)
             for seed in range(2):
                 bench.step(batch_of(2 * task + seed))
-        after = [state["momentum_buffer"] for state in bench.method.optimiser.state.values()]
+        after = [state["momentum_buffer"] for state in bench.method.optimizer.state.values()]
         assert all(one is other for one, other in zip(before, after, strict=bench is taken))
     assert same(fresh.state(), taken.state())

@@ -4,16 +4,18 @@ from functools import partial
 
 import pytest
 import torch
+from beside import imported
 from counted import RowForwards
 from fixed_replay import CLASSES, NETS, FixedReplay, adapted, cnn, flat, forward, leaves, mlp, rows, task
 from torch.nn import functional as F
 
 from odedm import ODEDM, Experiment, Native, Reservoir, Run, blobs, shapes
 from odedm.core.rng import generator
-from odedm.methods.base import Load
 from odedm.methods.meta_learning import NetFunction, Objective, hypergradient, rescale
 from odedm.methods.vrmcl import VRMCL
 from odedm.nets import base
+
+arithmetic = imported("benchmarks", "arithmetic")
 
 CURRENT = 1
 
@@ -101,7 +103,7 @@ def test_second_order_is_not_cosmetic():
     norms = []
     for second_order in (True, False):
         method = build(mlp(), second_order=second_order, chunk=2)
-        method.step(batch(), FixedReplay(past()))
+        method.observe(batch(), FixedReplay(past()))
         norms.append(method.function.weights())
     assert (norms[0] - norms[1]).norm() > 1e-4
 
@@ -177,7 +179,7 @@ def test_three_steps_by_the_formulas(kind, options, scale):
         torch.nn.utils.vector_to_parameters(before.clone(), method.net.parameters())
         now = unrolled(method.net, leaves(method.net), rate_leaves(method), chunks, query, clip=clip,
                        second_order=method.second_order)  # fmt: skip
-        method.step(data, FixedReplay(memory))
+        method.observe(data, FixedReplay(memory))
         gradient, old = rescale(now[1], clip), rescale(then[1], clip)
         velocity = gradient if velocity is None else gradient + storm * (velocity - old)
         expected = rates - 0.25 * rescale(rescale(now[2], clip) + then[2], clip)
@@ -195,12 +197,12 @@ def test_three_steps_by_the_formulas(kind, options, scale):
 @pytest.mark.parametrize("clip", [0.01, 1.0])
 def test_without_storm_a_step_is_beta_times_the_clipped_gradient(clip):
     method = build(mlp(), storm=0.0, clip=clip, chunk=2)
-    method.step(batch(0), FixedReplay(past()))
-    method.step(batch(1), FixedReplay(past()))  # with a velocity and an older iterate
+    method.observe(batch(0), FixedReplay(past()))
+    method.observe(batch(1), FixedReplay(past()))  # with a velocity and an older iterate
     data, before = batch(2), method.function.weights()
     query, chunks = joined(data, past()), chunk_pairs(method, data)
     gradient = unrolled(method.net, leaves(method.net), rate_leaves(method), chunks, query, clip=clip)[1]
-    method.step(data, FixedReplay(past()))
+    method.observe(data, FixedReplay(past()))
     move = method.function.weights() - before
     torch.testing.assert_close(move, -0.35 * rescale(gradient, clip), rtol=1e-8, atol=1e-12)
     assert move.norm() <= 0.35 * clip * (1 + 1e-9)
@@ -209,7 +211,7 @@ def test_without_storm_a_step_is_beta_times_the_clipped_gradient(clip):
 def test_a_new_task_forgets_the_older_iterate_and_keeps_velocity_and_rates():
     method = build(mlp(), chunk=2)
     for seed in range(3):
-        method.step(batch(seed), FixedReplay(past()))
+        method.observe(batch(seed), FixedReplay(past()))
     velocity, rates = method.velocity.clone(), method.rates.clone()
     assert not method.previous.equal(method.function.weights())
     method.begin_task(task(CURRENT))
@@ -219,7 +221,7 @@ def test_a_new_task_forgets_the_older_iterate_and_keeps_velocity_and_rates():
     data = batch(5)
     query, chunks = joined(data, past()), chunk_pairs(method, data)
     gradient = unrolled(method.net, leaves(method.net), rate_leaves(method), chunks, query, clip=1.0)[1]
-    method.step(data, FixedReplay(past()))
+    method.observe(data, FixedReplay(past()))
     expected = 0.85 * rescale(gradient, 1.0) + 0.15 * velocity
     torch.testing.assert_close(method.velocity, expected, rtol=1e-8, atol=1e-12)
 
@@ -230,7 +232,7 @@ def test_running_statistics_move_only_by_plain_forwards_of_the_query(times, upda
     method = build(net, bn_refreshes=times, meta_updates=updates, chunk=2, lr=0.0, rate_lr=0.0)
     data, memory = batch(shape=(1, 8, 8)), past(shape=(1, 8, 8))
     twin = cnn().train()
-    method.step(data, FixedReplay(memory))
+    method.observe(data, FixedReplay(memory))
     for _ in range(times * updates):
         twin(joined(data, memory)["input"])
     for (name, mine), theirs in zip(net.named_buffers(), twin.buffers(), strict=True):
@@ -244,7 +246,7 @@ def test_the_first_batch_of_a_run_is_its_own_query():
     data, before = batch(), method.function.weights()
     loss = F.cross_entropy(net(data["input"])[:, 2:], data["label"] - 2)
     gradient = flat(torch.autograd.grad(loss, list(net.parameters())))
-    method.step(data, FixedReplay())
+    method.observe(data, FixedReplay())
     torch.testing.assert_close(method.function.weights(), before - gradient)
 
 
@@ -252,7 +254,7 @@ def query_of(method, replay, data):
     seen = []
     original = method.look_ahead
     method.look_ahead = lambda weights, chunks, query: seen.append(query) or original(weights, chunks, query)
-    method.step(data, replay)
+    method.observe(data, replay)
     assert seen[0] is seen[1], "both branches see the same rows"
     return seen[0]
 
@@ -300,12 +302,12 @@ def test_chunks_hold_every_row_once_in_a_new_order_each_time():
 def test_meta_updates_draw_anew_and_the_clamp_keeps_rates_from_turning_negative():
     replay = FixedReplay(past())
     free, clamped = (build(mlp(), meta_updates=3, clamp_rates=each, rate_lr=50.0) for each in (False, True))
-    free.step(batch(), replay)
+    free.observe(batch(), replay)
     assert replay.asked == [6, 6, 6]
-    clamped.step(batch(), replay)
+    clamped.observe(batch(), replay)
     for seed in range(2, 5):
-        free.step(batch(seed), replay)
-        clamped.step(batch(seed), replay)
+        free.observe(batch(seed), replay)
+        clamped.observe(batch(seed), replay)
     assert free.rates.min() < 0
     assert clamped.rates.min() >= 0
 
@@ -329,7 +331,7 @@ def test_masked_classes_take_no_part_and_leave_no_nan_behind():
 def test_a_step_leaves_mode_and_gradients_alone():
     net = cnn()
     method = build(net)
-    method.step(batch(shape=(1, 8, 8)), FixedReplay(past(shape=(1, 8, 8))))
+    method.observe(batch(shape=(1, 8, 8)), FixedReplay(past(shape=(1, 8, 8))))
     assert net.training
     assert all(module.training for module in net.modules())
     assert all(p.grad is None for p in net.parameters())
@@ -340,10 +342,10 @@ def test_a_step_leaves_mode_and_gradients_alone():
 def test_a_step_computes_what_it_is_counted_for(options, monkeypatch):
     monkeypatch.setattr(base, "joins", lambda _: True)
     method = build(cnn(), chunk=4, **options)
-    load = Load(6, 6, 100, 3, 0, "cpu", {"chunk": 4, **options})
+    step = arithmetic.Step(6, 6, 100, 3, {"chunk": 4, **options}, long_term=3)
     with RowForwards(method.net.conv2.weight) as count:
-        method.step(batch(shape=(1, 8, 8)), FixedReplay(past(shape=(1, 8, 8)), rows(9, [0, 0, 0], (1, 8, 8))))
-    assert count.rows == VRMCL.arithmetic(load, auxiliary=3)
+        method.observe(batch(shape=(1, 8, 8)), FixedReplay(past(shape=(1, 8, 8)), rows(9, [0, 0, 0], (1, 8, 8))))
+    assert count.rows == arithmetic.ROW_FORWARDS["vrmcl"](step)
 
 
 def test_queries_in_half_precision_are_near_and_their_gradients_are_whole():
@@ -354,7 +356,7 @@ def test_queries_in_half_precision_are_near_and_their_gradients_are_whole():
         for part in (data, memory):
             part["input"] = part["input"].float()
         before = method.function.weights()
-        method.step(data, FixedReplay(memory))
+        method.observe(data, FixedReplay(memory))
         moves.append(method.function.weights() - before)
         assert method.net.compute is None
     assert moves[1].dtype == torch.float32
@@ -423,7 +425,7 @@ def test_a_step_on_the_gpu_is_the_step_on_the_cpu():
             {name: column.to(device) for name, column in part.items()}
             for part in (batch(shape=(1, 8, 8)), past(shape=(1, 8, 8)), rows(9, [0, 0], (1, 8, 8)))
         )
-        method.step(data, FixedReplay(memory, long))  # one chunk: its order does not matter
+        method.observe(data, FixedReplay(memory, long))  # one chunk: its order does not matter
         found.append((method.function.weights().cpu(), method.rates.cpu(), method.last_loss.cpu()))
     for on_cpu, on_gpu in zip(*found, strict=True):
         torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-6, atol=1e-9)

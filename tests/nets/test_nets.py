@@ -258,12 +258,12 @@ def test_the_transformer_learns():
     data = shapes(per_class=40)
     stream = split(data, tasks=1)
     net = build("vit", data.shape, data.classes, seed=0, options=SMALL | {"width": 24})
-    optimiser, rows = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9), stream.tasks[0].rows
+    optimizer, rows = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9), stream.tasks[0].rows
     for _ in range(10):
         for image, label in zip(rows["image"].split(16), rows["label"].split(16), strict=True):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             F.cross_entropy(net(stream.transform.normalise(image)), label).backward()
-            optimiser.step()
+            optimizer.step()
     test = stream.tests[0]
     right = net(stream.transform.normalise(test["image"])).argmax(1) == test["label"]
     assert right.float().mean() > 0.8, "chance is one in six"

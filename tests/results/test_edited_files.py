@@ -170,7 +170,7 @@ class TestNamesThatAreNotRegistered:
             configuration = put(plan, place, name)
             entry = {"bytes": 1, "blake2b": ""}
             plain = {
-                "schema": "odedm.checkpoint/4",
+                "schema": "odedm.checkpoint/5",
                 "position": {"task": 0, "step": 1, "rows": 1},
                 "configuration": configuration,
                 "data_checksum": "",

@@ -19,7 +19,7 @@ from odedm.report.held_out_table import held_out_csv, held_out_rows
 from odedm.study.held_out_trials import Scored, held_out_trials, scored
 from odedm.study.study import parse
 from odedm.training.experiment import content_key
-from odedm.training.ingredients import Ingredients, check_ingredients
+from odedm.training.tricks import Tricks, check_tricks
 
 ROOT = Path(__file__).parents[2]
 WORDS = {"method": "er", "data": "blobs", "batch": 32, "device": "cpu"}
@@ -115,7 +115,7 @@ def test_plain_is_the_methods_own_policy_where_the_study_has_it() -> None:
 def test_studies_of_many_hosts_compare_odedm_with_the_policy_that_hosts_it(name: str) -> None:
     found: dict[tuple[str, str], set[str]] = {}
     for plan in parse((ROOT / "benchmarks" / f"{name}.toml").read_text(encoding="utf-8")).experiments():
-        memory = plan.memory.resolve(StreamShape(5, 2), METHODS[plan.method].load().native)
+        memory = plan.memory.resolve(StreamShape(5, 2), METHODS[plan.method].load().policy)
         policy = memory.short_policy if isinstance(memory, ODEDM) else getattr(memory, "policy", "reservoir")
         found.setdefault((plan.data, plan.method), set()).add(policy)
     assert len(found) == 14
@@ -143,5 +143,5 @@ def test_every_study_of_the_benchmarks_can_be_planned(path: Path) -> None:
     for plan in plans:
         kind = METHODS[plan.method].load()
         configure(plan.method, kind, dict(plan.options))
-        own, title = Ingredients.of(plan), METHODS[plan.method].title or plan.method
-        check_ingredients(own, kind, title, plan.memory, plan.options)
+        own, title = Tricks.of(plan), METHODS[plan.method].title or plan.method
+        check_tricks(own, kind, title, plan.memory, plan.options)

@@ -42,7 +42,7 @@ def test_every_packed_run_is_one_of_its_study(name, data):
     sizes = ",".join(sorted({str(plain["memory"]["capacity"]) for plain in done}))
     study = replace(study, seeds=study.seeds[:1], only=(f"data={data}", f"capacity={sizes}"))
     rows = stand_in(data)
-    wanted = {mark(prepare(plan, rows, elsewhere=True).experiment.describe()) for plan in study.experiments()}
+    wanted = {mark(prepare(plan, rows, remote=True).experiment.describe()) for plan in study.experiments()}
     assert {mark(plain) for plain in done} <= wanted
 
 

@@ -15,9 +15,9 @@ from odedm.testing import BrokenPromise, check_distance, check_memory, check_met
 class GlobalDraws(ER):
     """Draws from torch's own generator."""
 
-    def step(self, batch, replay):
+    def observe(self, batch, replay):
         batch["input"] = batch["input"] + 0.1 * torch.randn_like(batch["input"])
-        return super().step(batch, replay)
+        return super().observe(batch, replay)
 
 
 class Forgetful(ER):
@@ -25,16 +25,16 @@ class Forgetful(ER):
 
     seen = {}
 
-    def step(self, batch, replay):
+    def observe(self, batch, replay):
         count = Forgetful.seen[id(self)] = Forgetful.seen.get(id(self), 0) + 1
         batch["input"] = batch["input"] * (1 + 0.01 * count)
-        return super().step(batch, replay)
+        return super().observe(batch, replay)
 
 
 class Idle(ER):
     """Learns nothing."""
 
-    def step(self, batch, replay):
+    def observe(self, batch, replay):
         return {}
 
 
@@ -45,8 +45,8 @@ class WrongFields(ER):
     def fields(self):
         return (odedm.ColumnSpec("logits", (10,)),)
 
-    def step(self, batch, replay):
-        super().step(batch, replay)
+    def observe(self, batch, replay):
+        super().observe(batch, replay)
         return {"logits": torch.zeros(len(batch["label"]), 10)}
 
     def annotate(self, rows):
@@ -240,9 +240,9 @@ class Own(ER):
         super().__post_init__()
         self.parts = {"noise": self.rng("noise")}
 
-    def step(self, batch, replay):
+    def observe(self, batch, replay):
         noise = torch.randn(batch["input"].shape, generator=self.parts["noise"])
-        return super().step({**batch, "input": batch["input"] + 0.1 * noise}, replay)
+        return super().observe({**batch, "input": batch["input"] + 0.1 * noise}, replay)
 
 
 class Plain(odedm.Memory):

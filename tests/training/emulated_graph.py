@@ -27,8 +27,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from odedm import Dataset, Experiment, Run
 from odedm.checkpoint.state_tree import state_tree
+from odedm.training.cuda_graph import can_be_recorded
 from odedm.training.divergence import DivergenceGuard
-from odedm.training.outside_parts import can_be_recorded
 
 READ_BACK = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 """Of operations whose result, or its shape, the host must wait for."""
@@ -284,8 +284,8 @@ def emulate_device(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("odedm.training.cuda_graph.record", record)
     patch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 0))
     patch.setattr("torch.cuda.is_current_stream_capturing", lambda: bool(_capturing))
-    patch.setattr("odedm.training.loop.DivergenceGuard", _Guard)
-    patch.setattr("odedm.training.loop.can_be_recorded", _can_be_recorded)
+    patch.setattr("odedm.training.run.DivergenceGuard", _Guard)
+    patch.setattr("odedm.training.run.can_be_recorded", _can_be_recorded)
     adam = sys.modules[torch.optim.Adam.__module__]
     patch.setattr(adam, "_get_capturable_supported_devices", lambda **_: ["cpu", "cuda"])
 
@@ -297,11 +297,8 @@ def _can_be_recorded(plan: Any, method: Any, net: Any) -> bool:
 
 def states_of(run: Any) -> dict[str, Any]:
     """A digest of every tensor and number that the run's steps change, by its place."""
-    names = ("method", "memory", "replay", "keys", "views")
     seconds, run.timer.seconds = run.timer.seconds, {}  # which no two runs have alike
-    state = state_tree(
-        {**{name: getattr(run, name) for name in names}, "loss": run.guard._broken}, run.external_tensors()
-    )
+    state = state_tree({**run.engine.roots(), "loss": run.guard._broken}, run.external_tensors())
     run.timer.seconds = seconds
     found: dict[str, Any] = {name: hash(each.numpy().tobytes()) for name, each in state.tensors.items()}
     return {**found, "": state.tree}

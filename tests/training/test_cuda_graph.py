@@ -7,17 +7,25 @@ import pytest
 import torch
 
 from odedm import Experiment, Reservoir, Run, shapes
-from odedm.training.cuda_graph import EAGER, MOST, Stepper, fingerprint
+from odedm.core.accel.host_state import host_state
+from odedm.training.cuda_graph import EAGER, MOST, GraphedStep
 
 
-def test_what_a_step_freezes_is_seen_in_the_fingerprint():
+def test_what_a_step_freezes_is_seen_in_the_host_state():
     run = Run(Experiment(Reservoir(40), method="vrmcl", data="shapes", device="cpu", batch=16), shapes())
     tasks = run.stream.tasks
     run.method.begin_task(tasks[0])
-    first = fingerprint(run.method)
-    assert first == fingerprint(run.method)
+    first = host_state(run.method)
+    assert first == host_state(run.method)
     run.method.begin_task(tasks[1])
-    assert first != fingerprint(run.method), "other classes compete"
+    assert first != host_state(run.method), "other classes compete"
+
+
+class Keyed:
+    """A method that says of itself what its recordings freeze, as all do."""
+
+    def graph_key(self):
+        return host_state(self)
 
 
 class Counter:
@@ -55,13 +63,13 @@ def rows(n):
 @pytest.fixture
 def bench():
     memory, log = Counter(), []
-    stepper = Stepper(
+    stepper = GraphedStep(
         memory.step,
         graph_key=lambda: min(memory.size, 4),
         on_graph_replay=memory.on_graph_replay,
         recorder=lambda: Spy(log),
     )
-    stepper.begin_task(memory)
+    stepper.begin_task(Keyed())
     return stepper, memory, log
 
 
@@ -107,8 +115,10 @@ def test_what_no_step_reads_may_change_on_the_host(bench):
     stepper, memory, log = bench
 
     class Method:
-        unread = ("old",)
         old = 0
+
+        def graph_key(self):
+            return host_state(self, without=("old",))
 
     method = Method()
     memory.size = 8
@@ -121,7 +131,7 @@ def test_what_no_step_reads_may_change_on_the_host(bench):
 def test_a_change_on_the_host_forgets_recordings_and_no_change_keeps_them(bench):
     stepper, memory, log = bench
 
-    class Method:
+    class Method(Keyed):
         rate = 0
 
     method = Method()
@@ -166,10 +176,10 @@ def test_a_closed_stepper_lets_go_of_the_run(bench):
 
 
 @pytest.mark.parametrize("change", ["freeze", "submodule", "function", "transpose", "rate"])
-def test_what_the_fingerprint_must_see(change):
+def test_what_the_host_state_must_see(change):
     run = Run(Experiment(Reservoir(40), method="vrmcl", data="shapes", device="cpu", batch=16), shapes())
     method = run.method
-    before = fingerprint(method)
+    before = host_state(method)
     if change == "freeze":
         next(method.net.parameters()).requires_grad_(False)
     elif change == "submodule":
@@ -177,25 +187,31 @@ def test_what_the_fingerprint_must_see(change):
     elif change == "function":
         method.function.sizes = method.function.sizes[:-1]
     elif change == "rate":
-        method.optimiser.param_groups[0]["lr"] /= 2
+        method.optimizer.param_groups[0]["lr"] /= 2
     else:
         method.rates = method.rates.view(2, -1).T
-    assert before != fingerprint(method)
+    assert before != host_state(method)
 
 
 def test_steps_that_do_not_repeat_stay_eager_and_spoil_no_recording(bench):
     stepper, memory, log = bench
     memory.size = 8
-    for repeats in [True] * (EAGER + 1) + [False] * 4 + [True]:
-        stepper.repeats = lambda repeats=repeats: repeats
-        stepper(rows(4), 4)
-    assert (stepper.eager, stepper.captured) == (EAGER + 4, 2)
-    assert log == ["recorder", "record 4", "replay 4", "replay 4"]
+
+    class Method:
+        def __init__(self, key):
+            self.graph_key = lambda: key
+
+    for key, steps in ((1, EAGER + 1), (None, 4)):
+        stepper.begin_task(Method(key))
+        for _ in range(steps):
+            stepper(rows(4), 4)
+    assert (stepper.eager, stepper.captured) == (EAGER + 4, 1)
+    assert log == ["recorder", "record 4", "replay 4"]
 
 
 def test_without_a_recorder_every_step_is_eager():
     memory = Counter()
-    stepper = Stepper(memory.step, graph_key=lambda: 0, on_graph_replay=memory.on_graph_replay, recorder=None)
+    stepper = GraphedStep(memory.step, graph_key=lambda: 0, on_graph_replay=memory.on_graph_replay, recorder=None)
     for _ in range(5):
         stepper(rows(2), 2)
     assert (stepper.eager, stepper.captured, len(memory.steps)) == (5, 0, 5)

@@ -20,16 +20,16 @@ PLAN = Experiment(Reservoir(10), method="er", data="blobs", batch=8, device="cpu
 
 def spoil(monkeypatch, at, how):
     """A method that goes wrong in one of its steps."""
-    original, steps = ER.step, []
+    original, steps = ER.observe, []
 
-    def step(self, batch, replay):
+    def observe(self, batch, replay):
         fields = original(self, batch, replay)
         steps.append(None)
         if len(steps) == at:
             how(self)
         return fields
 
-    monkeypatch.setattr(ER, "step", step)
+    monkeypatch.setattr(ER, "observe", observe)
 
 
 def nan_weights(method):

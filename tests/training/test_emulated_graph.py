@@ -11,6 +11,7 @@ from odedm import ODEDM, Experiment, Run, shapes
 from odedm.memory.buffer import Buffer
 from odedm.methods.base import Method
 from odedm.methods.plain_sgd import PlainSGD
+from odedm.training.engine import Engine
 from odedm.training.replay import MemoryReplay
 
 DATA = shapes(per_class=12)
@@ -81,18 +82,18 @@ def test_recording_computes_nothing_and_a_replay_works_on_the_recorded_memory():
 
 def test_numbers_of_the_host_are_those_of_the_recording():
     weight = torch.nn.Parameter(torch.zeros(1))
-    optimiser, scale = PlainSGD([weight], lr=0.5, momentum=0.0, fused=True), [1.0]
+    optimizer, scale = PlainSGD([weight], lr=0.5, momentum=0.0, fused=True), [1.0]
 
     def work():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (weight * scale[0]).sum().backward()
-        optimiser.step()
+        optimizer.step()
 
     graph, _ = record(work, None)
     graph.replay()
     assert weight.tolist() == [-0.5]
     scale[0] = 100.0
-    optimiser.param_groups[0].update(lr=100.0, momentum=0.9, weight_decay=1.0)
+    optimizer.param_groups[0].update(lr=100.0, momentum=0.9, weight_decay=1.0)
     graph.replay()
     assert weight.tolist() == [-1.0]
 
@@ -118,7 +119,7 @@ def test_memory_that_was_freed_since_recording_fails_the_replay():
 
 
 def lower_rate(run):
-    for group in run.method.optimiser.param_groups:
+    for group in run.method.optimizer.param_groups:
         group["lr"] *= 0.5
 
 
@@ -151,22 +152,22 @@ def test_callbacks_that_change_the_rate_do_so_in_a_recorded_run_too(callback):
 
 def count_updates(method, loss, replay=None):
     method.updates = getattr(method, "updates", 0) + 1
-    DESCEND(method, loss / method.updates, replay)
+    STEP(method, loss / method.updates, replay)
 
 
 def look_at_loss(method, loss, replay=None):
     if loss.item() < 1e9:
-        DESCEND(method, loss, replay)
+        STEP(method, loss, replay)
 
 
-DESCEND = Method.descend
+STEP = Method.optimizer_step
 SLIPS = {
     "sizes that a draw depends on": (Buffer, "graph_key", lambda *_: ()),
     "sizes that a share depends on": (MemoryReplay, "graph_key", lambda replay: replay.memory.graph_key(4)),
     "the host's half of a step": (Buffer, "on_graph_replay", lambda *_: None),
-    "a generator": (Run, "_generators", lambda run: iter([run.keys])),
-    "a number of the host": (Method, "descend", count_updates),
-    "a read-back": (Method, "descend", look_at_loss),
+    "a generator": (Engine, "generators", lambda engine: iter([engine.memory_rng])),
+    "a number of the host": (Method, "optimizer_step", count_updates),
+    "a read-back": (Method, "optimizer_step", look_at_loss),
 }
 """What a recorded step may lack, or do too much, and no eager step shows."""
 

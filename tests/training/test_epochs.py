@@ -20,9 +20,9 @@ class Watching(ER):
         super().__post_init__()
         self.seen = []
 
-    def step(self, batch, replay):
+    def observe(self, batch, replay):
         self.seen.append(batch["index"].tolist())
-        return super().step(batch, replay)
+        return super().observe(batch, replay)
 
 
 def test_every_pass_has_every_row_once_in_another_order_and_only_the_first_is_stored():

@@ -24,7 +24,7 @@ from odedm.results.comparison import compare
 from odedm.results.folder import EVIDENCE_FILE, FILE
 from odedm.results.result import Result
 from odedm.results.verification import verify
-from odedm.training.evidence import rows_per_class, undisturbed
+from odedm.training.diagnostics import preserve_state, rows_per_class
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
 BOTH = Observation(evidence=True, anytime=3)
@@ -142,8 +142,8 @@ def test_whatever_a_look_does_to_a_method_is_undone():
     method = Dreamer(net=run.method.net, draw=4)
     method.begin_task(run.stream.tasks[0])
     before, state = dict(vars(method)), method.dreams.get_state()
-    with undisturbed(method):
-        run.probe.__class__(method, run.stream.transform).predict(VECTORS.test_image)
+    with preserve_state(method):
+        run.engine.view.__class__(method, run.stream.transform).predict(VECTORS.test_image)
         assert method.drawn
     assert vars(method) == before, "and nothing new"
     assert method.dreams.get_state().equal(state)
@@ -155,7 +155,7 @@ def test_a_generator_that_is_born_in_a_look_begins_anew_after_it():
     run = run_of("er", "reservoir")
     method = Dreamer(net=run.method.net, draw=4)
     method.drawers = {}
-    with undisturbed(method):
+    with preserve_state(method):
         method.drawers["late"] = torch.Generator().manual_seed(5)
         first = torch.rand(3, generator=method.drawers["late"])
     assert torch.equal(torch.rand(3, generator=method.drawers["late"]), first)

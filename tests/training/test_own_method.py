@@ -20,10 +20,8 @@ from torch.nn import functional as F
 
 
 class Off(odedm.Method):
-    def step(self, batch, replay):
-        loss = F.cross_entropy(self.net(batch["inputs"]), batch["label"])
-        self.descend(loss, replay)
-        return {}
+    def loss(self, batch, replay):
+        return F.cross_entropy(self.net(batch["inputs"]), batch["label"]), {}
 
 
 odedm.register("methods", "off", Off)
@@ -33,9 +31,8 @@ odedm.register("methods", "off", Off)
 class Plain(odedm.Method):
     """Cross-entropy on the stream alone."""
 
-    def step(self, batch, replay):
-        self.descend(F.cross_entropy(self.net(batch["input"]), batch["label"]), replay)
-        return {}
+    def loss(self, batch, replay):
+        return F.cross_entropy(self.net(batch["input"]), batch["label"]), {}
 
 
 class Undecorated(Plain):
@@ -85,23 +82,27 @@ class OwnStart(Plain):
 
 
 class Silent(Plain):
-    def step(self, batch, replay):
-        super().step(batch, replay)
+    def loss(self, batch, replay):
+        super().loss(batch, replay)
+
+
+class Neither(odedm.Method):
+    """Says nothing of how it learns."""
 
 
 class Generous(Plain):
-    def step(self, batch, replay):
-        return {**super().step(batch, replay), "logits": self.net(batch["input"]).detach()}
+    def loss(self, batch, replay):
+        loss, columns = super().loss(batch, replay)
+        return loss, {**columns, "logits": self.net(batch["input"]).detach()}
 
 
 class Stingy(DERpp):
-    def step(self, batch, replay):
-        super().step(batch, replay)
-        return {}
+    def loss(self, batch, replay):
+        return super().loss(batch, replay)[0], {}
 
 
 class Misspelt(Plain):
-    def step(self, batch, replay):
+    def observe(self, batch, replay):
         return {"logits": batch["inputs"]}
 
 
@@ -114,12 +115,13 @@ def train(method, **more):
     [
         (Undecorated, r"Undecorated declares lr, but is no data class, .*write @dataclass\(kw_only=True, eq=False\)"),
         (Untyped, r"Untyped sets lr = 0.001 without a type, .*: write lr: float = 0.001\."),
-        (Silent, r"Silent.step gave None back; it must return .*, \{\} where there are none"),
+        (Silent, r"Silent.loss gave None back; it must return .*, \{\} where there are none"),
+        (Neither, "Neither has neither a `loss` nor an `observe` of its own"),
         (
             Generous,
-            r"Generous.step returned the column 'logits', which `fields` does not declare: add ColumnSpec\('logits'",
+            r"Generous returned the column 'logits', which `fields` does not declare: add ColumnSpec\('logits'",
         ),
-        (Stingy, "Stingy.fields declares the column 'logits', which `step` did not return"),
+        (Stingy, "Stingy.fields declares the column 'logits', which its loss did not return"),
     ],
 )
 def test_a_slip_in_a_method_is_a_sentence(method, said):
@@ -154,7 +156,7 @@ def test_an_error_in_a_plugin_names_the_file_and_the_line(tmp_path, monkeypatch,
     finally:
         METHODS.pop("off", None)
         sys.modules.pop("off_by_one", None)
-    assert "KeyError: 'inputs' (off_by_one.py, line 7, in step: loss = F.cross_entropy(" in said
+    assert "KeyError: 'inputs' (off_by_one.py, line 7, in loss: return F.cross_entropy(" in said
     assert "A batch has" in said
     assert "Traceback (most recent call last)" in said + capfd.readouterr().err, "asked for by ODEDM_TRACEBACK"
 

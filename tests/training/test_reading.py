@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from typing import ClassVar
 
 import pytest
 from beside import ROOT
@@ -12,6 +11,7 @@ import odedm
 from odedm import ODEDM, DualMemory, Experiment, Learner, Native, NoMemory, Prototypes, Reservoir, UsageError, blobs
 from odedm.cli.generated_options import memory_from
 from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS
+from odedm.core.stored_names import stored_name
 from odedm.core.validators import Choice
 from odedm.learner.online_parts import Plan
 from odedm.memory.live_state import capture
@@ -22,16 +22,14 @@ from odedm.report.labels import group_names
 from odedm.study.study import parse
 from odedm.testing.contracts import same_weights
 from odedm.training.experiment import content_key
-from odedm.training.ingredients import read_by_host, reading_of
 from odedm.training.preparation import prepare
-from odedm.training.replay import MemoryReplay
+from odedm.training.replay import MODES, MemoryReplay, reading_of, resolve_replay_mode
 
 VECTORS = blobs(per_class=16)
 
 
 def own(method):
-    kind = METHODS[method].load()
-    return kind.reading, kind.reading_rule
+    return MODES.get(stored_name(METHODS[method].load()), ("auxiliary", "fixed"))
 
 
 def prepared(memory, method="er", data=VECTORS):
@@ -64,7 +62,7 @@ def test_the_page_says_of_every_method_which_it_is():
         said |= {name.strip(): (re.match("`([a-z]+)`", reading)[1], rule) for name in names.split(", ")}
     titles = {METHODS[name].title or name: name for name in KEEPING}
     assert set(titles) == set(said) - {"and whoever says nothing"}
-    assert said.pop("and whoever says nothing") == (odedm.Method.reading, odedm.Method.reading_rule)
+    assert said.pop("and whoever says nothing") == ("auxiliary", "fixed")
     assert said == {title: own(name) for title, name in titles.items()}
 
 
@@ -87,42 +85,24 @@ def test_a_reading_that_is_named_stays(reading, gamma):
 
 def test_memories_without_a_long_term_part_have_no_reading():
     for memory in (Reservoir(20), Native(20), NoMemory()):
-        assert read_by_host(memory, ER) is memory
+        assert resolve_replay_mode(memory, ER) is memory
     with pytest.raises(RuntimeError, match="no replay reading 'auto'"):
         MemoryReplay(None, None, reading="auto", draw=1, gamma=1.0, rng=None)
 
 
 class Silent(ER):
-    """Says nothing of readings."""
+    """A method of anyone's, though it is like ER."""
 
 
-class Labelless(ER):
-    reading: ClassVar[str] = "auxiliary"
-    reading_rule: ClassVar[str] = "share"
-
-
-def test_a_method_of_anyones_has_the_papers_reading_unless_it_says_otherwise():
-    assert (odedm.Method.reading, odedm.Method.reading_rule) == ("auxiliary", "fixed")
-    names = [Choice("method", METHODS).validate("method", kind) for kind in (Silent, Labelless)]
-    assert [prepared(ODEDM(20, k=1), name).memory.replay for name in names] == [ER.reading, "auxiliary"]
-    assert prepared(ODEDM(20, k=1), names[1]).memory.gamma_rule == "share"
-
-
-@pytest.mark.parametrize(
-    ("what", "word"),
-    [("reading", "auto"), ("reading", "maybe"), ("reading", ["union"]), ("reading_rule", None), ("reading_rule", {})],
-)
-def test_a_method_with_a_reading_that_there_is_not_is_refused(what, word):
-    wrong = type("Wrong", (ER,), {what: word})
-    with pytest.raises(UsageError, match=rf"Wrong\.{what} must be one of"):
-        read_by_host(ODEDM(20), wrong)
-    assert read_by_host(ODEDM(20, replay="both"), wrong).replay == "both"
+def test_a_method_of_anyones_has_the_papers_reading():
+    name = Choice("method", METHODS).validate("method", Silent)
+    memory = prepared(ODEDM(20, k=1), name).memory
+    assert (memory.replay, memory.gamma_rule) == ("auxiliary", "fixed")
 
 
 def test_a_reading_without_the_term_has_one_description():
-    both = type("Both", (ER,), {"reading": "union", "reading_rule": "share"})
-    plain = read_by_host(ODEDM(20, replay="union"), both)
-    assert plain == read_by_host(ODEDM(20), both)
+    plain = resolve_replay_mode(ODEDM(20, replay="union"), ER)
+    assert plain == resolve_replay_mode(ODEDM(20), ER)
     stored = memory_to_dict(plain)
     assert (stored["gamma"], stored["gamma_rule"]) == (1.0, "fixed"), "as files had it when a weight of 1 was taken"
     assert plain == memory_from_dict(stored)
@@ -148,7 +128,7 @@ def test_a_weight_beside_a_reading_without_the_term_is_refused_but_in_files_of_b
     kept = ODEDM(20, k=1, replay="union")
     before = {**memory_to_dict(kept), **given}
     assert memory_from_dict(before) == kept
-    assert read_by_host(memory_from({}, before), ER) == kept
+    assert resolve_replay_mode(memory_from({}, before), ER) == kept
     with pytest.raises(UsageError, match=f"{name} must be|Unknown rule for gamma"):
         memory_from_dict({**before, name: "nonsense"})
 
@@ -183,7 +163,9 @@ def test_so_it_is_in_a_study(given):
     ],
 )
 def test_gdumb_refuses_a_weight_that_would_do_nothing(given, said):
-    with pytest.raises(UsageError, match=f"GDumb has no auxiliary term to weigh, because .* \\({said}\\)\\. Leave"):
+    with pytest.raises(
+        UsageError, match=rf"GDumb takes no weight of a long-term term \(.*{said}\), because .* Leave it out"
+    ):
         prepared(ODEDM(20, k=1, **given), "gdumb")
     assert prepared(ODEDM.paper(20, k=1), "gdumb").memory.gamma == 1.0
 
@@ -236,7 +218,7 @@ def test_stored_memories_mean_what_they_say():
     before = memory_to_dict(prepared(ODEDM(20, k=1, replay="auxiliary")).memory)
     assert (before["replay"], before["gamma"]) == ("auxiliary", 1.0)
     kept = memory_from_dict(before)
-    assert reading_of(read_by_host(kept, ER)) == {"reading": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
+    assert reading_of(resolve_replay_mode(kept, ER)) == {"reading": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
     with pytest.raises(UsageError, match="lacks 'replay'"):
         memory_from_dict({name: value for name, value in before.items() if name != "replay"})
 
@@ -249,7 +231,7 @@ def test_the_papers_memory_by_union_has_no_weight_that_nobody_gave():
 def test_the_papers_reading_and_the_recipes_stay_by_their_names():
     for memory in (ODEDM.paper(200), odedm.recipe("best", capacity=500, classes=100, colour=True).memory):
         for method in ("er", "icarl"):
-            assert reading_of(read_by_host(memory, METHODS[method].load())) == {
+            assert reading_of(resolve_replay_mode(memory, METHODS[method].load())) == {
                 "reading": "auxiliary",
                 "gamma": 1.0,
                 "gamma_rule": "fixed",

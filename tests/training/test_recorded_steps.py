@@ -114,7 +114,7 @@ class Slowing(ER):
 
     def begin_task(self, task):
         super().begin_task(task)
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = self.lr / (1 + task.index)
 
 

@@ -65,7 +65,7 @@ PAIRS = [
     for row, method in enumerate(KEEPING)
     for column, memory in enumerate(MEMORIES)
     if SHARE == 0 or (row + column + SHARE) % (7 if method in FIRST_METHODS and memory not in LATER else 9) == 0
-    if memory != "none" or not METHODS[method].load().needs_memory
+    if memory != "none" or "memory" not in METHODS[method].load().requires
 ]
 PAIRS += [(method, "none") for method in METHODS if method not in KEEPING]
 
@@ -125,7 +125,7 @@ def test_a_finished_run_that_is_carried_over_ends_the_same():
 
 
 SPOILERS = {
-    "momentum": lambda roots: roots["method"].optimiser.state.clear(),
+    "momentum": lambda roots: roots["method"].optimizer.state.clear(),
     "a generator": lambda roots: roots["keys"].manual_seed(5),
     "keys": lambda roots: roots["memory"].store.key.mul_(0.5),
     "replay's generators": lambda roots: roots["replay"].generators.clear(),

@@ -33,10 +33,10 @@ VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
 def raised_losses(net, batch, rows, rate):
     """How much a real step on the batch, made by a copy of the network, raises each row's loss."""
     moved = copy.deepcopy(net)
-    optimiser = torch.optim.SGD(moved.parameters(), lr=rate)
+    optimizer = torch.optim.SGD(moved.parameters(), lr=rate)
     F.cross_entropy(moved(batch["input"]), batch["label"]).backward()
     before = copy.deepcopy(net)(rows["input"])  # a forward moves running statistics, so by copies
-    optimiser.step()
+    optimizer.step()
     after = moved(rows["input"])
     each = [F.cross_entropy(out, rows["label"], reduction="none") for out in (before, after)]
     return (each[1] - each[0]).detach()
@@ -115,7 +115,11 @@ def uniform_weights(method):
 
 
 LOADED = {name: METHODS[name].load() for name in KEEPING}
-DRAWING = [name for name, kind in LOADED.items() if kind.draws_at_once and kind.own_retrieval == "uniform"]
+DRAWING = [
+    name
+    for name, kind in LOADED.items()
+    if "retrieval" not in kind.unsupported and "mixing" not in kind.requires and kind.retrieval == "uniform"
+]
 OTHERS = [name for name in RETRIEVALS if name != "uniform"]
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCHEMA = "odedm.checkpoint/4"
+SCHEMA = "odedm.checkpoint/5"
 FOLDER = "checkpoints"
 MANIFEST, TENSORS, TREE = "manifest.json", "state.safetensors", "state.json"
 NAME = re.compile(r"step-(\d{8,15})")

@@ -234,7 +234,7 @@ def _say_plan(status: StudyStatus, session: Session) -> None:
     else:
         place = session.execution
         unseen = place.is_remote or status.planned.missing
-        side = place.workers or (1 if unseen else workers_here(jobs, place, status.planned.data))
+        side = place.workers or (1 if unseen else workers_here(jobs, place))
         unknown = len(jobs) - len(known)
         rest = f", and {unknown} runs of a kind that was not measured yet" if unknown else ""
         tell(f"Time:          about {in_words(sum(known) / side)}, {side} side by side{rest}")

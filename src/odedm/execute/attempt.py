@@ -24,7 +24,7 @@ from odedm.training.observation import Observation
 if TYPE_CHECKING:
     from odedm.checkpoint.checkpointer import Checkpointer
     from odedm.stream.dataset import Dataset
-    from odedm.training.loop import Outcome, Run
+    from odedm.training.run import Outcome, Run
 
 REPLACES = "replaces"
 """A file in the working folder of a run that is to take the place of a finished one."""
@@ -60,8 +60,8 @@ def attempt_run(
     """Bring a run to its end; only one process at a time can."""
     from odedm.core.accel.device import enough_memory  # torch is imported where runs happen, not where they are planned
     from odedm.data.opening import load_dataset
-    from odedm.training.loop import Run
     from odedm.training.preparation import Prepared
+    from odedm.training.run import Run
 
     def say(line: str) -> None:
         emit(Said(job.key, line))
@@ -102,7 +102,7 @@ def _trial(job: Job, emit: Emit, data: Dataset | None, stop: Callable[[], bool])
     from odedm.core.accel.device import enough_memory
     from odedm.data.opening import load_dataset
     from odedm.training.hold_out import held_out
-    from odedm.training.loop import Run
+    from odedm.training.run import Run
 
     report = _progress(job, emit)
 

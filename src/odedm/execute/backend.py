@@ -150,7 +150,7 @@ def open_backend(jobs: Sequence[Job], execution: ExecutionConfig, data: Mapping[
         workers = None if execution.workers is None else min(execution.workers, len(jobs))
         cpus = 1.0 if execution.cpus is None else execution.cpus
         return RayBackend(workers, address=execution.address, cpus=cpus, gpus=execution.gpus)
-    workers = workers_here(jobs, execution, data)
+    workers = workers_here(jobs, execution)
     on_gpu = any(job.experiment.device == "cuda" for job in jobs)
     share = execution.gpu_share if on_gpu else 100
     if len(jobs) == 1 and share == 100:
@@ -186,14 +186,9 @@ def get_ready(runs: int, execution: ExecutionConfig) -> None:
         start_early(workers)
 
 
-def workers_here(jobs: Sequence[Job], execution: ExecutionConfig, data: Mapping[str, Dataset]) -> int:
-    """How many runs go side by side on this machine: as many as there are cores or room for, unless it is given."""
-    from odedm.execute.memory_estimate import fitting_lanes
-    from odedm.training.preparation import Prepared
-
-    asked = min(execution.workers or choose_workers(jobs), len(jobs))
-    runs = [Prepared(job.experiment, data[job.experiment.data]) for job in jobs]
-    return fitting_lanes(runs, asked, given=execution.workers is not None)
+def workers_here(jobs: Sequence[Job], execution: ExecutionConfig) -> int:
+    """How many runs go side by side on this machine: as many as there are cores for, unless it is given."""
+    return min(execution.workers or choose_workers(jobs), len(jobs))
 
 
 def choose_workers(jobs: Sequence[Job]) -> int:

@@ -117,7 +117,7 @@ def _prepared(plan: Experiment, data: Dataset, *, several: bool, elsewhere: bool
     from odedm.training.preparation import prepare
 
     try:
-        return prepare(plan, data, elsewhere=elsewhere)
+        return prepare(plan, data, remote=elsewhere)
     except UsageError as error:
         if not several:
             raise

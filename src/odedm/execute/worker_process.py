@@ -87,7 +87,7 @@ def main() -> None:
 
 def _ready_lane(emit: Emit) -> Lane:
     """A lane; what takes longest is imported while the parent says what is to be done."""
-    threading.Thread(target=import_module, args=("odedm.training.loop",), daemon=True).start()
+    threading.Thread(target=import_module, args=("odedm.training.run",), daemon=True).start()
     return Lane(emit)
 
 

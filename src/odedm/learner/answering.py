@@ -20,7 +20,7 @@ from odedm.learner.estimator import Estimator, NotYetFit
 from odedm.learner.given_batch import LabelNames, LearnerRowForm, read_labels
 from odedm.learner.online_parts import OnlineParts
 from odedm.training.evaluation import in_chunks
-from odedm.training.numerics import own_numerics
+from odedm.training.numerics import deterministic_numerics
 
 KEPT_EVENTS = 100
 CANDIDATES = "candidates"
@@ -176,7 +176,7 @@ class Answering(Estimator):
 
     def _numerics(self) -> AbstractContextManager[None]:
         """A block that computes the same whatever the caller has set."""
-        return own_numerics(self.threads, self._parts.plan.precision if self._parts else "fp32")
+        return deterministic_numerics(self.threads, self._parts.plan.precision if self._parts else "fp32")
 
     def _known(self, labels: Any) -> list[int]:
         """The numbers of labels that a user names, one or many."""

@@ -22,14 +22,14 @@ from odedm.memory.live_state import restore_store
 from odedm.memory.settings import ODEDM
 from odedm.stream.augment import Transform
 from odedm.training.experiment import Experiment
-from odedm.training.ingredients import Ingredients
 from odedm.training.method_state import load_weights, own_state, weights_of_net
+from odedm.training.tricks import Tricks
 
 
 def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
     """A learner that begins where the run ended; `when` says when it consolidates."""
     plan = Experiment.from_dict(kept.result.experiment)
-    asked = Ingredients.of(plan)
+    asked = Tricks.of(plan)
     if plan.transform not in ("data", "none"):
         raise UsageError(f"A learner has no views of its own; the run had the transform '{plan.transform}'.")
     memory = plan.memory

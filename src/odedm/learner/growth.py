@@ -33,7 +33,7 @@ def output_layer(net: Net) -> nn.Linear:
 def grow(method: Method, classes: int, rng: torch.Generator) -> None:
     """Give the method's network outputs for so many classes; the new ones start as a new linear layer's do.
 
-    `rng` is on the CPU: one seed, one start anywhere. The optimiser knows nothing of the new weights yet, and an
+    `rng` is on the CPU: one seed, one start anywhere. The optimizer knows nothing of the new weights yet, and an
     average of the weights begins with them.
     """
     if method.class_shift is not None:
@@ -42,7 +42,7 @@ def grow(method: Method, classes: int, rng: torch.Generator) -> None:
         for net in _nets(method):
             net.head.grow(classes)  # type: ignore[operator]
             net.classes = classes
-        method.classes_joined(classes)
+        method.on_classes_added(classes)
         return
     layer = output_layer(method.net)
     bound = 1 / math.sqrt(layer.in_features)
@@ -55,11 +55,11 @@ def grow(method: Method, classes: int, rng: torch.Generator) -> None:
         for each in map(output_layer, _nets(method)):
             own: nn.Parameter = getattr(each, name)
             setattr(each, name, nn.Parameter(torch.cat([own.detach(), start.to(own.device)]), own.requires_grad))
-        _hand_over(method.optimiser, old, getattr(layer, name))
+        _hand_over(method.optimizer, old, getattr(layer, name))
     for net in _nets(method):
         output_layer(net).out_features = classes
         net.classes = classes
-    method.classes_joined(classes)
+    method.on_classes_added(classes)
 
 
 def _nets(method: Method) -> list[Net]:
@@ -67,17 +67,17 @@ def _nets(method: Method) -> list[Net]:
     return [method.net, *([method.averaged] if method.averaged is not None else [])]
 
 
-def _hand_over(optimiser: torch.optim.Optimizer, old: nn.Parameter, new: nn.Parameter) -> None:
-    """The optimiser goes on with the longer weights: what it keeps of each entry is 0 for new ones.
+def _hand_over(optimizer: torch.optim.Optimizer, old: nn.Parameter, new: nn.Parameter) -> None:
+    """The optimizer goes on with the longer weights: what it keeps of each entry is 0 for new ones.
 
     One that keeps tensors of another form, such as Adafactor's of rows and columns, begins anew with these weights.
     """
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         group["params"] = [new if each is old else each for each in group["params"]]
-    known: dict[str, Any] = optimiser.state.pop(old, {})
+    known: dict[str, Any] = optimizer.state.pop(old, {})
     kept = [each for each in known.values() if isinstance(each, Tensor) and each.dim()]
     if known and all(each.shape == old.shape for each in kept):
-        optimiser.state[new] = {name: _longer(each, old, new) for name, each in known.items()}
+        optimizer.state[new] = {name: _longer(each, old, new) for name, each in known.items()}
 
 
 def _longer(value: Any, old: Tensor, new: Tensor) -> Any:

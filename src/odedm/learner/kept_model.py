@@ -33,12 +33,12 @@ from odedm.nets.build import configure as configure_net
 from odedm.results.folder import MODEL_FILE, find_run
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
-from odedm.training.ingredients import by_nearest_mean
+from odedm.training.engine import resolve_device, resolve_precision
 from odedm.training.method_state import give_state, load_weights
 from odedm.training.model_file import MEMORY, METHOD, MODEL_SCHEMA, VIEWS, WEIGHTS
-from odedm.training.numerics import arranged, own_numerics
-from odedm.training.preparation import resolve_device, resolve_precision
-from odedm.training.probe import LearnerProbe
+from odedm.training.model_view import MethodView
+from odedm.training.numerics import deterministic_numerics, set_precision
+from odedm.training.tricks import by_nearest_mean
 
 LABEL_KINDS = {str: "text", bool: "true or false", int: "whole numbers"}
 COLUMNS = ("image", "label", "index", "prototype", "order", "key")
@@ -52,7 +52,7 @@ class KeptModel:
     result: Result
     form: LearnerRowForm
     labels: LabelNames
-    probe: LearnerProbe
+    probe: MethodView
     rows: Rows
     """The memory's rows, on the CPU."""
     seen: int
@@ -104,14 +104,14 @@ def _built(
     net, kind, net_options, options = _parts(result, form, given, tensors)
     precision = Choice("precision", PRECISIONS).validate("precision", plan["precision"])
     if plan["device"] != device.type:  # of another kind of device, which computes in its own way
-        precision = resolve_precision("auto", device, exacting=kind.exacting)
+        precision = resolve_precision("auto", device, second_order="second order" in kind.requires)
     draw = Int(1, MOST_CLASSES).validate("draw", plan["draw"])
     threads = threads or min(Int(1).validate("threads", plan["threads"]), os.cpu_count() or 1)
     transform = _transform(head["views"], tensors, form).to(device)
     rng = partial(generator, Int(0).validate("seed", plan["seed"]), device=device)
-    with own_numerics(threads, precision):
+    with deterministic_numerics(threads, precision):
         network = build(net, form.shape, classes, seed=plan["seed"], options=net_options)
-        network = arranged(network.to(device), precision, exacting=kind.exacting)
+        network = set_precision(network.to(device), precision, second_order="second order" in kind.requires)
         method: Method = kind(net=network, draw=draw, rng=rng, **options)
         load_weights(network, _of(WEIGHTS, tensors))
         own = _of(METHOD, tensors)
@@ -122,7 +122,7 @@ def _built(
         network.eval()
         rows = _rows(_of(MEMORY, tensors), form, classes)
         stored = partial(_on, device, rows) if by_nearest_mean(plan.get("predict"), kind) else None
-        probe = LearnerProbe(method, transform, stored)
+        probe = MethodView(method, transform, stored)
         _try(probe, form, classes, device)
     seen = head["seen"]
     require(type(seen) is int and 0 <= seen < 1 << 53, "it does not say how many rows it has seen")
@@ -195,7 +195,7 @@ def _transform(views: Any, tensors: Mapping[str, Tensor], form: LearnerRowForm) 
     return fixed(Transform(shift, scale, views[0], views[1]), form)
 
 
-def _try(probe: LearnerProbe, form: LearnerRowForm, classes: int, device: torch.device) -> None:
+def _try(probe: MethodView, form: LearnerRowForm, classes: int, device: torch.device) -> None:
     """Predict a row of zeros: a state that does not fit shows itself here, not in the middle of someone's work."""
     try:
         scores = probe.predict(torch.zeros(1, *form.shape, dtype=form.dtype, device=device))

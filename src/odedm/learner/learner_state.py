@@ -269,7 +269,7 @@ def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor])
     again = state_tree(own)
     require(all(name in again.tensors for name in fresh.tensors), "it lacks a part of the learner")
     method: Method = parts.method
-    for name, value in parts.plan.options.items():
+    for name, value in parts.plan.engine.options.items():
         require(getattr(method, name) == value and type(getattr(method, name)) is type(value), f"its {name} is another")
     require(own["method"] is method and method.net.classes == parts.classes, "it has another method")
     sound = isinstance(parts.replay.generators, dict) and all(

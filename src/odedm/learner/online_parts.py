@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,29 +21,15 @@ from odedm.learner.growth import grow
 from odedm.learner.net_choice import make_net
 from odedm.learner.running_scale import RunningScale
 from odedm.memory.admission import ConsolidationOutcome
+from odedm.memory.dual import DualBuffer
 from odedm.memory.live_parts import generators
 from odedm.memory.settings import MemorySettings
 from odedm.methods.base import Method
-from odedm.methods.hyperparameters import configure
 from odedm.methods.rotation_task import TURNED
 from odedm.stream.augment import Transform
 from odedm.training.average_length import Length, left_after_a_batch
-from odedm.training.ingredients import (
-    Ingredients,
-    by_nearest_mean,
-    check_ingredients,
-    check_pictures,
-    compose,
-    make_updates,
-    read_by_host,
-    reading_of,
-)
-from odedm.training.numerics import arranged
-from odedm.training.outside_parts import check_optimiser, own_optimiser
-from odedm.training.preparation import check_choice, known_retrieval, resolve_device, resolve_precision
-from odedm.training.probe import LearnerProbe
-from odedm.training.replay import MemoryReplay
-from odedm.training.retrieval import build_retrieval, read_retrieval_options
+from odedm.training.engine import Engine, EngineConfig, resolve_device
+from odedm.training.tricks import Tricks, check_pictures
 
 ENDLESS = 2**31
 """How many tasks a stream without borders is said to have: the one under way is never the last."""
@@ -54,21 +39,26 @@ ENDLESS = 2**31
 class Plan:
     """A learner's settings, checked, with every default that does not depend on its rows."""
 
-    method: type[Method]
-    options: Mapping[str, Any]
-    memory: MemorySettings
+    engine: EngineConfig
     policy: str
     net: Any
     net_options: Mapping[str, Any]
     scaling: Any
-    draw: int
-    seed: int
-    device: torch.device
-    precision: str
-    ingredients: Ingredients
-    optimizer: str
-    retrieval: str
-    retrieval_options: Mapping[str, Any]
+
+    @property
+    def memory(self) -> MemorySettings:
+        """The memory's settings."""
+        return cast(MemorySettings, self.engine.memory)  # `settle_memory` takes no other
+
+    @property
+    def precision(self) -> str:
+        """What it computes in."""
+        return self.engine.precision
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.engine.device
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Plan:
@@ -80,53 +70,44 @@ class Plan:
         else:
             entry = METHODS[Choice("method", METHODS).validate("method", name)]
             kind, title = entry.load(), entry.title or name
-        if kind.keeps_nothing:
+        if "no memory" in kind.requires:
             raise UsageError(
                 f"{title} keeps no rows, and a learner does. Use another method, e.g. 'er'; "
                 "with memory=0 that is finetuning on the stream."
             )
-        if kind.needs_borders:
-            kinds = {each: entry.load() for each, entry in METHODS.items()}
-            free = ", ".join(each for each, own in kinds.items() if not own.needs_borders and not own.keeps_nothing)
+        if "borders" in kind.requires:
+            requires = {name: entry.load().requires for name, entry in METHODS.items()}
+            free = ", ".join(name for name, needs in requires.items() if not needs & {"borders", "no memory"})
             raise UsageError(
                 f"{title} must be told where tasks begin and end, and a learner's stream has no borders. Use "
                 f"one of {free}; or odedm.train, which has borders."
             )
         word = name if isinstance(name, str) else kind.__name__
         rate = None if given["lr"] is None else Float().validate("lr", given["lr"])
-        options = configure(word, kind, with_keyword("options", _table("options", given["options"]), "lr", rate))
-        settled, policy = settle_memory(given["memory"], kind.native)
+        settled, policy = settle_memory(given["memory"], kind.policy)
         scaling = given["scaling"]
         if not isinstance(scaling, Transform | None) and not (isinstance(scaling, str) and scaling == "auto"):
             raise UsageError(
                 "scaling must be 'auto', None or a Transform such as a data set's `transform`; "
                 f"{short_repr(scaling)} was given."
             )
-        asked = _ingredients(given)
-        check_ingredients(asked, kind, title, settled, options)
-        optimizer = _name("optimizer", OPTIMIZERS, given)
-        check_optimiser(optimizer, kind)
-        retrieval = known_retrieval(_name("retrieval", RETRIEVALS, given), kind, title)
-        check_choice(retrieval, kind, title, settled.name)
         device = resolve_device(Device("device", DEVICES).validate("device", given["device"]))
-        precision = Choice("precision", PRECISIONS, also=("auto",)).validate("precision", given["precision"])
-        return cls(
+        config = EngineConfig.resolve(
             kind,
-            options,
-            read_by_host(settled, kind),
-            policy,
-            given["net"],
-            _table("net_options", given["net_options"]),
-            scaling,
-            Int(1).validate("draw", given["batch"] if given["draw"] is None else given["draw"]),
-            Int().validate("seed", given["seed"]),
-            device,
-            resolve_precision(precision, device, exacting=kind.exacting),
-            asked,
-            optimizer,
-            retrieval,
-            read_retrieval_options(retrieval, _table("retrieval_options", given["retrieval_options"])),
+            name=word,
+            title=title,
+            options=with_keyword("options", _table("options", given["options"]), "lr", rate),
+            memory=settled,
+            tricks=_tricks(given),
+            optimizer=_name("optimizer", OPTIMIZERS, given),
+            retrieval=_name("retrieval", RETRIEVALS, given),
+            retrieval_options=_table("retrieval_options", given["retrieval_options"]),
+            draw=Int(1).validate("draw", given["batch"] if given["draw"] is None else given["draw"]),
+            seed=Int().validate("seed", given["seed"]),
+            device=device,
+            precision=Choice("precision", PRECISIONS, also=("auto",)).validate("precision", given["precision"]),
         )
+        return cls(config, policy, given["net"], _table("net_options", given["net_options"]), scaling)
 
 
 def _table(name: str, given: Any) -> Mapping[str, Any]:
@@ -145,7 +126,7 @@ def _name(what: str, table: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     return Choice(what, table).validate(what, given[what])
 
 
-def _ingredients(given: Mapping[str, Any]) -> Ingredients:
+def _tricks(given: Mapping[str, Any]) -> Tricks:
     """What was asked for beside method and memory; None is the method's own."""
     left, loss, way = given["weight_average"], given["stream_loss"], given["predict_by"]
     views = Choice("views", VIEWS).validate("views", given["views"])
@@ -154,7 +135,7 @@ def _ingredients(given: Mapping[str, Any]) -> Ingredients:
             f"The views '{views}' have outputs for each class from the start, and a learner's classes join on the way. "
             f"Give one of {', '.join(name for name in VIEWS if not TURNED.get(name))}."
         )
-    return Ingredients(
+    return Tricks(
         Int(1).validate("updates", given["updates"]),
         None if loss is None else Choice("stream loss", STREAM_LOSSES).validate("stream_loss", loss),
         None if way is None else Choice("prediction", PREDICTIONS).validate("predict_by", way),
@@ -167,33 +148,24 @@ class OnlineParts:
     """Network, method, memory, replay, and the generators that they draw from."""
 
     def __init__(self, plan: Plan, form: LearnerRowForm, classes: int) -> None:
-        self.plan, device = plan, plan.device
-        check_pictures(plan.ingredients, form.shape, form.dtype)
-        rng = partial(generator, plan.seed, device=device)
-        net = make_net(plan.net, form.shape, classes, seed=plan.seed, options=plan.net_options)
-        net = arranged(net.to(device), plan.precision, exacting=plan.method.exacting)
-        how = own_optimiser(plan.optimizer)
-        self.method: Method = plan.method(net=net, draw=plan.draw, rng=rng, **how, **plan.options)
-        compose(plan.ingredients, self.method)
+        self.plan, config = plan, plan.engine
+        device = config.device
+        check_pictures(config.tricks, form.shape, form.dtype)
+        net = make_net(plan.net, form.shape, classes, seed=config.seed, options=plan.net_options)
         self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
-        self.transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
+        transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
         image = ColumnSpec("image", form.shape, form.dtype)
-        self.memory_rngs = generators(plan.seed, device)
-        self.memory = learner_buffer(plan.memory, plan.policy, self.method.fields(), image, device, self.memory_rngs)
-        stored = partial(every_row, self.memory) if by_nearest_mean(plan.ingredients.predict, plan.method) else None
-        self.probe = LearnerProbe(self.method, self.transform, stored)
-        self.replay = MemoryReplay(
-            self.memory.buffer,
-            self.transform,
-            **reading_of(plan.memory),
-            draw=plan.draw,
-            rng=rng,
-            retrieval=build_retrieval(plan.retrieval, plan.retrieval_options),
-            method=self.method,
-            views=plan.ingredients.views,
-        )
+        self.memory_rngs = generators(config.seed, device)
+
+        def make_memory(method_columns: tuple[ColumnSpec, ...]) -> DualBuffer:
+            return learner_buffer(plan.memory, plan.policy, method_columns, image, device, self.memory_rngs)
+
+        self.engine = Engine(config, net, transform, make_memory, stored_rows=every_row)
+        self.method, self.replay = self.engine.method, self.engine.replay
+        self.memory: DualBuffer = self.engine.memory
+        self.transform, self.probe, self.views = transform, self.engine.view, self.engine.view_rng
         self._predictor: Callable[[Tensor], Tensor] | None = None
-        self.views, self.starts = rng("stream views"), generator(plan.seed, "new outputs")
+        self.starts = generator(config.seed, "new outputs")
         self.method.begin_task(Task(0, ENDLESS, tuple(range(classes)), {"label": torch.zeros(0, dtype=torch.int64)}))
 
     @property
@@ -214,8 +186,7 @@ class OnlineParts:
         if self.scale:
             self.scale.see(image)
         rows: Rows = {"image": image, "label": label, "index": index}
-        batch, view = {**rows, "task": torch.zeros_like(label)}, partial(self.transform.augment, rng=self.views)
-        rows |= make_updates(self.method, self.replay, batch, view, self.plan.ingredients.updates)
+        rows |= self.engine.update({**rows, "task": torch.zeros_like(label)})
         crowded = open_candidates(self.memory, label)
         self.memory.add(rows, self.probe, rng=self.memory_rngs["memory"])
         return crowded
@@ -232,7 +203,7 @@ class OnlineParts:
 
     def predictor(self) -> Callable[[Tensor], Tensor]:
         """What gives scores of raw rows: until something changes, class means are taken once for all questions."""
-        self._predictor = self._predictor or self.probe.predictor()
+        self._predictor = self._predictor or self.engine.predictor()
         return self._predictor
 
     def drawn_from(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from odedm.results.result import Result
 from odedm.results.run_summary import summary_line
 from odedm.stream.dataset import rows_in_form
 from odedm.training.experiment import Experiment
-from odedm.training.numerics import own_numerics
+from odedm.training.numerics import deterministic_numerics
 
 
 def load(
@@ -114,7 +114,7 @@ class TrainedModel:
     def _asked(self, question: Callable[[Tensor], Tensor], x: Any) -> Tensor:
         own = self._kept
         rows = rows_in_form(own.form.shape, own.form.dtype, x).to(own.device)
-        with own_numerics(own.threads, own.precision), torch.no_grad():
+        with deterministic_numerics(own.threads, own.precision), torch.no_grad():
             return question(rows)
 
     @property

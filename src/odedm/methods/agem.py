@@ -21,39 +21,35 @@ class AGEM(Method):
     """Descends on the stream batch; where that would raise the loss of a replay draw, only across it.
 
     Stored rows are no part of the loss: the draw's gradient says which direction is forbidden. With ODEDM the auxiliary
-    long-term term belongs to the loss and is bent along with it.
+    long-term term belongs to the loss and is projected along with it.
     """
 
-    no_stream_loss: ClassVar[str] = ""
-    native: ClassVar[str] = "task-quota"
+    policy: ClassVar[str] = "task-quota"
     capturable: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 1
-    spare_networks: ClassVar[float] = 4
 
     lr: float = 0.03
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
-        """CE(h(x), y); the gradient is bent before the step."""
-        (logits,) = self.forwards(batch["input"], replay=replay)
-        self.descend(self.stream_loss(logits, batch["label"]), replay)
-        return {}
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
+        """CE(h(x), y)."""
+        (logits,) = self.logits(batch)
+        return self.stream_loss(logits, batch["label"]), {}
 
-    def bend(self, replay: Replay | None) -> None:
+    def on_after_backward(self, replay: Replay | None) -> None:
         """Take from the gradient what points against that of a replay draw."""
         if not replay:
             return
-        past = replay(self.draw)
-        (logits,) = self.forwards(past["input"])
+        past = replay()
+        (logits,) = self.logits(past)
         reference = gradient_of(F.cross_entropy(logits, past["label"]), self.net)
-        write_gradient(self.net, across(read_gradient(self.net), reference))
+        write_gradient(self.net, project(read_gradient(self.net), reference))
 
 
-def across(gradient: Tensor, reference: Tensor) -> Tensor:
+def project(gradient: Tensor, reference: Tensor) -> Tensor:
     """The gradient [P] where it agrees with a reference [P], else its part at a right angle to it.
 
-    >>> across(torch.tensor([1.0, -2.0]), torch.tensor([0.0, 4.0]))
+    >>> project(torch.tensor([1.0, -2.0]), torch.tensor([0.0, 4.0]))
     tensor([1., 0.])
-    >>> across(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 4.0]))
+    >>> project(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 4.0]))
     tensor([1., 2.])
     """
     along = gradient @ reference

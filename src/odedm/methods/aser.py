@@ -14,6 +14,5 @@ from odedm.methods.er import ER
 class ASER(ER):
     """Steps are those of ER; rows are drawn by the retrieval "aser" and kept by the policy "aser"."""
 
-    native: ClassVar[str] = "aser"
-    own_retrieval: ClassVar[str] = "aser"
-    reading: ClassVar[str] = "auxiliary"
+    policy: ClassVar[str] = "aser"
+    retrieval: ClassVar[str] = "aser"

@@ -35,6 +35,9 @@ class ClassShift(ABC):
     tensor([[-inf, 0., 0.]])
     """
 
+    asked: bool = False
+    """Whether a loss has used it."""
+
     @abstractmethod
     def see(self, label: Tensor) -> None:
         """A stream batch with these labels [n] has arrived; told once, however many updates are made on it."""

@@ -38,7 +38,7 @@ class Projection:
                 many.append(nn.Parameter(drawn.to(device=like.device, dtype=like.dtype)))
 
     def parameters(self) -> list[nn.Parameter]:
-        """What the optimiser trains beside the network."""
+        """What the optimizer trains beside the network."""
         return [*self.weights, *self.biases]
 
     def __call__(self, features: Tensor) -> Tensor:

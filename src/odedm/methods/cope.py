@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows
 from odedm.core.stored_names import stored
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Method, Replay, join
 from odedm.nets.base import Net
 
 WIDEST = 2**16
@@ -30,13 +31,13 @@ class CoPE(Method):
     a draw of its own. With `repellor_gradient` rows of other classes are pushed away from both sides.
     """
 
-    predicts: ClassVar[str] = "the nearest prototype"
-    no_stream_loss: ClassVar[str] = "its loss is a contrast with prototypes, and has no cross-entropy"
-    native: ClassVar[str] = "balanced-reservoir"
-    own_retrieval: ClassVar[str] = "balanced"
+    policy: ClassVar[str] = "balanced-reservoir"
+    retrieval: ClassVar[str] = "balanced"
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "stream_loss": "its loss is a contrast with prototypes, and has no cross-entropy",
+        "predict": "it predicts by the nearest prototype",
+    }
     capturable: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 1
-    spare_networks: ClassVar[float] = 1
 
     lr: float = 0.005
     temperature: float = 0.1
@@ -55,26 +56,24 @@ class CoPE(Method):
         self.head = PrototypeHead.instead_of(self.net, self.width, self.temperature, self.rng("initialisation"))
         super().__post_init__()
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
+    def observe(self, batch: Rows, replay: Replay) -> Rows:
         """The PPP loss of stream and draw, then every class's prototype follows its rows."""
         self.head.meet(batch["label"], self.starts)
         total = torch.zeros_like(self.head.prototypes)
         amount = total.new_zeros(len(total), 1)
         for turn in range(self.iterations):
             last = turn == self.iterations - 1
-            x, y = batch["input"], batch["label"]
-            if replay:
-                past = replay(self.draw)
-                x, y = torch.cat([x, past["input"]]), torch.cat([y, past["label"]])
-            point = self.head.points(self.net.features(x))
+            rows = join(batch, replay())
+            y = rows["label"]
+            point = self.head.points(self.net.features(rows["input"]))
             new = 0 if last else len(batch["label"])  # new rows count once, replayed ones whenever they come
             member = (y[new:] == torch.arange(len(total), device=y.device)[:, None]).to(point.dtype)
             total, amount = total + member @ point.detach()[new:], amount + member.sum(1, keepdim=True)
-            self.descend(self.loss(point, y), replay if last else None)
+            self.optimizer_step(self.proxy_loss(point, y), replay if last else None)
         self.head.follow(total, amount, self.alpha)
         return {}
 
-    def loss(self, point: Tensor, label: Tensor) -> Tensor:
+    def proxy_loss(self, point: Tensor, label: Tensor) -> Tensor:
         """The PPP loss of unit vectors [n, d] with their labels [n], by the prototypes as they are."""
         return ppp_loss(
             point,

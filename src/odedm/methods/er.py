@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
+from torch import Tensor
 
 from odedm.core.rows import Rows
 from odedm.core.stored_names import stored
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Method, Replay, join
 
 
 @stored("method/er")
@@ -21,19 +21,11 @@ class ER(Method):
     """
 
     capturable: ClassVar[bool] = True
-    reading: ClassVar[str] = "union"
-    no_stream_loss: ClassVar[str] = ""
-    draws_at_once: ClassVar[int] = 1
-    spare_networks: ClassVar[float] = 1
 
     lr: float = 0.1
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
-        """CE over stream and replay jointly."""
-        x, y = batch["input"], batch["label"]
-        if replay:
-            past = replay(self.draw)
-            x, y = torch.cat([x, past["input"]]), torch.cat([y, past["label"]])
-        (logits,) = self.forwards(x, replay=replay)
-        self.descend(self.stream_loss(logits, y, replayed=len(y) - len(batch["label"])), replay)
-        return {}
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
+        """CE(h(x ∪ x'), y ∪ y')."""
+        rows = join(batch, replay())
+        (logits,) = self.logits(rows)
+        return self.stream_loss(logits, rows["label"], replayed=len(logits) - len(batch["label"])), {}

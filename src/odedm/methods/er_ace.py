@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -24,9 +25,9 @@ class ERACE(Method):
     """
 
     capturable: ClassVar[bool] = True
-    no_stream_loss: ClassVar[str] = "its own stream loss is asymmetric: among the classes of the batch"
-    draws_at_once: ClassVar[int] = 1
-    spare_networks: ClassVar[float] = 1
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "stream_loss": "its own stream loss is asymmetric: among the classes of the batch"
+    }
 
     lr: float = 0.03
     seen: Tensor = field(init=False, repr=False)
@@ -36,27 +37,24 @@ class ERACE(Method):
         super().__post_init__()
         self.seen = torch.zeros(self.net.classes, dtype=torch.bool, device=self.last_loss.device)
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """CE(h(x), y) among the batch's classes + CE(h(x'), y') among the seen ones."""
-        x, y = batch["input"], batch["label"]
-        present = torch.zeros_like(self.seen).index_fill_(0, y, True)
+        present = torch.zeros_like(self.seen).index_fill_(0, batch["label"], True)
         self.seen |= present  # in place: a captured step holds on to the tensor
-        if replay:
-            past = replay(self.draw)
-            logits, recalled = self.forwards(x, past["input"], replay=replay)
-            loss = cross_entropy_among(present, logits, y) + cross_entropy_among(self.seen, recalled, past["label"])
-        else:
-            (logits,) = self.forwards(x)
-            loss = cross_entropy_among(present, logits, y)
-        self.descend(loss, replay)
-        return {}
+        past = replay()
+        logits, recalled = self.logits(batch, past)
+        loss = cross_entropy_among(present, logits, batch["label"])
+        if past:
+            loss = loss + cross_entropy_among(self.seen, recalled, past["label"])
+        return loss, {}
 
-    def recall_loss(self, logits: Tensor, rows: Rows) -> Tensor:
+    def long_term_loss(self, rows: Rows, replay: Replay) -> Tensor:  # noqa: ARG002
         """Long-term rows are replay: among the seen classes."""
+        (logits,) = self.logits(rows)
         return cross_entropy_among(self.seen, logits, rows["label"])
 
-    def classes_joined(self, classes: int) -> None:
-        """The network has outputs for so many classes from now on: the new ones were not seen yet."""
+    def on_classes_added(self, classes: int) -> None:
+        """The new ones were not seen yet."""
         self.seen = torch.cat([self.seen, self.seen.new_zeros(classes - len(self.seen))])
 
 

@@ -8,46 +8,39 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from odedm.core.rows import ColumnSpec, Rows
+from odedm.core.rows import Rows
 from odedm.core.stored_names import stored
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Replay
+from odedm.methods.stored_logits import StoresLogits
 
 
 @stored("method/fdr")
 @dataclass(kw_only=True, eq=False)
-class FDR(Method):
+class FDR(StoresLogits):
     """Two updates a batch: cross-entropy on the stream, then α times how far replayed predictions are from stored ones.
 
     The native memory is empty until the first task ends, so the first task is plain SGD. From then on every batch
-    makes two optimiser steps. The auxiliary long-term term belongs to the first, the method's main update. The release
+    makes two optimizer steps. The auxiliary long-term term belongs to the first, the method's main update. The release
     reads α and never uses it; the default of 1 is what it computes.
     """
 
-    native: ClassVar[str] = "task-quota"
+    policy: ClassVar[str] = "task-quota"
     capturable: ClassVar[bool] = True
-    no_stream_loss: ClassVar[str] = ""
-    draws_at_once: ClassVar[int] = 1
-    spare_networks: ClassVar[float] = 1
 
     alpha: float = 1.0
 
-    def fields(self) -> tuple[ColumnSpec, ...]:
-        """Logits of all C classes."""
-        return (ColumnSpec("logits", (self.net.classes,)),)
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
+        """CE(h(x), y)."""
+        (logits,) = self.logits(batch)
+        return self.stream_loss(logits, batch["label"]), {"logits": logits.detach()}
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
-        """CE(h(x), y); then α · mean ‖softmax h(x') - softmax z'‖."""
-        (logits,) = self.forwards(batch["input"], replay=replay)
-        self.descend(self.stream_loss(logits, batch["label"]), replay)
-        if replay:
-            past = replay(self.draw)
-            (recalled,) = self.forwards(past["input"])
-            self.descend(self.alpha * function_distance(recalled, past["logits"]))
-        return {"logits": logits.detach()}
-
-    def annotate(self, rows: Rows) -> Rows:
-        """Logits by the current network in evaluation mode, for rows that are stored when a task ends."""
-        return {"logits": self.predict(rows["input"])}
+    def observe(self, batch: Rows, replay: Replay) -> Rows:
+        """An update by the loss, then one by α · mean ‖softmax h(x') - softmax z'‖."""
+        columns = super().observe(batch, replay)
+        if past := replay():
+            (recalled,) = self.logits(past)
+            self.optimizer_step(self.alpha * function_distance(recalled, past["logits"]))
+        return columns
 
 
 def function_distance(logits: Tensor, stored: Tensor) -> Tensor:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
+
+from torch import Tensor
 
 from odedm.core.rows import Rows
 from odedm.core.stored_names import stored
@@ -15,16 +18,13 @@ from odedm.methods.base import Method, Replay
 class Finetune(Method):
     """One cross-entropy over each stream batch, and nothing stored: what a memory must at least be worth."""
 
-    no_stream_loss: ClassVar[str] = ""
-    keeps_nothing: ClassVar[bool] = True
+    requires: ClassVar[frozenset[str]] = frozenset({"no memory"})
+    unsupported: ClassVar[Mapping[str, str]] = {"retrieval": "there is no memory"}
     capturable: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 0
-    spare_networks: ClassVar[float] = 1
 
     lr: float = 0.1
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
         """CE(h(x), y)."""
-        (logits,) = self.forwards(batch["input"])
-        self.descend(self.stream_loss(logits, batch["label"]))
-        return {}
+        (logits,) = self.logits(batch)
+        return self.stream_loss(logits, batch["label"]), {}

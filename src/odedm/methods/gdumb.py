@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,15 +32,15 @@ class GDumb(Method):
     see an untrained network.
     """
 
-    reading: ClassVar[str] = "union"
-    no_term: ClassVar[str] = "it fits a network to all stored rows alike"
-    no_stream_loss: ClassVar[str] = "it learns nothing from the stream's batches themselves"
-    no_views: ClassVar[str] = "it fits a network to many rows at once, in views of its own"
-    native: ClassVar[str] = "greedy-balanced"
-    needs_borders: ClassVar[bool] = True
-    needs_memory: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 0
-    spare_networks: ClassVar[float] = 2
+    requires: ClassVar[frozenset[str]] = frozenset({"memory", "borders"})
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "gamma": "it fits a network to all stored rows alike",
+        "stream_loss": "it learns nothing from the stream's batches themselves",
+        "views": "it fits a network to many rows at once, in views of its own",
+        "weight_average": "it trains a network anew when a task ends, not batch by batch",
+        "retrieval": "it takes all stored rows, and draws none",
+    }
+    policy: ClassVar[str] = "greedy-balanced"
 
     lr: float = 0.05
     momentum: float = 0.9
@@ -63,14 +63,9 @@ class GDumb(Method):
             raise UsageError("gdumb needs 1 or more fit_epochs, a fit_batch of 2 or more, and a clip above 0.")
         self.start, self.boxes, self.order = start_of(self.net), self.rng("cutmix"), self.rng("fitting")
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
+    def observe(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
         """Nothing is learned; the memory takes what it wants."""
         return {}
-
-    @classmethod
-    def why_no_average(cls, options: Mapping[str, Any]) -> str:  # noqa: ARG003
-        """All training is at a task's end."""
-        return "it trains a network anew when a task ends, not batch by batch"
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """Fit a fresh network to every stored row."""
@@ -82,20 +77,20 @@ class GDumb(Method):
         """All passes over rows, from the start."""
         start_again(self.net, self.start)
         self.net.train()
-        self.optimiser = self.fresh_optimiser()
+        self.optimizer = self.new_optimizer()
         every = torch.arange(count(rows), device=rows["label"].device)
         for epoch in range(self.fit_epochs):
-            for group in self.optimiser.param_groups:
+            for group in self.optimizer.param_groups:
                 group["lr"] = restarting_rate(epoch - 1, self.lr) if epoch else WARM * self.lr
             for part in shuffled(every, self.fit_batch, self.order):
                 if len(part) > 1 or len(every) == 1:  # one row alone has no batch statistics
-                    self.fit_step(replay.weak(rows["image"][part]), rows["label"][part])
+                    self.fit_step(replay.augment(rows["image"][part]), rows["label"][part])
 
     def fit_step(self, x: Tensor, y: Tensor) -> None:
         """CE under CutMix of inputs [n, ...] with labels [n]."""
         x, other, share = cutmix(x, y, self.cutmix, self.boxes)
-        self.descend(mixed_cross_entropy(self.net(x), y, other, share))
+        self.optimizer_step(mixed_cross_entropy(self.net(x), y, other, share))
 
-    def bend(self, replay: Replay | None) -> None:  # noqa: ARG002
+    def on_after_backward(self, replay: Replay | None) -> None:  # noqa: ARG002
         """Cut the gradient to the norm `clip`."""
         nn.utils.clip_grad_norm_(self.net.parameters(), self.clip)

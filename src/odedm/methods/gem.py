@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, take
 from odedm.core.stored_names import stored
-from odedm.methods.base import Load, Method, Replay
+from odedm.methods.base import Method, Replay
 from odedm.methods.gradients import gradient_of, read_gradient, write_gradient
 
 SWEEPS = 10_000
@@ -28,15 +28,13 @@ class GEM(Method):
     """Descends on the stream batch; where that would hurt a past task's rows, by the nearest step that does not.
 
     Each past task has one gradient, over all its stored rows. `margin` is the least multiplier of each of them in a
-    step that is bent, `ridge` is added to the diagonal of their products, and `most` bounds how many rows of a task are
-    taken, 0 for all. How many rows a task has is known to the device alone, so a step reads values back.
+    step that is projected, `ridge` is added to the diagonal of their products, and `most` bounds how many rows of a
+    task are taken, 0 for all. How many rows a task has is known to the device alone, so a step reads values back.
     """
 
-    reading: ClassVar[str] = "union"
-    no_stream_loss: ClassVar[str] = ""
-    native: ClassVar[str] = "class-quota"
-    needs_borders: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 0
+    policy: ClassVar[str] = "class-quota"
+    requires: ClassVar[frozenset[str]] = frozenset({"borders"})
+    unsupported: ClassVar[Mapping[str, str]] = {"retrieval": "it takes all stored rows, and draws none"}
 
     lr: float = 0.03
     margin: float = 0.5
@@ -51,52 +49,42 @@ class GEM(Method):
             if getattr(self, name) < 0:
                 raise UsageError(f"gem's {name} must be 0 or more; {getattr(self, name)} was given.")
 
-    @classmethod
-    def rows_at_once(cls, load: Load) -> int:
-        """A task's stored rows may be all there are."""
-        return load.batch + load.capacity
-
-    @classmethod
-    def networks_at_once(cls, load: Load) -> float:
-        """A gradient of every task, in single and in double precision, and the products' room."""
-        return 3 * load.tasks + 3
-
     def begin_task(self, task: Task) -> None:
         """The tasks before this one are past."""
         super().begin_task(task)
         self.now = task.index
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
-        """CE(h(x), y); the gradient is bent before the step."""
-        (logits,) = self.forwards(batch["input"], replay=replay)
-        self.descend(self.stream_loss(logits, batch["label"]), replay)
-        return {}
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
+        """CE(h(x), y)."""
+        (logits,) = self.logits(batch)
+        return self.stream_loss(logits, batch["label"]), {}
 
-    def bend(self, replay: Replay | None) -> None:
-        """Bend the gradient where it points against that of a past task."""
+    def on_after_backward(self, replay: Replay | None) -> None:
+        """Project the gradient where it points against that of a past task."""
         past = self.past_gradients(replay) if replay else []
         if past:
-            bent = bent_gradient(read_gradient(self.net), torch.stack(past), self.margin, self.ridge)
-            if bent is not None:
-                write_gradient(self.net, bent)
+            projected = project_to_cone(read_gradient(self.net), torch.stack(past), self.margin, self.ridge)
+            if projected is not None:
+                write_gradient(self.net, projected)
 
     def past_gradients(self, replay: Replay) -> list[Tensor]:
         """The gradient [P] of the stored rows of each past task, in training views."""
         rows = replay.rows()
-        found = []
+        gradients = []
         for task in rows["task"][rows["task"] < self.now].unique().tolist():
-            own = (rows["task"] == task).nonzero().flatten()
-            own = own[-self.most :] if self.most else own
-            part = take(rows, own)
-            (logits,) = self.forwards(replay.weak(part["image"]))
-            found.append(gradient_of(F.cross_entropy(logits, part["label"]), self.net))
-        return found
+            indices = (rows["task"] == task).nonzero().flatten()
+            if self.most:
+                indices = indices[-self.most :]
+            task_rows = take(rows, indices)
+            (logits,) = self.logits({"input": replay.augment(task_rows["image"])})
+            gradients.append(gradient_of(F.cross_entropy(logits, task_rows["label"]), self.net))
+        return gradients
 
 
-def bent_gradient(gradient: Tensor, past: Tensor, margin: float, ridge: float) -> Tensor | None:
-    """G + Gᵀv for a gradient g [P] and those of past tasks G [n, P]; None where g points against none of them.
+def project_to_cone(gradient: Tensor, past: Tensor, margin: float, ridge: float) -> Tensor | None:
+    """Return g + Gᵀv for a gradient g [P] and those of past tasks G [n, P]; None where g points against none of them.
 
-    >>> bent_gradient(torch.tensor([1.0, -2.0]), torch.tensor([[0.0, 4.0]]), margin=0.0, ridge=0.0)
+    >>> project_to_cone(torch.tensor([1.0, -2.0]), torch.tensor([[0.0, 4.0]]), margin=0.0, ridge=0.0)
     tensor([1., 0.])
     """
     wide = past.double()
@@ -104,19 +92,17 @@ def bent_gradient(gradient: Tensor, past: Tensor, margin: float, ridge: float) -
     products, along = (wide @ wide.T).cpu(), along.cpu()  # n² + n numbers: the solver is quicker at home
     if bool((along >= 0).all()):
         return None
-    share = multipliers(products.tolist(), along.tolist(), margin, ridge)
+    share = solve_qp(products.tolist(), along.tolist(), margin, ridge)
     return gradient + (torch.tensor(share, dtype=torch.float64, device=past.device) @ wide).to(gradient.dtype)
 
 
-def multipliers(
-    products: Sequence[Sequence[float]], along: Sequence[float], margin: float, ridge: float
-) -> list[float]:
+def solve_qp(products: Sequence[Sequence[float]], along: Sequence[float], margin: float, ridge: float) -> list[float]:
     """The v ≥ margin [n] that make ½ vᵀ(GGᵀ + ridge·I)v + (Gg)ᵀv least, for GGᵀ [n, n] and Gg [n].
 
     Coordinate by coordinate, in turn, until none moves: the matrix is positive definite, so that ends at the one least
     value.
 
-    >>> multipliers([[1.0, 0.0], [0.0, 1.0]], [-2.0, 3.0], margin=0.0, ridge=0.0)
+    >>> solve_qp([[1.0, 0.0], [0.0, 1.0]], [-2.0, 3.0], margin=0.0, ridge=0.0)
     [2.0, 0.0]
     """
     share = [margin] * len(along)

@@ -11,8 +11,8 @@ from odedm.core.options import cast_like
 from odedm.methods.base import Method
 
 RESERVED = (
-    *("net", "draw", "rng", "make_optimiser", "optimiser", "last_loss", "auxiliary_loss"),
-    *("class_shift", "rotation_task"),
+    *("net", "draw", "rng", "optimizer_factory", "optimizer", "last_loss", "class_shift", "rotation_task"),
+    *("captures", "_ahead", "_ahead_logits"),
 )
 """Keywords of a method that the run sets, not the user."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,11 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.accel.device import launch_bound
+from odedm.core.accel.host_state import host_state
 from odedm.core.accel.streams import aside
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
-from odedm.methods.base import Load, Method, Replay
+from odedm.methods.base import Method, Replay
 from odedm.methods.gradients import trained
 from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
 from odedm.nets.base import Net
@@ -34,16 +36,12 @@ class ICarl(Method):
     last network speaks for the seen classes that the task does not have.
     """
 
-    native: ClassVar[str] = "herded"
-    mixes_memory: ClassVar[bool] = True
-    needs_borders: ClassVar[bool] = True
-    needs_memory: ClassVar[bool] = True
+    policy: ClassVar[str] = "herded"
+    requires: ClassVar[frozenset[str]] = frozenset({"memory", "borders", "mixing", "nearest mean"})
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "stream_loss": "its loss is a binary cross-entropy for each class by itself"
+    }
     capturable: ClassVar[bool] = True
-    reading_rule: ClassVar[str] = "share"
-    predicts: ClassVar[str] = "nearest-mean"
-    no_stream_loss: ClassVar[str] = "its loss is a binary cross-entropy for each class by itself"
-    draws_at_once: ClassVar[int] = 0
-    spare_networks: ClassVar[float] = 4
 
     lr: float = 0.1
     l2: float = 1e-5
@@ -62,11 +60,6 @@ class ICarl(Method):
     means: tuple[Tensor, Tensor] | None = field(init=False, repr=False, default=None)
     """What `class_means` gave for the current weights; None from a task's beginning on, and after a step."""
 
-    @classmethod
-    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
-        """The teacher's forward of the batch beside the step's own."""
-        return super().arithmetic(load, auxiliary) + load.batch
-
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("bce_columns", self.bce_columns, {"all": None, "seen": None})
@@ -76,11 +69,10 @@ class ICarl(Method):
         self.seen = self.net.classes
         self.recalled = torch.ones(self.net.classes, dtype=torch.bool, device=self.last_loss.device)
 
-    @property
-    def unread(self) -> tuple[str, ...]:
-        """Numbers that decide about columns when a task begins; on a GPU no step reads them after that."""
-        own = ("old", "known") if launch_bound(self.recalled.device) else ("known",)
-        return own if self.bce_columns == "seen" else (*own, "seen")
+    def graph_key(self) -> Hashable:
+        """All but numbers that decide about columns when a task begins; no step reads them after that."""
+        unread = ("old", "known") if self.bce_columns == "seen" else ("old", "known", "seen")
+        return host_state(self, without=unread)
 
     def begin_task(self, task: Task) -> None:
         """Which columns are old and which are seen: labels are numbered by arrival. The last task's means are over."""
@@ -91,45 +83,43 @@ class ICarl(Method):
         self.recalled.fill_(False)[: self.old] = True
         self.recalled[list(task.classes)] = False
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """Mean BCE(h(x), Q) over rows and K columns + λ Σ ‖θ‖²; Q is the teacher's in old columns, else one-hot."""
         self.exemplars, self.means = replay, None
         with aside(self.last_loss.device) as join:
             past, penalty = self._recall(batch["input"]), self.l2 * self._sum_of_squares()
-        (logits,) = self.forwards(batch["input"], replay=replay)
+        (logits,) = self.logits(batch)
         join()
         columns = logits.shape[1] if self.bce_columns == "all" else self.seen
         past = past[:, :columns]
         target = targets(batch["label"], past, self.recalled[: past.shape[1]], columns)
-        loss = F.binary_cross_entropy_with_logits(logits[:, :columns], target)
-        self.descend(loss + penalty, replay)
-        return {}
+        return F.binary_cross_entropy_with_logits(logits[:, :columns], target) + penalty, {}
 
     def _sum_of_squares(self) -> Tensor:
-        """Σ ‖θ‖² (0-d); on a GPU without its gradient, which `bend` adds: a fifth of a step would go into copies."""
-        own: list[Tensor] = list(self.net.parameters())
-        if not launch_bound(own[0].device):
-            return torch.cat([weight.flatten() for weight in own]).square().sum()
+        """Σ ‖θ‖² (0-d); on a GPU without its gradient, for which a fifth of a step would go into copies."""
+        weights: list[Tensor] = list(self.net.parameters())
+        if not launch_bound(weights[0].device):
+            return torch.cat([weight.flatten() for weight in weights]).square().sum()
         with torch.no_grad():
-            return torch.stack(torch._foreach_norm(own)).square().sum()
+            return torch.stack(torch._foreach_norm(weights)).square().sum()
 
-    def bend(self, replay: Replay | None) -> None:  # noqa: ARG002
+    def on_after_backward(self, replay: Replay | None) -> None:  # noqa: ARG002
         """Add the gradient 2λθ of λ Σ ‖θ‖² where the loss has come without it."""
-        own = trained(self.net)
-        if launch_bound(own[0].device):
+        weights = trained(self.net)
+        if launch_bound(weights[0].device):
             with torch.no_grad():
-                for weight in own:
+                for weight in weights:
                     weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-                gradients = [weight.grad for weight in own if weight.grad is not None]
-                torch._foreach_add_(gradients, own, alpha=2 * self.l2)
+                gradients = [weight.grad for weight in weights if weight.grad is not None]
+                torch._foreach_add_(gradients, weights, alpha=2 * self.l2)
 
     def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
         """The network becomes the next task's teacher, and the class means are measured with it."""
         if self.teacher is None:
             self.teacher = copy.deepcopy(self.net).requires_grad_(False).eval()
         else:  # in place: a recorded step holds on to it
-            own, now = (list(net.state_dict().values()) for net in (self.teacher, self.net))
-            torch._foreach_copy_(own, now)
+            before, now = (list(net.state_dict().values()) for net in (self.teacher, self.net))
+            torch._foreach_copy_(before, now)
         self.exemplars, self.means = replay, self._measure(replay)
 
     def predict(self, x: Tensor) -> Tensor:
@@ -141,13 +131,12 @@ class ICarl(Method):
         return nearest_mean_scores(self.embed(x), self.means, normalised=self.features == "normalised")
 
     def _recall(self, x: Tensor) -> Tensor:
-        """The teacher's probabilities [n, old or C] of the first classes, on the same training view."""
+        """The teacher's probabilities [n, C], on the same training view."""
         if self.teacher is None:
             return self.last_loss.new_zeros(len(x), 0)
         with torch.no_grad():
             past: Tensor = self.teacher(x)
-            # all columns on a GPU, where `recalled` chooses: a recorded step stays good when more of them are old
-            return (past if launch_bound(x.device) else past[:, : self.old]).sigmoid()
+            return past.sigmoid()  # all columns: a recorded step stays good when more of them are old
 
     def _measure(self, replay: Replay) -> tuple[Tensor, Tensor] | None:
         """The means over all stored rows, short-term and long-term, each once; None where nothing is stored."""
@@ -155,7 +144,7 @@ class ICarl(Method):
             return None
 
         def embed(image: Tensor) -> Tensor:
-            return self.embed(replay.plain(image))
+            return self.embed(replay.normalize(image))
 
         normalised = self.features == "normalised"
         return means_of_rows(replay.rows(), embed, self.net.classes, normalised=normalised, flip=self.flip)

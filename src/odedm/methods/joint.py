@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,12 +29,13 @@ class Joint(Method):
     network.
     """
 
-    no_stream_loss: ClassVar[str] = "it learns nothing from the stream's batches themselves"
-    no_views: ClassVar[str] = "it fits a network to many rows at once, in views of its own"
-    keeps_nothing: ClassVar[bool] = True
-    needs_borders: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 0
-    spare_networks: ClassVar[float] = 2
+    requires: ClassVar[frozenset[str]] = frozenset({"no memory", "borders"})
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "stream_loss": "it learns nothing from the stream's batches themselves",
+        "views": "it fits a network to many rows at once, in views of its own",
+        "weight_average": "it trains a network anew when a task ends, not batch by batch",
+        "retrieval": "there is no memory",
+    }
 
     lr: float = 0.1
     every_task: bool = True
@@ -50,30 +51,25 @@ class Joint(Method):
         super().__post_init__()
         self.start, self.order = start_of(self.net), self.rng("fitting")
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
+    def observe(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
         """Nothing is learned yet; the update is counted."""
         self.updates, self.largest = self.updates + 1, max(self.largest, len(batch["label"]))
         return {}
-
-    @classmethod
-    def why_no_average(cls, options: Mapping[str, Any]) -> str:  # noqa: ARG003
-        """All training is at a task's end."""
-        return "it trains a network anew when a task ends, not batch by batch"
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """Train a fresh network on everything."""
         self.tasks.append(task)
         if self.every_task or task.last:
-            rows = {name: torch.cat([each.rows[name] for each in self.tasks]) for name in ("image", "label")}
+            rows = {name: torch.cat([task.rows[name] for task in self.tasks]) for name in ("image", "label")}
             self.train_on(rows, replay)
 
     def train_on(self, rows: Rows, replay: Replay) -> None:
         """As many updates as the stream had batches, pass after pass over shuffled rows."""
         start_again(self.net, self.start)
         self.net.train()
-        self.optimiser = self.fresh_optimiser()
+        self.optimizer = self.new_optimizer()
         every = torch.arange(len(rows["label"]), device=rows["label"].device)
         # of equal parts, so that the last of a pass is no single row
         size = math.ceil(len(every) / math.ceil(len(every) / max(1, self.largest)))
         for part in islice(endless(every, size, self.order), self.updates):
-            self.descend(F.cross_entropy(self.net(replay.weak(rows["image"][part])), rows["label"][part]))
+            self.optimizer_step(F.cross_entropy(self.net(replay.augment(rows["image"][part])), rows["label"][part]))

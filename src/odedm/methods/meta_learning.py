@@ -71,12 +71,12 @@ class NetFunction:
         own = [part for part, name in zip(numbers, self.parameters, strict=True) if name.startswith("head.")]
         return torch.cat(own)
 
-    def follow(self, optimiser: torch.optim.Optimizer, direction: Tensor) -> None:
-        """One optimiser step of the net's own weights, with `direction` [P] in the place of a gradient."""
+    def follow(self, optimizer: torch.optim.Optimizer, direction: Tensor) -> None:
+        """One optimizer step of the net's own weights, with `direction` [P] in the place of a gradient."""
         for value, part in zip(self.parameters.values(), self._named(direction).values(), strict=True):
             value.grad = part
-        optimiser.step()
-        optimiser.zero_grad()  # the gradients are views of a vector that the method may keep
+        optimizer.step()
+        optimizer.zero_grad()  # the gradients are views of a vector that the method may keep
 
     def refresh(self, x: Tensor, times: int = 1) -> None:
         """Move the running statistics by plain forwards of inputs [n, ...] in the net's own mode."""
@@ -209,7 +209,7 @@ def with_memory(batch: Rows, replay: Replay, n: int) -> Rows:
     parts = [(batch, 1.0)]
     if replay:
         parts.append((replay(n), 1.0))
-        past = replay.auxiliary()
+        past = replay.long_term()
         if past is not None and replay.gamma > 0:
             parts.append((past, replay.gamma))
     rows = {name: torch.cat([part[name] for part, _ in parts]) for name in ("input", "label", "task")}

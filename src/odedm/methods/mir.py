@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.rows import Rows
@@ -20,23 +21,16 @@ class MIRReplay(Method):
     ER takes one mean over both. How many rows are candidates is the retrieval's option.
     """
 
-    no_stream_loss: ClassVar[str] = ""
-    own_retrieval: ClassVar[str] = "mir"
+    retrieval: ClassVar[str] = "mir"
     capturable: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 1
-    spare_networks: ClassVar[float] = 1
 
     lr: float = 0.1
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """CE(h(x), y) + CE(h(x'), y') on the most interfered rows x'."""
-        x, y = batch["input"], batch["label"]
-        if replay:
-            past = replay(self.draw)
-            logits, recalled = self.forwards(x, past["input"], replay=replay)
-            loss = self.stream_loss(logits, y) + F.cross_entropy(recalled, past["label"])
-        else:
-            (logits,) = self.forwards(x)
-            loss = self.stream_loss(logits, y)
-        self.descend(loss, replay)
-        return {}
+        past = replay()
+        logits, recalled = self.logits(batch, past)
+        loss = self.stream_loss(logits, batch["label"])
+        if past:
+            loss = loss + F.cross_entropy(recalled, past["label"])
+        return loss, {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
-from odedm.methods.base import Load, Method, Replay
+from odedm.methods.base import Method, Replay
 from odedm.methods.contrastive import (
     Projection,
     class_prototypes,
@@ -44,15 +45,15 @@ class OnPro(Method):
 
     In the first task the cross-entropy is the stream's, later only that of replayed rows, of which a share
     1 - `base_rate` are mixtures of classes that are confused: pairs are drawn by how near their prototypes are. One
-    optimiser, Adam, goes through the whole stream.
+    optimizer, Adam, goes through the whole stream.
     """
 
+    requires: ClassVar[frozenset[str]] = frozenset({"memory", "borders"})
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "stream_loss": "its stream has no cross-entropy after the first task",
+        "views": "its losses compare views and turns of its own",
+    }
     capturable: ClassVar[bool] = True
-    needs_borders: ClassVar[bool] = True
-    needs_memory: ClassVar[bool] = True
-    no_stream_loss: ClassVar[str] = "its stream has no cross-entropy after the first task"
-    no_views: ClassVar[str] = "its losses compare views and turns of its own"
-    spare_networks: ClassVar[float] = 2
 
     lr: float = 5e-4
     weight_decay: float = 1e-4
@@ -74,11 +75,6 @@ class OnPro(Method):
     seen: int = field(init=False, repr=False, default=0)
     replaying: bool = field(init=False, repr=False, default=False)
 
-    @classmethod
-    def rows_at_once(cls, load: Load) -> int:
-        """Two views of batch and draw in every turn, and three further passes."""
-        return (2 * int(load.options.get("turns", 16)) + 3) * (load.batch + load.draw)
-
     def __post_init__(self) -> None:
         if self.turns not in (1, 4, 16):
             raise UsageError(f"onpro's turns must be 1, 4 or 16; {short_repr(self.turns)} was given.")
@@ -98,28 +94,27 @@ class OnPro(Method):
         """The network and the projection."""
         return [*super().trained(), *self.projection.parameters()]
 
-    def fresh_optimiser(self) -> torch.optim.Optimizer:
+    def new_optimizer(self) -> torch.optim.Optimizer:
         """Adam with the release's rates."""
-        every = self.trained()
+        weights = self.trained()
         return torch.optim.Adam(
-            every, lr=self.lr, betas=(0.9, 0.99), weight_decay=self.weight_decay, capturable=every[0].is_cuda
+            weights, lr=self.lr, betas=(0.9, 0.99), weight_decay=self.weight_decay, capturable=weights[0].is_cuda
         )
 
     def begin_task(self, task: Task) -> None:
-        """Replay starts with the second task; the optimiser goes on."""
+        """Replay starts with the second task; the optimizer goes on."""
         self.net.train()
         self.seen, self.replaying = max(self.seen, max(task.classes) + 1), task.index > 0
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
-        """Contrast of rows + contrast of prototypes + CE, one update."""
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
+        """Contrast of rows + contrast of prototypes + CE."""
         image, label = batch["image"].float(), batch["label"]
-        past = replay(min(self.draw, self.per_class * self.seen) if self.replaying else self.draw) if replay else None
-        mixed = self.mix(past, replay(POOL)) if past is not None and self.replaying else None
+        past = replay(min(self.draw, self.per_class * self.seen) if self.replaying else self.draw)
+        mixed = self.mix(past, replay(POOL)) if past and self.replaying else None
         loss = self.row_contrast(image, label, mixed, replay)
-        if past is not None:
+        if past:
             loss = loss + self.replayed_equilibrium(past, replay)
-        self.descend(loss + self.named(mixed or unmixed(image, label), replay), replay)
-        return {}
+        return loss + self.named(mixed or unmixed(image, label), replay), {}
 
     def row_contrast(self, image: Tensor, label: Tensor, mixed: Mixed | None, replay: Replay) -> Tensor:
         """The contrast of rows in two views and all turns, and that of the stream's prototypes, by one pass."""
@@ -128,7 +123,7 @@ class OnPro(Method):
         if mixed is not None:  # a mixture is a class of its own, between two others
             again, other = self.turned(mixed.image, torch.lerp(mixed.label.float(), mixed.other.float(), mixed.share))
             inputs += [again, self.view(again)]
-        features = self.net.features(replay.plain(torch.cat(inputs)))
+        features = self.net.features(replay.normalize(torch.cat(inputs)))
         points = self.projection(features)
         loss = self.equilibrium(points[: len(label)], points[len(rows) : len(rows) + len(label)], label)
         alike = self.alike(features[:many], points[:many])
@@ -141,13 +136,13 @@ class OnPro(Method):
     def replayed_equilibrium(self, past: Rows, replay: Replay) -> Tensor:
         """The contrast of a draw's prototypes in two views; they are kept, to tell which classes are confused."""
         views, label = [past["image"].float(), self.view(past["image"])], past["label"]
-        one, other = self.projection(self.net.features(replay.plain(torch.cat(views)))).chunk(2)
+        one, other = self.projection(self.net.features(replay.normalize(torch.cat(views)))).chunk(2)
         self.prototypes.copy_(class_prototypes((one + other).detach() / 2, label, self.net.classes))
         return self.equilibrium(one, other, label)
 
     def named(self, rows: Mixed, replay: Replay) -> Tensor:
         """(1 - s)·CE(h(x), y) + s·CE(h(x), y') of a view of mixed rows."""
-        logits = self.net(replay.plain(self.view(rows.image)))
+        logits = self.net(replay.normalize(self.view(rows.image)))
         losses = [F.cross_entropy(logits, label, reduction="none") for label in (rows.label, rows.other)]
         return torch.lerp(losses[0], losses[1], rows.share.to(logits.dtype)).mean()
 

@@ -29,14 +29,14 @@ def _with_gradient(group: dict[str, Any]) -> list[Any]:
 class PlainSGD(SGD):
     """SGD that leaves torch's compiler asleep.
 
-    torch's own optimisers import the compiler when they are made and at every step, to tell it that they are not for
+    torch's own optimizers import the compiler when they are made and at every step, to tell it that they are not for
     it: several seconds in every process, for something that no run here uses. The same functions are called here
     without that.
 
     >>> weight = torch.nn.Parameter(torch.ones(2))
-    >>> optimiser = PlainSGD([weight], lr=0.5, fused=True)
+    >>> optimizer = PlainSGD([weight], lr=0.5, fused=True)
     >>> weight.sum().backward()
-    >>> optimiser.step()
+    >>> optimizer.step()
     >>> weight.tolist()
     [0.5, 0.5]
     """

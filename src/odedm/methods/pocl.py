@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from odedm.core.accel.host_state import host_state
 from odedm.core.accel.recording import GraphedFunction
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count, take
 from odedm.core.stored_names import stored
-from odedm.methods.base import Load, Method, Replay
+from odedm.methods.base import Method, Replay, join
 from odedm.methods.meta_learning import (
     QUERY_PRECISIONS,
     NetFunction,
@@ -56,14 +58,9 @@ class POCL(Method):
     is all that the device waits for.
     """
 
-    needs_borders: ClassVar[bool] = True
+    requires: ClassVar[frozenset[str]] = frozenset({"memory", "borders", "class ranges", "second order"})
+    unsupported: ClassVar[Mapping[str, str]] = {"stream_loss": "it judges stream and memory by one common query"}
     capturable: ClassVar[bool] = True
-    exacting: ClassVar[bool] = True
-    no_stream_loss: ClassVar[str] = "it judges stream and memory by one common query"
-    needs_memory: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 0
-    needs_ranges: ClassVar[bool] = True
-    """A task's classes must be consecutive numbers."""
 
     lr: float = 0.1
     inner_rate: float = 0.03
@@ -86,22 +83,6 @@ class POCL(Method):
     batches: int = field(init=False, repr=False, default=0)
     heads: list[tuple[int, int]] = field(init=False, repr=False)
     verdict: GraphedFunction = field(init=False, repr=False)
-
-    @classmethod
-    def rows_at_once(cls, load: Load) -> int:
-        """The batch and a draw of `pool` rows."""
-        return load.batch + min(int(load.options.get("pool", 300)), load.capacity)
-
-    @classmethod
-    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
-        """Every row with a Hessian once, a gradient of all of them for each task that is heard, and the refresh."""
-        rows, heard = cls.rows_at_once(load) + auxiliary, (max(load.tasks, 2) + 2) / 2
-        return rows * ((9 if load.options.get("second_order", True) else 3) + 3 * heard + 1)
-
-    @classmethod
-    def networks_at_once(cls, load: Load) -> float:
-        """A hypergradient for each task, and the places from and to which recordings go."""
-        return (11 if load.device == "cuda" else 9) + load.tasks
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,13 +109,9 @@ class POCL(Method):
             )
         )
 
-    def repeats(self) -> bool:
-        """In the first task: later steps count their batches and read sizes back."""
-        return len(self.heads) == 1
-
-    def allow_recording(self) -> None:
-        """Verdicts on groups of one size are recorded."""
-        self.verdict.allowed = True
+    def graph_key(self) -> Hashable | None:
+        """None after the first task: later steps count their batches and read sizes back."""
+        return host_state(self) if len(self.heads) == 1 else None
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """After the last task nothing is replayed."""
@@ -150,11 +127,11 @@ class POCL(Method):
         self.slots = torch.cat([self.slots[: task.index], torch.zeros_like(self.slots[:1])])
         self.balance = self.slots.new_full((task.index,), 1 / max(task.index, 1))
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
+    def observe(self, batch: Rows, replay: Replay) -> Rows:
         """SGD in the first task, then a few batches of warm-up, then the balanced step."""
         if len(self.heads) == 1:
-            (logits,) = self.forwards(batch["input"])
-            self.descend(F.cross_entropy(logits, batch["label"]))
+            (logits,) = self.logits(batch)
+            self.optimizer_step(F.cross_entropy(logits, batch["label"]))
             return {}
         self.batches += 1
         if self.batches <= self.warmup:
@@ -167,18 +144,16 @@ class POCL(Method):
         """A step of experience replay; without `warmup_update` only the running statistics move."""
         if not self.warmup_update:
             with torch.no_grad():
-                (logits,) = self.forwards(batch["input"])
+                (logits,) = self.logits(batch)
                 self.last_loss.copy_(F.cross_entropy(logits, batch["label"]))
             return
-        x, y = batch["input"], batch["label"]
-        if replay:
-            past = replay(self.draw)
-            x, y = torch.cat([x, past["input"]]), torch.cat([y, past["label"]])
-        (logits,) = self.forwards(x)
-        self.descend(F.cross_entropy(logits, y), replay)
+        rows = join(batch, replay())
+        (logits,) = self.logits(rows)
+        self.optimizer_step(F.cross_entropy(logits, rows["label"]), replay)
 
     def balanced_step(self, batch: Rows, replay: Replay) -> None:
         """Fill the slots of the tasks in the draw and follow d = Σ_{i<t} w_i G_i + G_t."""
+        self.verdict.allowed = self.captures
         rows = with_memory(batch, replay, self.pool)
         query, groups = self.query(rows), self.groups_of(rows, count(batch))
         if self.groups == "present" or 0 in groups:
@@ -194,7 +169,7 @@ class POCL(Method):
             losses.append(loss.clone())
         now = len(self.heads) - 1
         past = list(range(now)) if self.groups == "released" else [task for task in groups if task < now]
-        self.function.follow(self.optimiser, self.mixture(past) + self.slots[now])
+        self.function.follow(self.optimizer, self.mixture(past) + self.slots[now])
         if losses:
             self.last_loss.copy_(torch.stack(losses).mean())
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task, count
 from odedm.core.stored_names import stored
-from odedm.methods.base import Load, Method, Replay
+from odedm.methods.base import Method, Replay
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
 from odedm.methods.noisy_labels import (
     Split,
@@ -43,13 +43,13 @@ class PuriDivER(Method):
     incorrect ones with a loss each. `online_lr` is the rate on the stream, 0 for the same as `lr`.
     """
 
-    native: ClassVar[str] = "purity"
-    needs_borders: ClassVar[bool] = True
+    policy: ClassVar[str] = "purity"
+    requires: ClassVar[frozenset[str]] = frozenset({"borders"})
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "stream_loss": "CutMix mixes stream and replayed rows into one loss",
+        "views": "it is defined by its own: the stream as it is, strong views of replayed rows",
+    }
     capturable: ClassVar[bool] = True
-    no_stream_loss: ClassVar[str] = "CutMix mixes stream and replayed rows into one loss"
-    no_views: ClassVar[str] = "it is defined by its own: the stream as it is, strong views of replayed rows"
-    draws_at_once: ClassVar[int] = 1
-    spare_networks: ClassVar[float] = 1
 
     lr: float = 0.05
     momentum: float = 0.9
@@ -65,18 +65,13 @@ class PuriDivER(Method):
     boxes: torch.Generator = field(init=False, repr=False)
     order: torch.Generator = field(init=False, repr=False)
 
-    @classmethod
-    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
-        """The look at all stored rows and the batch, by which the policy "purity" chooses, beside the step's own."""
-        return super().arithmetic(load, auxiliary) + load.capacity + load.batch
-
     def __post_init__(self) -> None:
         check(self)
         rebuild(self.net, self.rng("initialisation").initial_seed())
         self.boxes, self.order = self.rng("cutmix"), self.rng("fitting")
         super().__post_init__()
 
-    def fresh_optimiser(self) -> torch.optim.Optimizer:
+    def new_optimizer(self) -> torch.optim.Optimizer:
         """SGD with Nesterov momentum at the stream's rate."""
         return PlainSGD(
             self.net.parameters(),
@@ -92,28 +87,34 @@ class PuriDivER(Method):
         super().begin_task(task)
         self.replaying = task.index > 0
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
-        """CE under CutMix over the stream as it is and a strong view of a replay draw."""
-        x, y = replay.plain(batch["image"]), batch["label"]
-        if self.replaying and replay:
-            past = replay(self.draw)
-            x, y = torch.cat([x, replay.strong(past["image"])]), torch.cat([y, past["label"]])
-        if len(y) > 1:  # one row alone has no batch statistics for the head
-            loss = self.mixed_loss(x, y, replay)
-            self.descend(loss, replay)
-            self.last_loss.copy_(loss.detach())  # the memory weighs by the method's own loss, without a further term
-        return {}
+    def observe(self, batch: Rows, replay: Replay) -> Rows:
+        """An update, unless it were on one row alone, which has no batch statistics for the head."""
+        alone = len(batch["label"]) == 1 and not (self.replaying and replay)
+        return {} if alone else super().observe(batch, replay)
 
-    def mixed_loss(self, x: Tensor, y: Tensor, replay: Replay | None = None) -> Tensor:
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
+        """CE under CutMix over the stream as it is and a strong view of a replay draw."""
+        x, y = replay.normalize(batch["image"]), batch["label"]
+        if self.replaying and (past := replay()):
+            x, y = torch.cat([x, replay.strong_augment(past["image"])]), torch.cat([y, past["label"]])
+        return self.mixed_loss(x, y), {}
+
+    def optimizer_step(self, loss: Tensor, replay: Replay | None = None) -> None:
+        """The memory weighs by the method's own loss, without a further term."""
+        super().optimizer_step(loss, replay)
+        self.last_loss.copy_(loss.detach())
+
+    def mixed_loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy of inputs [n, ...] with labels [n] under CutMix."""
         x, other, share = cutmix(x, y, self.cutmix, self.boxes)
-        (logits,) = self.forwards(x, replay=replay)
+        (logits,) = self.logits({"input": x})
         return mixed_cross_entropy(logits, y, other, share)
 
     @classmethod
-    def why_no_average(cls, options: Mapping[str, Any]) -> str:
-        """The fit is no part of the stream's batches."""
-        return "it is fitted to the memory when a task ends (fit)" if options.get("fit") else ""
+    def unsupported_with(cls, options: Mapping[str, Any]) -> Mapping[str, str]:
+        """With the fit, which is no part of the stream's batches, no average of the weights."""
+        fit = {"weight_average": "it is fitted to the memory when a task ends (fit)"}
+        return {**cls.unsupported, **(fit if options.get("fit") else {})}
 
     def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
         """Fit the network to every stored row, if asked to."""
@@ -125,7 +126,7 @@ class PuriDivER(Method):
         with modes_kept(self.net):
             self.net.train()
             for epoch in range(self.fit_epochs):
-                for group in self.optimiser.param_groups:
+                for group in self.optimizer.param_groups:
                     group["lr"] = restarting_rate(epoch, self.lr)
                 kinds = self.split(rows, replay) if epoch >= self.warmup else None
                 if kinds is None:
@@ -137,11 +138,11 @@ class PuriDivER(Method):
         """One pass over the memory under strong views and CutMix, every label believed."""
         for part in shuffled(torch.arange(count(rows), device=rows["label"].device), self.draw, self.order):
             if len(part) > 1:
-                self.descend(self.mixed_loss(replay.strong(rows["image"][part]), rows["label"][part]))
+                self.optimizer_step(self.mixed_loss(replay.strong_augment(rows["image"][part]), rows["label"][part]))
 
     def split(self, rows: Rows, replay: Replay) -> Split | None:
         """Which rows look clean, ambiguous and incorrect to the network as it is; None where a kind is too small."""
-        logits = torch.cat([self.predict(replay.plain(part)) for part in rows["image"].split(CHUNK)])
+        logits = torch.cat([self.predict(replay.normalize(part)) for part in rows["image"].split(CHUNK)])
         loss = F.cross_entropy(logits, rows["label"], reduction="none")
         doubt = 1 - logits.softmax(1).amax(1)
         return split(loss, doubt, roles=self.split_roles, posterior=self.posterior, rng=self.order)
@@ -155,15 +156,17 @@ class PuriDivER(Method):
         ]
         for clean in shuffled(kinds.clean, self.draw, self.order):
             incorrect, ambiguous = (next(each) for each in companions)
-            self.descend(self.three_losses(rows, clean, ambiguous, incorrect, kinds.trust, replay))
+            self.optimizer_step(self.three_losses(rows, clean, ambiguous, incorrect, kinds.trust, replay))
 
     def three_losses(
         self, rows: Rows, clean: Tensor, ambiguous: Tensor, incorrect: Tensor, trust: Tensor, replay: Replay
     ) -> Tensor:
         """(n_G·L_G + n_R·L_R + n_U·L_U) / n: labels, corrected labels, and views that must agree."""
         image, label = rows["image"], rows["label"]
-        x, other, share = cutmix(replay.strong(image[clean]), label[clean], self.cutmix, self.boxes)
-        views = [view(image[kind]) for kind in (incorrect, ambiguous) for view in (replay.weak, replay.strong)]
+        x, other, share = cutmix(replay.strong_augment(image[clean]), label[clean], self.cutmix, self.boxes)
+        views = [
+            view(image[kind]) for kind in (incorrect, ambiguous) for view in (replay.augment, replay.strong_augment)
+        ]
         sizes = [len(part) for part in (*views, x)]
         weak_r, strong_r, weak_u, strong_u, logits = self.net(torch.cat([*views, x])).split(sizes)
         losses = [

@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from odedm.core.accel.device import launch_bound
 from odedm.core.errors import UsageError, choose
-from odedm.core.rows import ColumnSpec, Rows, Task, count, take
+from odedm.core.rows import Rows, Task, count, take
 from odedm.core.stored_names import stored
-from odedm.methods.base import Load, Method, Replay
-from odedm.methods.derpp import rehearse
-from odedm.methods.row_gradients import CHUNK, ENTRIES, count_rows, rows_at_once, statistics_kept
+from odedm.methods.base import Replay
+from odedm.methods.derpp import DERpp
+from odedm.methods.row_gradients import count_rows, rows_at_once, statistics_kept
 from odedm.methods.row_squares import RowSquares, knows_squares, rows_together
 from odedm.nets import base
 from odedm.nets.base import Net, full_precision
@@ -33,23 +33,18 @@ MODES = {"train": "BatchNorm over the places of one image.", "eval": "BatchNorm 
 
 @stored("method/refresh")
 @dataclass(kw_only=True, eq=False)
-class Refresh(Method):
+class Refresh(DERpp):
     """Before every update by DER++, each weight tensor moves a relative length δ up the stream's cross-entropy.
 
     The move is damped where the diagonal Fisher information F of past tasks is large, and has noise σ of its own
-    generator. The gradient for it comes from a pass that leaves the network's BatchNorm statistics and the optimiser
+    generator. The gradient for it comes from a pass that leaves the network's BatchNorm statistics and the optimizer
     untouched. F is estimated when a task ends, row by row: a second visit to the task's rows, which the strictly
     online setting does not allow. Nobody reads it after the last task, nor where δ, κ or `unlearn_steps` is 0: no pass.
     """
 
-    needs_borders: ClassVar[bool] = True
-    capturable: ClassVar[bool] = True
-    no_stream_loss: ClassVar[str] = ""
-    draws_at_once: ClassVar[int] = 2
+    requires: ClassVar[frozenset[str]] = frozenset({"borders"})
 
     weight_decay: float = 1e-4
-    alpha: float = 0.1
-    beta: float = 0.5
     delta: float = 1e-5
     kappa: float = 1e-3
     sigma: float = 1e-3
@@ -61,17 +56,6 @@ class Refresh(Method):
     fisher: Weights = field(init=False, repr=False)
     noise: torch.Generator = field(init=False, repr=False)
     choice: torch.Generator = field(init=False, repr=False)
-
-    @classmethod
-    def networks_at_once(cls, load: Load) -> float:
-        """Gradients of single rows when a task ends, and what unlearning sets aside."""
-        entries = ENTRIES.get(load.device, ENTRIES["cpu"])
-        return 4 + 3.0 * max(1, min(CHUNK, entries // max(1, load.weights // 4)))
-
-    @classmethod
-    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
-        """A gradient of the batch for every move beside the step of DER++; what a border costs is not in it."""
-        return super().arithmetic(load, auxiliary) + 3.0 * load.batch * int(load.options.get("unlearn_steps", 1))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,23 +70,17 @@ class Refresh(Method):
         self.fisher = {name: torch.zeros_like(weight) for name, weight in weights(self.net).items()}
         self.noise, self.choice = self.rng("refresh noise"), self.rng("fisher rows")
 
-    def fields(self) -> tuple[ColumnSpec, ...]:
-        """Logits of all C classes."""
-        return (ColumnSpec("logits", (self.net.classes,)),)
-
     def begin_task(self, task: Task) -> None:
         """Refuse a network that cannot take single rows now, not when the task is over."""
         super().begin_task(task)
         if self.reads_fisher and self.fisher_mode == "train" and len(task):
             check_single_rows(self.net, task.rows["image"])
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
+    def observe(self, batch: Rows, replay: Replay) -> Rows:
         """θ ← θ + δ (u + σ ξ) / (1 + κ F), then the update of DER++."""
         for _ in range(self.unlearn_steps):
             self.unlearn(batch)
-        logits, loss = rehearse(self, batch, replay, alpha=self.alpha, beta=self.beta)
-        self.descend(loss, replay)
-        return {"logits": logits.detach()}
+        return super().observe(batch, replay)
 
     def unlearn(self, batch: Rows) -> None:
         """One move: u, as long as the weight itself, points up the stream's loss; ξ is standard normal noise."""
@@ -118,10 +96,6 @@ class Refresh(Method):
             torch._foreach_div_(move, damping)
             torch._foreach_add_(list(own.values()), move, alpha=self.delta)
 
-    def annotate(self, rows: Rows) -> Rows:
-        """Logits by the current network in evaluation mode, for rows that are pinned at a task's end."""
-        return {"logits": self.predict(rows["input"])}
-
     def end_task(self, task: Task, replay: Replay) -> None:
         """F ← τ F + the Fisher information on the finished task, over all its rows or `fisher_samples` of them."""
         if task.last or not self.reads_fisher or not len(task):
@@ -131,7 +105,7 @@ class Refresh(Method):
             order = torch.randperm(len(task), generator=self.choice, device=self.choice.device)
             rows = take(rows, order[: self.fisher_samples])
         parts = zip(*(rows[name].split(rows_at_once(self.fisher)) for name in ("image", "label")), strict=True)
-        views = ((replay.weak(image), label) for image, label in parts)
+        views = ((replay.augment(image), label) for image, label in parts)
         new = fisher_information(self.net, views, total=count(rows), training=self.fisher_mode == "train")
         for name, fisher in self.fisher.items():
             fisher.mul_(self.tau).add_(new[name])  # in place: a captured step holds on to the tensor

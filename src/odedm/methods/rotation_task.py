@@ -31,7 +31,7 @@ class RotationTask:
         self.bias = nn.Parameter(torch.zeros(outputs, dtype=like.dtype, device=like.device))
 
     def parameters(self) -> list[nn.Parameter]:
-        """What the optimiser trains beside the network."""
+        """What the optimizer trains beside the network."""
         return [self.weight, self.bias]
 
     def loss(self, net: Net, rows: Rows) -> Tensor:

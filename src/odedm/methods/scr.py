@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from odedm.core.rows import Rows
 from odedm.core.stored_names import stored
-from odedm.methods.base import Load, Method, Replay
+from odedm.methods.base import Method, Replay, join
 from odedm.methods.contrastive import Projection, supervised_contrastive
 from odedm.methods.contrastive_views import random_view
 from odedm.methods.meta_learning import at_least
@@ -25,13 +26,12 @@ class SCR(Method):
     nearest mean of the memory's features. The auxiliary term of ODEDM is the same loss on a long-term draw.
     """
 
+    requires: ClassVar[frozenset[str]] = frozenset({"memory", "nearest mean"})
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "stream_loss": "its loss is a contrast of rows, and has no cross-entropy",
+        "views": "its loss compares views of its own",
+    }
     capturable: ClassVar[bool] = True
-    reading_rule: ClassVar[str] = "share"
-    needs_memory: ClassVar[bool] = True
-    predicts: ClassVar[str] = "nearest-mean"
-    no_stream_loss: ClassVar[str] = "its loss is a contrast of rows, and has no cross-entropy"
-    no_views: ClassVar[str] = "its loss compares views of its own"
-    spare_networks: ClassVar[float] = 1
 
     lr: float = 0.1
     temperature: float = 0.07
@@ -39,11 +39,6 @@ class SCR(Method):
     area: float = 0.2
     projection: Projection = field(init=False, repr=False)
     views: torch.Generator = field(init=False, repr=False)
-
-    @classmethod
-    def rows_at_once(cls, load: Load) -> int:
-        """Two views of batch and draw."""
-        return 2 * (load.batch + load.draw)
 
     def __post_init__(self) -> None:
         at_least("scr", 1, dims=self.dims)
@@ -57,20 +52,17 @@ class SCR(Method):
         """The network and the projection."""
         return [*super().trained(), *self.projection.parameters()]
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """SupCon over stream and replay in two views."""
-        image, label = batch["image"], batch["label"]
-        if replay:
-            past = replay(self.draw)
-            image, label = torch.cat([image, past["image"]]), torch.cat([label, past["label"]])
-        loss = self.contrast(image, label, replay)
-        if (long := replay.auxiliary()) is not None:
-            self.auxiliary_loss = replay.gamma * self.contrast(long["image"], long["label"], replay)
-        self.descend(loss, replay)
-        return {}
+        return self.contrast(join(batch, replay(), columns=("image", "label")), replay), {}
 
-    def contrast(self, image: Tensor, label: Tensor, replay: Replay) -> Tensor:
-        """SupCon (0-d) of raw images [n, ...] as they are and in a strong view, each normalised by itself."""
+    def long_term_loss(self, rows: Rows, replay: Replay) -> Tensor:
+        """SupCon over the long-term draw alone."""
+        return self.contrast(rows, replay)
+
+    def contrast(self, rows: Rows, replay: Replay) -> Tensor:
+        """SupCon (0-d) of raw images as they are and in a strong view, each normalised by itself."""
+        image, label = rows["image"], rows["label"]
         strong = random_view(image, self.views, area=min(self.area, 1.0), grey=0.2, colours=(0.4, 0.1))
-        points = [self.projection(self.net.features(replay.plain(view))) for view in (image, strong)]
+        points = [self.projection(self.net.features(replay.normalize(view))) for view in (image, strong)]
         return supervised_contrastive(torch.cat(points), label.repeat(2), self.temperature)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from odedm.core.accel.streams import SideStream
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count
 from odedm.core.stored_names import stored
-from odedm.methods.base import Load, Method, Replay
+from odedm.methods.base import Method, Replay
 from odedm.methods.meta_learning import (
     QUERY_PRECISIONS,
     Hypergradient,
@@ -42,13 +42,9 @@ class VRMCL(Method):
     same rows at the last iterate θ⁻, gives the update θ ← θ - β v; `lr` is β and `storm` is ρ.
     """
 
-    needs_borders: ClassVar[bool] = True
+    requires: ClassVar[frozenset[str]] = frozenset({"borders", "class ranges", "second order"})
+    unsupported: ClassVar[Mapping[str, str]] = {"stream_loss": "it chooses itself among which classes a row competes"}
     capturable: ClassVar[bool] = True
-    no_stream_loss: ClassVar[str] = "it chooses itself among which classes a row competes"
-    exacting: ClassVar[bool] = True
-    draws_at_once: ClassVar[int] = 1
-    needs_ranges: ClassVar[bool] = True
-    """A task's classes must be consecutive numbers."""
 
     lr: float = 0.35
     inner_rate: float = 0.1
@@ -72,25 +68,6 @@ class VRMCL(Method):
     beside: SideStream = field(init=False, repr=False)
     queries: tuple[SideStream, SideStream] = field(init=False, repr=False)
 
-    @classmethod
-    def rows_at_once(cls, load: Load) -> int:
-        """The batch and a draw; on a GPU both look-aheads at a time."""
-        return (2 if load.device == "cuda" else 1) * super().rows_at_once(load)
-
-    @classmethod
-    def networks_at_once(cls, load: Load) -> float:
-        """Every inner step's weights are held for the way back; on a GPU of both look-aheads."""
-        steps = math.ceil(load.batch / max(1, int(load.options.get("chunk", 8))))
-        return 7 + (8 if load.device == "cuda" else 4) * steps
-
-    @classmethod
-    def arithmetic(cls, load: Load, auxiliary: int = 0) -> float:
-        """For both look-aheads the batch with Hessians, and a gradient of the query after each chunk; refreshes."""
-        chunks = math.ceil(load.batch / max(1, int(load.options.get("chunk", 8))))
-        inner, query = 9 if load.options.get("second_order", True) else 3, load.batch + load.draw + auxiliary
-        once = 2 * (inner * load.batch + 3 * chunks * query) + int(load.options.get("bn_refreshes", 1)) * query
-        return float(once * int(load.options.get("meta_updates", 1)))
-
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("vrmcl", 1, chunk=self.chunk, meta_updates=self.meta_updates)
@@ -111,7 +88,7 @@ class VRMCL(Method):
         self.heads = [*self.heads[: task.index], class_range(task)]
         self.previous.copy_(self.function.weights())
 
-    def step(self, batch: Rows, replay: Replay) -> Rows:
+    def observe(self, batch: Rows, replay: Replay) -> Rows:
         """First v ← g + ρ (v - g⁻) and A ← A - η_A h, then θ ← θ - β v."""
         for _ in range(self.meta_updates):
             chunks, query = self.chunks(batch), self.query(with_memory(batch, replay, self.draw), count(batch))
@@ -129,7 +106,7 @@ class VRMCL(Method):
             self.rates.sub_(self.rate_lr * by_rates)
             if self.clamp_rates:
                 self.rates.clamp_(min=0.0)
-            self.function.follow(self.optimiser, self.velocity)
+            self.function.follow(self.optimizer, self.velocity)
             self.last_loss.copy_(now.loss)
         return {}
 

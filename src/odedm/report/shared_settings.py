@@ -175,10 +175,10 @@ def _of_odedm(method: str, distance: str) -> dict[str, Any]:
     """What ODEDM has with this method and by this distance where nothing else is given."""
 
     def find() -> dict[str, Any]:
-        from odedm.training.ingredients import read_by_host
+        from odedm.training.replay import resolve_replay_mode
 
         host = METHODS[method].load()
-        own = read_by_host(ODEDM(selection=as_selection(distance)), host)
+        own = resolve_replay_mode(ODEDM(selection=as_selection(distance)), host)
         one_task = StreamShape(1, 1)  # nothing is pinned, so every λ and ρ fits
         return memory_to_dict(own.resolve(one_task, host.native)) | {"distance": default_of(ODEDM, "distance")}
 

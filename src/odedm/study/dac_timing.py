@@ -21,11 +21,11 @@ from odedm.memory.settings import ODEDM, Reservoir, consolidator
 from odedm.results.provenance import provenance
 from odedm.selection.prototype_settings import DAC, Prototypes
 from odedm.study.dac_timing_plan import Measured, Runtime, Timing, TimingCell, expected
+from odedm.training.engine import resolve_device
 from odedm.training.experiment import Experiment
-from odedm.training.loop import Run
+from odedm.training.model_view import MethodView
 from odedm.training.numerics import process_numerics, settle
-from odedm.training.preparation import resolve_device
-from odedm.training.probe import LearnerProbe
+from odedm.training.run import Run
 
 BLOBS = 16
 """Clusters of the synthetic class."""
@@ -145,7 +145,7 @@ def points_of(plan: Runtime, device: str, threads: int) -> Tensor | None:
         Experiment(Reservoir(200), method="derpp", options={"lr": 0.03}, data=data.name, **own), task
     ).finish()
     image = task.image[task.label == 0].to(next(learned.method.net.parameters()).device)
-    found = LearnerProbe(learned.method, task.transform).embed(image)
+    found = MethodView(learned.method, task.transform).embed(image)
     if max(plan.rows) > len(found) or set(plan.dimension) != {found.shape[1]}:
         raise UsageError(
             f"The first class of '{plan.data}' has {len(found)} rows of {found.shape[1]} features, but [runtime] asks "

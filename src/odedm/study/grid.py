@@ -248,9 +248,9 @@ def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
     """A value as the run has it: how long-term rows are met may be left to the method."""
     if name not in MEETING or not isinstance(plan.memory, ODEDM):
         return flat.get(name)
-    from odedm.training.ingredients import read_by_host  # needs torch
+    from odedm.training.replay import resolve_replay_mode  # needs torch
 
-    return memory_to_dict(read_by_host(plan.memory, METHODS[plan.method].load()))[name]
+    return memory_to_dict(resolve_replay_mode(plan.memory, METHODS[plan.method].load()))[name]
 
 
 def _method(word: str) -> str:

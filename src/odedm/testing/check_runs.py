@@ -23,8 +23,8 @@ from odedm.testing.contracts import (
     same_rows,
     same_weights,
 )
-from odedm.training.ingredients import read_by_host
-from odedm.training.loop import Run
+from odedm.training.replay import resolve_replay_mode
+from odedm.training.run import Run
 
 CAPACITIES = (0, 1, 3, 500)
 """From no memory at all to more than the stream has rows."""
@@ -42,7 +42,7 @@ def check_method(method: str | type[Method], **options: Any) -> None:
     """
     name = Choice("method", METHODS).validate("method", method)
     how: dict[str, Any] = {"method": name, "options": options}
-    read_by_host(ODEDM(CAPACITY), METHODS[name].load())  # refuses a reading of its own that there is not
+    resolve_replay_mode(ODEDM(CAPACITY), METHODS[name].load())  # refuses a reading of its own that there is not
     check_exact(ODEDM(CAPACITY, k=2, replay="both"), **how)
     for reading in REPLAYS:
         run, outcome = finish(ODEDM(CAPACITY, k=2, replay=reading), **how)
@@ -72,7 +72,7 @@ def _check_fields(run: Run) -> None:
     """Whether `annotate` gives what `fields` declares."""
     declared = run.method.fields()
     rows = {name: column[:4] for name, column in run.stream.tasks[0].rows.items()}
-    given = run.probe.annotate(rows)
+    given = run.engine.view.annotate(rows)
     names = sorted(each.name for each in declared)
     promise(sorted(given) == names, f"`fields` declares {names}, and `annotate` gives {sorted(given)}.")
     for each in declared:

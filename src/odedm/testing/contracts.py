@@ -15,8 +15,8 @@ from odedm.memory.settings import MemorySettings
 from odedm.stream.dataset import Dataset
 from odedm.stream.synthetic import blobs
 from odedm.training.experiment import Experiment
-from odedm.training.loop import Outcome, Run
 from odedm.training.observation import Observation
+from odedm.training.run import Outcome, Run
 
 CAPACITY = 30
 """Rows of the memories that are tried."""

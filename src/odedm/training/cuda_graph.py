@@ -3,22 +3,28 @@
 A step is a thousand small kernels, and launching them one by one costs more than running them. The wrapper leaves the
 step as it is: the first steps of a kind run eagerly, as the real steps they are; then one is recorded, and from then on
 replayed. A recording holds on to what the host said when it was made, so it is kept under all that the step's shapes
-depend on (`graph_key`) and thrown away when the method has changed on the host (`fingerprint`). What does not repeat,
-such as a task's ragged last batch, simply stays eager.
+depend on, and thrown away when the method's own `graph_key` has changed, or where the memory lies. What does not
+repeat, such as a task's ragged last batch, simply stays eager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from odedm.core.accel.host_state import frozen
 from odedm.core.accel.recording import CAPTURE_LOCK, EAGER, record
+from odedm.core.extension_points import PluginEntry
 from odedm.core.generators import is_ours
+from odedm.core.registry import OPTIMIZERS, POLICIES, TRANSFORMS
 from odedm.core.rows import Rows, count
 from odedm.core.store import Store
+from odedm.methods.base import Method
+from odedm.nets.base import Net
+from odedm.training.experiment import Experiment
 
 Step = Callable[[Rows, int], Rows]
 """A stream batch and how many of its rows are new in, the rows as they go into the memory out."""
@@ -34,7 +40,15 @@ Recorder = Callable[[Step, Rows, int], Recording]
 """Records a step without doing it; host code runs once, as in a step."""
 
 
-class Stepper:
+class Recorded(Protocol):
+    """Whose steps are recorded."""
+
+    def graph_key(self) -> Hashable | None:
+        """Return what a recording would freeze; None where there can be none."""
+        ...
+
+
+class GraphedStep:
     """Does steps: eagerly, or by a recording of the same kind of step."""
 
     def __init__(
@@ -44,7 +58,6 @@ class Stepper:
         graph_key: Callable[[], Hashable],
         on_graph_replay: Callable[[int], None],
         recorder: Callable[[], Recorder] | None,
-        repeats: Callable[[], bool] = lambda: True,
         by_new: bool = True,
         net: nn.Module | None = None,
     ) -> None:
@@ -52,20 +65,21 @@ class Stepper:
         self.net = net  # whose count of rows a recording cannot raise: it runs no code of the host
         self._cost: dict[Hashable, int] = {}
         self.step, self.graph_key, self.on_graph_replay, self.recorder = step, graph_key, on_graph_replay, recorder
-        self.repeats = repeats
         self._record: Recorder | None = None
         self.eager, self.captured = 0, 0
         self._seen: dict[Hashable, int] = {}
         self._recordings: dict[Hashable, Recording] = {}
-        self._fingerprint: Hashable = None
+        self._kept: Hashable = None
+        self._repeats = True
 
-    def begin_task(self, method: object, memory: object = None) -> None:
+    def begin_task(self, method: Recorded, memory: object = None) -> None:
         """Forget the recordings if the method, or where the memory lies, is another to the host than in them."""
         if self.recorder is None:
             return
-        now = (fingerprint(method), addresses(memory))
-        if now != self._fingerprint:
-            self._fingerprint = now
+        now = (method.graph_key(), addresses(memory))
+        self._repeats = now[0] is not None
+        if now != self._kept:
+            self._kept = now
             self._seen.clear()
             self._cost.clear()
             recorded = bool(self._recordings)
@@ -75,14 +89,14 @@ class Stepper:
                 if recorded:
                     give_back_memory()  # that which they shared: the next ones take their own
 
-    def settle(self, method: object, memory: object = None) -> None:
+    def settle(self, method: Recorded, memory: object = None) -> None:
         """Take method and memory as they are after steps for those that the steps were recorded of."""
         if self.recorder is not None:
-            self._fingerprint = (fingerprint(method), addresses(memory))
+            self._kept = (method.graph_key(), addresses(memory))
 
     def __call__(self, batch: Rows, new: int) -> Rows:
         """One step on a batch whose first `new` rows are new."""
-        if self.recorder is None or not self.repeats():
+        if self.recorder is None or not self._repeats:
             self.eager += 1
             return self.step(batch, new)
         counted = new if self.by_new else count(batch)
@@ -175,7 +189,7 @@ def addresses(memory: object) -> Hashable:
     False
     """
     stores = _stores(memory, {})
-    return tuple(_frozen([store.key, *store.columns.values()], ()) for store in stores)
+    return tuple(frozen([store.key, *store.columns.values()]) for store in stores)
 
 
 def _stores(owner: Any, seen: dict[int, Any]) -> Iterator[Store]:
@@ -192,60 +206,12 @@ def _stores(owner: Any, seen: dict[int, Any]) -> Iterator[Store]:
         yield from _stores(part, seen)
 
 
-def fingerprint(method: object) -> Hashable:
-    """All that a recording of a method's step would freeze: host values, and where its tensors lie.
-
-    >>> class Method:
-    ...     rate = 1
-    >>> one, two = Method(), Method()
-    >>> one.state = two.state = torch.zeros(2)
-    >>> fingerprint(one) == fingerprint(two)
-    True
-    >>> two.state = torch.zeros(2)
-    >>> fingerprint(one) == fingerprint(two)
-    False
-    """
-    return _held(method, (), getattr(method, "unread", ()))
-
-
-def _held(thing: object, above: tuple[object, ...], unread: Sequence[str] = ()) -> Hashable:
-    """What the attributes of an object would freeze; one that is inside itself counts as the object that it is."""
-    if any(thing is each for each in above):
-        return _Same(thing)
-    own = {name: value for name, value in vars(thing).items() if name not in unread}
-    return tuple((name, _frozen(value, (*above, thing))) for name, value in sorted(own.items()))
-
-
-class _Same:
-    """Equal to the very same object only; holds on to it, so that no other can take its place in memory."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
-def _frozen(value: Any, above: tuple[object, ...]) -> Hashable:
-    if isinstance(value, Tensor):
-        return (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.requires_grad)
-    if isinstance(value, nn.Module):
-        modes = tuple(module.training for module in value.modules())
-        return (modes, *(_frozen(each, above) for each in [*value.parameters(), *value.buffers()]))
-    if isinstance(value, torch.optim.Optimizer):
-        groups = [{key: each for key, each in group.items() if key != "params"} for group in value.param_groups]
-        return (_frozen(groups, above), _frozen(list(value.state.values()), above))
-    if isinstance(value, dict):
-        value = list(value.items())
-    if isinstance(value, list | tuple):
-        return tuple(_frozen(each, above) for each in value)
-    if value is None or isinstance(value, int | float | str):
-        return value
-    # what belongs to a method and is none of the above, such as a net as a function, counts by what it holds
-    methods_own = type(value).__module__.startswith("odedm.methods.") or (
-        not type(value).__module__.startswith("odedm.") and is_ours(value)
+def can_be_recorded(plan: Experiment, method: type[Method], net: Net) -> bool:
+    """Whether a run's steps are recorded on its GPU: what comes from outside says so itself, or is not."""
+    from_outside = any(
+        isinstance(table.get(name), PluginEntry)
+        for table, name in ((OPTIMIZERS, plan.optimizer), (TRANSFORMS, plan.transform))
     )
-    return _held(value, above) if methods_own else _Same(value)
+    policy = POLICIES.get(str(getattr(plan.memory, "policy", None) or getattr(plan.memory, "short_policy", None)))
+    able = all(part.capturable for part in (method, net)) and getattr(policy and policy.load(), "capturable", True)
+    return plan.cuda_graph and plan.device == "cuda" and able and not from_outside

@@ -33,7 +33,7 @@ class DivergenceGuard:
         self.method, self.on_gpu, self._precision, self._tasks = method, device.type == "cuda", plan.precision, tasks
         self.last: Callable[[], Path | None] = lambda: None
         """Where the last good checkpoint is."""
-        long_steps = method.exacting or plan.updates > self.FEW_UPDATES
+        long_steps = "second order" in method.requires or plan.updates > self.FEW_UPDATES
         self.every, self.ahead = (1, 0) if long_steps else (self.EVERY, self.AHEAD)
         self._zero = torch.zeros((), device=device)
         self._broken = torch.zeros((), device=device)

@@ -21,7 +21,7 @@ from odedm.training.method_state import own_state, weights_of_net
 if TYPE_CHECKING:
     from odedm.core.rows import Rows
     from odedm.memory.base import Memory
-    from odedm.training.loop import Outcome
+    from odedm.training.run import Outcome
 
 MODEL_SCHEMA = "odedm.model/1"
 SUFFIX = ".safetensors"

@@ -105,7 +105,7 @@ class process_numerics:
             torch.set_num_threads(self._before)
 
 
-class own_numerics(process_numerics):
+class deterministic_numerics(process_numerics):
     """The same, and what is set for each thread by itself: gradients and autocast."""
 
     def __enter__(self) -> None:
@@ -126,13 +126,13 @@ class own_numerics(process_numerics):
             super().__exit__(*error)
 
 
-def arranged(net: Net, precision: str, *, exacting: bool) -> Net:
+def set_precision(net: Net, precision: str, *, second_order: bool) -> Net:
     """A net that computes in a precision, its weights laid out as its device likes them.
 
     A method that takes the weights as one vector keeps them in their usual order.
     """
     net.compute = torch.bfloat16 if precision == "bf16" else None
-    if next(net.parameters()).is_cuda and not exacting:
+    if next(net.parameters()).is_cuda and not second_order:
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return net
 

@@ -11,7 +11,7 @@ from odedm.core.files import as_path
 from odedm.results.folder import check_free
 from odedm.results.result import Result
 from odedm.results.run_summary import mean_metrics, metrics_of, summary_html, summary_line
-from odedm.training.loop import Outcome
+from odedm.training.run import Outcome
 
 
 class Outcomes(Sequence[Outcome]):

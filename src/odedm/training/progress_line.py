@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from odedm.core.text import printable
 from odedm.core.validators import Bool
 from odedm.results.metrics import average_accuracy
-from odedm.training.loop import Run, Watch
+from odedm.training.run import Run, Watch
 
 REDRAWN, PRINTED = 0.1, 10.0
 """Seconds between two looks of a line that is redrawn, and between two lines where none can be."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from odedm.core.registry import REPLAYS, STRONG_VIEWS
 from odedm.core.rows import MemoryPart, Rows
-from odedm.core.stored_names import stored
+from odedm.core.stored_names import stored, stored_name
 from odedm.memory.base import Memory
+from odedm.memory.settings import ODEDM, OF_TERM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.rotation_task import TURNED, turned
 from odedm.stream.augment import Transform
@@ -18,6 +21,22 @@ from odedm.training.retrieval import Retrieval, Uniform
 
 EVERY = 2**62
 """More rows than any memory holds."""
+MODES = {
+    "method/er": ("union", "fixed"),
+    "method/gem": ("union", "fixed"),
+    "method/gdumb": ("union", "fixed"),
+    "method/der": ("auxiliary", "share"),
+    "method/icarl": ("auxiliary", "share"),
+    "method/scr": ("auxiliary", "share"),
+}
+"""What `--replay auto` and the rule of gamma stand for, by a method's stored name; ("auxiliary", "fixed") for others.
+
+"union": long-term rows are in the method's own draws, where these replay labels with full weight already. "auxiliary":
+there is a term on them, as in the paper, which weighs gamma, or gamma times the long-term share of the rows stored,
+where the method's own loss is small ("share").
+"""
+
+SomeMemory = TypeVar("SomeMemory", bound=AnyMemory)
 
 
 @stored("replay")
@@ -80,8 +99,11 @@ class MemoryReplay:
     def __bool__(self) -> bool:
         return self.memory.size() > 0
 
-    def __call__(self, n: int) -> Rows:
-        """Up to n rows for the method's own terms."""
+    def __call__(self, n: int | None = None) -> Rows:
+        """Up to n rows for the method's own terms, as many as a draw of the run unless given; {} of an empty memory."""
+        if not self:
+            return {}
+        n = self.draw if n is None else n
         self._calls += 1
         self._most = max(self._most, n)
         stored = PartOfMemory(self, self._part(), f"draw {self._calls}")
@@ -99,7 +121,7 @@ class MemoryReplay:
         # with rho=1 the short-term part ends up empty: the method's own terms then read the long-term rows
         return self._source if self.memory.size(self._source) else MemoryPart.ALL
 
-    def auxiliary(self) -> Rows | None:
+    def long_term(self) -> Rows | None:
         """As many long-term rows as a replay draw, or None where there are none or the reading has no such term."""
         if not self._has_auxiliary or self.memory.size(MemoryPart.LONG) == 0:
             return None
@@ -125,15 +147,15 @@ class MemoryReplay:
         """Every stored row, raw."""
         return self.memory.rows()
 
-    def plain(self, image: Tensor) -> Tensor:
+    def normalize(self, image: Tensor) -> Tensor:
         """Inputs of raw images as they are."""
         return self.transform.normalise(image)
 
-    def weak(self, image: Tensor) -> Tensor:
+    def augment(self, image: Tensor) -> Tensor:
         """Inputs of a fresh training view."""
         return self.transform.augment(image, self.generator("weak views"))
 
-    def strong(self, image: Tensor) -> Tensor:
+    def strong_augment(self, image: Tensor) -> Tensor:
         """Inputs of a fresh view under the strong augmentation."""
         return self.transform.strong_augment(image, self.generator("strong views"))
 
@@ -167,3 +189,38 @@ class PartOfMemory:
         """The rows with a fresh training view as `input`."""
         views = self._replay.generator(f"{self._purpose}: view")
         return {**rows, "input": self._replay.training_view(rows["image"], views)}
+
+
+def resolve_replay_mode(memory: SomeMemory, method: type[Method]) -> SomeMemory:
+    """The memory with the reading that it has with this method: what `auto` stands for, and the weight of the term.
+
+    A weight that was given is a wish for the auxiliary term. With `union` there is none: one run has one description.
+
+    >>> from odedm.methods.gem import GEM
+    >>> resolve_replay_mode(ODEDM(200), GEM).replay, resolve_replay_mode(ODEDM(200, gamma=0.5), GEM).replay
+    ('union', 'auxiliary')
+    """
+    if not isinstance(memory, ODEDM):
+        return memory
+    reading, rule = memory.replay, memory.gamma_rule
+    if reading == "auto" and (memory.gamma is not None or rule is not None):
+        reading = "auxiliary"
+    elif reading == "auto":
+        reading, rule = MODES.get(stored_name(method), ("auxiliary", "fixed"))
+    if reading == "union":
+        return replace(memory, replay=reading, gamma=None, gamma_rule=None)
+    gamma = 1.0 if memory.gamma is None else memory.gamma
+    return replace(memory, replay=reading, gamma=gamma, gamma_rule=rule or "fixed")
+
+
+def reading_of(memory: AnyMemory) -> dict[str, Any]:
+    """How draws read a memory whose reading is known, as keywords of `MemoryReplay`.
+
+    >>> from odedm.methods.agem import AGEM
+    >>> reading_of(resolve_replay_mode(ODEDM(200, gamma=0.5), AGEM))
+    {'reading': 'auxiliary', 'gamma': 0.5, 'gamma_rule': 'fixed'}
+    """
+    if memory.replay == "union" and isinstance(memory, ODEDM):
+        return {"reading": memory.replay, **OF_TERM}
+    rule = memory.gamma_rule if isinstance(memory, ODEDM) else "fixed"
+    return {"reading": memory.replay, "gamma": memory.gamma, "gamma_rule": rule}

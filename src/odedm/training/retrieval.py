@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -53,9 +53,6 @@ class Retrieval(ABC):
     ...         rows = stored.draw(len(stored))
     ...         return stored.view(take(rows, rows["index"].topk(min(n, len(stored))).indices))
     """
-
-    spare_networks: ClassVar[float] = 0.0
-    """Networks' worth of memory that a choice takes, for an estimate before a run."""
 
     @abstractmethod
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
@@ -107,8 +104,6 @@ class MIR(Retrieval):
     odedm.UsageError: candidates of mir must be a whole number, 1 or more; 0 was given.
     """
 
-    spare_networks: ClassVar[float] = 4.0
-
     candidates: int = 50
 
     def __post_init__(self) -> None:
@@ -127,7 +122,7 @@ def interference(method: Method, batch: Rows, rows: Rows) -> Tensor:
 
     Both have `input` and `label`. It is computed in the weights' own precision: differences of losses are small.
     """
-    rate = method.optimiser.param_groups[0]["lr"]
+    rate = method.optimizer.param_groups[0]["lr"]
     with full_precision(method.net):
         function = NetFunction(method.net)
         start = function.weights().requires_grad_()

@@ -19,10 +19,10 @@ from odedm.methods.option_hint import check_no_option
 from odedm.selection.flat_settings import FLAT
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import MOST_SEEDS, Experiment
-from odedm.training.loop import Outcome, Run
 from odedm.training.observation import Observation
 from odedm.training.outcomes import Outcomes
 from odedm.training.progress_line import ProgressLine, wanted
+from odedm.training.run import Outcome, Run
 
 KEYWORDS = [
     inspect.Parameter(

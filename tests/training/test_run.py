@@ -22,8 +22,9 @@ from odedm import (
 )
 from odedm.methods.derpp import DERpp
 from odedm.results.result import SCHEMA, Result
+from odedm.training.engine import resolve_precision
 from odedm.training.evaluation import evaluate
-from odedm.training.preparation import prepare, resolve_precision
+from odedm.training.preparation import prepare
 
 
 def outcome_of(seed=0, **options):
@@ -301,14 +302,14 @@ def test_precision_is_chosen_by_device_and_recorded():
         outcome_of(precision="bf15")
 
 
-@pytest.mark.parametrize("exacting", [False, True])
-def test_a_gpu_computes_in_bfloat16_unless_a_method_derives_twice(monkeypatch, exacting):
+@pytest.mark.parametrize("second_order", [False, True])
+def test_a_gpu_computes_in_bfloat16_unless_a_method_derives_twice(monkeypatch, second_order):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     gpu = torch.device("cuda")
-    assert resolve_precision("auto", gpu, exacting=exacting) == ("tf32" if exacting else "bf16")
-    assert resolve_precision("fp32", gpu, exacting=exacting) == "fp32"
+    assert resolve_precision("auto", gpu, second_order=second_order) == ("tf32" if second_order else "bf16")
+    assert resolve_precision("fp32", gpu, second_order=second_order) == "fp32"
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-    assert resolve_precision("auto", gpu, exacting=exacting) == "tf32"
+    assert resolve_precision("auto", gpu, second_order=second_order) == "tf32"
 
 
 def test_a_finished_run_is_gone_with_its_last_name():

@@ -20,7 +20,7 @@ from odedm.training.evaluation import BATCH, in_chunks
 
 
 @dataclass(frozen=True)
-class LearnerProbe:
+class MethodView:
     """What a memory may ask of the learner, over raw images and in bounded memory."""
 
     method: Method

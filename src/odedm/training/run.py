@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,7 @@ from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.stop import Stopped
 from odedm.core.accel.streams import own_stream
 from odedm.core.files import as_path
-from odedm.core.generators import generators_of
 from odedm.core.plugin_modules import origins
-from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.core.text import counted, printable
@@ -36,21 +34,21 @@ from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset, rows_in_form
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
-from odedm.training.cuda_graph import CudaRecorder, Stepper
+from odedm.training.callbacks import Callbacks
+from odedm.training.cuda_graph import CudaRecorder, GraphedStep, can_be_recorded
+from odedm.training.diagnostics import Choices, features, preserve_state
 from odedm.training.divergence import DivergenceGuard
+from odedm.training.engine import Engine, EngineConfig
 from odedm.training.evaluation import evaluate
-from odedm.training.evidence import Choices, features, undisturbed
 from odedm.training.experiment import Experiment
-from odedm.training.ingredients import Ingredients, by_nearest_mean, check_restored, compose, make_updates, reading_of
 from odedm.training.model_file import SUFFIX, save_model, write_model
-from odedm.training.numerics import arranged, own_numerics, settle
+from odedm.training.model_view import MethodView
+from odedm.training.numerics import deterministic_numerics, settle
 from odedm.training.observation import Observation
-from odedm.training.outside_parts import Callbacks, can_be_recorded, own_optimiser, views_of
+from odedm.training.own_views import views_of
 from odedm.training.preparation import Prepared, prepare, stream_settings
-from odedm.training.probe import LearnerProbe
 from odedm.training.progress import Progress
-from odedm.training.replay import MemoryReplay
-from odedm.training.retrieval import build_retrieval
+from odedm.training.tricks import check_restored
 
 Watch = Callable[[int, int, int], None]
 """Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
@@ -63,7 +61,7 @@ class Outcome:
     result: Result
     method: Method
     memory: Memory
-    probe: LearnerProbe
+    probe: MethodView
     data: Dataset
     evidence: Rows | None = None
 
@@ -107,7 +105,7 @@ class Outcome:
         """The class number, in order of arrival, of each row, computed as the run's own test does."""
         plan = self.result.experiment
         rows = rows_in_form(self.data.shape, self.data.image.dtype, x).to(self.probe.transform.shift.device)
-        with own_numerics(plan["threads"], plan["precision"]):
+        with deterministic_numerics(plan["threads"], plan["precision"]):
             return self.probe.predict(rows).argmax(1).cpu().numpy()
 
 
@@ -127,7 +125,7 @@ class Run:
         self.origins = origins(self.experiment.outside())  # now: files may be edited while it runs
         self.device = torch.device(self.experiment.device)
         self.progress, self.observation, self.choices = Progress(), observation or Observation(), Choices()
-        with own_numerics(self.experiment.threads, self.experiment.precision):
+        with deterministic_numerics(self.experiment.threads, self.experiment.precision):
             self._build()
 
     def __repr__(self) -> str:
@@ -139,76 +137,60 @@ class Run:
     def _build(self) -> None:
         plan = self.experiment
         self.timer = Timer(settle(self.device))
-        self.rng = partial(generator, plan.seed, device=self.device)
         settings = stream_settings(plan) | {"factor": plan.factor or 1.0, "seed": plan.seed}
         self.stream = split(self.data, **settings, device=self.device)
         self.stream = replace(self.stream, transform=views_of(plan.transform, self.stream.transform))
-        draw = plan.replay_batch or plan.batch
-        kind = METHODS[plan.method].load()
-        network = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
-        network = arranged(network.to(self.device), plan.precision, exacting=kind.exacting)
-        how = own_optimiser(plan.optimizer)
-        self.method: Method = kind(net=network, draw=draw, rng=self.rng, **how, **plan.options)
-        compose(Ingredients.of(plan), self.method)
-        self.memory = plan.memory.build(self._build_context())
-        stored = self.memory.rows if by_nearest_mean(plan.predict, kind) else None
-        self.probe = LearnerProbe(self.method, self.stream.transform, stored)
+        net = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
+        self.engine = Engine(EngineConfig.of(plan), net, self.stream.transform, self._make_memory)
         if self.observation.evidence and isinstance(self.memory, DualBuffer):
             self.memory.on_selection = self.choices  # and so a part of every checkpoint
-        self.replay = MemoryReplay(
-            self.memory,
-            self.stream.transform,
-            **reading_of(plan.memory),
-            draw=draw,
-            rng=self.rng,
-            retrieval=build_retrieval(plan.retrieval, plan.retrieval_options),
-            method=self.method,
-            views=plan.views,
-        )
-        self.keys, self.views = self.rng("memory"), self.rng("stream views")
-        # these two on the CPU: one seed, one choice anywhere
-        self.shuffle, self.borders = generator(plan.seed, "mixing"), generator(plan.seed, "memory borders")
-        captures = can_be_recorded(plan, kind, network)
-        if captures:
-            self.method.allow_recording()
+        # on the CPU: one seed, one order anywhere
+        self.shuffle = generator(plan.seed, "mixing")
+        self.method.captures = can_be_recorded(plan, type(self.method), self.method.net)
         self.guard = DivergenceGuard(self.method, self.device, plan, len(self.stream.tasks))
-        self.stepper = Stepper(
+        self.stepper = GraphedStep(
             self._step,
-            graph_key=self.replay.graph_key,
-            on_graph_replay=self.memory.on_graph_replay,
-            recorder=partial(CudaRecorder, self._generators) if captures else None,
-            repeats=self.method.repeats,
+            graph_key=self.engine.graph_key,
+            on_graph_replay=self.engine.on_graph_replay,
+            recorder=partial(CudaRecorder, self.engine.generators) if self.method.captures else None,
             by_new=not getattr(self.memory, "only_at_borders", False),
-            net=network,
+            net=self.method.net,
         )
 
-    def _build_context(self) -> BuildContext:
+    def _make_memory(self, method_columns: tuple[ColumnSpec, ...]) -> Memory:
         raw = (
             ColumnSpec("image", self.data.shape, self.data.image.dtype),
             *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")),
         )
-        return BuildContext(
+        plan = self.experiment
+        context = BuildContext(
             StreamShape.of(self.stream.labels),
             raw,
-            self.method.fields(),
+            method_columns,
             self.device,
-            rng=self.rng,
-            cpu_rng=partial(generator, self.experiment.seed),
+            rng=partial(generator, plan.seed, device=self.device),
+            cpu_rng=partial(generator, plan.seed),
             timer=self.timer,
             classes=self.data.classes,
         )
+        return plan.memory.build(context)
 
-    def _generators(self) -> Iterator[torch.Generator]:
-        """Every generator that a step may draw from on the device."""
-        return generators_of([self.keys, self.views, self.replay, self.method, self.memory])
+    @property
+    def method(self) -> Method:
+        """The method that learns."""
+        return self.engine.method
+
+    @property
+    def memory(self) -> Any:
+        """Its memory."""
+        return self.engine.memory
 
     def roots(self) -> dict[str, Any]:
-        """All that a checkpoint must hold; recordings and what follows from the configuration are made anew."""
-        names = ("method", "memory", "replay", "progress", "timer", "keys", "views", "shuffle", "borders")
-        return {name: getattr(self, name) for name in names}
+        """Return all that a checkpoint must hold; recordings and what follows from the configuration are made anew."""
+        return self.engine.roots() | {name: getattr(self, name) for name in ("progress", "timer", "shuffle")}
 
     def external_tensors(self) -> Rows:
-        """The stream's columns by name: a checkpoint refers to them and does not store them."""
+        """Return the stream's columns by name: a checkpoint refers to them and does not store them."""
         return {f"task {task.index} {name}": column for task in self.stream.tasks for name, column in task.rows.items()}
 
     def finish(self, watch: Watch = lambda *_: None, checkpointer: Checkpointer | None = None) -> Outcome:
@@ -217,13 +199,13 @@ class Run:
         A run that is asked to stop raises `Stopped`, its state being stored.
         """
         try:
-            with own_numerics(self.experiment.threads, self.experiment.precision), own_stream(self.device):
+            with deterministic_numerics(self.experiment.threads, self.experiment.precision), own_stream(self.device):
                 self._finish(watch, checkpointer)
                 evidence = self._evidence() if self.observation.evidence else None
         finally:  # what holds on to the run would keep it, and its part of a GPU, until Python collects garbage
             self.stepper.close()
             self.guard.last = lambda: None
-        outcome = Outcome(self._result(), self.method, self.memory, self.probe, self.data, evidence)
+        outcome = Outcome(self._result(), self.method, self.memory, self.engine.view, self.data, evidence)
         self.callbacks.after_run(outcome)
         return outcome
 
@@ -251,10 +233,9 @@ class Run:
         progress, epochs = self.progress, self.experiment.epochs
         total = epochs * sum(len(each) for each in self.stream.tasks)
         if progress.batches is None:
-            self.method.begin_task(task)
-            self.memory.begin_task(task)
-            mixes = self.method.mixes_memory and self.memory.size() > 0
-            stored = self.replay.mixture() if mixes else None
+            self.engine.begin_task(task)
+            mixes = "mixing" in self.method.requires and self.memory.size() > 0
+            stored = self.engine.replay.mixture() if mixes else None
             progress.batches = task_batches(task, self.experiment.batch, stored=stored, rng=self.shuffle)
         self.stepper.begin_task(self.method, self.memory)
         with self.timer("train"):
@@ -279,22 +260,22 @@ class Run:
         progress, epochs = self.progress, self.experiment.epochs
         done = progress.rows - epochs * sum(len(each) for each in self.stream.tasks[: task.index])
         if self.observation.due(done - new, done, epochs * len(task)):
-            with self.timer("observe"), undisturbed(self.method):
+            with self.timer("observe"), preserve_state(self.method):
                 self.guard.settle(progress.step, task.index)
                 class_il, _ = self._evaluate(task.index)
             progress.anytime.append([progress.rows, *average_accuracy([class_il])])
 
     def _evidence(self) -> Rows:
         with self.timer("observe"):
-            return {**features(self.probe, self.stream.tasks, self.memory.rows()), **self.choices.columns()}
+            return {**features(self.engine.view, self.stream.tasks, self.memory.rows()), **self.choices.columns()}
 
     def _conclude(self, task: Task) -> None:
         """What follows a task's last batch: the memory's choice, the method's, and the test."""
         progress = self.progress
         with self.timer("consolidate"):
-            self.memory.end_task(self._annotated(task), self.probe, rng=self.borders)
+            self.engine.consolidate(self._annotated(task))
         with self.timer("end task"):
-            self.method.end_task(task, self.replay)
+            self.engine.end_task(task)
         with self.timer("evaluate"):
             class_il, task_il = self._evaluate(task.index)
         progress.class_il.append(class_il)
@@ -306,12 +287,8 @@ class Run:
 
     def _step(self, batch: Rows, new: int) -> Rows:
         """The updates on a batch and what the memory keeps of it: all that a recording holds."""
-        view = partial(self.stream.transform.augment, rng=self.views)
-        fields = make_updates(self.method, self.replay, batch, view, self.experiment.updates)
+        rows = self.engine.observe(batch, new)
         self.guard.note()
-        rows = {name: column[:new] for name, column in {**batch, **fields}.items()}
-        if new:
-            self.memory.add(rows, self.probe, rng=self.keys)
         return rows
 
     def _annotated(self, task: Task) -> Task:
@@ -324,7 +301,7 @@ class Run:
 
     def _evaluate(self, task: int) -> tuple[list[float], list[float] | None]:
         return evaluate(
-            self.probe.predictor(),
+            self.engine.predictor(),
             self.stream.tests[: task + 1],
             labels=self.stream.labels,
             columns=self.experiment.eval_classes,

@@ -1,4 +1,4 @@
-"""Ingredients that compose with methods and memories: updates, stream loss, prediction, average, views; their cost."""
+"""Tricks that compose with methods and memories: updates, stream loss, prediction, average, views; their cost."""
 
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 import odedm
 from odedm import ODEDM, Experiment, NoMemory, Reservoir, Run, UsageError, blobs, shapes
 from odedm.core.registry import METHODS
+from odedm.methods.base import Method
 from odedm.methods.class_shift import RECENT, Adjusted, Asymmetric
 from odedm.methods.er import ER
 from odedm.methods.rotation_task import RotationTask, turned
@@ -82,9 +83,11 @@ def test_replayed_rows_are_left_as_they_are():
     assert method.stream_loss(logits, label, replayed=2).item() == pytest.approx(sum(each).item() / 4, rel=1e-5)
 
 
-@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if not entry.load().no_stream_loss])
+@pytest.mark.parametrize(
+    "method", [name for name, entry in METHODS.items() if "stream_loss" not in entry.load().unsupported]
+)
 def test_every_method_with_a_stream_term_changes_with_its_loss(method):
-    own = {"memory": NoMemory()} if METHODS[method].load().keeps_nothing else {}
+    own = {"memory": NoMemory()} if "no memory" in METHODS[method].load().requires else {}
     plain, other = (train(VECTORS, method=method, stream_loss=loss, **own).result for loss in ("plain", "adjusted"))
     assert plain.experiment["stream_loss"] is None
     assert plain.class_il != other.class_il
@@ -173,9 +176,16 @@ def test_an_average_of_which_nothing_is_left_is_the_last_weights():
     assert train(weight_average=0.0).result.class_il == train().result.class_il
 
 
-@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if not entry.load().why_no_average({})])
+AVERAGED = [
+    name
+    for name, entry in METHODS.items()
+    if "weight_average" not in entry.load().unsupported and entry.load().predict is Method.predict
+]
+
+
+@pytest.mark.parametrize("method", AVERAGED)
 def test_every_method_that_predicts_by_its_network_predicts_by_the_average(method):
-    own = {"memory": NoMemory()} if METHODS[method].load().keeps_nothing else {}
+    own = {"memory": NoMemory()} if "no memory" in METHODS[method].load().requires else {}
     last, average = (train(VECTORS, method=method, weight_average=left, **own) for left in (None, 0.95))
     assert not average.probe.predict(VECTORS.test_image).equal(last.probe.predict(VECTORS.test_image))
 
@@ -205,11 +215,11 @@ def test_the_rotations_head_is_trained_and_strong_views_change_replay_alone():
     image = IMAGES.image[:8]
     for run in (crop, strong, both):
         run.memory.add({**dict.fromkeys(("label", "task"), torch.zeros(8, dtype=torch.int64)), "image": image,
-                        "index": torch.arange(8)}, run.probe, rng=run.keys)  # fmt: skip
-    one, other = crop.replay(8), strong.replay(8)
+                        "index": torch.arange(8)}, run.engine.view, rng=run.engine.memory_rng)  # fmt: skip
+    one, other = crop.engine.replay(8), strong.engine.replay(8)
     assert one["index"].equal(other["index"])
     assert not one["input"].equal(other["input"])
-    assert both.replay(8)["input"].equal(other["input"])
+    assert both.engine.replay(8)["input"].equal(other["input"])
     assert both.method.rotation_task is not None
     assert strong.method.rotation_task is None
 
@@ -240,7 +250,7 @@ def test_a_share_weighs_the_auxiliary_term_by_the_long_term_rows():
     outcome, sizes = replay.finish(), replay.memory.class_counts(IMAGES.classes)
     long, short = sum(sizes["long"]), sum(sizes["short"])
     assert (long, short) == (8, 12)
-    assert replay.replay.gamma == 0.5 * 8 / 20
+    assert replay.engine.replay.gamma == 0.5 * 8 / 20
     fixed = odedm.train(IMAGES, method="er", memory=ODEDM(20, k=2, gamma=0.5), device="cpu")
     assert fixed.result.experiment["memory"]["gamma_rule"] == "fixed"
     assert not outcome.method.net.head.weight.equal(fixed.method.net.head.weight)
@@ -249,7 +259,7 @@ def test_a_share_weighs_the_auxiliary_term_by_the_long_term_rows():
 REFUSED = {
     "iCaRL has no stream cross-entropy": ({"method": "icarl", "stream_loss": "adjusted"}, "binary cross-entropy"),
     "ER-ACE has its own": ({"method": "er-ace", "stream_loss": "plain"}, "its own stream loss is asymmetric"),
-    "CoPE by prototypes": ({"method": "cope", "predict": "nearest-mean"}, "the nearest prototype, which is part of it"),
+    "CoPE by prototypes": ({"method": "cope", "predict": "nearest-mean"}, "predicts by the nearest prototype"),
     "GDumb has no stream term": ({"method": "gdumb", "stream_loss": "adjusted"}, "nothing from the stream's batches"),
     "iCaRL has means, not an average": ({"method": "icarl", "weight_average": 0.9}, "in a way of its own"),
     "GDumb trains at the end": ({"method": "gdumb", "weight_average": 0.9}, "because it trains a network anew"),
@@ -262,7 +272,7 @@ REFUSED = {
         "weight_average must be 'auto' or a number from 0 to 1 .* or from 2 on",
     ),
     "iCaRL predicts by means": ({"method": "icarl", "predict": "head"}, "which is part of it"),
-    "nothing stored": ({"memory": NoMemory(), "predict": "nearest-mean"}, "needs stored rows"),
+    "nothing stored": ({"memory": NoMemory(), "predict": "nearest-mean"}, "there is no memory for them"),
     "PuriDivER has views": ({"method": "puridiver", "views": "strong"}, "because it is defined by its own"),
     "no draws": ({"method": "icarl", "views": "strong"}, "it makes no replay draws"),
     "no gradient step": ({"method": "vrmcl", "views": "rotations"}, "no plain gradient step"),

@@ -14,7 +14,7 @@ from odedm.core.stored_names import stored
 from odedm.methods.base import Method
 from odedm.results.folder import CHOICE, FEATURES
 from odedm.selection.nearest import Chosen
-from odedm.training.probe import LearnerProbe
+from odedm.training.model_view import MethodView
 
 PER_CLASS, FEW, IN_ALL = 1000, 100, 10_000
 """Training rows of each class whose features are saved: as many as the paper draws, but where there are many classes no
@@ -62,7 +62,7 @@ class Choices:
         return {name: torch.cat(each) for name, each in zip(CHOICE, (index, label, kept, wide), strict=True)}
 
 
-def features(probe: LearnerProbe, tasks: Sequence[Task], stored: Rows) -> Rows:
+def features(probe: MethodView, tasks: Sequence[Task], stored: Rows) -> Rows:
     """Features by the network as it is: of the first rows of every class, and of the stored rows in their order.
 
     Of a class that returns, of the first rows each time.
@@ -78,7 +78,7 @@ def features(probe: LearnerProbe, tasks: Sequence[Task], stored: Rows) -> Rows:
 
 
 @contextmanager
-def undisturbed(method: Method) -> Iterator[None]:
+def preserve_state(method: Method) -> Iterator[None]:
     """After the block the method is what it was before: what a look has cached, switched or drawn is undone.
 
     A recorded step would not notice such a change: what the method's code on the host resets in each step is not reset

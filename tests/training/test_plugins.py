@@ -23,10 +23,10 @@ def test_another_optimizer_is_another_experiment():
 def test_an_optimizer_of_torchs_own_is_told_the_rates_it_takes():
     own = train(optimizer=lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, fused=True))
     assert own.result.class_il == train().result.class_il
-    made = train(optimizer=torch.optim.Adagrad, options={"lr": 0.02, "weight_decay": 0.1}).method.optimiser
+    made = train(optimizer=torch.optim.Adagrad, options={"lr": 0.02, "weight_decay": 0.1}).method.optimizer
     assert isinstance(made, torch.optim.Adagrad)
     assert (made.defaults["lr"], made.defaults["weight_decay"]) == (0.02, 0.1)
-    assert isinstance(train(optimizer="adamw").method.optimiser, torch.optim.AdamW)
+    assert isinstance(train(optimizer="adamw").method.optimizer, torch.optim.AdamW)
 
 
 def test_a_run_with_adamw_goes_on_from_a_checkpoint():

@@ -1,0 +1,21 @@
+"""What methods share that store logits beside each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odedm.core.rows import ColumnSpec, Rows
+from odedm.methods.base import Method
+
+
+@dataclass(kw_only=True, eq=False)
+class StoresLogits(Method):
+    """Keeps with each row the logits of its training view by the network before the step's own update."""
+
+    def fields(self) -> tuple[ColumnSpec, ...]:
+        """Logits of all C classes."""
+        return (ColumnSpec("logits", (self.net.classes,)),)
+
+    def annotate(self, rows: Rows) -> Rows:
+        """Logits by the current network in evaluation mode, for rows that are pinned at a task's end."""
+        return {"logits": self.predict(rows["input"])}

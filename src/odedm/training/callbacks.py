@@ -1,0 +1,57 @@
+"""What is told of a run as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from odedm.core.errors import UsageError, short_repr
+
+MOMENTS = ("after_step", "after_task", "after_run")
+"""When callbacks are called: the first two with the run, the last with its outcome."""
+
+
+class Callbacks:
+    """What is told of a run as it goes: objects with `after_step(run)`, `after_task(run)` or `after_run(outcome)`.
+
+    A plain function is called after each task, with the run. They run in the run's own process and thread, and may
+    look at everything; a callback that changes something changes the run.
+
+    >>> Callbacks([3])
+    Traceback (most recent call last):
+    odedm.UsageError: A callback must be a function of the run, or an object with after_step, after_task or after_run; \
+3 was given.
+    """
+
+    def __init__(self, given: Sequence[Any] = ()) -> None:
+        if not isinstance(given, list | tuple):
+            raise UsageError(f"callbacks must be a list; {short_repr(given)} was given.")
+        self._told: dict[str, list[Callable[[Any], object]]] = {moment: [] for moment in MOMENTS}
+        for each in given:
+            own = [moment for moment in MOMENTS if callable(getattr(each, moment, None))]
+            if isinstance(each, type) or not (own or callable(each)):
+                legal = "a function of the run, or an object with after_step, after_task or after_run"
+                raise UsageError(f"A callback must be {legal}; {short_repr(each)} was given.")
+            for moment in own:
+                self._told[moment].append(getattr(each, moment))
+            if not own:
+                self._told["after_task"].append(each)
+
+    def after_step(self, run: Any) -> None:
+        """A batch is learned; where callbacks change method or memory on the host, steps are recorded anew."""
+        if not self._told["after_step"]:
+            return
+        run.stepper.settle(run.method, run.memory)
+        for each in self._told["after_step"]:
+            each(run)
+        run.stepper.begin_task(run.method, run.memory)
+
+    def after_task(self, run: object) -> None:
+        """A task is over and tested."""
+        for each in self._told["after_task"]:
+            each(run)
+
+    def after_run(self, outcome: object) -> None:
+        """A run is over."""
+        for each in self._told["after_run"]:
+            each(outcome)
