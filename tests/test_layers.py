@@ -21,6 +21,7 @@ LAYERS = (
     {"execute", "learner", "integrations"},
     {"study", "recipes", "testing"},
     {"report"},
+    {"paper"},
     {"cli"},
 )
 """Rooms from the ground up: each may use those below its own layer, and of its own layer none but itself."""

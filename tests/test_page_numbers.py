@@ -13,11 +13,12 @@ import pytest
 from beside import ROOT, imported
 
 from odedm.core.registry import METHODS, title
+from odedm.paper.equal_tuning import equal_tuning as tuning_study
+from odedm.paper.items import SHIPPED
 from odedm.recipes.recommendations import recipes
 from odedm.report.statistics import estimate, paired
 from odedm.report.wording import between, measured, number
 from odedm.results.packed import read_packed
-from odedm.study.equal_tuning import equal_tuning as tuning_study
 
 RESULTS = ROOT / "docs" / "results"
 SETTINGS = ("data", "method", "updates", "stream_loss", "predict", "views")
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="only in a checkout
 
 @cache
 def packed(name):
-    return tuple(run.result for run in read_packed(RESULTS / f"{name}.jsonl.gz"))
+    folder = SHIPPED if name == "table1" else RESULTS
+    return tuple(run.result for run in read_packed(folder / f"{name}.jsonl.gz"))
 
 
 def runs(*names):

@@ -7,7 +7,7 @@ Three parts, one after the other, each in processes of its own:
 
 - tests: every test marked `gpu`, in `SHARDS` processes;
 - cells: twelve runs of the paper's Table 1 (CIFAR-10, λ = 200: DER++, iCaRL and DER++refresh, plain and with three ρ),
-  compared with those of docs/results/table1.jsonl.gz;
+  compared with those of src/odedm/paper/results/table1.jsonl.gz;
 - steps: the wall time of one run and of sixteen, compared with docs/results/all-h200.json.
 
 It needs CIFAR-10 where `odedm` looks for data (ODEDM_DATA), and a checkout without changes, or `--commit` where the
@@ -39,7 +39,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))  # where nothing is installed
 
-LEDGER = ROOT / "docs" / "results" / "table1.jsonl.gz"
+LEDGER = ROOT / "src" / "odedm" / "paper" / "results" / "table1.jsonl.gz"
 TIMES = ROOT / "docs" / "results" / "all-h200.json"
 RECORD = ROOT / "docs" / "results" / "card.json"
 PAGE = ROOT / "docs" / "performance.md"

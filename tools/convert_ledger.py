@@ -27,6 +27,7 @@ from odedm.study.identity import key_of_result
 ROOT = Path(__file__).resolve().parents[1]
 EVERYTHING = (
     "docs/results/*.jsonl.gz",
+    "src/odedm/paper/results/*.jsonl.gz",
     "docs/results/equal-tuning.json",
     "tests/results/runs/*/result.json",
     "tests/fuzz/corpus/results/*",

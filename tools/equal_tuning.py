@@ -23,12 +23,12 @@ from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.registry import METHODS
 from odedm.memory.settings import ODEDM, memory_from_dict
+from odedm.paper.equal_tuning import equal_tuning
 from odedm.report.statistics import Paired
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import measured, number
 from odedm.results.packed import read_packed
 from odedm.results.result import Result
-from odedm.study.equal_tuning import equal_tuning
 from odedm.study.study import Study
 from odedm.study.tuning import SIDES
 from odedm.training.replay import reading_of, resolve_replay_mode
@@ -280,7 +280,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tuned", type=Path, default=RESULTS / "equal-tuning.json")
     parser.add_argument("--runs", type=Path, nargs="*", default=[RESULTS / "equal-tuning.jsonl.gz"])
-    parser.add_argument("--constants", type=Path, nargs="*", default=[RESULTS / "table1.jsonl.gz"])
+    parser.add_argument("--constants", type=Path, nargs="*", default=[ROOT / "src/odedm/paper/results/table1.jsonl.gz"])
     parser.add_argument("--out", type=Path, default=PAGE)
     given = parser.parse_args()
     study = equal_tuning()

@@ -10,15 +10,16 @@ from typing import Any
 
 from odedm.core.errors import UsageError, require
 from odedm.core.registry import METHODS, title
+from odedm.paper.items import SEED, run_signature
+from odedm.paper.printed import published
+from odedm.paper.protocol import constants
+from odedm.report.published_number import Published
 from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.wording import between, measured, number
 from odedm.results.result import Result
 from odedm.results.schema import is_numbers
 from odedm.study.contests import candidates_of
 from odedm.study.grid import from_table
-from odedm.study.paper_catalogue import SEED, same_run
-from odedm.study.paper_numbers import Published, published
-from odedm.study.paper_protocol import constants
 from odedm.study.study import Study
 from odedm.study.tuning import SIDES
 from odedm.training.experiment import Experiment
@@ -83,7 +84,7 @@ def cases(study: Study, tuned: Mapping[str, Any], runs: Iterable[Result]) -> lis
     """Every host of the study, with what there is of it."""
     by_mark: dict[str, dict[int, Result]] = {}
     for result in runs:
-        mark, _, seed = same_run(result.experiment).rpartition(SEED)
+        mark, _, seed = run_signature(result.experiment).rpartition(SEED)
         by_mark.setdefault(mark, {}).setdefault(int(seed), result)
     decided = {each["host"]: each for each in tuned.get("contests", ())}
     found = []
@@ -114,7 +115,7 @@ def _fill(
     arms: Arms, side: str, by_mark: Mapping[str, Mapping[int, Result]], plan: Any, wanted: Callable[[int], bool]
 ) -> None:
     """Put the runs of a plan with the wanted seeds into a side."""
-    mark = same_run(plan).rpartition(SEED)[0]
+    mark = run_signature(plan).rpartition(SEED)[0]
     for seed, result in sorted(by_mark.get(mark, {}).items()):
         if wanted(seed):
             arms.scores[side][seed] = result.acc_last

@@ -10,9 +10,9 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from odedm.cli.app import app
+from odedm.paper.studies import READY
 from odedm.results.folder import EVIDENCE_FILE
 from odedm.results.result import Result
-from odedm.study.paper_studies import READY
 
 TINY = ["--data", "blobs", "--batch", "32", "--capacity", "30", "--device", "cpu", "--workers", "1"]
 LOOKS = ["--evidence", "--anytime", "2"]

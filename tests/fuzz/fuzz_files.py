@@ -35,14 +35,16 @@ from odedm.core.checksums import compute_checksums, write_checksums
 from odedm.core.plain_data import json_hash
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.planning import unfinished_runs
+from odedm.paper.dac_timing import FILE as TIMINGS
+from odedm.paper.dac_timing import PAPER, Timing, latest
+from odedm.paper.dac_timing import load as load_timings
+from odedm.paper.figures import dac_timing_sentences
 from odedm.report.load import gather
 from odedm.report.page import save_page
 from odedm.report.terminal import print_run, print_table
 from odedm.results.comparison import compare
 from odedm.results.result import Result
 from odedm.results.verification import verify
-from odedm.study.dac_timing_plan import FILE as TIMINGS
-from odedm.study.dac_timing_plan import Measured, Runtime, Timing
 from odedm.study.identity import key_of_result
 from odedm.study.ledger import FAILURES, TOML, TRIALS, Ledger
 from odedm.study.session import Session
@@ -121,14 +123,14 @@ def read_result(path):
     for write in (found.to_dict, found.verdict, result.to_dict):
         write()
     print_run(result, screen)
-    print_table(gather([path.parent, OLD / "fdr-native"])[0], screen)
+    print_table(gather([path.parent, OLD / "fdr-native"]), screen)
     key_of_result(result)
     experiment_from({}, result.experiment)
 
 
 def read_report(path):
     """The page of a report on it and a sound run."""
-    save_page(*gather([path.parent, OLD / "fdr-native"]), path.parent / "report.html")
+    save_page(gather([path.parent, OLD / "fdr-native"]), path.parent / "report.html")
 
 
 def read_ledger(path):
@@ -144,11 +146,8 @@ def read_ledger(path):
 
 
 def read_timings(path):
-    """The timings of a study, on the page of its report."""
-    (path.parent / TOML).write_text(STUDIES[1])
-    study, session = read(path.parent / TOML), Session(Ledger(path.parent), ExecutionConfig())
-    session.status(study, session.plan(study, lenient=True))
-    save_page(*gather([path.parent]), path.parent / "report.html")
+    """The timings of the paper's choices, and what is said of them."""
+    dac_timing_sentences(latest(load_timings(path.parent), PAPER))
 
 
 def _trial(key, score, plan):
@@ -156,14 +155,10 @@ def _trial(key, score, plan):
 
 
 TRIAL_LINES = [_trial(f"{i}", 50.0 + i, plan["experiment"]) for i, plan in enumerate(PLANS.values())]
-RUNTIME = Runtime(rows=(20, 40), k=(2, 4), distance=("l2",), dimension=(8,), repeats=1)
-
-
-def _timings() -> dict:
-    with tempfile.TemporaryDirectory() as place:
-        own = {"odedm": "0.1.0", "device": "cpu", "torch": "2"}
-        Measured(RUNTIME, tuple(Timing(*each, 0.5) for each in RUNTIME.timings()), own).save(Path(place))
-        return json.loads((Path(place) / TIMINGS).read_text())
+TIMING_LINES = "\n".join(
+    ",".join(map(str, line))
+    for line in (Timing._fields, *(("cifar10", *cell, "cpu", 1, "2", "c0ffee", 0.5) for cell in PAPER.cells()[:8]))
+)
 
 
 FILES = (MANIFEST, TREE, TENSORS)
@@ -234,6 +229,6 @@ FUZZERS = {
     "results": Fuzzer(altered_json(*RESULTS), read_result, "result.json", share=20),
     "reports": Fuzzer(altered_json(*RESULTS), read_report, "result.json", share=2),
     "ledgers": Fuzzer(st.lists(altered_json(*TRIAL_LINES), max_size=4).map(b"\n".join), read_ledger, TRIALS, share=12),
-    "timings": Fuzzer(altered_json(_timings()), read_timings, TIMINGS, share=6),
+    "timings": Fuzzer(mutated(TIMING_LINES.encode()), read_timings, TIMINGS, share=6),
     "checkpoints": Fuzzer(st.one_of(*(checkpoints(name) for name in FILES)), read_checkpoint, share=20),
 }

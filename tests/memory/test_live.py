@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import odedm
-from odedm import ColumnSpec, DAC, DualMemory, MemoryPart, Native, ODEDM, Prototypes, Reservoir, Sinkhorn, UsageError
+from odedm import DAC, ODEDM, ColumnSpec, DualMemory, MemoryPart, Native, Prototypes, Reservoir, Sinkhorn, UsageError
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 
@@ -382,7 +382,7 @@ def test_calls_that_cannot_be():
     (lambda: DualMemory(-1), "capacity must be a whole number"),
     (lambda: DualMemory(5, gamma=1.0), "Unknown setting of a live memory 'gamma'"),
     (lambda: DualMemory(5, slection="l2"), "did you mean 'selection'"),
-    (lambda: DualMemory(5, selection=Prototypes(distance="l2")), r"distance belongs to the selection: selection=odedm.Prototypes\(…\), say"),
+    (lambda: DualMemory(5, **{"distance": "l2"}), r"belongs to the selection: selection=odedm.Prototypes\(…\)"),
     (lambda: DualMemory(5, seed=-1), "seed must be a whole number"),
     (lambda: DualMemory(5, device="nowhere"), "device must be one that torch has"),
     (lambda: DualMemory(5, short_policy="purity"), "The policy 'purity' needs a method's scores"),

@@ -26,7 +26,7 @@ def report(fabricate: Fabricate, tmp_path: Path) -> Path:
     """A page with three groups whose accuracy is not in the order of their names."""
     methods = {"er": 30.0, "der": 50.0, "derpp": 40.0}
     folders = [fabricate(name, "reservoir", acc=acc) for name, acc in methods.items()]
-    return save_page(*gather(folders), tmp_path / "page.html")
+    return save_page(gather(folders), tmp_path / "page.html")
 
 
 def shown(page: Path, tmp_path: Path, *more: str) -> str:
@@ -144,7 +144,7 @@ def test_the_main_table_fits_a_window_of_1200_pixels(fabricate: Fabricate, tmp_p
         for seed in range(3)
         for over in rates
     ]
-    text = save_page(*gather(folders), tmp_path / "page.html").read_text(encoding="utf-8")
+    text = save_page(gather(folders), tmp_path / "page.html").read_text(encoding="utf-8")
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
     page = tmp_path / "wide.html"
     page.write_text(text.replace("</body>", f"<script>{WIDTHS}</script></body>"), encoding="utf-8")

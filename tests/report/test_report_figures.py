@@ -18,9 +18,10 @@ from safetensors.numpy import save_file
 from safetensors.torch import save
 
 from odedm.core.errors import UsageError
+from odedm.paper.dac_timing import Timing, TimingPlan
+from odedm.paper.figures import class_density, dac_timing, density_of, training_time
 from odedm.report import page
 from odedm.report.figures.all_figures import report_figures, save_figures
-from odedm.report.figures.class_density import class_density, density_of
 from odedm.report.figures.comparisons import ablation_bars, accuracy_over_capacity, accuracy_over_share
 from odedm.report.figures.curves import BASELINE_STROKE, STROKES, anytime_curves, families, forgetting_curves
 from odedm.report.figures.memory_contents import memory_density
@@ -28,12 +29,10 @@ from odedm.report.figures.projection import direction, least_squares, memory_pca
 from odedm.report.figures.selection_ranks import sample_stories, sample_story, story, story_of_row, story_source
 from odedm.report.figures.stored_images import pictures_by_distance, task_pictures
 from odedm.report.figures.style import Panel
-from odedm.report.figures.timings import dac_runtime, runtime_sentences, seconds_by_phase
-from odedm.report.figures.training_time import training_time
+from odedm.report.figures.timings import seconds_by_phase
 from odedm.report.load import load
 from odedm.report.summary import Table
 from odedm.results.folder import EVIDENCE_FILE
-from odedm.study.dac_timing_plan import Measured, Runtime, Timing
 
 
 def read(panel: Panel) -> list[dict[str, str]]:
@@ -54,16 +53,6 @@ CHOICES = {
 }
 
 
-def measured(name: str = "timed", *, made: int | None = None, **own: Any) -> Measured:
-    """A study's timings: without DAC n·k milliseconds, with it half of that."""
-    plan = Runtime(**{"rows": (100, 200, 400), "k": (3, 6), "repeats": 2, "dimension": (8,)} | own)
-    timings = [
-        Timing(cell, repeat, cell.n * cell.k / 1000 / (1 if cell.dac is None else 2))
-        for cell, repeat in plan.timings()[:made]
-    ]
-    return Measured(plan, tuple(timings), {"device": "a processor", "threads": 1}, name)
-
-
 def everything(fabricate: Fabricate) -> Table:
     """Runs from which every figure of a report can be drawn."""
     folders = [fabricate(memory="reservoir", seed=s, capacity=c, acc=30.0 + s) for s in range(2) for c in (20, 40)]
@@ -79,7 +68,7 @@ def everything(fabricate: Fabricate) -> Table:
 
 
 def test_every_figure_has_pictures_and_data(fabricate: Fabricate) -> None:
-    found = report_figures(everything(fabricate), timed=[measured()])
+    found = report_figures(everything(fabricate))
     for name, panels in found.items():
         assert panels, name
         for panel in panels:
@@ -131,7 +120,7 @@ def test_sweeps_with_dac_and_without_are_two(fabricate: Fabricate) -> None:
 
 
 def test_figures_become_files_that_need_no_page(fabricate: Fabricate, tmp_path: Path) -> None:
-    found = report_figures(everything(fabricate), timed=[measured()])
+    found = report_figures(everything(fabricate))
     paths = save_figures(found, tmp_path / "new" / "figures")
     assert len(paths) == 3 * sum(len(panels) for panels in found.values())
     assert {path.name for path in paths if "seconds" in path.name} == {"seconds.png", "seconds.svg", "seconds.csv"}
@@ -235,36 +224,21 @@ def test_anytime_meets_other_seeds_between_their_points(fabricate: Fabricate) ->
     assert anytime_curves(groups_of(folders[0], fabricate(seed=2, saved=None))) == []
 
 
-def test_runtime_has_a_line_with_and_without_over_both_sizes() -> None:
-    over_n, over_k = dac_runtime([measured()])
+def timings(rows: tuple[int, ...] = (100, 200, 400), k: tuple[int, ...] = (3, 6)) -> list[Timing]:
+    """Without DAC n·k milliseconds, with it half of that."""
+    cells = TimingPlan("blobs", rows, k, dac=("3x4",), repeats=2).cells()
+    where = ("a processor", 1, "2.6", "")
+    seconds = [n * size / 1000 / (1 if dac == "none" else 2) for n, size, dac, _ in cells]
+    return [Timing("blobs", *cell, *where, took) for cell, took in zip(cells, seconds, strict=True)]
+
+
+def test_timings_have_a_line_with_and_without_over_both_sizes() -> None:
+    over_n, over_k = dac_timing(timings())
     assert (over_n.title, over_k.title) == ("Against n, at k = 6", "Against k, at n = 400")
-    assert [(row["n"], row["dac"]) for row in read(over_n)][:4] == [
-        ("100", "none"),
-        ("100", "3x4"),
-        ("200", "none"),
-        ("200", "3x4"),
-    ]
     assert len(read(over_n)) == 3 * 2 * 2
     assert {row["k"] for row in read(over_k)} == {"3", "6"}
     assert "without DAC 2.4 s at n = 400; with DAC 3×4 1.2 s at n = 400" in over_n.svg
-    assert dac_runtime([measured(rows=(100,), k=(3,))]) == dac_runtime([]) == []
-
-
-def test_runtime_names_what_it_tells_apart_and_what_is_missing() -> None:
-    several = measured(distance=("sinkhorn", "l2"), dac=((3, 4), (5, 3)))
-    assert [panel.title for panel in dac_runtime([several])] == [
-        "Sinkhorn: against n, at k = 6",
-        "Sinkhorn: against k, at n = 400",
-        "L2: against n, at k = 6",
-        "L2: against k, at n = 400",
-    ]
-    two = dac_runtime([measured("here"), measured("there")])
-    assert [panel.title.split(":")[0] for panel in two] == ["Here", "Here", "There", "There"]
-    (said,) = runtime_sentences([measured()])
-    assert said == "6 prototypes of 400 rows take 1.2 s with DAC 3×4 and 2.4 s without: DAC is 2.0 times as fast."
-    assert runtime_sentences([measured(made=3)]) == [
-        "3 of 16 timings are made; the study's command goes on with the others."
-    ]
+    assert dac_timing(timings(rows=(100,), k=(3,))) == dac_timing([]) == []
 
 
 def test_pca_tells_a_memory_along_the_data_from_one_across() -> None:
@@ -462,12 +436,11 @@ def test_clouds_are_drawn_without_odedm_and_by_distance_first(fabricate: Fabrica
 
 def test_every_figure_is_on_the_page(fabricate: Fabricate) -> None:
     table = everything(fabricate)
-    text = page.render(table, [measured()])
-    for name in report_figures(table, timed=[measured()]):
+    text = page.render(table)
+    for name in report_figures(table):
         assert f'id="f-{"curves" if name == "forgetting" else name}"' in text, name
     assert text.count("<figcaption") == text.count("<figure")
     assert "DER++ · ODEDM · λ=20 · ρ=0.25 · l2, seed 0: the row kept for the first prototype" in text
-    assert "on a processor, 1 CPU thread; 8 synthetic features a row" in text
 
 
 def test_a_label_is_broken_rather_than_cut(fabricate: Fabricate) -> None:

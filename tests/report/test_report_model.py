@@ -15,10 +15,10 @@ from report_runs import Fabricate, scored, table_of, with_extra
 from odedm.core.errors import UsageError
 from odedm.report.load import load
 from odedm.report.model import Cell, TableModel, caveats, choices, model
+from odedm.report.published_number import Published
 from odedm.report.statistics import Estimate
 from odedm.report.tables import escape, to_csv, to_latex, to_markdown
 from odedm.results.folder import FILE
-from odedm.study.paper_numbers import Published
 
 
 def modelled(*folders: Path) -> TableModel:
@@ -56,7 +56,7 @@ def test_a_number_is_reproduced_where_chance_explains_the_gap(ours: float, verdi
 def test_what_cannot_be_compared_has_no_other_verdict() -> None:
     over_tasks = Cell(Estimate(40.0, 3.0, 5), paper=Published(41.0, 20.0, "tasks", "table1"))
     assert (over_tasks.gap, over_tasks.allowed, over_tasks.verdict) == (-1.0, None, "not comparable")
-    borrowed = Cell(Estimate(40.0, 3.0, 5), paper=Published(41.0, 1.0, "runs", "other_baselines"))
+    borrowed = Cell(Estimate(40.0, 3.0, 5), paper=Published(41.0, 1.0, "runs", "other_baselines", borrowed=True))
     assert borrowed.verdict == "not comparable"
     other = Cell(Estimate(45.0, 3.0, 5), paper=PRINTED, same_protocol=False)
     assert (other.allowed, other.verdict) == (None, "not comparable")

@@ -71,7 +71,7 @@ def outline(text: str) -> Outline:
 
 
 def written(tmp_path: Path, *folders: Path) -> str:
-    return page.save_page(*gather(folders), tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    return page.save_page(gather(folders), tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def full(fabricate: Fabricate) -> list[Path]:
@@ -153,8 +153,8 @@ def test_a_choice_of_rho_is_marked_in_the_page(fabricate: Fabricate, tmp_path: P
 
 def test_page_is_the_same_every_time(fabricate: Fabricate, tmp_path: Path) -> None:
     folders = full(fabricate)
-    first = page.save_page(*gather(folders), tmp_path / "a.html").read_bytes()
-    second = page.save_page(*gather(list(reversed(folders))), tmp_path / "b.html").read_bytes()
+    first = page.save_page(gather(folders), tmp_path / "a.html").read_bytes()
+    second = page.save_page(gather(list(reversed(folders))), tmp_path / "b.html").read_bytes()
     assert first == second
 
 
@@ -404,7 +404,7 @@ def test_a_page_is_written_over_a_page_and_nothing_else(fabricate: Fabricate, tm
 
 def test_a_folder_is_not_a_file_to_write(fabricate: Fabricate, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder"):
-        page.save_page(*gather([fabricate()]), tmp_path)
+        page.save_page(gather([fabricate()]), tmp_path)
 
 
 def test_lesser_numbers_have_a_table_of_their_own(fabricate: Fabricate) -> None:

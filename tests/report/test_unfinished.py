@@ -55,7 +55,7 @@ def test_a_report_of_what_is_done_so_far_says_what_is_not(stopped, fabricate: Fa
 
 def test_a_report_of_unfinished_runs_alone_has_no_table(stopped, tmp_path):
     for where in (stopped, stopped / "one" / "seed-0"):
-        assert gather([where])[0].rows == ()
+        assert gather([where]).rows == ()
         odedm("report", where, "--out", tmp_path / "page.html")
         assert "<h1>Runs that are still going</h1>" in (tmp_path / "page.html").read_text()
     with pytest.raises(UsageError, match="No finished run"):

@@ -28,7 +28,6 @@ from odedm.data.cache import load_manifest
 from odedm.execute.planning import unfinished_runs
 from odedm.results.result import Result
 from odedm.results.schema import FLAGS, INTEGERS, NUMBERS
-from odedm.study.dac_timing_plan import load as load_timings
 from odedm.study.study import parse
 from odedm.study.study import read as read_study
 from odedm.training.experiment import Experiment, settings_of
@@ -192,7 +191,6 @@ class TestNamesThatAreNotRegistered:
 
 READERS = {
     "result.json": Result.load,
-    "runtime.json": lambda path: load_timings(path.parent),
     "study.toml": read_study,
     "manifest.json": lambda path: load_manifest(path.parent.name),
 }
@@ -223,8 +221,3 @@ def test_results_that_a_store_of_large_files_left_links_for_are_read(runs, tmp_p
     (there / "result.json").symlink_to(there / "result.json")
     with pytest.raises(UsageError, match="Cannot read the result"):
         Result.load(there / "result.json")
-    store.unlink()
-    timings = {"plan": {}, "timings": [], "provenance": {}}
-    store.write_text(json.dumps(timings))
-    (tmp_path / "runtime.json").symlink_to(store)
-    assert load_timings(tmp_path) is not None

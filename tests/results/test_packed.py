@@ -11,6 +11,7 @@ from commands import odedm
 
 from odedm import ODEDM, Reservoir, UsageError, train
 from odedm.core.plain_data import json_hash
+from odedm.paper.items import SHIPPED
 from odedm.report.load import load
 from odedm.report.summary import summarise
 from odedm.report.tables import to_csv, to_markdown
@@ -260,5 +261,5 @@ def test_the_tables_of_our_numbers_are_those_of_the_ledger():
     place.loader.exec_module(tool)
     page = (ROOT / "REPRODUCTION.md").read_text(encoding="utf-8")
     named = {name for _, words, _ in tool.PLACE.findall(page) for name in words.split() if name.endswith(".gz")}
-    assert named == {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/results").glob("table*.jsonl.gz")}
+    assert named == {path.relative_to(ROOT).as_posix() for path in SHIPPED.glob("*.jsonl.gz")}
     assert tool.renewed(page) == page

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from odedm import ODEDM, Native, Reservoir
 from odedm.core.errors import UsageError
+from odedm.paper.studies import READY, ready
 from odedm.study.contests import candidates_of
 from odedm.study.grid import Grid, matches
-from odedm.study.paper_studies import READY, ready
 from odedm.study.study import Study, parse, read
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
@@ -109,7 +109,6 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         (f"seeds = {'9' * 400}", "'seeds' is how many"),
         ("capacity = 9223372036854775808", "'capacity' must be a whole number"),
         ("tasks = 0", "'tasks' must be a whole number, 1 or more"),
-        ("runtime = 0", "'runtime' must be a table"),
         ("select = {tasks = 0}", "must be a whole number, 1 or more"),
         ("only = [3]", "'only' must be"),
         ("[select]\ntask = 2", "did you mean 'tasks'"),

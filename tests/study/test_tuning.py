@@ -15,13 +15,13 @@ from odedm.core.errors import UsageError
 from odedm.execute.attempt import attempt
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.planning import below, plan_jobs
+from odedm.paper.equal_tuning import DATA, equal_tuning
+from odedm.paper.studies import ready
 from odedm.stream.synthetic import blobs
 from odedm.study.balanced_draw import balanced_draw
 from odedm.study.contests import Contests, candidates_of, contests
-from odedm.study.equal_tuning import DATA, equal_tuning
 from odedm.study.grid import Grid
 from odedm.study.ledger import Ledger
-from odedm.study.paper_studies import ready
 from odedm.study.session import Session
 from odedm.study.study import Study
 from odedm.study.trials import configuration, families, held_out_score, trials_of

@@ -194,7 +194,7 @@ def test_saved_runs_are_sound_and_edited_ones_are_not(saved):
 def test_reports_leave_out_what_is_not_defined_and_say_so(saved, tmp_path):
     shared, single = "Task-IL accuracy is left out where tasks share classes", "left out where there is a single task"
     table = summarise(load([saved]))
-    save_page(table, [], tmp_path / "page.html")
+    save_page(table, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     out = Console(file=StringIO(), width=120)
     print_table(table, out)

@@ -29,8 +29,8 @@ from odedm.core.plugins import discover
 from odedm.core.registry import typed
 from odedm.core.version import __version__
 from odedm.execute.backend import BACKENDS
+from odedm.paper.studies import READY
 from odedm.recipes.recommendations import recipe_lines, recipes
-from odedm.study.paper_studies import READY
 
 app = CommandApp(
     name="odedm", help="Online continual learning with a bounded memory: rehearsal methods with and without ODEDM."

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from odedm.cli.board import watched
 from odedm.cli.console import SOME_FAILED, out, say, tell
-from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.report.held_out_table import HEAD, held_out_csv, held_out_markdown, held_out_rows
 from odedm.study.held_out_trials import Scored, held_out_trials, scored
@@ -25,8 +24,6 @@ def score_held_out(
 ) -> None:
     """Do the trials that are not done, and show what every configuration scored; or say what would be done."""
     ledger, planned = session.ledger, session.plan(plan, lenient=dry_run)
-    if not planned.jobs:
-        raise UsageError(f"The study '{plan.name}' has timings alone, so there is nothing to score; add a grid.")
     trials = held_out_trials(planned, share)
     if dry_run:
         number, done = len(planned.jobs), len({trial.key for trial in trials} & {*ledger.scores()})

@@ -1,38 +1,71 @@
-"""`odedm paper`: the paper's tables and figures by name, what stands of them, and making one."""
+"""`odedm paper`: the paper's tables and figures by number, what stands of them, and making one."""
 
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from odedm.cli import console
-from odedm.cli.console import out, say, tell
+from odedm.cli.board import watched
+from odedm.cli.console import SOME_FAILED, err, out, say, tell
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import Events, Logs, opt, with_settings
-from odedm.cli.study_command import PLACE, Conduct, carry_out, checked_reuse, session_from
-from odedm.core.errors import UsageError, choose
+from odedm.cli.study_command import PLACE, session_from
+from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.backend import ExecutionConfig
-from odedm.execute.eta import in_words, parse_time
+from odedm.execute.backend import ExecutionConfig, get_ready
+from odedm.execute.eta import parse_time
+from odedm.execute.job import RunOptions
+from odedm.paper.items import (
+    CITATION,
+    FOLDER,
+    ITEMS,
+    PaperItem,
+    by_signature,
+    items_named,
+    progress,
+    shipped_runs,
+    study_of,
+)
 from odedm.study.gathering import read_all
+from odedm.study.identity import Code
 from odedm.study.ledger import Ledger
-from odedm.study.paper_catalogue import FOLDER, ITEMS, PaperItem, progress, same_run, study_of
+from odedm.study.session import Session, deadline
+from odedm.study.study import Study
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
     from odedm.results.folder import FinishedRun
-    from odedm.study.session import StudyStatus
 
-OURS = "docs/results/table1.jsonl.gz"
-"""Our own runs of the first table, which the repository has and an installed package has not."""
+Runs = Mapping[str, "FinishedRun"]
+"""Finished runs by their signature."""
 guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the command line narrows a table or figure to, and how its missing runs are made."""
+
+    data: str | None
+    only: tuple[str, ...]
+    seeds: int | None
+    dry_run: bool
+    no_run: bool
+    until: float | None
+    retry: bool
+    listen: tuple[Path | None, Path | None]
+
+    def study(self, item: PaperItem) -> Study:
+        """Return the item's study, narrowed."""
+        study = study_of(item, self.data)
+        study = study if self.seeds is None else study.with_seeds(self.seeds)
+        return dataclasses.replace(study, only=(*study.only, *self.only))
 
 
 @guarded
@@ -40,18 +73,19 @@ guarded = console.guarded("Finished runs are kept, and the same command goes on 
 def paper(
     given: Given,
     what: Annotated[
-        str | None, typer.Argument(metavar="NAME", help=f"{' | '.join(ITEMS)}.", show_default="list them all")
+        str | None,
+        typer.Argument(metavar="NAME", help="table1 to table12, figure1 to figure5.", show_default="list them all"),
     ] = None,
     data: Annotated[str | None, opt("One of the table's data sets alone.", "What", default="all of them")] = None,
     only: Annotated[list[str] | None, opt("Only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")] = None,
     seeds: Annotated[int | None, opt("How many.", "What", default="5", min=1, max=10000)] = None,
-    dry_run: Annotated[bool, opt("Say what would be run, and how long it takes.", "How", "--dry-run")] = False,
+    dry_run: Annotated[bool, opt("Say what would be run.", "How", "--dry-run")] = False,
     no_run: Annotated[bool, opt("Show what is done on any device, and start nothing.", "How", "--no-run")] = False,
     budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
     retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
-    reuse: Annotated[str, opt("Finished runs count if made by: any | version | commit.", "How")] = "version",
     with_results: Annotated[
-        list[Path] | None, opt("Packed results of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
+        list[Path] | None,
+        opt("Packed results that count beside those that come with odedm.", "How", metavar="FILE.jsonl.gz"),
     ] = None,
     out_folder: Annotated[Path, opt("Where all of the paper's runs are.", "How", "--out")] = Path("runs") / FOLDER,
     markdown: Annotated[bool, opt("Print what stands as Markdown, with the cells that are worse.", "How")] = False,
@@ -61,123 +95,190 @@ def paper(
     events: Events = None,
     tensorboard: Logs = None,
 ) -> None:
-    """Make a table or figure of the paper again, our numbers beside; or list all of them and what stands."""
+    """Show a table or figure of the paper with our numbers beside, making what is missing; or list all of them."""
+    session = session_from(given, out_folder, reuse="any")
+    seconds = None if budget is None else deadline(parse_time(budget))
+    request = Request(data, tuple(only or ()), seeds, dry_run, no_run, seconds, retry, (events, tensorboard))
     if what is None:
         if data or only or seeds or budget:
             raise UsageError("--data, --only, --seeds and --budget are for one table or figure; name it before them.")
-        finished = _finished(out_folder, with_results)
-        if markdown:
-            from odedm.report.paper_overview import to_markdown
-
-            out.file.write(to_markdown(finished))
-        if figure is not None:
-            from odedm.report.figures.printed_against_ours import save_printed_against_ours
-
-            say(f"{save_printed_against_ours(finished, figure)} printed numbers against ours: {figure}")
-        if markdown or figure is not None:
-            return
-        _list(out_folder, finished)
+        _overview(_finished(session.ledger, with_results), out_folder, markdown=markdown, figure=figure)
         return
     if markdown or figure is not None:
         raise UsageError("--markdown and --figure are for all tables and figures; leave the name out.")
-    item = choose("table or figure of the paper", what, ITEMS)
-    if not item.study:
-        tell(f"{item.title}: {item.without}.")
-        return
-    on = (data,) if data else item.data
-    if no_run:
-        done = progress(what, _finished(out_folder, with_results)).done
-        _report(what, on, [run for run in done if run.result.experiment["data"] in on], out_folder)
-        return
-    plan = study_of(what, data)
-    if seeds is not None:
-        plan = plan.with_seeds(seeds)
-    plan = dataclasses.replace(plan, only=(*plan.only, *(only or ())))
-    session = session_from(given, out_folder, reuse=checked_reuse(reuse))
-    session = dataclasses.replace(session, have=read_all(with_results or []))
-    conduct = Conduct(dry_run, None if budget is None else parse_time(budget), retry, (events, tensorboard))
-    carry_out(plan, session, conduct, partial(_report_status, what, on))
+    failed = False
+    for item in items_named(what):
+        failed |= _make(item, request, session, with_results)
+    if failed:
+        raise typer.Exit(SOME_FAILED)
 
 
-def _finished(folder: Path, have: Sequence[Path] | None) -> dict[str, FinishedRun]:
-    """All runs of the paper's that are here, whatever device made them."""
-    runs = {**read_all(have or []), **Ledger(folder).runs_done()}.values()
-    return {same_run(run.result.experiment): run for run in runs}
+def _finished(ledger: Ledger, with_results: Sequence[Path] | None) -> Runs:
+    """Return all runs of the paper's that are here, whatever device made them."""
+    return by_signature([*shipped_runs(), *read_all(with_results or []).values(), *ledger.runs_done().values()])
 
 
-def _list(folder: Path, finished: Mapping[str, FinishedRun]) -> None:
-    """Every table and figure with its runs, what is done, the time that the rest takes, and what was found."""
-    view = Table(title_justify="left")
-    view.add_column("", min_width=max(map(len, ITEMS)), no_wrap=True)  # names are there to be typed
-    for heading in ("what", "runs", "done", "run time left", "our finding"):
-        view.add_column(heading, overflow="fold")
-    missing: list[str] = []
-    for name, item in ITEMS.items():
+def _overview(finished: Runs, folder: Path, *, markdown: bool, figure: Path | None) -> None:
+    if markdown:
+        from odedm.paper.overview import to_markdown
+
+        out.file.write(to_markdown(finished))
+    if figure is not None:
+        from odedm.paper.printed_against_ours import save_printed_against_ours
+
+        say(f"{save_printed_against_ours(finished, figure)} printed numbers against ours: {figure}")
+    if not markdown and figure is None:
+        _list(finished, folder)
+
+
+def _list(finished: Runs, folder: Path) -> None:
+    """Print a line for every table and figure: its runs, what is done, and what became of the printed numbers."""
+    from odedm.paper.printed_tables import MARKS, TOO_FEW, beside, counted
+
+    for line in textwrap.wrap(f"{CITATION}.", 80):
+        tell(line)
+    view = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    view.add_column("", no_wrap=True, style="bold")
+    view.add_column("what", no_wrap=True)
+    verdicts = {**{name: mark for name, mark in MARKS.items() if name}, TOO_FEW: "?"}
+    for heading in ("done", *verdicts.values(), "of"):
+        view.add_column(heading, justify="right", no_wrap=True)
+    for item in ITEMS.values():
         if not item.study:
-            view.add_row(Text(name, style="bold"), *map(Text, [item.title, "–", "–", "–", item.without]))
+            view.add_row(item.number, f"{item.title} ({item.source})")
             continue
-        found = progress(name, finished)
-        parts = [in_words(found.seconds)] if found.left > found.unknown else []
-        parts += [f"{found.unknown} runs unmeasured"] if found.unknown else []
-        words = [item.title, str(found.runs), str(len(found.done)), " + ".join(parts) or "none"]
-        view.add_row(Text(name, style="bold"), *map(Text, [*words, _finding(item, found.done)]))
-        missing += [each for each in item.data if found.left and each not in missing and not _is_here(each)]
+        state = progress(item, finished)
+        cells = beside(item.tables, item.data, state.done)
+        counts = counted(cells)
+        numbers = [str(counts[name]) if counts.get(name) else "" for name in verdicts]
+        printed = str(len(cells)) if cells else ""
+        view.add_row(item.number, item.title, f"{len(state.done)}/{state.runs}", *numbers, printed)
     out.print(view)
-    tell("= reproduced, + better, − worse, ~ not comparable, ? too few seeds. Run time is that of one lane.")
-    if missing:
-        tell(f"No data here: {', '.join(missing)}. What is to be done with each: odedm data list.")
-    tell(f"Runs are in '{folder}'. Make one of these: odedm paper NAME; what it would run: --dry-run.")
-    tell(f"Results made elsewhere count with --with-results FILE, e.g. {OURS} of odedm's repository.")
+    tell("Runs done; of the printed numbers: = reproduced, + better, − worse, ~ not")
+    tell("comparable, ? too few seeds. Our runs come with odedm; so do those count that")
+    tell(f"are in '{folder}' (--out) or packed (--with-results). One: odedm paper table5.")
 
 
-def _is_here(data: str) -> bool:
+def _make(item: PaperItem, request: Request, session: Session, with_results: Sequence[Path] | None) -> bool:
+    """Make what of an item is missing, where its data is here, and show it; return whether runs failed."""
+    if not item.study:
+        _show_without_study(item)
+        return False
+    study = request.study(item)
+    state = progress(item, _finished(session.ledger, with_results), study)
+    if request.dry_run:
+        tell(f"{item.number} in '{session.ledger.folder}': {item.title}")
+        tell(f"Runs:          {state.runs}")
+        tell(f"Done:          {len(state.done)}")
+        tell(f"To do:         {len(state.missing)}")
+        return False
+    absent = _absent([plan.data for plan in state.missing])
+    plans = [] if request.no_run else [plan for plan in state.missing if plan.data not in absent]
+    failed = bool(plans) and _run(plans, study, session, request)
+    if "dac_timing" in item.figures and not request.no_run and not _absent(["cifar10"]):
+        _time_dac(session, request.until)
+    if plans:
+        state = progress(item, _finished(session.ledger, with_results), study)
+    _show(item, [request.data] if request.data else item.data, state.done, session.ledger, study)
+    if state.missing:
+        data = f"; not here: {', '.join(absent)} (odedm data list says how to get it)" if absent else ""
+        tell(f"{len(state.missing)} of {state.runs} runs are missing{data}.")
+    return failed
+
+
+def _absent(names: Sequence[str]) -> list[str]:
+    """Return the data sets that are not here."""
     from odedm.data.opening import load_dataset
 
-    try:
-        load_dataset(data)
-    except UsageError:
-        return False
-    return True
+    absent = []
+    for name in dict.fromkeys(names):
+        try:
+            load_dataset(name)
+        except UsageError:
+            absent.append(name)
+    return absent
 
 
-def _finding(item: PaperItem, done: Sequence[FinishedRun]) -> str:
-    from odedm.report.paper_tables import accuracies, beside, marks
+def _run(plans: Sequence[Experiment], study: Study, session: Session, request: Request) -> bool:
+    """Make runs of the paper's study, each once; return whether any failed."""
+    ledger = session.ledger
+    get_ready(len(plans), session.execution)
+    planned = session.jobs(plans, RunOptions(observation=study.observation))
+    ledger.check(study)
+    writable_folder(ledger.folder)
+    with ledger.held():
+        ledger.settle(study)
+        jobs = ledger.status(planned.jobs, reuse=session.reuse, code=Code.here()).to_start(retry=request.retry)
+        say(f"{study.about}: {len(plans)} runs are missing, {len(jobs)} to start. Folder: {ledger.folder}")
+        with watched(len(jobs), 0, request.listen) as (_, observers):
+            summary = session.run(jobs, planned, observers, until=request.until)
+        status = ledger.status(planned.jobs, reuse=session.reuse, code=Code.here())
+    if summary.left:
+        say(f"The budget is spent: {len(summary.left)} left. The same command goes on.")
+    if status.failed:
+        hint = "" if request.retry else " Run them again with --retry."
+        first = next(iter(status.failed.values()))
+        say(f"{len(status.failed)} runs failed; failures.jsonl says which.{hint} The first: {first}")
+    return bool(status.failed)
 
-    return marks(beside(item.tables, item.data, done)) if item.tables else accuracies(done)
+
+def _time_dac(session: Session, until: float | None) -> None:
+    from odedm.paper.dac_timing import PAPER, measure
+
+    with err.status("Timing divide-and-conquer") as line:
+        measure(
+            PAPER,
+            session.ledger.folder,
+            device="auto" if session.execution.is_remote else session.device,
+            threads=session.threads,
+            until=until,
+            report=lambda left: line.update(f"Timing divide-and-conquer: {left} left"),
+        )
 
 
-def _report_status(name: str, data: Sequence[str], status: StudyStatus, folder: Path) -> None:
-    _report(name, data, list(status.runs.done.values()), folder)
+def _show_without_study(item: PaperItem) -> None:
+    if item.name == "table2":
+        from odedm.paper.printed_tables import prototype_counts_to_rich
+
+        out.print(prototype_counts_to_rich())
+    else:
+        tell(f"{item.number}, {item.title}: {item.source}.")
 
 
-def _report(name: str, data: Sequence[str], done: Sequence[FinishedRun], folder: Path) -> None:
-    """The table as printed with our numbers, or the figure, here and in a folder of its own."""
-    from odedm.report.load import find_timings
-    from odedm.report.paper_tables import LEGEND, beside, finding, to_csv, to_latex, to_rich
+def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], ledger: Ledger, study: Study) -> None:
+    """Show the table as printed with our numbers, or the figure, here and in a folder of its own."""
+    from odedm.paper.printed_tables import LEGEND, beside, finding, to_csv, to_latex, to_rich
 
-    item = ITEMS[name]
-    place = writable_folder(folder / name)
+    ledger.check(study)
+    ledger.settle(study)  # the folder is a study's from now on
+    place = writable_folder(ledger.folder / item.name)
     if item.tables:
         cells = beside(item.tables, data, done)
-        rows = {(cell.block, cell.row) for cell in cells if cell.ours is not None}
-        for view in to_rich([cell for cell in cells if (cell.block, cell.row) in rows] or cells):
+        for view in to_rich(cells):
             out.print(view)
-        tell(f"{finding(cells)[:1].upper()}{finding(cells)[1:]} ({LEGEND}).")
+        tell(f"{item.number}: {finding(cells)} ({LEGEND}).")
         if item.note:
             tell(f"{item.note}.")
-        write_text(place / f"{name}.csv", to_csv(cells))
-        write_text(place / f"{name}.tex", to_latex(cells))
-        say(f"The table: {place / name}.csv and .tex")
-        return
+        write_text(place / f"{item.name}.csv", to_csv(cells))
+        write_text(place / f"{item.name}.tex", to_latex(cells))
+        say(f"The table: {place / item.name}.csv and .tex")
+    if item.figures:
+        _show_figures(item, done, place)
+
+
+def _show_figures(item: PaperItem, done: Sequence[FinishedRun], place: Path) -> None:
+    from odedm.paper.dac_timing import PAPER, latest, load
+    from odedm.paper.figures import dac_timing_sentences, paper_figures
+    from odedm.paper.printed_tables import accuracies
     from odedm.report.figures.all_figures import save_figures
-    from odedm.report.figures.paper_figures import paper_figures
     from odedm.report.summary import Table as Summary
     from odedm.report.summary import summarise
 
-    table = summarise(done) if done else Summary(())
-    panels = paper_figures(item.figures, table, find_timings([folder]))
-    written = save_figures(panels, place)
-    tell(f"{item.title}: {_finding(item, done)}.")
+    timings = latest(load(place.parent), PAPER) if "dac_timing" in item.figures else []
+    written = save_figures(paper_figures(item.figures, summarise(done) if done else Summary(()), timings), place)
+    tell(f"{item.number}, {item.title}: {accuracies(done)}.")
+    for sentence in dac_timing_sentences(timings):
+        tell(sentence)
     for path in written:
         if path.suffix == ".png":
             say(f"The figure: {path}")

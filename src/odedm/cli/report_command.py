@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odedm.cli import console
-from odedm.cli.console import out, say, tell
+from odedm.cli.console import out, say
 from odedm.cli.generated_options import opt
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
@@ -17,7 +17,6 @@ from odedm.core.files import writable_folder
 if TYPE_CHECKING:
     from odedm.report.summary import Table as Summary
     from odedm.report.unfinished import Unfinished
-    from odedm.study.dac_timing_plan import Measured
 
 guarded = console.guarded("Nothing was changed.")
 
@@ -71,13 +70,13 @@ def report(
         writable_folder(page.parent)
         check_page(page)
         say_if_no_figures()
-    table, timed = gather(paths, baseline)
+    table = gather(paths, baseline)
     form, pending = forms[0] if forms else "rich", find_unfinished(paths)
-    tell_report(table, timed, page, form, pending=pending, caption=caption or "", label=label or LABEL)
+    tell_report(table, page, form, pending=pending, caption=caption or "", label=label or LABEL)
     if figures is not None:
         from odedm.report.figures.all_figures import report_figures, save_figures
 
-        written = save_figures(report_figures(table, timed=timed), writable_folder(figures))
+        written = save_figures(report_figures(table), writable_folder(figures))
         say(f"Figures: {len(written)} files in {figures}")
 
 
@@ -91,7 +90,6 @@ def say_if_no_figures() -> None:
 
 def tell_report(
     table: Summary,
-    timed: Sequence[Measured],
     page: Path | None,
     form: str = "rich",
     *,
@@ -100,11 +98,10 @@ def tell_report(
     caption: str = "",
     label: str = "",
 ) -> None:
-    """Print the table of runs, with up to `most` sentences about it, what was timed, and what is not over yet.
+    """Print the table of runs, with up to `most` sentences about it, and what is not over yet.
 
     The page is written, if one is given. LaTeX may have a caption and a label of its own.
     """
-    from odedm.report.figures.timings import runtime_sentences
     from odedm.report.load import told_faults
     from odedm.report.page import save_page
     from odedm.report.terminal import print_table
@@ -112,8 +109,6 @@ def tell_report(
 
     if table.rows:
         print_table(table, out, form, most=most, caption=caption, label=label)
-    for sentence in runtime_sentences(timed) if form == "rich" else ():
-        tell(sentence)
     for sentence in told_faults(table.faults, sum(len(group.runs) for group in table.groups)):
         say(sentence)
     for sentence in table.mixed:
@@ -125,5 +120,5 @@ def tell_report(
         for sentence in to_go_on(pending):
             say(sentence)
     if page is not None:
-        save_page(table, timed, page, pending)
+        save_page(table, page, pending)
         say(f"Report: {page}")

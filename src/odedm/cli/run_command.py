@@ -188,7 +188,7 @@ def demo(
     say(f"{len(planned.jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
     check_not_held(working_folder(job.folder) for job in planned.jobs)
     launch(planned, ExecutionConfig(**given))
-    tell_report(*gather([job.folder for job in planned.jobs]), out_folder / "report.html")
+    tell_report(gather([job.folder for job in planned.jobs]), out_folder / "report.html")
 
 
 def launch(

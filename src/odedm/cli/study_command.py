@@ -12,7 +12,7 @@ import typer
 
 from odedm.cli import console
 from odedm.cli.board import say_if_pointless, watched
-from odedm.cli.console import SOME_FAILED, err, say, tell
+from odedm.cli.console import SOME_FAILED, say, tell
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import Events, Logs, opt, with_settings
 from odedm.cli.report_command import say_if_no_figures, tell_report
@@ -20,10 +20,10 @@ from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
 from odedm.execute.backend import ExecutionConfig, get_ready, workers_here
 from odedm.execute.eta import in_words, parse_time
+from odedm.paper.studies import READY, ready
 from odedm.study.gathering import read_all
 from odedm.study.identity import REUSE
 from odedm.study.ledger import TRIALS, Ledger
-from odedm.study.paper_studies import READY, ready
 from odedm.study.session import Session, deadline
 from odedm.study.study import read_to_run
 from odedm.study.trials import families
@@ -32,7 +32,6 @@ from odedm.training.hold_out import Selection
 
 if TYPE_CHECKING:
     from odedm.execute.scheduler import Summary
-    from odedm.study.dac_timing_plan import Measured, TimingCell
     from odedm.study.session import StudyStatus
     from odedm.study.study import Study
 
@@ -152,7 +151,6 @@ def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[
         status.tidy()
         jobs = status.jobs(retry=conduct.retry)
         trials = sum(job.is_trial for job in jobs)
-        timings = 0 if status.timed is None else len(status.timed.missing())
         old, torn = status.runs.outdated, status.runs.damaged
         say(
             f"Study '{plan.name}': {status.runs.total} runs, {_done(status, session)} done"
@@ -160,7 +158,6 @@ def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[
             + (f", {old} made by other code, which are done again (--reuse any counts them)" if old else "")
             + (f", {torn} damaged, which {'is' if torn == 1 else 'are'} made again" if torn else "")
             + (f", {trials} trials to choose ρ by" if trials else "")
-            + (f", {timings} timings of DAC" if timings else "")
             + f". Folder: {ledger.folder}"
         )
         until, done = deadline(conduct.seconds), status.done()
@@ -172,11 +169,9 @@ def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[
             except KeyboardInterrupt:
                 _say_stopped(session.status(plan, planned), ledger.folder)
                 raise
-        # by itself: nothing else runs any more
-        trouble = _time(session, status.timed, until) if status.timed and timings else ""
         status = session.status(plan, planned)
         report(status, ledger.folder)
-    _conclude(status, summary, trouble, retry=conduct.retry)
+    _conclude(status, summary, retry=conduct.retry)
 
 
 def _say_stopped(status: StudyStatus, folder: Path) -> None:
@@ -223,12 +218,9 @@ def _say_plan(status: StudyStatus, session: Session) -> None:
         tell(f"Trials:        {trials} to choose ρ by, {trials - left} done")
     for name, why in status.planned.missing.items():
         tell(f"Data:          '{name}' is not here, so what is done cannot be known. {why}")
-    if status.timed is not None:
-        tell(f"Timings:       {_timings(status.timed)}")
     known = [seconds for job in jobs if (seconds := times.expect(job)) is not None]
     if not jobs:
-        if status.timed is None or not status.timed.missing():
-            tell("Time:          nothing to do")
+        tell("Time:          nothing to do")
     elif not known:
         tell("Time:          unknown until the first run of its kind is finished")
     else:
@@ -246,65 +238,30 @@ def _done(status: StudyStatus, session: Session) -> str:
     return f"{len(status.runs.done)}" + (f" ({packed} of them packed)" if packed else "")
 
 
-def _timings(timed: Measured) -> str:
-    """How many of a study's timings are made, and how long the others take."""
-    from odedm.study.dac_timing_plan import expected
-
-    total, left = len(timed.plan.timings()), timed.missing()
-    known = [expected(cell, timed.timings) for cell, _ in left]
-    if not left:
-        time_left = "nothing to do"
-    elif None in known:
-        time_left = "how long is unknown until the first of each kind is made"
-    else:
-        time_left = f"about {in_words(sum(each for each in known if each is not None))}, after the runs"
-    return f"{total} of DAC with and without, {total - len(left)} done; {time_left}"
-
-
-def _time(session: Session, timed: Measured, until: float | None) -> str:
-    """Measure what the study times; a sentence where that failed, and the study's report is written all the same."""
-    with err.status("Timing divide-and-conquer") as line:
-
-        def tell_next(left: int, cell: TimingCell) -> None:
-            line.update(f"Timing divide-and-conquer: {left} left · {cell.title}")
-
-        try:
-            session.time_choices(timed, until=until, tell=tell_next)
-        except UsageError as error:
-            return str(error)
-    return ""
-
-
 def report_study(status: StudyStatus, folder: Path) -> None:
     """The table here, and the page and the tables in the study's folder."""
-    from odedm.report.load import find_timings, with_scores
-    from odedm.report.summary import Table, summarise
+    from odedm.report.load import with_scores
+    from odedm.report.summary import summarise
     from odedm.report.tables import to_csv, to_latex, to_markdown
 
     done = list(status.runs.done.values())
-    timed = find_timings([folder])
-    if not done and not timed:
+    if not done:
         return
     study = folder if (folder / TRIALS).is_file() else None
-    table = summarise(with_scores(done, study)) if done else Table(())
-    for name, form in {"md": to_markdown, "csv": to_csv, "tex": to_latex}.items() if done else ():
+    table = summarise(with_scores(done, study))
+    for name, form in {"md": to_markdown, "csv": to_csv, "tex": to_latex}.items():
         write_text(folder / f"table.{name}", form(table))
-    tell_report(table, timed, folder / PAGE, most=MOST_SAID)
+    tell_report(table, folder / PAGE, most=MOST_SAID)
 
 
-def _conclude(status: StudyStatus, summary: Summary, trouble: str, *, retry: bool) -> None:
+def _conclude(status: StudyStatus, summary: Summary, *, retry: bool) -> None:
     """Say what is missing, and end with an exit code that says so."""
     if summary.left:
         say(f"The budget is spent: {len(summary.left)} left, e.g. {summary.left[0].title}. The same command goes on.")
-    timings = 0 if status.timed is None or trouble else len(status.timed.missing())
-    if timings:
-        say(f"The budget is spent: {timings} timings left. The same command goes on.")
-    if trouble:
-        say(trouble)
     failed = status.failed
     if failed:
         first = next(iter(failed.values()))
         hint = "" if retry else " Run them again with --retry."
         say(f"{len(failed)} of {status.runs.total} runs failed; failures.jsonl says which.{hint} The first: {first}")
-    if failed or trouble:
+    if failed:
         raise typer.Exit(SOME_FAILED)

@@ -23,8 +23,8 @@ from odedm.core.text import counted
 from odedm.execute.backend import ExecutionConfig, get_ready
 from odedm.execute.eta import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
+from odedm.paper.equal_tuning import NAME, equal_tuning
 from odedm.study.choice_files import CHOICES, STEM
-from odedm.study.equal_tuning import NAME, equal_tuning
 from odedm.study.grid import PLAIN, Grid
 from odedm.study.ledger import FAILURES, TOML, TRIALS, failures_in, scores_in
 from odedm.study.session import deadline

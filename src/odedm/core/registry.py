@@ -246,6 +246,9 @@ PRECISIONS = {
 }
 
 
+REFERENCE = Entry("paper.paper_reference:PaperReference", "The paper's numbers, beside which a report puts runs.")
+
+
 def typed(table: Mapping[str, Any]) -> list[str]:
     """Return the names of a table that people type: objects without one of their own have a number, as in Mine@2.
 
@@ -263,3 +266,13 @@ def title(table: Mapping[str, Any], name: str) -> str:
     """
     entry = table.get(name)
     return entry.title if isinstance(entry, Entry) and entry.title else name
+
+
+def normalize_name(name: str) -> str:
+    """Return a name in letters and digits alone, so that every spelling of it is the same.
+
+    >>> [normalize_name(name) for name in ("DER++", "derpp", "refresh", "DER++refresh", "Tiny-ImageNet")]
+    ['derpp', 'derpp', 'derpprefresh', 'derpprefresh', 'tinyimagenet']
+    """
+    letters = name.lower().replace("+", "p").replace("-", "").replace("_", "")
+    return {"refresh": "derpprefresh"}.get(letters, letters)

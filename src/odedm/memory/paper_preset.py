@@ -9,7 +9,7 @@ from odedm.core.registry import DISTANCES
 from odedm.selection.flat_settings import flattened
 from odedm.selection.prototype_settings import DAC, OneDistance, Prototypes, Sinkhorn
 
-MEETING: dict[str, Any] = {"replay": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
+AUXILIARY: dict[str, Any] = {"replay": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
 """How a method meets long-term rows; our choice, as the paper does not report it (REPRODUCTION.md)."""
 REST: dict[str, Any] = {"candidates": "task", "rows_per_prototype": 1, "short_policy": "native", "annotate": "end"}
 """What else the paper does not vary."""
@@ -38,7 +38,7 @@ def paper_preset(distance: str = "sinkhorn") -> dict[str, Any]:
     """
     selection = flattened(paper_selection(200, 0.25, distance))
     del selection["dac"]
-    return {**MEETING, **selection, **REST}
+    return {**AUXILIARY, **selection, **REST}
 
 
 def paper_dac(capacity: int, rho: float | None) -> tuple[int, int]:

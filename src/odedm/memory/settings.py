@@ -25,7 +25,7 @@ from odedm.core.plugins import check_name
 from odedm.core.registry import ANNOTATIONS, GAMMA_RULES, POLICIES, REPLAYS
 from odedm.core.validators import Choice, Float, Int, WordOr
 from odedm.memory.build_context import BuildContext, StreamShape, check_policy_options, read_policy_options
-from odedm.memory.paper_preset import MEETING, REST, paper_selection
+from odedm.memory.paper_preset import AUXILIARY, REST, paper_selection
 from odedm.memory.single_memory import POLICY_OPTIONS, ROWS, Native, NoMemory, Reservoir
 from odedm.selection.flat_settings import FLAT, flattened, selection_from
 from odedm.selection.prototype_settings import Prototypes, Selection, as_selection, filled_in, selector
@@ -129,7 +129,7 @@ class ODEDM:
         >>> ODEDM.paper(200, rho=0.5, k=13).selection.dac, ODEDM.paper(200, gamma=0.5).gamma
         (DAC(clusters=3, depth=2, distance=Sinkhorn(epsilon=0.05), sample=None), 0.5)
         """
-        preset = {"selection": paper_selection(capacity, rho, distance), **MEETING, **REST, "policy_options": {}}
+        preset = {"selection": paper_selection(capacity, rho, distance), **AUXILIARY, **REST, "policy_options": {}}
         if changes.get("replay") == "union":
             preset |= dict.fromkeys(OF_TERM)
         return cls(capacity, rho, **{**preset, **changes})

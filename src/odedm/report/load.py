@@ -1,10 +1,9 @@
-"""Reads what a report is about: finished runs, their scores on held-out rows, and timings of studies."""
+"""Reads what a report is about: finished runs and their scores on held-out rows."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,9 +19,6 @@ from odedm.results.folder import FinishedRun, NoRuns, find_runs, load_runs
 from odedm.results.packed import is_packed
 from odedm.results.result import Result
 from odedm.results.schema import is_numbers
-from odedm.study.dac_timing_plan import FILE as TIMINGS
-from odedm.study.dac_timing_plan import Measured
-from odedm.study.dac_timing_plan import load as load_timings
 from odedm.study.gathering import by_content, read_all
 from odedm.study.identity import key_of_result
 from odedm.study.ledger import TOML, TRIALS, Ledger, lines
@@ -42,23 +38,18 @@ AGAIN = "by the study's own command, or by its `odedm run` with --overwrite"
 log = logging.getLogger(__name__)
 
 
-def gather(paths: Sequence[Path], baseline: str | None = None) -> tuple[Table, list[Measured]]:
-    """The runs at or below the paths as a table, and the timings there or in the study that a path belongs to.
-
-    A study that measures times alone has no run, and its table no row; neither have runs that are all under way.
-    Without either no run is an error.
-    """
-    timed = find_timings([path for path in paths if not is_packed(path)])
+def gather(paths: Sequence[Path], baseline: str | None = None) -> Table:
+    """The runs at or below the paths as a table, which has no row where all of them are still under way."""
     there = [path for path in paths if not is_under_way(path)]
     try:
         runs, faults = load_sound(there) if there else ([], [])
     except NoRuns:
-        if not (timed or find_unfinished(paths)) or not all(path.exists() for path in there):
+        if not find_unfinished(paths) or not all(path.exists() for path in there):
             raise
         runs, faults = [], []
     if not runs:
-        return Table(()), timed
-    return replace(summarise(runs, baseline), faults=tuple(faults)), timed
+        return Table(())
+    return replace(summarise(runs, baseline), faults=tuple(faults))
 
 
 def load(paths: Sequence[Path]) -> list[FinishedRun]:
@@ -151,28 +142,3 @@ def _by_configuration(trials: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def _configuration(plain: Mapping[str, Any]) -> str:
     """What runs have in common that differ by seed alone."""
     return content_key({**plain, "seed": None})
-
-
-def find_timings(paths: Sequence[Path]) -> list[Measured]:
-    """The timings of every study at, below or just above the paths, each once, by folder.
-
-    Where some are not sound there is a warning, for everything else can be shown.
-    """
-    places: set[Path] = set()
-    for path in paths:
-        whole = path.resolve()
-        study = study_of(whole, TOML)
-        if study is not None and (study / TIMINGS).is_file():
-            places.add(study)
-        for folder, below, files in os.walk(whole):
-            below[:] = [each for each in below if not each.startswith(".")]
-            if TIMINGS in files and TOML in files:  # other programs have files of this name too
-                places.add(Path(folder))
-    found: list[Measured] = []
-    for place in sorted(places):
-        try:
-            measured = load_timings(place)
-            found += [measured] if measured and measured.timings else []
-        except UsageError as error:
-            log.warning("%s", error)
-    return found

@@ -6,12 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from odedm.core.registry import REFERENCE
 from odedm.report.groups import Group, sweeps
+from odedm.report.published_number import Published
 from odedm.report.statistics import Estimate, Paired
 from odedm.report.summary import ACC_LAST, COMPARED, METRICS, Metric, Row, Table
-from odedm.results.schema import is_numbers
-from odedm.study.paper_numbers import Published, published
-from odedm.study.paper_protocol import departures
 
 Verdict = Literal["reproduced", "better", "worse", "not comparable"]
 Kind = Literal["runs", "test", "held-out"]
@@ -174,43 +173,19 @@ def _share(group: Group) -> str:
 def _cells(row: Row, kind: Kind = "runs") -> dict[str, Cell]:
     """A chosen line repeats its runs, so it adds no test of its own, and stands beside the paper's best alone."""
     best, cells = kind == "test", {}
-    same = not departures(row.group.settings)
+    reference = REFERENCE.load()
+    same = not reference.deviations(row.group.settings)
     for metric in METRICS:
         change = row.differences.get(metric.key)
         corrected = None if best else row.corrected.get(metric.key)
-        paper = None if kind == "held-out" else beside(row.group, metric, best=best)
+        paper = None if kind == "held-out" else _paper_value(row.group, metric, best=best)
         value = row.values.get(metric.key)
         cells[metric.key] = Cell(value, change, corrected, paper, tested=not best, same_protocol=same)
     return cells
 
 
-def beside(group: Group, metric: Metric, *, best: bool = False) -> Published | None:
-    """The paper's number for a group's configuration, None where the paper has none or varies something else.
-
-    It gives none for mixup, without DAC, for a few rows a class, for blurred tasks, for
-    wrong labels, and for streams whose tasks are unequal or share classes.
-    """
-    own = group.settings
-    odedm, capacity = group.memory == "odedm", own.get("memory.capacity")
-    dac, k, rho = own.get("memory.dac", ()), own.get("memory.k"), own.get("memory.rho")
-    varied = odedm and (own.get("memory.mixup") or dac is None or not own.get("memory.k", 1))
-    varied = varied or any(own.get(name) for name in ("limit", "blur", "noise", "task_classes", "domain"))
-    varied = varied or own.get("recurring", 1) != 1 or not own.get("shuffle", True)
-    if varied or metric not in COMPARED or not isinstance(capacity, int):
+def _paper_value(group: Group, metric: Metric, *, best: bool) -> Published | None:
+    if metric not in COMPARED:
         return None
-    return published(
-        metric.key,
-        data=own["data"],
-        method=own["method"],
-        capacity=capacity,
-        memory="odedm" if odedm else str(own.get("memory.policy", "reservoir")),
-        imbalance=str(own.get("imbalance", "standard")),
-        tasks=group.tasks,
-        k=k if isinstance(k, int) else None,
-        rho=rho if isinstance(rho, int | float) else None,
-        dac=(int(dac[0]), int(dac[1])) if is_numbers(dac, 2) else None,
-        distance=str(own.get("memory.distance", "sinkhorn")),
-        best=best,
-        fit=own.get("options.fit") is True,
-        epochs=own["epochs"] if isinstance(own.get("epochs"), int) else 1,
-    )
+    value: Published | None = REFERENCE.load().value(metric.key, group.settings, tasks=group.tasks, best=best)
+    return value

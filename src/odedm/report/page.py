@@ -23,7 +23,6 @@ from odedm.report.figures.all_figures import report_figures
 from odedm.report.figures.captions import captions
 from odedm.report.figures.matrices import colour_bar
 from odedm.report.figures.selection_ranks import story_source
-from odedm.report.figures.timings import runtime_sentences
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
 from odedm.report.model import caveats, model
@@ -34,7 +33,6 @@ from odedm.report.unfinished import Unfinished, to_go_on
 from odedm.report.verdicts import SIGNS, Verdict, doubts, gaps, in_short, verdict
 from odedm.report.wording import between, number, probability
 from odedm.results.folder import FinishedRun
-from odedm.study.dac_timing_plan import Measured
 
 SHOWN = 6
 """How many comparisons stand at the top; the others are folded."""
@@ -44,10 +42,10 @@ DRAWN = 32
 """How many groups have pictures of their own; with more a page becomes too heavy to send around."""
 
 
-def save_page(table: Table, timed: Sequence[Measured], out: Path, pending: Sequence[Unfinished] = ()) -> Path:
-    """Write the report on runs and timings, and on what is not over yet, to the file `out`, whole or not at all."""
+def save_page(table: Table, out: Path, pending: Sequence[Unfinished] = ()) -> Path:
+    """Write the report on runs, and on what is not over yet, to the file `out`, whole or not at all."""
     check_page(out)
-    text = render(table, timed, pending)
+    text = render(table, pending)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, text)
@@ -73,8 +71,8 @@ def _foot(path: Path) -> bytes:
         return file.read(MOST_FOOT)
 
 
-def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfinished] = ()) -> str:
-    """The page as text, on runs, on timings or on both; the same ones give the same bytes."""
+def render(table: Table, pending: Sequence[Unfinished] = ()) -> str:
+    """The page as text; the same ones give the same bytes."""
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": number, "between": between, "probability": probability, "marked": _marked}
@@ -84,13 +82,13 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
     groups, runs = table.groups, [run for group in table.groups for run in group.runs]
     lead, folded, shared = _findings(table)
     drawable = style.can_draw()
-    several_seeds, places = len(runs) > len(groups), [_timed(each) for each in timed]
+    several_seeds = len(runs) > len(groups)
     machines = sorted({printable(run.result.provenance.get("device", "unknown")) for run in runs})
     return page.render(
         script=Markup(script),
         # The script's name in the content security policy, which forbids every other one.
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        title=_title(table, pending=bool(pending and not timed)),
+        title=_title(table),
         short=in_short(table),
         pending=[str(each) for each in pending],
         to_go_on=to_go_on(pending),
@@ -108,7 +106,7 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
         main=NARROW,
         further=[metric for metric in METRICS if metric not in NARROW],
         files={"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
-        figures=report_figures(table, DRAWN, timed) if drawable else {"differences": [], "runtime": []},
+        figures=report_figures(table, DRAWN) if drawable else {"differences": []},
         drawable=drawable,
         drawn=DRAWN,
         drawn_rows=style.MOST_ROWS,
@@ -120,12 +118,9 @@ def render(table: Table, timed: Sequence[Measured] = (), pending: Sequence[Unfin
             observed=any("observe" in run.result.seconds for run in runs),
             told=story_source(groups),
             machines=len(machines),
-            timed=places,
         ),
         several_seeds=several_seeds,
         machines=machines,
-        timed=bool(timed),
-        runtime=runtime_sentences(timed),
     )
 
 
@@ -156,15 +151,13 @@ def _idle(found: Verdict) -> bool:
     return found.tone == "open" and found.p is not None and probability(found.p, "") == "1.00"
 
 
-def _title(table: Table, *, pending: bool = False) -> str:
+def _title(table: Table) -> str:
     """What was tried, on what.
 
     Only the data sets and methods; the facts under the title say the rest.
     """
-    if not table.rows and pending:
-        return "Runs that are still going"
     if not table.rows:
-        return "Divide-and-conquer: seconds with and without it"
+        return "Runs that are still going"
     data = _listed(sorted({printable(group.settings["data"]) for group in table.groups}))
     names = list(dict.fromkeys(method_name(group.settings) for group in table.groups))
     methods = _listed(names) if len(names) <= 4 else "Methods"
@@ -202,20 +195,6 @@ def _listed(names: Sequence[str]) -> str:
     ('a', 'a, b and c')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _timed(measured: Measured) -> str:
-    """Where and on what a study's timings were made, in one sentence."""
-    made, plan = measured.provenance, measured.plan
-    threads = made.get("threads")
-    return (
-        f"{printable(made.get('device', 'an unknown device'))}, {threads} CPU thread{'' if threads == 1 else 's'}; "
-        f"{_listed([str(each) for each in plan.dimension])} synthetic features a row from a seeded generator, "
-        f"{_listed(list(plan.distance))}, {plan.repeats} repeat{'' if plan.repeats == 1 else 's'}; "
-        f"odedm {printable(made.get('odedm', 'unknown'))}, torch {printable(made.get('torch', 'unknown'))}, "
-        f"commit {printable(made.get('commit') or 'unknown', 12)}, "
-        f"finished {printable(made.get('finished', 'unknown'))}"
-    )
 
 
 def _settings(group: Group) -> list[tuple[str, str]]:

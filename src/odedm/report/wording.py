@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from odedm.core.text import LONGEST, printable
+from odedm.report.published_number import Published
 from odedm.report.statistics import Estimate
-from odedm.study.paper_numbers import Published
 
 
 def number(value: float, digits: int = 1, *, sign: bool = False) -> str:

@@ -11,13 +11,12 @@ from typing import Any, TypeVar, cast
 from odedm.core.configuration import Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, short_repr, unknown_name_error
 from odedm.core.plugins import check_name, discover
-from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS
+from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS, normalize_name
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import Choice, Pair, Validator
-from odedm.memory.paper_preset import MEETING, paper_dac
+from odedm.memory.paper_preset import AUXILIARY, paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_from_flat, memory_to_dict
 from odedm.selection.flat_settings import of_clusters_there_are
-from odedm.study.paper_numbers import plain
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import check_values
 
@@ -246,7 +245,7 @@ def _spelled(value: object) -> str:
 
 def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
     """A value as the run has it: how long-term rows are met may be left to the method."""
-    if name not in MEETING or not isinstance(plan.memory, ODEDM):
+    if name not in AUXILIARY or not isinstance(plan.memory, ODEDM):
         return flat.get(name)
     from odedm.training.replay import resolve_replay_mode  # needs torch
 
@@ -255,7 +254,7 @@ def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
 
 def _method(word: str) -> str:
     """The registry's name of a method, however it is spelled."""
-    found = next((name for name in METHODS if plain(name) == plain(word.strip())), None)
+    found = next((name for name in METHODS if normalize_name(name) == normalize_name(word.strip())), None)
     if found is None:
         discover()
         if word.strip() in METHODS:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
@@ -17,10 +16,8 @@ from odedm.execute.planning import PlannedJobs, below, plan_jobs
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
-from odedm.study.dac_timing_plan import Measured, TimingCell
-from odedm.study.dac_timing_plan import load as load_timings
 from odedm.study.held_out_trials import check_first_tasks
-from odedm.study.identity import Code, fault, made_by
+from odedm.study.identity import Code, fault
 from odedm.study.ledger import Ledger, LedgerStatus
 from odedm.study.study import Study
 from odedm.study.trials import families, trials_of
@@ -70,24 +67,7 @@ class Session:
         scores = self.ledger.scores()
         wanted = {trial.key for own in trials.values() for trial in own if trial.key not in scores}
         failed = {key: said for key, said in self.ledger.failures().items() if key in wanted}
-        return StudyStatus(study, planned, runs, trials, scores, failed, self._timed(study, code))
-
-    def _timed(self, study: Study, code: Code) -> Measured | None:
-        """What there is of the study's own timings; those of another plan or of other code do not count.
-
-        A study narrowed to some of its runs leaves them out.
-        """
-        from odedm.study.dac_timing import check
-
-        if study.runtime is None or study.only:
-            return None
-        check(study.runtime)
-        found = None
-        with suppress(UsageError):  # torn, or not ours: measured again
-            found = load_timings(self.ledger.folder)
-        if found is not None and found.plan == study.runtime and made_by(found.provenance, self.reuse, code):
-            return found
-        return Measured(study.runtime)
+        return StudyStatus(study, planned, runs, trials, scores, failed)
 
     def run(
         self,
@@ -106,19 +86,10 @@ class Session:
 
         return run_jobs(jobs, planned.data, self.execution, everyone, times, until=until, check=check)
 
-    def time_choices(
-        self, timed: Measured, *, until: float | None = None, tell: Callable[[int, TimingCell], None] = lambda *_: None
-    ) -> Measured:
-        """Measure what is missing, in this process and on this machine: call it when no run is under way."""
-        from odedm.study.dac_timing import measure
-
-        device = "auto" if self.execution.is_remote else self.device  # that of the workers may not be here
-        return measure(timed, self.ledger.folder, device=device, threads=self.threads, until=until, tell=tell)
-
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """Where a study stands: its runs, the trials of a choice among several ρ with their scores, what it has timed."""
+    """Where a study stands: its runs, the trials of a choice among several ρ with their scores."""
 
     study: Study
     planned: PlannedJobs
@@ -126,7 +97,6 @@ class StudyStatus:
     trials: Mapping[str, list[Job]]
     scores: Mapping[str, float]
     failed_trials: Mapping[str, str]
-    timed: Measured | None
 
     def jobs(self, *, retry: bool) -> list[Job]:
         """What is to be done now: runs first, then trials."""

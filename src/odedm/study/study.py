@@ -12,7 +12,6 @@ from typing import Any
 
 from odedm.core.errors import UsageError, choose, short_repr
 from odedm.core.validators import Int, Text, refused
-from odedm.study.dac_timing_plan import Runtime
 from odedm.study.grid import MOST_RUNS, TABLES, Grid, axes, from_table, many, matches, nobody_has
 from odedm.study.idle_keys import idle
 from odedm.training.experiment import Experiment
@@ -24,7 +23,7 @@ MOST_NAME = 100
 MOST_DOTS = 200
 """Of a line beside those of its numbers: the time to read a key grows with the square of its parts."""
 NUMBER = re.compile(r"(?<![^\s\[,=])[+-]?[\d_]+\.[\d_]+(?:[eE][+-]?\d+)?(?![^\s\],}])")
-KEYS = ("name", "about", "seeds", "only", "select", "runtime", "grid", "evidence", "anytime", "keep_model")
+KEYS = ("name", "about", "seeds", "only", "select", "grid", "evidence", "anytime", "keep_model")
 OF_EVERY_METHOD = ("lr", "momentum", "weight_decay")
 """Hyper-parameters that every method has, which are looked for among a grid's keys: `--lr` is an option of a run."""
 
@@ -46,14 +45,13 @@ class Study:
     select: Selection | None = None
     observation: Observation = field(default_factory=Observation)
     """What every run looks at; no part of what a run is, so one that is finished without it counts."""
-    runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
         name = self.name if isinstance(self.name, str) and self.name.isprintable() else ""
         if not name.strip() or len(name) > MOST_NAME or name.startswith(".") or {*name} & {*"/\\:"}:
             legal = f"one line of up to {MOST_NAME} characters without / \\ and :, and with no dot in front"
             raise refused("A study needs a name, which its folder gets, and that", legal, self.name)
-        if not self.grids and self.runtime is None:
+        if not self.grids:
             raise UsageError(f"The study '{self.name}' has no grid, so there is nothing to run.")
         check_values("seeds", self.seeds, Int())
         if self.select is not None and (both := set(self.select.seeds) & set(self.seeds)):
@@ -75,8 +73,6 @@ class Study:
             made += len(plans)
             if made > MOST_RUNS:  # before the grids that follow are gone through
                 raise too_many
-        if not self.grids and not self.only:
-            return []
         if not found:
             raise nobody_has(self.name, of_all, (plan for grid in self.grids for plan in grid.experiments()))
         if len(found) * len(self.seeds) > MOST_RUNS:
@@ -104,8 +100,6 @@ class Study:
         text += _table("", {name: value for name, value in optional.items() if value})
         if self.select is not None:
             text += _table("\n[select]\n", vars(self.select))
-        if self.runtime is not None:
-            text += _table("\n[runtime]\n", vars(self.runtime))
         for grid in self.grids:
             text += _table("\n[[grid]]\n", grid.axes)
             for method, own in grid.options.items():
@@ -173,18 +167,16 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     only = many(plain.get("only", []))
     if not all(isinstance(each, str) for each in only):
         raise UsageError("'only' must be a list of NAME=VALUE, e.g. ['method=er'].")
-    only_timed = "runtime" in plain and not shared and "grid" not in plain
     study = Study(
         plain.get("name", name),
-        () if only_timed else tuple(_grid(shared, table) for table in tables),
+        tuple(_grid(shared, table) for table in tables),
         _seeds(plain.get("seeds", 5)),
         Text().validate("'about'", plain.get("about", "")),
         only,
         select=from_table(Selection, "select", plain["select"]) if "select" in plain else None,
-        runtime=from_table(Runtime, "runtime", plain["runtime"]) if "runtime" in plain else None,
         observation=Observation(plain.get("evidence", False), plain.get("anytime", 0), plain.get("keep_model", False)),
     )
-    if not shared and not any(tables) and "runtime" not in plain:  # after all else: a wrong value is the nearer reason
+    if not shared and not any(tables):  # after all else: a wrong value is the nearer reason
         raise UsageError(
             "Nothing says what to run. A study needs one line of that at the least, e.g. method = ['er', 'derpp']; all "
             "that it leaves out is as odedm run has it."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from odedm.core.errors import UsageError
@@ -12,19 +11,18 @@ from odedm.report.figures.matrices import accuracy_matrices
 from odedm.report.figures.projection import memory_projection
 from odedm.report.figures.selection_ranks import sample_stories
 from odedm.report.figures.style import Panel
-from odedm.report.figures.timings import dac_runtime, seconds_by_phase
+from odedm.report.figures.timings import seconds_by_phase
 from odedm.report.summary import Table
-from odedm.study.dac_timing_plan import Measured
 
 
-def report_figures(table: Table, most: int | None = None, timed: Sequence[Measured] = ()) -> dict[str, list[Panel]]:
-    """What can be drawn from these runs and timings; a figure without a panel has nothing to show.
+def report_figures(table: Table, most: int | None = None) -> dict[str, list[Panel]]:
+    """What can be drawn from these runs; a figure without a panel has nothing to show.
 
     With `most`, figures that have a panel for each group, or for each family of them, show only the first so many.
     """
     groups, shown = table.groups, table.groups[:most]
     if not groups:
-        return {"runtime": dac_runtime(timed)}
+        return {}
     return {
         "differences": comparisons.difference_plot(table),
         "forgetting": curves.forgetting_curves(groups, most),
@@ -41,7 +39,6 @@ def report_figures(table: Table, most: int | None = None, timed: Sequence[Measur
         "selections": stored_images.pictures_by_distance(groups),
         "stories": sample_stories(groups),
         "seconds": [seconds_by_phase(groups)],
-        "runtime": dac_runtime(timed),
     }
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 def captions(
-    *, against: str, several_seeds: bool, shuffled: bool, observed: bool, told: str, machines: int, timed: Sequence[str]
+    *, against: str, several_seeds: bool, shuffled: bool, observed: bool, told: str, machines: int
 ) -> dict[str, str]:
     """The captions by the figures' names; some depend on what the runs are.
 
@@ -17,7 +15,6 @@ def captions(
         observed: whether some of the time went into looking.
         told: from which run single rows are told of.
         machines: how many kinds of machine the runs come from.
-        timed: the machines on which divide-and-conquer was timed.
     """
     return {
         "differences": (
@@ -107,12 +104,4 @@ def captions(
             if machines > 1
             else ""
         ),
-        "runtime": (
-            "Seconds to choose the prototypes of one class with divide-and-conquer (DAC, clusters × "
-            "depth) and without: reduce, centre and select; features are there already. Both scales "
-            "are logarithmic; lines are means over repeats, bands one standard error to each side. "
-            "Measured by itself, with no run beside it, on "
-        )
-        + "; and on ".join(timed)
-        + ".",
     }

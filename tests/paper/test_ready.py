@@ -8,8 +8,8 @@ import pytest
 
 from odedm import ODEDM, Experiment
 from odedm.core.errors import UsageError
-from odedm.study.paper_numbers import EPOCHS, TASKS, numbers, published
-from odedm.study.paper_studies import READY, ready
+from odedm.paper.printed import EPOCHS, TASKS, numbers, published
+from odedm.paper.studies import READY, ready
 
 PAPER_NAME = {"tiny-imagenet": "tinyimagenet", "imagenet-r": "imagenetr"}
 

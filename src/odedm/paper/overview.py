@@ -6,42 +6,38 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 
 from odedm.core.registry import METHODS, title
-from odedm.execute.eta import in_words
-from odedm.report.paper_tables import MARKS, METRIC_TITLES, Beside, beside, counted, method_title
+from odedm.paper.items import ITEMS, PaperProgress, progress
+from odedm.paper.printed_tables import MARKS, METRIC_TITLES, Beside, beside, counted, method_title
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import measured, number
 from odedm.results.folder import FinishedRun
-from odedm.study.paper_catalogue import ITEMS, PaperProgress, progress
 
 VERDICTS = tuple(str(name) for name in MARKS if name)
 
 
 def to_markdown(finished: Mapping[str, FinishedRun]) -> str:
-    """Three tables from the runs there are: every table and figure, the cells that are worse, and the time a run takes.
+    """Return three tables: every table and figure, the cells that are worse, and the time that a run takes.
 
-    `finished` are runs by `same_run`.
+    `finished` are runs by their signature.
     """
-    found = {name: progress(name, finished) for name, item in ITEMS.items() if item.study}
-    cells = {name: beside(item.tables, item.data, found[name].done) for name, item in ITEMS.items() if name in found}
-    parts = [_standing(found, cells), _worse(cells), _times(list(finished.values()))]
+    states = {name: progress(item, finished) for name, item in ITEMS.items() if item.study}
+    cells = {name: beside(item.tables, item.data, states[name].done) for name, item in ITEMS.items() if name in states}
+    parts = [_standing(states, cells), _worse(cells), _times(list(finished.values()))]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _standing(found: Mapping[str, PaperProgress], cells: Mapping[str, Sequence[Beside]]) -> str:
+def _standing(states: Mapping[str, PaperProgress], cells: Mapping[str, Sequence[Beside]]) -> str:
     rows = []
     for name, item in ITEMS.items():
-        if name not in found:
-            rows.append([name, item.title, "", "", *[""] * len(VERDICTS), "", item.without])
+        if name not in states:
+            rows.append([item.number, f"{item.title}; {item.source}", *[""] * (3 + len(VERDICTS))])
             continue
-        own, printed = found[name], cells[name]
+        state, printed = states[name], cells[name]
         verdicts = counted(printed)
         counts = [str(verdicts.get(each, 0)) if verdicts else "" for each in VERDICTS]
-        rest = in_words(own.seconds) if own.left > own.unknown else ""
-        unmeasured = f"{own.unknown} runs unmeasured" if own.unknown else ""
-        left = " + ".join(part for part in (rest, unmeasured) if part) or "none"
         total = str(len(printed)) if printed else ""
-        rows.append([name, item.title, str(own.runs), str(len(own.done)), *counts, total, left])
-    return markdown_rows(["", "what", "runs", "done", *VERDICTS, "printed", "run time left"], rows, texts=2)
+        rows.append([item.number, item.title, str(state.runs), str(len(state.done)), *counts, total])
+    return markdown_rows(["", "what", "runs", "done", *VERDICTS, "printed"], rows, texts=2)
 
 
 def _worse(cells: Mapping[str, Sequence[Beside]]) -> str:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
-from odedm.core.registry import METHODS, title
+from odedm.core.registry import METHODS, normalize_name, title
 from odedm.memory.paper_preset import paper_dac
+from odedm.paper.printed import CLASSES, EPOCHS, TASKS, numbers, share_of
+from odedm.paper.printed import Cell as Place
+from odedm.paper.protocol import constants, protocol_deviations
 from odedm.report.model import Cell
+from odedm.report.published_number import Published
 from odedm.report.statistics import estimate
 from odedm.report.tables import escape
 from odedm.report.wording import csv_text, measured
 from odedm.results.folder import FinishedRun
-from odedm.study.paper_numbers import EPOCHS, Published, numbers, plain, share_of
-from odedm.study.paper_numbers import Cell as Place
-from odedm.study.paper_protocol import constants, departures
+from odedm.selection.budget import prototypes_per_class
 
 MARKS = {"reproduced": "=", "better": "+", "worse": "−", "not comparable": "~", None: ""}
 METRIC_TITLES = {"acc_last": "final ACC", "acc_mean": "mean ACC", "task_il_last": "Task-IL"}
@@ -44,6 +50,8 @@ class Beside:
     seeds: int = 0
     rate: str = ""
     """Of a row at another learning rate than the usual one."""
+    lr: float | None = None
+    """The learning rate of our runs; the paper does not report its own."""
 
     @property
     def block(self) -> tuple[str, str, str]:
@@ -74,41 +82,51 @@ def variant_title(variant: str, data: str, capacity: int) -> str:
     return " ".join(["ODEDM", share.replace("rho", "") + (" %" if share.startswith("rho") else ""), *more])
 
 
-def beside(tables: Sequence[str], data: Sequence[str], runs: Iterable[FinishedRun]) -> list[Beside]:
-    """Every printed number of some tables on some data, in the paper's order, with what these runs say of it."""
+Planned = tuple[Mapping[str, Any], FinishedRun]
+"""A run of ours with the settings of the paper's that it stands for, which are its own but for a run in miniature."""
+
+
+def beside(
+    tables: Sequence[str], data: Sequence[str], runs: Iterable[FinishedRun], stands_for: Iterable[Planned] = ()
+) -> list[Beside]:
+    """Return every printed number of some tables on some data, in the paper's order, with what our runs say of it.
+
+    `runs` are what the paper ran; runs in `stands_for` come with the settings that they stand for.
+    """
     ours: dict[Key, list[FinishedRun]] = {}
-    for run in runs:
-        for key in _keys(run):
+    for settings, run in [*((run.result.experiment, run) for run in runs), *stands_for]:
+        for key in _keys(settings):
             ours.setdefault(key, []).append(run)
-    names = {plain(each) for each in data}
-    found = []
+    names = {normalize_name(name) for name in data}
+    cells = []
     for place, paper in numbers().items():
         if place[0] in tables and place[1] in names:
-            _, own, setting, size, method, variant, metric = place
-            start = (own, setting, size, method, "fit" if place[0] == "puridiver_fitting" else "")
+            _, dataset, setting, size, method, variant, metric = place
+            start = (dataset, setting, size, method, "fit" if place[0] == "puridiver_fitting" else "")
             rates = sorted({key[1] for key in ours if key[0] == start and key[1]})
             for rate in ("", *rates):
                 members = _best(start, rate, ours) if variant == BEST else ours.get((start, rate, variant), [])
                 values = [float(getattr(run.result, metric)) for run in members]
                 if values or not rate:
                     cell = Cell(estimate(values), paper=paper) if values else None
-                    found.append(Beside(place, paper, cell, len(values), rate))
-    return found
+                    lr = members[0].result.experiment["options"].get("lr") if members else None
+                    cells.append(Beside(place, paper, cell, len(values), rate, lr))
+    return cells
 
 
-def _keys(run: FinishedRun) -> list[Key]:
+def _keys(settings: Mapping[str, Any]) -> list[Key]:
     """The cells that a run belongs to; none if it is not what the paper ran."""
-    own = flatten(dict(run.result.experiment))
-    if departures(own):
+    own = flatten(dict(settings))
+    if protocol_deviations(own):
         return []
     data, method, capacity = str(own["data"]), str(own["method"]), int(own.get("memory.capacity", 0))
     fit = "fit" if own.get("options.fit") is True else ""
     epochs, setting = int(own.get("epochs", 1)), str(own["imbalance"])
     # a table of other methods has its own words for the standard setting
-    settings = ([setting] if epochs == 1 else []) + ([EPOCHS[epochs]] if setting == "standard" else [])
+    names = ([setting] if epochs == 1 else []) + ([EPOCHS[epochs]] if setting == "standard" else [])
     rate, usual = own.get("options.lr"), constants(method, data, capacity).get("lr")
     at = "" if rate == usual else f"lr={rate}"
-    starts = [(plain(data), each, str(capacity), plain(method), fit) for each in settings]
+    starts = [(normalize_name(data), each, str(capacity), normalize_name(method), fit) for each in names]
     return [(start, at, variant) for start in starts for variant in _variants(own)]
 
 
@@ -212,25 +230,14 @@ def to_latex(cells: Sequence[Beside]) -> str:
 
 def to_csv(cells: Sequence[Beside]) -> str:
     """Every number in full precision."""
-    head = [
-        "table",
-        "data",
-        "setting",
-        "capacity",
-        "method",
-        "variant",
-        "metric",
-        "printed",
-        "printed_sd",
-        "spread_over",
-    ]
-    head += ["ours", "ours_error", "seeds", "gap", "allowed", "verdict"]
+    head = ["table", "data", "setting", "capacity", "method", "variant", "metric", "lr"]
+    head += ["printed", "printed_sd", "spread_over", "ours", "ours_error", "seeds", "gap", "allowed", "verdict"]
     rows = []
     for cell in cells:
         ours: list[object] = [None] * 6
         if cell.ours is not None and (value := cell.ours.value) is not None:
             ours = [value.mean, value.error, cell.seeds, cell.ours.gap, cell.ours.allowed, cell.ours.verdict]
-        rows.append([*cell.place, cell.paper.mean, cell.paper.error, cell.paper.spread, *ours])
+        rows.append([*cell.place, cell.lr, cell.paper.mean, cell.paper.error, cell.paper.spread, *ours])
     return csv_text(head, rows)
 
 
@@ -252,5 +259,40 @@ def _words(cell: Beside) -> list[str]:
 
 def method_title(name: str) -> str:
     """The title of a method by the name that the printed numbers have for it."""
-    known = next((each for each in METHODS if plain(each) == name), name)
+    known = next((each for each in METHODS if normalize_name(each) == name), name)
     return title(METHODS, known)
+
+
+@cache
+def prototype_counts() -> list[dict[str, str]]:
+    """Return Table 2 as rows of words: λ, ρ and data, the k that is printed with its share, and the k of F_k.
+
+    >>> [row["ours"] for row in prototype_counts() if row["capacity"] == "200" and row["data"] == "cifar10"]
+    ['6 (24 %)', '13 (52 %)', '19 (76 %)']
+    """
+    text = files(__package__).joinpath("table2.csv").read_text(encoding="utf-8")
+    rows = []
+    for line in csv.DictReader(text.splitlines()):
+        name, capacity = normalize_name(line["data"]), int(line["capacity"])
+        tasks, classes = TASKS[name], CLASSES[name] // TASKS[name]
+        try:
+            k = prototypes_per_class(float(line["rho"]), capacity, tasks=tasks, classes=classes)
+            ours = f"{k} ({100 * k * (tasks - 1) * classes / capacity:.0f} %)"
+        except UsageError:  # rounds to no prototype at all
+            ours = "-"
+        printed = f"{line['k']} ({line['percent']} %)" if line["k"] else "-"
+        rows.append({**line, "printed": printed, "ours": ours})
+    return rows
+
+
+def prototype_counts_to_rich() -> RichTable:
+    """Return Table 2 for a terminal: a row for each λ and ρ, two columns for each data set."""
+    names = list(dict.fromkeys(row["data"] for row in prototype_counts()))
+    heads = [word for name in names for word in (name, "F_k")]
+    view = RichTable(
+        "λ", "ρ", *heads, title="k of ODEDM and the long-term share, printed and by F_k", title_justify="left"
+    )
+    for capacity, rho in dict.fromkeys((row["capacity"], row["rho"]) for row in prototype_counts()):
+        members = [row for row in prototype_counts() if (row["capacity"], row["rho"]) == (capacity, rho)]
+        view.add_row(capacity, f"{float(rho):.0%}", *(row[side] for row in members for side in ("printed", "ours")))
+    return view

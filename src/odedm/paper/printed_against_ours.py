@@ -7,11 +7,11 @@ from pathlib import Path
 
 from odedm.core.errors import UsageError
 from odedm.core.files import write_bytes
+from odedm.paper.items import ITEMS, progress
+from odedm.paper.printed_tables import BEST, METRIC_TITLES, NONE, Beside, beside, method_title
 from odedm.report.figures import style
 from odedm.report.figures.style import Axes, Figure, png
-from odedm.report.paper_tables import BEST, METRIC_TITLES, NONE, Beside, beside, method_title
 from odedm.results.folder import FinishedRun
-from odedm.study.paper_catalogue import ITEMS, progress
 
 PANEL, GAP, LEFT, TOP, BOTTOM = 250.0, 46.0, 50.0, 78.0, 44.0
 SIZE = 10.0
@@ -20,14 +20,14 @@ MARKS = tuple(zip((*style.SERIES, style.INK, style.MUTED), "o^Dvs<P>", strict=Tr
 
 
 def printed_cells(finished: Mapping[str, FinishedRun]) -> list[Beside]:
-    """The cells that were run, each once, whichever table repeats it; `finished` are runs by `same_run`.
+    """The cells that were run, each once, whichever table repeats it; `finished` are runs by their signature.
 
     A best of several ρ repeats one of them, and rows at another learning rate are not the paper's: neither is here.
     """
     found: dict[tuple[str, ...], Beside] = {}
-    for name, item in ITEMS.items():
+    for item in ITEMS.values():
         if item.study and item.tables:
-            for cell in beside(item.tables, item.data, progress(name, finished).done):
+            for cell in beside(item.tables, item.data, progress(item, finished).done):
                 if cell.ours is not None and cell.place[5] != BEST and not cell.rate:
                     found.setdefault(cell.place[1:], cell)
     return list(found.values())

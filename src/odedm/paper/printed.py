@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import product
 from typing import Literal
 
+from odedm.core.registry import normalize_name
 from odedm.memory.paper_preset import DAC_BY_RHO
+from odedm.report.published_number import Published
 
-PaperMetric = Literal["acc_last", "acc_mean", "task_il_last"]
 Cell = tuple[str, str, str, str, str, str, str]
 """Table, data set, setting, λ, method, variant and metric of one printed number."""
 
-ALIASES = {"refresh": "derpprefresh"}
 PRINTED_WITH = {
     "fdr": "task-quota",
     "icarl": "herded",
@@ -37,21 +36,6 @@ SWEPT = {(k, depth) for k in (3, 4, 5) for depth in (2, 3, 4)}
 TASKS = {"cifar10": 5, "cifar100": 10, "tinyimagenet": 10, "imagenetr": 10}
 CLASSES = {"cifar10": 10, "cifar100": 100, "tinyimagenet": 200, "imagenetr": 200}
 EPOCHS = {1: "online-1-epoch", 50: "offline-50-epochs"}
-
-
-@dataclass(frozen=True)
-class Published:
-    """A number of the paper in per cent, its ± where one is printed, what that ± spreads over, and the table."""
-
-    mean: float
-    error: float | None
-    spread: Literal["runs", "tasks"]
-    table: str
-
-    @property
-    def comparable(self) -> bool:
-        """Whether a run of ours can be told from it: its ± is over runs, and they are runs of the paper's own."""
-        return self.spread == "runs" and self.table != BORROWED
 
 
 def published(
@@ -78,14 +62,14 @@ def published(
     given must be the paper's.
 
     >>> published("acc_last", data="cifar10", method="derpp", capacity=200, memory="reservoir")
-    Published(mean=29.67, error=4.2, spread='runs', table='table1')
+    Published(mean=29.67, error=4.2, spread='runs', table='table1', borrowed=False)
     >>> published("acc_last", data="cifar10", method="DER++", capacity=200, memory="odedm", best=True).mean
     42.71
     >>> published("acc_last", data="fashion-mini", method="derpp", capacity=200, memory="odedm", k=6) is None
     True
     """
-    name = plain(method)
-    if tasks is not None and tasks != TASKS.get(plain(data)):
+    name = normalize_name(method)
+    if tasks is not None and tasks != TASKS.get(normalize_name(data)):
         return None
     if memory != "odedm":
         if memory not in ("native", PRINTED_WITH.get(name, "reservoir")):
@@ -94,12 +78,12 @@ def published(
     elif best:
         variants = ["odedm-best"]
     else:
-        share = rho if k is None or plain(data) not in TASKS else share_of(k, capacity, plain(data))
+        share = rho if k is None or normalize_name(data) not in TASKS else share_of(k, capacity, normalize_name(data))
         variants = _variants(capacity, k, share, dac, distance)
     settings = [imbalance, EPOCHS.get(epochs, "")] if imbalance == "standard" else [imbalance]
     settings = settings if epochs == 1 else settings[1:]
     places = product(variants, settings, _tables(fit=fit))
-    cells = ((table, plain(data), own, str(capacity), name, variant, metric) for variant, own, table in places)
+    cells = ((table, normalize_name(data), own, str(capacity), name, variant, metric) for variant, own, table in places)
     return next((numbers()[cell] for cell in cells if cell in numbers()), None)
 
 
@@ -143,25 +127,15 @@ def numbers() -> dict[Cell, Published]:
     True
     """
     found: dict[Cell, Published] = {}
-    text = files(__package__).joinpath("paper.csv").read_text(encoding="utf-8")
+    text = files(__package__).joinpath("printed.csv").read_text(encoding="utf-8")
     for line in csv.DictReader(text.splitlines()):
         if not line["mean"]:
             continue
         variant, metric = line["variant"], line["metric"]
-        table, method = line["table"], plain(line["method"])
+        table, method = line["table"], normalize_name(line["method"])
         falls = variant != "none" or method in OVER_TASKS or table == "imagenet_r"
         spread: Literal["runs", "tasks"] = "tasks" if metric == "acc_mean" and falls else "runs"
         error = float(line["std"]) if line["std"] else None
-        key = (table, plain(line["dataset"]), line["setting"], line["memory"], method, variant, metric)
-        found[key] = Published(float(line["mean"]), error, spread, table)
+        key = (table, normalize_name(line["dataset"]), line["setting"], line["memory"], method, variant, metric)
+        found[key] = Published(float(line["mean"]), error, spread, table, borrowed=table == BORROWED)
     return found
-
-
-def plain(name: str) -> str:
-    """A name however it is spelled.
-
-    >>> plain("DER++"), plain("derpp"), plain("refresh"), plain("DER++refresh"), plain("Tiny-ImageNet")
-    ('derpp', 'derpp', 'derpprefresh', 'derpprefresh', 'tinyimagenet')
-    """
-    letters = name.lower().replace("+", "p").replace("-", "").replace("_", "")
-    return ALIASES.get(letters, letters)

@@ -8,10 +8,10 @@ from importlib.resources import files
 from typing import Any
 
 from odedm.core.errors import UsageError, choose
+from odedm.paper.baselines import CAPACITIES, baseline_grids
+from odedm.paper.printed import BORROWED, numbers, share_of
+from odedm.paper.protocol import PAPER_DATA, with_explicit_settings
 from odedm.study.grid import PLAIN, Grid, Values
-from odedm.study.paper_baselines import CAPACITIES, baseline_grids
-from odedm.study.paper_numbers import BORROWED, numbers, share_of
-from odedm.study.paper_protocol import PAPER_DATA, spelled_out
 from odedm.study.study import Study, parse
 from odedm.training.hold_out import Selection
 
@@ -41,7 +41,7 @@ READY = {
     ),
     "table4": Ready("Other methods, online and at 50 epochs, and bounds.", (BORROWED,)),
     "dac-sweep": Ready("Clusters and depth of divide-and-conquer for each ρ."),
-    "dac-runtime": Ready("Seconds to choose and of whole runs, with and without DAC."),
+    "dac-runtime": Ready("Seconds of whole runs, with and without DAC."),
     "ablation": Ready("Over ρ: with DAC, without it, and mixup; and plain."),
     "distances": Ready("Sinkhorn, L2, L1 and MMD."),
     "fitting": Ready(
@@ -69,11 +69,8 @@ def ready(name: str, data: str | None = None) -> Study:
     study = parse(files(__package__).joinpath("ready", f"{name}.toml").read_text(encoding="utf-8"), name)
     other = {} if data is None else {"data": (data,)}
     grids = [replace(grid, axes={**grid.axes, **other}) for grid in study.grids]
-    whole = tuple(each for grid in grids for each in spelled_out(grid))
-    runtime = study.runtime
-    if data is not None and runtime is not None and runtime.data:
-        runtime = replace(runtime, data=data)
-    return replace(study, about=found.about, grids=whole, runtime=runtime)
+    whole = tuple(each for grid in grids for each in with_explicit_settings(grid))
+    return replace(study, about=found.about, grids=whole)
 
 
 def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
@@ -110,7 +107,7 @@ def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
             k = int(variant.removeprefix("odedm-"))
             rho = share_of(k, capacity, plain)
             axes |= {"memory": ("odedm",), "rho": (rho,), "k": (k,), "dac": ("paper",)}
-        grids += spelled_out(Grid(axes, ready.options))
+        grids += with_explicit_settings(Grid(axes, ready.options))
     return tuple(grids)
 
 

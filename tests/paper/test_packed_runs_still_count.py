@@ -7,18 +7,22 @@ import pytest
 from beside import ROOT
 
 import odedm
+from odedm.paper.equal_tuning import equal_tuning
+from odedm.paper.items import SHIPPED
+from odedm.paper.studies import ready
 from odedm.results.packed import read_packed
-from odedm.study.equal_tuning import equal_tuning
-from odedm.study.paper_studies import ready
 from odedm.study.study import parse
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 
 STUDIES = {
-    "table1": lambda data: ready("table1", data),
-    "leaderboard": lambda _: parse((ROOT / "benchmarks" / "leaderboard.toml").read_text()),
+    "table1": (SHIPPED, lambda data: ready("table1", data)),
+    "leaderboard": (
+        ROOT / "docs" / "results",
+        lambda _: parse((ROOT / "benchmarks" / "leaderboard.toml").read_text()),
+    ),
 }
-"""By the name of the packed file."""
+"""By the name of the packed file: where it lies, and the study."""
 
 
 def stand_in(name):
@@ -36,8 +40,8 @@ def mark(plain):
 @pytest.mark.parametrize("data", ["cifar10", "cifar100"])
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_packed_run_is_one_of_its_study(name, data):
-    packed = (run.result.experiment for run in read_packed(ROOT / "docs" / "results" / f"{name}.jsonl.gz"))
-    done, study = [plain for plain in packed if plain["data"] == data], STUDIES[name](data)
+    packed = (run.result.experiment for run in read_packed(STUDIES[name][0] / f"{name}.jsonl.gz"))
+    done, study = [plain for plain in packed if plain["data"] == data], STUDIES[name][1](data)
     assert "auxiliary" in {plain["memory"].get("replay") for plain in done}
     sizes = ",".join(sorted({str(plain["memory"]["capacity"]) for plain in done}))
     study = replace(study, seeds=study.seeds[:1], only=(f"data={data}", f"capacity={sizes}"))

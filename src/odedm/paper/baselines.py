@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from odedm.paper.printed import EPOCHS
+from odedm.paper.protocol import OWN_RETRIEVALS, with_explicit_settings
 from odedm.study.grid import PLAIN, Grid, Values
-from odedm.study.paper_numbers import EPOCHS
-from odedm.study.paper_protocol import OWN_RETRIEVALS, spelled_out
 
 CAPACITIES = (200, 500)
 ONLINE = ("agem", "gss", "er", "mir", "gdumb", "aser", "cope", "derpp")
@@ -37,7 +37,7 @@ def baseline_grids(data: str) -> tuple[Grid, ...]:
     ]
     plain = {"data": (data,), "imbalance": ("standard",), "memory": (PLAIN,), "capacity": CAPACITIES}
     grids = [Grid({**plain, **part}, retrieval_options=_drawn(part)) for part in parts]
-    return tuple(whole for grid in grids for whole in spelled_out(grid))
+    return tuple(whole for grid in grids for whole in with_explicit_settings(grid))
 
 
 def _drawn(part: dict[str, Any]) -> dict[str, dict[str, Values]]:

@@ -13,12 +13,12 @@ from odedm import ODEDM, Experiment
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, METHODS, NETS
 from odedm.memory import settings
+from odedm.paper import protocol as paper_protocol
+from odedm.paper.printed import CLASSES
+from odedm.paper.protocol import constants, protocol_deviations, with_explicit_settings
+from odedm.paper.studies import READY, ready
 from odedm.stream.dataset import Dataset, standardise
-from odedm.study import paper_protocol
-from odedm.study.grid import OrNone, axes
-from odedm.study.paper_numbers import CLASSES
-from odedm.study.paper_protocol import constants, departures, spelled_out
-from odedm.study.paper_studies import READY, ready
+from odedm.study.grid import Grid, OrNone, axes
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 
@@ -133,7 +133,7 @@ def test_the_plans_have_these_constants() -> None:
 
 
 def test_a_tuned_rate_is_run_beside_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper_protocol, "tuned_rate", lambda *key: 0.3 if key == ("cifar10", 200, "derpp") else None)
+    monkeypatch.setattr(paper_protocol, "tuned_rates", lambda: {("cifar10", 200, "derpp"): 0.3})
     rates = {
         (plan.method, plan.memory.capacity, plan.options["lr"])
         for plan in ready("table1").experiments()
@@ -143,9 +143,17 @@ def test_a_tuned_rate_is_run_beside_the_other(monkeypatch: pytest.MonkeyPatch) -
     assert {rate for method, size, rate in rates if (method, size) != ("derpp", 200)} == {0.03}
 
 
+def test_a_tuned_rate_of_a_method_without_constants_is_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a KeyError."""
+    monkeypatch.setattr(paper_protocol, "tuned_rates", lambda: {("cifar10", 200, "er-ace"): 0.3})
+    axes = {"data": ("cifar10",), "method": ("er-ace",), "memory": ("plain",), "capacity": (200,)}
+    (grid,) = with_explicit_settings(Grid(axes))
+    assert grid.options == {"er-ace": {"lr": (0.3,)}}
+
+
 def test_data_that_the_paper_does_not_have_take_the_librarys_defaults() -> None:
     (grid,) = ready("ablation", "digits").grids[:1]
-    assert spelled_out(grid) == (grid,)
+    assert with_explicit_settings(grid) == (grid,)
     assert "net" not in grid.axes
 
 
@@ -157,11 +165,11 @@ def test_none_in_a_study_is_nothing_given() -> None:
 
 def test_what_departs_from_the_paper_is_named() -> None:
     usual = {"data": "cifar10", "method": "derpp", "memory.name": "odedm", "memory.capacity": 200, "batch": 32}
-    assert departures(usual) == []
-    assert departures({**usual, "options.lr": 0.3, "net": "resnet18"}) == []
-    assert departures({**usual, "limit": 20, "factor": None}) == ["limit"]
-    assert departures({**usual, "batch": 1, "memory.gamma": 0.0}) == ["batch", "memory.gamma"]
-    assert departures({**usual, "memory.replay": "union", "options.beta": 1.5, "net": "cnn"}) == [
+    assert protocol_deviations(usual) == []
+    assert protocol_deviations({**usual, "options.lr": 0.3, "net": "resnet18"}) == []
+    assert protocol_deviations({**usual, "limit": 20, "factor": None}) == ["limit"]
+    assert protocol_deviations({**usual, "batch": 1, "memory.gamma": 0.0}) == ["batch", "memory.gamma"]
+    assert protocol_deviations({**usual, "memory.replay": "union", "options.beta": 1.5, "net": "cnn"}) == [
         "net",
         "options.beta",
         "memory.replay",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from odedm.paper.printed import numbers, published
+from odedm.paper.protocol import constants
+from odedm.paper.studies import READY, printed
 from odedm.study.grid import PLAIN, Grid
-from odedm.study.paper_numbers import numbers, published
-from odedm.study.paper_protocol import constants
-from odedm.study.paper_studies import READY, printed
 from odedm.study.study import Study
 from odedm.training.hold_out import Selection
 

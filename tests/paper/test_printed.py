@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odedm.study.paper_numbers import numbers, published
+from odedm.paper.printed import numbers, published
 
 CIFAR: dict[str, Any] = {"data": "cifar10", "capacity": 200}
 
@@ -125,6 +125,6 @@ def test_the_papers_best_is_the_largest_final_accuracy_of_its_shares() -> None:
 
 
 def test_it_needs_no_torch() -> None:
-    code = "import sys, odedm.study.paper_numbers as p; p.numbers(); print('torch' in sys.modules)"
+    code = "import sys, odedm.paper.printed as p; p.numbers(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -1,0 +1,198 @@
+"""Times the choice of prototypes with divide-and-conquer (DAC) and without, on real features: Figure 3b of the paper.
+
+Each timing is a line of `dac_timing.csv`, written when it is made: the same command goes on after an interruption.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from odedm.core.errors import UsageError
+from odedm.core.files import append_line, read_bytes, writable_folder
+from odedm.core.rng import derive_seed, generator
+from odedm.core.rows import ModelView, Rows
+from odedm.core.timer import Timer
+from odedm.data.opening import load_dataset
+from odedm.memory.settings import ODEDM, Reservoir, consolidator
+from odedm.report.wording import csv_text
+from odedm.results.provenance import provenance
+from odedm.selection.prototype_settings import DAC, Prototypes
+from odedm.training.engine import resolve_device
+from odedm.training.experiment import Experiment
+from odedm.training.model_view import MethodView
+from odedm.training.numerics import process_numerics, settle
+from odedm.training.run import Run
+
+FILE = "dac_timing.csv"
+MAX_BYTES, MAX_SECONDS = 1 << 24, 1e9
+PHASES = ("reduce", "centre", "select")
+"""What DAC changes; features are there already, and nothing is annotated."""
+NONE = "none"
+
+
+class Timing(NamedTuple):
+    """Seconds to choose `k` of `n` rows, with a DAC such as "3x4" or none, and where they were measured."""
+
+    data: str
+    n: int
+    k: int
+    dac: str
+    repeat: int
+    device: str
+    threads: int
+    torch: str
+    commit: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class TimingPlan:
+    """Which choices are timed: each number of rows at the largest k, and each k at the largest number of rows.
+
+    >>> plan = TimingPlan("cifar10", rows=(100, 200), k=(3, 6), repeats=1)
+    >>> [(n, k, dac) for n, k, dac, _ in plan.cells()][:4]
+    [(100, 6, 'none'), (100, 6, '3x2'), (100, 6, '3x4'), (100, 6, '5x3')]
+    """
+
+    data: str
+    rows: tuple[int, ...]
+    k: tuple[int, ...]
+    dac: tuple[str, ...] = ("3x2", "3x4", "5x3")
+    repeats: int = 5
+
+    def cells(self) -> list[tuple[int, int, str, int]]:
+        """Rows, k, DAC and repeat of every timing: all cells once, small ones first, then all a second time."""
+        sizes = {(n, max(self.k)) for n in self.rows} | {(max(self.rows), k) for k in self.k}
+        ordered = sorted(sizes, key=lambda size: (size[0] * size[1], size))
+        return [(n, k, dac, repeat) for repeat in range(self.repeats) for n, k in ordered for dac in (NONE, *self.dac)]
+
+
+PAPER = TimingPlan("cifar10", rows=(625, 1250, 2500, 5000), k=(6, 13, 19, 47, 160, 320, 480))
+"""A class of CIFAR-10; k from λ = 200 at 25 % to λ = 5120 at 75 %, and the three DACs that the paper has for them."""
+MINI = TimingPlan("fashion-mini", rows=(75, 150, 300), k=(2, 6, 24), repeats=2)
+
+
+class _Features:
+    """Stands for a network where rows are features already."""
+
+    def embed(self, image: Tensor) -> Tensor:
+        return image
+
+    def annotate(self, rows: Rows) -> Rows:  # noqa: ARG002 - nothing is added, whatever they are
+        return {}
+
+
+def measure(
+    plan: TimingPlan,
+    folder: Path,
+    *,
+    device: str = "auto",
+    threads: int = 1,
+    until: float | None = None,
+    report: Callable[[int], None] = lambda _: None,
+) -> list[Timing]:
+    """Time what is missing in this process, until a time of the monotonic clock; `report` gets how many are left."""
+    place = resolve_device(device)
+    made = provenance(place, "")
+    origin = (str(made["device"]), threads, str(made["torch"]), str(made.get("commit") or ""))
+    timings = [each for each in load(folder) if each[5:9] == origin and each.data == plan.data]
+    done = {each[1:5] for each in timings}
+    todo = [cell for cell in plan.cells() if cell not in done]
+    if not todo:
+        return timings
+    points = class_features(plan, device, threads)
+    path = writable_folder(folder) / FILE
+    if not path.exists():
+        append_line(path, ",".join(Timing._fields))
+    warm: set[str] = set()
+    with process_numerics(threads):
+        for left, (n, k, dac, repeat) in zip(range(len(todo), 0, -1), todo, strict=True):
+            if until is not None and time.monotonic() >= until:
+                break
+            report(left)
+            seed = derive_seed(0, f"repeat {repeat}")
+            rows = points[torch.randperm(len(points), generator=generator(seed, "drawn features"))[:n].to(place)]
+            if dac not in warm:  # the first pays for what is loaded and compiled
+                time_choice(rows, k, dac, seed=repeat)
+                warm.add(dac)
+            timing = Timing(plan.data, n, k, dac, repeat, *origin, time_choice(rows, k, dac, seed=repeat))
+            timings.append(timing)
+            append_line(path, csv_text([], [timing]).strip())
+    return timings
+
+
+def class_features(plan: TimingPlan, device: str, threads: int) -> Tensor:
+    """Return the features of the first class's rows by a network that has learned the first task."""
+    data = load_dataset(plan.data)
+    classes = data.classes // data.tasks
+    first, tested = data.label < classes, data.test_label < classes
+    task = replace(
+        data,
+        image=data.image[first],
+        label=data.label[first],
+        test_image=data.test_image[tested],
+        test_label=data.test_label[tested],
+        class_names=data.class_names[:classes],
+        tasks=1,
+        known_checksum=None,
+    )
+    place: dict[str, Any] = {"device": device, "threads": threads}
+    experiment = Experiment(Reservoir(200), method="derpp", options={"lr": 0.03}, data=data.name, **place)
+    learned = Run(experiment, task).finish()
+    image = task.image[task.label == 0].to(next(learned.method.net.parameters()).device)
+    features = MethodView(learned.method, task.transform).embed(image)
+    if max(plan.rows) > len(features):
+        raise UsageError(
+            f"The first class of '{plan.data}' has {len(features)} rows, and up to {max(plan.rows)} are to be timed."
+        )
+    return features
+
+
+def time_choice(points: Tensor, k: int, dac: str, *, seed: int) -> float:
+    """Return the seconds of one choice, as a run would make it at the end of a task with one class."""
+    pair = None if dac == NONE else cast(tuple[int, int], tuple(map(int, dac.split("x"))))
+    choose = consolidator(ODEDM(k, k=k, selection=Prototypes(dac=pair and DAC(*pair, sample=None))))
+    assert choose is not None
+    rows = {"image": points, "label": torch.zeros(len(points), dtype=torch.int64, device=points.device)}
+    timer = Timer(settle(points.device))
+    choose(rows, [0], cast(ModelView, _Features()), rng=generator(seed, "timed choice"), timer=timer)
+    return sum(timer.seconds.get(phase, 0.0) for phase in PHASES)
+
+
+def load(folder: Path) -> list[Timing]:
+    """Return every timing in a folder; a line that a kill cut short, or someone changed, is passed over."""
+    timings = []
+    with suppress(FileNotFoundError):
+        text = read_bytes(folder / FILE, MAX_BYTES).decode(errors="replace")
+        for line in csv.DictReader(text.splitlines()):
+            with suppress(KeyError, TypeError, ValueError):
+                timing = Timing(
+                    data=line["data"],
+                    n=int(line["n"]),
+                    k=int(line["k"]),
+                    dac=line["dac"],
+                    repeat=int(line["repeat"]),
+                    device=line["device"],
+                    threads=int(line["threads"]),
+                    torch=line["torch"],
+                    commit=line["commit"],
+                    seconds=float(line["seconds"]),
+                )
+                if 0 < timing.seconds < MAX_SECONDS and min(timing.n, timing.k) > 0:
+                    timings.append(timing)
+    return timings
+
+
+def latest(timings: Iterable[Timing], plan: TimingPlan) -> list[Timing]:
+    """Return the timings of a plan that were made where the last of them was made."""
+    rows = [each for each in timings if each.data == plan.data and each[1:5] in {*plan.cells()}]
+    return [each for each in rows if each[5:9] == rows[-1][5:9]]

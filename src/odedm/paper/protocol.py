@@ -1,0 +1,128 @@
+"""What the paper's runs are, every setting written out, so that its studies stay what they are."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from odedm.core.registry import normalize_name
+from odedm.memory.paper_preset import AUXILIARY, paper_preset
+from odedm.paper.printed import EPOCHS, TASKS
+from odedm.selection.flat_settings import OF_DAC
+from odedm.study.grid import PLAIN, Grid, Values
+
+_PROTOCOL: dict[str, Any] = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text(encoding="utf-8"))
+PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
+WITHOUT_ODEDM = ((PLAIN,), ("none",))
+STREAM: dict[str, Any] = _PROTOCOL["stream"]
+NETS: dict[str, tuple[str, dict[str, Any]]] = {
+    data: (entry["net"], entry["options"]) for data, entry in _PROTOCOL["nets"].items()
+}
+RESNET = NETS["cifar10"]
+CONSTANTS: dict[str, dict[str, Any]] = _PROTOCOL["constants"]
+"""Hyper-parameters by method."""
+OWN_RETRIEVALS = {"mir": "mir", "aser": "aser", "cope": "balanced"}
+"""Methods that choose the rows they replay by themselves."""
+
+
+def constants(method: str, data: str, capacity: int) -> dict[str, Any]:
+    """Every hyper-parameter of a method as the paper's runs have it; none for a method that it does not run.
+
+    >>> [constants("icarl", "cifar10", capacity)["lr"] for capacity in (200, 5120)], constants("er-ace", "cifar10", 200)
+    ([0.1, 0.03], {})
+    """
+    values = dict(CONSTANTS.get(method, {}))
+    cell = {"method": method, "data": data, "capacity": capacity}
+    for override in _PROTOCOL["override"]:
+        if all(override[name] == cell[name] for name in cell.keys() & override.keys()):
+            values |= {name: value for name, value in override.items() if name not in cell}
+    return values
+
+
+@cache
+def tuned_rates() -> dict[tuple[str, int, str], float]:
+    """Return the learning rates that `odedm tune` chose for the paper's tables, by data set, λ and method.
+
+    The paper does not report its own, so its studies run such a cell with this rate too, beside the other.
+    """
+    lines = csv.DictReader(files(__package__).joinpath("tuned_rates.csv").read_text(encoding="utf-8").splitlines())
+    return {(line["data"], int(line["capacity"]), line["method"]): float(line["lr"]) for line in lines}
+
+
+def with_explicit_settings(grid: Grid) -> tuple[Grid, ...]:
+    """The same runs with every setting written out, a grid for each λ, if they are on data of the paper's.
+
+    Elsewhere the paper ran nothing, and the library's defaults hold, but for how a method meets the memory.
+    """
+    (data,) = grid.axes["data"]
+    if data not in PAPER_DATA:
+        usual = {name: (value,) for name, value in AUXILIARY.items()} | {"dac_sample": ("none",)}
+        return (replace(grid, axes={**({} if grid.axes["memory"] in WITHOUT_ODEDM else usual), **grid.axes}),)
+    return tuple(_whole(grid, data, capacity) for capacity in grid.axes["capacity"])
+
+
+def _whole(grid: Grid, data: str, capacity: int) -> Grid:
+    net, net_options = NETS[data]
+    axes = {**STREAM, "tasks": TASKS[normalize_name(data)], "net": net}
+    if grid.axes["memory"] not in WITHOUT_ODEDM:
+        distances = grid.axes.get("distance", ("sinkhorn",))
+        preset = {"rho": None, "k": None, **paper_preset(*distances[:1])}
+        axes |= {name: "none" if value is None else value for name, value in preset.items()}
+    options = {method: _options(method, data, capacity, grid.options) for method in grid.axes["method"]}
+    return replace(
+        grid,
+        axes={**{name: (value,) for name, value in axes.items()}, **grid.axes, "capacity": (capacity,)},
+        options=options,
+        net_options={name: (value,) for name, value in net_options.items()} | dict(grid.net_options),
+    )
+
+
+def _options(method: str, data: str, capacity: int, given: Mapping[str, Mapping[str, Values]]) -> dict[str, Values]:
+    """Return the constants, the tuned learning rate beside the usual one, and what the grid gives."""
+    options: dict[str, Values] = {name: (value,) for name, value in constants(method, data, capacity).items()}
+    tuned = tuned_rates().get((data, capacity, method))
+    if tuned is not None and (tuned,) != options.get("lr"):
+        options["lr"] = (*options.get("lr", ()), tuned)
+    return {**options, **given.get(method, {})}
+
+
+def protocol_deviations(settings: Mapping[str, Any]) -> list[str]:
+    """In which settings a run's flat configuration is not what the paper ran; learning rates are not reported there.
+
+    A setting that an older result lacks was not there to be changed.
+
+    >>> dual = {"data": "cifar10", "method": "derpp", "memory.name": "odedm"}
+    >>> protocol_deviations({**dual, "batch": 1, "memory.gamma": 0.0})
+    ['batch', 'memory.gamma']
+    """
+    return [name for name, value in _expected(settings).items() if name in settings and settings[name] != value]
+
+
+def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the paper's run has, of the settings in which ours can depart from it."""
+    data = next((name for name in PAPER_DATA if normalize_name(name) == normalize_name(str(settings.get("data")))), "")
+    method, capacity = str(settings.get("method")), settings.get("memory.capacity")
+    net, net_options = NETS.get(data, RESNET)
+    free = ("imbalance", "precision")
+    found = {name: None if value == "none" else value for name, value in STREAM.items() if name not in free}
+    found["retrieval"] = OWN_RETRIEVALS.get(method, found["retrieval"])
+    if settings.get("epochs") in EPOCHS:
+        del found["epochs"]
+    found |= {"net": net, **{f"net_options.{name}": value for name, value in net_options.items()}}
+    own = constants(method, data, capacity if isinstance(capacity, int) else 0)
+    idle = {"lr", "fit"}  # the one is not reported, the other has a table of its own
+    if method == "puridiver" and not settings.get("options.fit"):
+        idle |= {"fit_epochs", "warmup"}
+    found |= {f"options.{name}": value for name, value in own.items() if name not in idle}
+    if settings.get("memory.name") == "odedm":
+        preset = paper_preset(str(settings.get("memory.distance", "sinkhorn")))
+        preset.pop("short_policy")  # a result has it by the policy's own name
+        if settings.get("memory.dac", ()) is None:
+            preset = {name: value for name, value in preset.items() if name not in OF_DAC}
+        found |= {f"memory.{name}": value for name, value in preset.items()}
+    return found
