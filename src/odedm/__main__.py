@@ -2,12 +2,13 @@
 
 
 def main() -> None:
-    """Import the command and run it; an interrupt meanwhile ends it without a traceback, as one later does."""
+    """Import the command and run it; an interrupt before it can answer one itself ends it without a traceback."""
     try:
         from odedm.cli.app import main as command
+
+        command()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    command()
 
 
 if __name__ == "__main__":

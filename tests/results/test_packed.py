@@ -114,7 +114,7 @@ def test_a_run_that_says_which_code_made_it_takes_the_place_of_one_that_does_not
         said = odedm("runs", "merge", *files, "--out", both)
         assert "5 runs" in said
         assert "1 that were there twice count once" in said
-        assert [run.result.code_marks() for run in read_packed(both)].count({"method": "12ab"}) == 1
+        assert [run.result.code_hashes() for run in read_packed(both)].count({"method": "12ab"}) == 1
     odedm("report", both, "--out", tmp_path / "page.html")
 
 

@@ -114,10 +114,10 @@ def origins(parts: Mapping[str, tuple[str, PluginEntry]]) -> dict[str, dict[str,
     return plain
 
 
-def code_marks(origin: object) -> dict[str, str]:
+def code_hashes(origin: object) -> dict[str, str]:
     """Return the known hashes of code by setting, of what `origins` gave, perhaps to a file of anyone's.
 
-    >>> code_marks({"method": {"title": "Mine", "code": "12ab"}, "net": {"title": "Net"}})
+    >>> code_hashes({"method": {"title": "Mine", "code": "12ab"}, "net": {"title": "Net"}})
     {'method': '12ab'}
     """
     parts = origin.items() if isinstance(origin, dict) else ()

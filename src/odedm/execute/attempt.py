@@ -16,7 +16,7 @@ from odedm.checkpoint.lock import RunLock, hold
 from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
 from odedm.core.files import remove_stale
-from odedm.core.plugin_modules import code_marks
+from odedm.core.plugin_modules import code_hashes
 from odedm.execute.job import Emit, Event, Job, Progressed, RunOptions, Said, Stored
 from odedm.results.folder import FILE, check_free
 from odedm.training.observation import Observation
@@ -76,7 +76,7 @@ def attempt_run(
             if (job.folder / FILE).exists():
                 with suppress(FileExistsError):  # what is there is not written through, were it a link
                     (work / REPLACES).touch(exist_ok=False)
-            code = _code(job.experiment.code_marks())
+            code = _code(job.experiment.code_hashes())
             if not options.resumed and _made_by_other_code(work, code):
                 say(
                     "What there is of this run was made by another version of your code, so it starts anew; "
@@ -170,7 +170,7 @@ def checkpointer_of(
     meta = Meta(
         {**run.experiment.describe(), "cuda_graph": None},  # which changes no number
         run.data.checksum,
-        {**versions(run.device), "precision": run.experiment.precision, **_code(code_marks(run.origins))},
+        {**versions(run.device), "precision": run.experiment.precision, **_code(code_hashes(run.origins))},
         run.observation.to_dict(),
     )
     return Checkpointer(

@@ -163,7 +163,7 @@ def open_backend(jobs: Sequence[Job], execution: ExecutionConfig, data: Mapping[
 def _only_here(jobs: Sequence[Job], execution: ExecutionConfig) -> bool:
     """Whether a job is made of code that no other process can find; refused where it is to run in one."""
     for job in jobs:
-        for setting, (name, entry) in job.experiment.outside().items():
+        for setting, (name, entry) in job.experiment.plugins().items():
             if entry.portable:
                 continue
             shared = execution.gpu_share < 100 and job.experiment.device == "cuda"

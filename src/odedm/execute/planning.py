@@ -97,7 +97,7 @@ def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Jo
     from odedm.stream.scenarios import first_rows  # needs torch
 
     plan, checksum = run.experiment, run.data.checksum
-    key = content_key(plan.describe(), checksum, plan.code_marks())
+    key = content_key(plan.describe(), checksum, plan.code_hashes())
     rows = len(first_rows(run.data.label, plan.limit))
     return Job(key, plan, folder, options or RunOptions(), checksum=checksum, rows=plan.epochs * rows)
 
@@ -146,8 +146,8 @@ def finished(job: Job) -> Result | None:
     other, made_on = differences(now, then), result.provenance.get("data_checksum")
     if made_on != job.checksum:
         other.append((f"data of the checksum {str(made_on)[:64]}", str(job.checksum)))
-    made_by, marks = result.code_marks(), job.experiment.code_marks()
-    for setting, (name, entry) in job.experiment.outside().items():
+    made_by, marks = result.code_hashes(), job.experiment.code_hashes()
+    for setting, (name, entry) in job.experiment.plugins().items():
         if setting in made_by and made_by[setting] != marks.get(setting):
             raise UsageError(
                 f"'{job.folder}' was made by another version of the {setting.removeprefix('memory.')} '{name}': "

@@ -88,7 +88,7 @@ class Table:
         """A sentence for each group whose runs were made by several versions of code from outside."""
         found = []
         for each in self.groups:
-            marks = [run.result.code_marks() for run in each.runs]
+            marks = [run.result.code_hashes() for run in each.runs]
             settings = {setting for own in marks for setting in own}
             # where nothing is known of a run's code, it is taken for the same
             versions = max((len({own[key] for own in marks if key in own}) for key in settings), default=1)

@@ -11,7 +11,7 @@ from odedm.core.checksums import read_json
 from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
 from odedm.core.files import as_path
 from odedm.core.plain_data import DEEPEST, too_deep
-from odedm.core.plugin_modules import code_marks
+from odedm.core.plugin_modules import code_hashes
 from odedm.results.metrics import Matrix, compute_metrics
 from odedm.results.run_summary import summary_html, summary_line
 from odedm.results.schema import check_fields
@@ -113,9 +113,9 @@ class Result:
         """Return the titles of plug-ins that only the process knew: the run cannot be run again from its file."""
         return [title for _, title, importable in self.plugins() if not importable]
 
-    def code_marks(self) -> dict[str, str]:
+    def code_hashes(self) -> dict[str, str]:
         """Return the hash of each plug-in's code by setting, where it is known."""
-        return code_marks(self.provenance.get("plugins"))
+        return code_hashes(self.provenance.get("plugins"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON; without what was not measured."""

@@ -52,7 +52,7 @@ def agree(one: Result, other: Result) -> bool:
 
 def _check_code(one: FinishedRun, other: FinishedRun) -> None:
     """Refuse two results of one run that say that different code from outside made them."""
-    own, its = one.result.code_marks(), other.result.code_marks()
+    own, its = one.result.code_hashes(), other.result.code_hashes()
     for setting in own:
         if own[setting] != its.get(setting, own[setting]):
             raise UsageError(
@@ -65,7 +65,7 @@ def _check_code(one: FinishedRun, other: FinishedRun) -> None:
 def _preference(run: FinishedRun) -> tuple[int, bool, str, str]:
     """The one that says more of the code that made it, then that measured more, then the first that was finished."""
     result = run.result
-    return -len(result.code_marks()), result.anytime is None, str(result.provenance.get("finished")), to_line(result)
+    return -len(result.code_hashes()), result.anytime is None, str(result.provenance.get("finished")), to_line(result)
 
 
 def _origin(result: Result) -> str:

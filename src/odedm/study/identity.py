@@ -41,7 +41,7 @@ def key_of_result(result: Result, seed: int | None = None, *, by_code: bool = Tr
     Without `by_code` it is the same whatever code from outside made the run.
     """
     plain = result.experiment if seed is None else {**result.experiment, "seed": seed}
-    return content_key(plain, result.provenance.get("data_checksum"), result.code_marks() if by_code else None)
+    return content_key(plain, result.provenance.get("data_checksum"), result.code_hashes() if by_code else None)
 
 
 def made_by(made: Mapping[str, Any], reuse: str, code: Code) -> bool:
@@ -55,7 +55,7 @@ def made_by(made: Mapping[str, Any], reuse: str, code: Code) -> bool:
 
 def fault(result: Result, reuse: str, code: Code, marks: Mapping[str, str] | None = None) -> str | None:
     """Why a run that has just been made would not count: another machine has other code, or that from outside has."""
-    made, there = result.provenance, result.code_marks()
+    made, there = result.provenance, result.code_hashes()
     if made_by(made, reuse, code):
         other = [key for key in there if reuse != "any" and marks and there[key] != marks.get(key, there[key])]
         if not other:

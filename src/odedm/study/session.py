@@ -82,7 +82,7 @@ class Session:
         code, everyone = Code.here(), [self.ledger, *observers]
 
         def check(job: Job, result: Result) -> str | None:
-            return fault(result, self.reuse, code, job.experiment.code_marks())
+            return fault(result, self.reuse, code, job.experiment.code_hashes())
 
         return run_jobs(jobs, planned.data, self.execution, everyone, times, until=until, check=check)
 

@@ -36,7 +36,7 @@ def trials_of(jobs: Sequence[Job], select: Selection) -> dict[str, list[Job]]:
         trials = []
         for seed in select.seeds:
             plan = job.experiment.with_seed(seed)
-            key = trial_key(content_key(plan.describe(), job.checksum, plan.code_marks()), select)
+            key = trial_key(content_key(plan.describe(), job.checksum, plan.code_hashes()), select)
             trials.append(replace(job, key=key, experiment=plan, options=RunOptions(), select=select))
         found[configuration(job)] = trials
     return found

@@ -20,7 +20,7 @@ from odedm.core.errors import UsageError
 from odedm.core.extension_points import PluginEntry
 from odedm.core.options import name_and_options
 from odedm.core.plain_data import json_hash
-from odedm.core.plugin_modules import code_marks, origins
+from odedm.core.plugin_modules import code_hashes, origins
 from odedm.core.registry import (
     CLASS_ORDERS,
     DEVICES,
@@ -196,10 +196,10 @@ class Experiment:
         """The same run from another seed."""
         return replace(self, seed=seed)
 
-    def outside(self) -> dict[str, tuple[str, PluginEntry]]:
+    def plugins(self) -> dict[str, tuple[str, PluginEntry]]:
         """Which settings name code from outside the package: the name, and what it stands for.
 
-        >>> Experiment().outside()
+        >>> Experiment().plugins()
         {}
         """
         found = {}
@@ -212,13 +212,13 @@ class Experiment:
                     found[f"{prefix}{setting}"] = (name, entry)
         return found
 
-    def code_marks(self) -> dict[str, str]:
+    def code_hashes(self) -> dict[str, str]:
         """Which code from outside it names, by setting: another mark is other code.
 
-        >>> Experiment().code_marks()
+        >>> Experiment().code_hashes()
         {}
         """
-        return code_marks(origins(self.outside()))
+        return code_hashes(origins(self.plugins()))
 
     def describe(self) -> dict[str, Any]:
         """Plain data, ready for JSON; `from_dict` gives the experiment back."""
@@ -251,7 +251,7 @@ class Experiment:
 def content_key(plain: Mapping[str, Any], checksum: object = None, marks: Mapping[str, str] | None = None) -> str:
     """The content hash of a described experiment on data with this checksum: equal for runs that are the same.
 
-    `marks` say which code from outside it was made by, or is to be (`Experiment.code_marks`).
+    `marks` say which code from outside it was made by, or is to be (`Experiment.code_hashes`).
 
     What sets the pace of a run has no part in it. Nor have today's defaults: a resolved plan holds every value.
 

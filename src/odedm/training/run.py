@@ -122,7 +122,7 @@ class Run:
         self.callbacks = Callbacks(callbacks)
         prepared = plan if isinstance(plan, Prepared) else prepare(plan, data)
         self.data, self.experiment = prepared.data, prepared.experiment
-        self.origins = origins(self.experiment.outside())  # now: files may be edited while it runs
+        self.origins = origins(self.experiment.plugins())  # now: files may be edited while it runs
         self.device = torch.device(self.experiment.device)
         self.progress, self.observation, self.choices = Progress(), observation or Observation(), Choices()
         with deterministic_numerics(self.experiment.threads, self.experiment.precision):
