@@ -22,7 +22,7 @@ from step import BATCH, collect, measure, plan, random_data, recorded, timed
 from torch import nn
 from torch.nn import functional as F
 
-from odedm import ODEDM, Reservoir, Run
+from odedm import ODEDM, Prototypes, Reservoir, Run
 
 PHASES = ("embed", "reduce", "centre", "select")
 
@@ -56,7 +56,8 @@ def consolidation(net: str, device: str, _steps: int) -> Iterator[tuple[str, dic
     data = random_data(313)
     for k, dac in ((6, (3, 4)), (160, (3, 4)), (480, (3, 4)), (6, None), (160, None)):
         outcome = Run(
-            plan("derpp", ODEDM(5120, k=k, dac=dac, replay="auxiliary"), net, device, batch=64), data
+            plan("derpp", ODEDM(5120, k=k, selection=Prototypes(dac=dac), replay="auxiliary"), net, device, batch=64),
+            data,
         ).finish()
         seconds = outcome.result.seconds
         ends = len(outcome.result.acc) - 1

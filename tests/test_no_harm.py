@@ -7,7 +7,7 @@ from beside import ROOT, imported
 from jobs import result_of
 from matplotlib.figure import Figure
 
-from odedm import ODEDM, Experiment, Native, UsageError
+from odedm import ODEDM, Experiment, Native, Random, UsageError
 from odedm.study.study import parse
 from odedm.training.preparation import prepare
 
@@ -29,7 +29,7 @@ def results(*changes):
 
 def test_a_row_says_what_the_default_reading_changes_and_what_random_rows_do(tmp_path):
     found = results(
-        (ODEDM(20, rho=0.5), -0.5), (ODEDM(20, rho=0.5, distance="random"), -2.0), (ODEDM(20, rho=0.5, gamma=1.0), 3.0)
+        (ODEDM(20, rho=0.5), -0.5), (ODEDM(20, rho=0.5, selection=Random()), -2.0), (ODEDM(20, rho=0.5, gamma=1.0), 3.0)
     )
     text = no_harm.page(found, "some.gz", "no-harm.png")
     rows = [line for line in text.splitlines() if line.startswith("| ER")]

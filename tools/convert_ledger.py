@@ -179,12 +179,26 @@ ONCE: dict[int, tuple[Step, ...]] = {
 }
 """What leads from a format to the next; done to results of this format and of earlier ones."""
 
+
+def settings_of_clusters(plain: Json) -> None:
+    """Say that divide-and-conquer compared all rows of clusters, and nothing of it where there was none."""
+    memory = plain.get("experiment", {}).get("memory", {})
+    if memory.get("name") != "odedm":
+        return
+    memory.setdefault("dac_sample", None)
+    if memory["dac"] is None:
+        memory |= {"dac_distance": None, "epsilon": None}
+    elif memory["dac_distance"] == "sinkhorn" and memory["epsilon"] is None:
+        memory["epsilon"] = 0.05
+
+
 RENAMES: tuple[Step, ...] = (
     rename("census", "class_counts"),
     rename("provenance.outside", "plugins"),
     drop("experiment.memory.choose_again"),  # false in every run that is kept
     rename("experiment.setting", "imbalance"),
     rename("contests.*.setting", "imbalance"),
+    settings_of_clusters,
     rename("experiment.draw", "replay_batch"),
     rename("experiment.columns", "eval_classes"),
     rename("experiment.capture", "cuda_graph"),

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from odedm.learner.trained_model import TrainedModel, load
     from odedm.memory.buffer import Buffer as Memory
     from odedm.memory.live import DualMemory
-    from odedm.memory.no_memory import NoMemory
-    from odedm.memory.settings import ODEDM, Native, Reservoir
+    from odedm.memory.settings import ODEDM, Native, NoMemory, Reservoir
     from odedm.methods.base import Method, Replay
     from odedm.nets.base import Net
     from odedm.recipes.recommendations import recipe
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from odedm.results.result import Result
     from odedm.selection.budget import prototypes_per_class
     from odedm.selection.distance import Distance
+    from odedm.selection.prototype_settings import DAC, L1, L2, MMD, Herding, Prototypes, Random, Sinkhorn
     from odedm.selection.select import select
     from odedm.stream.dataset import Dataset, from_arrays
     from odedm.stream.ordered import from_batches
@@ -74,8 +74,16 @@ _HOMES = {
     "Net": "nets.base",
     "Experiment": "training.experiment",
     "Native": "memory.settings",
-    "NoMemory": "memory.no_memory",
+    "NoMemory": "memory.settings",
     "Reservoir": "memory.settings",
+    "DAC": "selection.prototype_settings",
+    "L1": "selection.prototype_settings",
+    "L2": "selection.prototype_settings",
+    "MMD": "selection.prototype_settings",
+    "Herding": "selection.prototype_settings",
+    "Prototypes": "selection.prototype_settings",
+    "Random": "selection.prototype_settings",
+    "Sinkhorn": "selection.prototype_settings",
     "Outcome": "training.run",
     "Outcomes": "training.outcomes",
     "Run": "training.run",
@@ -97,13 +105,18 @@ _HOMES = {
 }
 
 __all__ = [
+    "DAC",
+    "L1",
+    "L2",
     "MIR",
+    "MMD",
     "ODEDM",
     "ColumnSpec",
     "Dataset",
     "Distance",
     "DualMemory",
     "Experiment",
+    "Herding",
     "Learner",
     "LearnerEvent",
     "Memory",
@@ -117,6 +130,8 @@ __all__ = [
     "Outcome",
     "Outcomes",
     "Prequential",
+    "Prototypes",
+    "Random",
     "Replay",
     "Reservoir",
     "Result",
@@ -124,6 +139,7 @@ __all__ = [
     "Retrieval",
     "Rows",
     "Run",
+    "Sinkhorn",
     "Store",
     "Stream",
     "Task",

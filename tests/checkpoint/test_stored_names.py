@@ -31,7 +31,7 @@ RUNS += [
     (name, memory) for name in METHODS if name not in BOUNDS for memory in (odedm.Native(30), odedm.ODEDM(30, k=1))
 ]
 RUNS += [("er", odedm.ODEDM(30, k=1, short_policy=name)) for name in POLICIES]
-RUNS += [("er", odedm.ODEDM(30, k=1, distance=name)) for name in DISTANCES]
+RUNS += [("er", odedm.ODEDM(30, k=1, selection=odedm.Prototypes(name))) for name in DISTANCES]
 
 
 class TaskIsOver(Exception):

@@ -114,7 +114,7 @@ def test_every_option_reaches_the_result(tmp_path):
         "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short_policy": "reservoir",
         "annotate": "end", "replay": "both", "gamma": 0.5, "gamma_rule": "share", "epsilon": None,
         "pair_epsilon": None, "ground": None,
-        "dac_distance": "sinkhorn", "bandwidth": None, "policy_options": {},
+        "dac_distance": "sinkhorn", "dac_sample": 256, "bandwidth": None, "policy_options": {},
     }  # fmt: skip
     wanted = {
         "method": "der", "imbalance": "long-tail", "factor": 3.0, "class_order": "seed", "tasks": 2,

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from sampling import EVERYTHING, FIRST_METHODS, FIRST_POLICIES, KEEPING, QUICK, pairs
 
-from odedm import ODEDM, Experiment, MemoryPart, Native, NoMemory, Reservoir, Run, UsageError, blobs, shapes
+from odedm import ODEDM, Experiment, MemoryPart, Native, NoMemory, Prototypes, Reservoir, Run, UsageError, blobs, shapes
 from odedm.core.registry import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
 from odedm.testing import contracts
 from odedm.testing.contracts import CAPACITY, check_promises, same_weights
@@ -15,9 +15,9 @@ BLOBS = blobs(per_class=30)
 ODEDMS = {
     "task": {},
     "bounded": {"candidates": 5},
-    "pixels": {"space": "pixels"},
-    "mixup": {"mixup": True},
-    "no DAC": {"dac": None},
+    "pixels": {"selection": Prototypes(space="pixels")},
+    "mixup": {"selection": Prototypes(mixup=True)},
+    "no DAC": {"selection": Prototypes(dac=None)},
 }
 
 
@@ -90,7 +90,7 @@ def test_long_term_logits_may_be_those_of_the_stream(method, candidates):
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("space", ["features", "pixels"])
 def test_every_distance_in_every_space_on_images(distance, space):
-    run, outcome = finish(ODEDM(20, k=2, distance=distance, space=space), shapes(per_class=20), batch=16)
+    run, outcome = finish(ODEDM(20, k=2, selection=Prototypes(distance, space=space)), shapes(per_class=20), batch=16)
     check_promises(run, outcome)
     assert outcome.memory.size(MemoryPart.LONG) == 8
 

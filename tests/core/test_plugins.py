@@ -14,7 +14,7 @@ from jobs import SMALL
 from torch import nn
 
 import odedm
-from odedm import ODEDM, Experiment, Reservoir, UsageError
+from odedm import ODEDM, Experiment, Prototypes, Reservoir, UsageError
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError
 from odedm.core import plugins
@@ -124,10 +124,11 @@ def test_a_class_is_named_by_its_module_and_the_same_class_by_its_name():
 
 def test_an_object_has_a_name_in_its_process_only():
     first, second = Scaled(2.0), Scaled(3.0)
-    names = [ODEDM(distance=each).distance for each in (first, second, first)]
+    memories = [ODEDM(selection=Prototypes(each)) for each in (first, second, first)]
+    names = [memory.flat()["distance"] for memory in memories]
     assert names == ["test_plugins.Scaled@1", "test_plugins.Scaled@2", "test_plugins.Scaled@1"]
-    assert ODEDM(distance=MMD).distance == "mmd"
-    assert ODEDM(distance=MMD(bandwidth=2.0)).distance.endswith("MMD@1")
+    assert Prototypes(MMD).distance == odedm.MMD()
+    assert Prototypes(MMD(bandwidth=2.0)).distance.endswith("MMD@1")
     assert DISTANCES[names[1]].load() is second
 
 
@@ -170,7 +171,7 @@ def test_what_is_registered_by_value_stays():
 
 def test_an_objects_numbers_are_those_of_the_run():
     """Distances that rank alike choose alike, whoever wrote them; and the result says what it was made with."""
-    plans = {name: ODEDM(30, k=2, distance=name, dac=None) for name in ("l2", Scaled(3.0))}
+    plans = {name: ODEDM(30, k=2, selection=Prototypes(name, dac=None)) for name in ("l2", Scaled(3.0))}
     theirs, own = (odedm.train("blobs", method="er", memory=each, batch=16) for each in plans.values())
     assert theirs.memory.rows()["index"].equal(own.memory.rows()["index"])
     said = {"title": "Scaled", "from": None, "again": False, "code": source_hash(Scaled)}
@@ -180,7 +181,7 @@ def test_an_objects_numbers_are_those_of_the_run():
 
 
 def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
-    plan = replace(SMALL, memory=ODEDM(20, k=1, distance=Scaled()))
+    plan = replace(SMALL, memory=ODEDM(20, k=1, selection=Prototypes(Scaled())))
     planned = plan_jobs([plan, plan.with_seed(1)], lambda each: tmp_path / str(each.seed))
     assert isinstance(open_backend(planned.jobs, ExecutionConfig(), planned.data), InProcessBackend)
     for execution in (ExecutionConfig(workers=2), ExecutionConfig(backend="ray")):
@@ -256,7 +257,7 @@ def test_entry_points_of_the_current_folder_are_not_read(canary, tmp_path, monke
 
 def test_known_names_read_no_entry_points(monkeypatch):
     monkeypatch.setattr(plugins, "_entry_points", lambda: pytest.fail("read"))
-    Experiment(ODEDM(distance="l2"), method="er", net="mlp")
+    Experiment(ODEDM(selection=Prototypes("l2")), method="er", net="mlp")
 
 
 def strange(plain, name):

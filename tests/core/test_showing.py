@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import odedm
-from odedm import ODEDM, Experiment, Native, Reservoir, Results
+from odedm import ODEDM, Experiment, Native, Prototypes, Reservoir, Results
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,13 @@ def test_everything_fits_in_a_line_or_two_without_tensors(outcome):
 
 
 def test_a_plan_says_what_is_not_as_usual_and_python_reads_it_back():
-    plan = Experiment(ODEDM(200, rho=0.5, dac=None), method="er", batch=8, options={"lr": 0.1}, task_classes=(4, 6))
+    plan = Experiment(
+        ODEDM(200, rho=0.5, selection=Prototypes(dac=None)),
+        method="er",
+        batch=8,
+        options={"lr": 0.1},
+        task_classes=(4, 6),
+    )
     assert "batch=8" in repr(plan)
     assert "eval_classes" not in repr(plan)
     assert eval(repr(plan), {"Experiment": Experiment, "ODEDM": ODEDM}) == plan

@@ -107,6 +107,16 @@ def bomb_picture():
     return bytes(content)
 
 
+def packed_texts(count, size):
+    """A PNG with texts of zeros, each of which unpacks to so many bytes."""
+    import zlib
+
+    text = b"zTXtcomment\0\0" + zlib.compress(bytes(size))
+    chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
+    content = png()
+    return content[:33] + chunk * count + content[33:]
+
+
 def deep_colour(kind=2, channels=3):
     """A PNG with 16 bits in each of its channels."""
     import zlib
@@ -339,6 +349,17 @@ def test_memory_is_bounded_by_bytes_and_not_by_the_number_of_pictures(tmp_path):
     assert manifest.rows == (8, 4)
     assert peak < 120 << 20  # 12 rows of 12 MB, and their sums in double precision
     assert cache.verify("mine") == manifest
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(("count", "size"), [(1, 256 << 20), (400, 1 << 20)])
+def test_texts_packed_into_a_picture_fill_no_memory(count, size, tmp_path):
+    path = folder(tmp_path / "x", PETS | {"train/ant/0.png": packed_texts(count, size)})
+    tracemalloc.start()
+    with pytest.raises(UsageError, match="'train/ant/0.png' "):
+        import_as(path, "mine")
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
 
 
 def test_the_documentation_lists_every_kind():

@@ -59,8 +59,8 @@ def go_on(path):
 
 
 STATES = [
-    state_of("er", odedm.ODEDM(12, k=1, distance="l2", dac=None), options={"momentum": 0.5}),
-    state_of("derpp", odedm.ODEDM(16, rho=0.5, distance="l2", dac=None, candidates=3)),
+    state_of("er", odedm.ODEDM(12, k=1, selection=odedm.Prototypes("l2", dac=None)), options={"momentum": 0.5}),
+    state_of("derpp", odedm.ODEDM(16, rho=0.5, selection=odedm.Prototypes("l2", dac=None), candidates=3)),
     state_of("er", odedm.Reservoir(12), scaling=None),
 ]
 CHANGED = st.builds(

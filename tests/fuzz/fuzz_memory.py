@@ -21,7 +21,7 @@ NUMBERS = st.sampled_from([0.0, -1.0, 1.0, 0.5, math.inf, -math.inf, math.nan, 2
 
 
 def state_of(**settings):
-    memory = odedm.DualMemory(12, seed=0, space="pixels", distance="l2", dac=None, **settings)
+    memory = odedm.DualMemory(12, seed=0, selection=odedm.Prototypes("l2", dac=None, space="pixels"), **settings)
     for task in range(2):
         memory.add(torch.rand(8, 3), torch.arange(8) % 2 + 2 * task, at=torch.rand(8))
         memory.end_task() if task == 0 else None

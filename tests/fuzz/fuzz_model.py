@@ -49,8 +49,8 @@ def go_on(path):
 
 
 STATES = [
-    state_of("derpp", odedm.ODEDM(16, rho=0.5, distance="l2", dac=None)),
-    state_of("icarl", odedm.ODEDM(16, k=1, distance="l2", dac=None)),
+    state_of("derpp", odedm.ODEDM(16, rho=0.5, selection=odedm.Prototypes("l2", dac=None))),
+    state_of("icarl", odedm.ODEDM(16, k=1, selection=odedm.Prototypes("l2", dac=None))),
     state_of("er-ace", odedm.Reservoir(12)),
 ]
 CHANGED = st.builds(

@@ -66,9 +66,26 @@ class Words:
         return self.inner("consolidate.kmeans:kmeans")(points, k, rng=rng).centroid
 
 
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of b1acfb6 with those of the selection in one; its divide-and-conquer compared all rows of clusters."""
+    from odedm.selection.flat_settings import FLAT, of_clusters_there_are, selection_from
+
+    chosen = {name: value for name, value in settings.items() if name in FLAT}
+    exact = {} if chosen.get("dac", ()) is None else {"dac_sample": None}
+    rest = {name: value for name, value in settings.items() if name not in FLAT}
+    return {**rest, "selection": selection_from(of_clusters_there_are({**chosen, **exact}))}
+
+
+def dual(name: str) -> Callable[..., Any]:
+    """Make what has this public name of the settings of b1acfb6."""
+    return lambda *args, **settings: _follow(import_module("odedm"), name)(*args, **nested(settings))
+
+
 NAMES: dict[str, str | Callable[..., Any]] = {
     "open_data": "load_dataset",
     "memory": "DualMemory.from_config",
+    "ODEDM": dual("ODEDM"),
+    "DualMemory": dual("DualMemory"),
     "stream_of": "from_batches",
 }
 """Public names that are called otherwise now, or a function of the old arguments that makes the same."""

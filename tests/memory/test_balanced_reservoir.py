@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from odedm import ColumnSpec, DualMemory, MemoryPart
+from odedm import ColumnSpec, DualMemory, MemoryPart, Prototypes
 from odedm.memory.balanced_reservoir import CBRSBuffer
 
 LABEL, INDEX = ColumnSpec("label", dtype=torch.int64), ColumnSpec("index", dtype=torch.int64)
@@ -140,7 +140,7 @@ def test_pins_take_the_places_of_rows_of_the_largest_class():
 
 def test_a_live_memory_has_it_and_goes_on_from_its_state():
     """What is full is a column of the rows, so a state holds it."""
-    whole = DualMemory(12, k=1, short_policy="balanced-reservoir", space="pixels", seed=3)
+    whole = DualMemory(12, k=1, short_policy="balanced-reservoir", selection=Prototypes(space="pixels"), seed=3)
     rng, parts = torch.Generator().manual_seed(0), []
     for label in (5, 10**9, 5, -2):
         parts.append((torch.randn(25, 3, generator=rng), torch.full((25,), label)))

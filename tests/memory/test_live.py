@@ -5,10 +5,11 @@ import pytest
 import torch
 
 import odedm
-from odedm import ODEDM, ColumnSpec, DualMemory, MemoryPart, Native, Reservoir, UsageError
+from odedm import DAC, ODEDM, ColumnSpec, DualMemory, MemoryPart, Native, Prototypes, Reservoir, Sinkhorn, UsageError
 from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 
+MEANS = Prototypes(mixup=True)
 FIELDS = [ColumnSpec("image", (4,)), ColumnSpec("label", dtype=torch.int64), ColumnSpec("own.logits", (3,))]
 
 
@@ -80,7 +81,7 @@ def test_every_task_leaves_k_prototypes_of_each_class_that_are_its_rows():
 def test_short_term_rows_stay_a_uniform_sample_through_pins_candidates_and_a_smaller_capacity():
     counts, rounds = torch.zeros(120), 120
     for seed in range(rounds):
-        memory = DualMemory(30, k=2, candidates=4, space="pixels", distance="l2", dac=None, seed=seed)
+        memory = DualMemory(30, k=2, candidates=4, selection=Prototypes("l2", dac=None, space="pixels"), seed=seed)
         for task in range(3):
             label = torch.arange(40) % 2 + 2 * task
             number = torch.arange(40) + 40 * task
@@ -136,7 +137,7 @@ def take(rows, mask):
 
 
 def test_a_class_that_returns_is_chosen_anew_among_its_prototypes_and_its_new_rows():
-    memory = DualMemory(40, k=4, seed=3, space="pixels", distance="l2", dac=None)
+    memory = DualMemory(40, k=4, seed=3, selection=Prototypes("l2", dac=None, space="pixels"))
     feed(memory, 0)
     memory.end_task()
     first = memory.rows("long")["images"]
@@ -156,7 +157,7 @@ def test_a_class_that_returns_is_chosen_anew_among_its_prototypes_and_its_new_ro
 
 
 def test_pins_beyond_the_capacity_are_refused_and_released_room_is_used_again():
-    memory = DualMemory(10, k=4, seed=0, space="pixels")
+    memory = DualMemory(10, k=4, seed=0, selection=Prototypes(space="pixels"))
     feed(memory, 0)
     memory.end_task()
     feed(memory, 1)
@@ -176,7 +177,10 @@ def test_pins_beyond_the_capacity_are_refused_and_released_room_is_used_again():
 
 
 def test_another_capacity_keeps_prototypes_by_k_and_thins_them_by_rho():
-    by_k, by_rho = DualMemory(40, k=3, space="pixels"), DualMemory(40, rho=0.5, space="pixels")
+    by_k, by_rho = (
+        DualMemory(40, k=3, selection=Prototypes(space="pixels")),
+        DualMemory(40, rho=0.5, selection=Prototypes(space="pixels")),
+    )
     for memory in (by_k, by_rho):
         feed(memory, 0)
         memory.end_task()
@@ -198,7 +202,7 @@ def test_another_capacity_keeps_prototypes_by_k_and_thins_them_by_rho():
 
 @pytest.mark.parametrize("policy", ["task-quota", "task-quota-released"])
 def test_policies_that_choose_at_borders(policy):
-    memory = DualMemory(32, k=2, short_policy=policy, space="pixels")
+    memory = DualMemory(32, k=2, short_policy=policy, selection=Prototypes(space="pixels"))
     for task in range(2):
         feed(memory, task)
         memory.end_task(annotate=lambda image: {"logits": torch.ones(len(image), 3)})
@@ -216,8 +220,9 @@ def test_policies_that_choose_at_borders(policy):
 
 
 @pytest.mark.parametrize("settings", [
-    {"distance": "l1"}, {"distance": "mmd"}, {"dac": None}, {"dac": (2, 1)}, {"rows_per_prototype": 2},
-    {"mixup": True}, {"space": "pixels"}, {"candidates": 9}, {"ground": "profile"}, {"rho": 0.4},
+    {"selection": "l1"}, {"selection": "mmd"}, {"selection": Prototypes(dac=None)},
+    {"selection": Prototypes(dac=DAC(2, 1))}, {"selection": MEANS}, {"selection": Prototypes(space="pixels")},
+    {"selection": Sinkhorn(epsilon=0.3)}, {"rows_per_prototype": 2}, {"candidates": 9}, {"rho": 0.4},
 ])  # fmt: skip
 def test_settings_of_the_configuration_hold(settings):
     memory = DualMemory(60, **({"k": 2} | settings if "rho" not in settings else settings), seed=4)
@@ -278,7 +283,7 @@ def test_a_module_is_in_evaluation_mode_while_it_is_asked_and_gradients_stay_awa
 
 
 def test_annotate_gives_prototypes_new_columns():
-    memory = DualMemory(20, k=1, space="pixels")
+    memory = DualMemory(20, k=1, selection=Prototypes(space="pixels"))
     feed(memory, 0)
     for given, said in (
         ({"scores": torch.ones(2, 3)}, "annotate gave 'scores', which is no column; there are logits"),
@@ -294,7 +299,7 @@ def test_annotate_gives_prototypes_new_columns():
 
 
 def test_a_batch_whose_memory_is_used_again_leaves_what_was_added():
-    memory, image = DualMemory(20, k=2, space="pixels"), torch.rand(10, 4)
+    memory, image = DualMemory(20, k=2, selection=Prototypes(space="pixels")), torch.rand(10, 4)
     memory.add(image, torch.zeros(10, dtype=torch.int64))
     image.fill_(-1)
     memory.end_task()
@@ -376,7 +381,8 @@ def test_calls_that_cannot_be():
 @pytest.mark.parametrize(("make", "said"), [
     (lambda: DualMemory(-1), "capacity must be a whole number"),
     (lambda: DualMemory(5, gamma=1.0), "Unknown setting of a live memory 'gamma'"),
-    (lambda: DualMemory(5, dsitance="l2"), "did you mean 'distance'"),
+    (lambda: DualMemory(5, slection="l2"), "did you mean 'selection'"),
+    (lambda: DualMemory(5, **{"distance": "l2"}), r"belongs to the selection: selection=odedm.Prototypes\(…\)"),
     (lambda: DualMemory(5, seed=-1), "seed must be a whole number"),
     (lambda: DualMemory(5, device="nowhere"), "device must be one that torch has"),
     (lambda: DualMemory(5, short_policy="purity"), "The policy 'purity' needs a method's scores"),
@@ -387,7 +393,7 @@ def test_calls_that_cannot_be():
     (lambda: DualMemory(50, k=6, candidates=5), "5 candidates per class cannot give 6 prototypes"),
     (lambda: DualMemory(50, rho=1.0, candidates=5), "5 candidates of a class and 50 long-term rows need more"),
     (lambda: DualMemory(50, k=1, candidates=5, short_policy="task-quota"), "reads all rows of a task"),
-    (lambda: DualMemory(50, k=1, mixup=True, rows_per_prototype=2), "With mixup each cluster has one mean image"),
+    (lambda: DualMemory(50, k=1, selection=MEANS, rows_per_prototype=2), "With mixup each cluster has one mean image"),
 ])  # fmt: skip
 def test_memories_that_cannot_be(make, said):
     with pytest.raises(UsageError, match=said):
@@ -411,7 +417,7 @@ def test_a_policy_that_needs_a_method_says_so():
 
 
 def test_labels_are_any_whole_numbers():
-    memory = DualMemory(12, rho=0.5, space="pixels")
+    memory = DualMemory(12, rho=0.5, selection=Prototypes(space="pixels"))
     memory.add(torch.rand(30, 2), torch.tensor([-5, 10**12, 7]).repeat(10))
     memory.end_task([10**12, -5])
     assert memory.rows("long")["labels"].tolist() == [10**12] * 3 + [-5] * 3

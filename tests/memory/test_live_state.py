@@ -13,13 +13,13 @@ from safetensors.torch import save_file
 from sampling import thorough
 
 import odedm
-from odedm import ODEDM, DualMemory, Native, Reservoir, UsageError
+from odedm import ODEDM, DualMemory, Native, Prototypes, Reservoir, UsageError
 
 KINDS = {
-    "k": ODEDM(30, k=2, space="pixels"),
-    "share": ODEDM(30, rho=0.3, space="pixels"),
-    "bounded": ODEDM(30, k=2, candidates=4, space="pixels"),
-    "quota": ODEDM(30, k=2, short_policy="task-quota", space="pixels"),
+    "k": ODEDM(30, k=2, selection=Prototypes(space="pixels")),
+    "share": ODEDM(30, rho=0.3, selection=Prototypes(space="pixels")),
+    "bounded": ODEDM(30, k=2, candidates=4, selection=Prototypes(space="pixels")),
+    "quota": ODEDM(30, k=2, short_policy="task-quota", selection=Prototypes(space="pixels")),
     "reservoir": Reservoir(30),
     "native": Native(30, policy="task-quota-released"),
 }
@@ -190,7 +190,7 @@ def test_collected_rows_that_are_not_sound_are_refused(whole):
 
 
 def test_a_state_of_another_capacity_brings_it_along(whole):
-    new = DualMemory(77, k=2, space="pixels")
+    new = DualMemory(77, k=2, selection=Prototypes(space="pixels"))
     new.load_state_dict(whole.state_dict())
     assert (new.capacity, len(new)) == (30, 30)
 

@@ -7,12 +7,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odedm import ODEDM, MemoryPart, Native, Rows, UsageError
+from odedm import ODEDM, MemoryPart, Native, Prototypes, Rows, UsageError
 from odedm.core.registry import POLICIES
 from odedm.core.rows import ColumnSpec, Task
 from odedm.core.timer import Timer
+from odedm.memory.build_context import BuildContext, StreamShape
 from odedm.memory.prototype_quotas import class_quotas
-from odedm.memory.site import Site, StreamShape
 
 WIDE = 3
 
@@ -46,7 +46,7 @@ def rng(name):
 def built(memory, labels, native="reservoir"):
     shape = StreamShape.of(labels)
     raw = (ColumnSpec("image", (WIDE,)), *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")))
-    site = Site(shape, raw, (), torch.device("cpu"), rng=rng, cpu_rng=rng, timer=Timer())
+    site = BuildContext(shape, raw, (), torch.device("cpu"), rng=rng, cpu_rng=rng, timer=Timer())
     return memory.resolve(shape, native).build(site)
 
 
@@ -99,7 +99,10 @@ QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCh
 def test_prototypes_keep_to_their_quota_and_all_rows_to_the_capacity(labels, sizes, rho, bounded, seed):
     room = 90 if bounded is None else 90 + 90 * max(map(len, labels))
     settings_ = ODEDM(
-        room, rho=rho * 90 / room, distance="l2", dac=None, candidates="task" if bounded is None else bounded
+        room,
+        rho=rho * 90 / room,
+        selection=Prototypes("l2", dac=None),
+        candidates="task" if bounded is None else bounded,
     )
     memory = built(settings_, labels)
     shape = StreamShape.of(labels)
@@ -147,7 +150,7 @@ def test_no_policy_holds_more_than_its_capacity_or_a_row_twice(policy, labels, s
 
 def test_the_choice_for_a_class_that_returns_is_among_its_prototypes_and_new_rows():
     labels = ((0,), (1,), (0,), (1,))
-    memory = built(ODEDM(30, k=4, distance="l2", dac=None), labels)
+    memory = built(ODEDM(30, k=4, selection=Prototypes("l2", dac=None)), labels)
     tasks = tasks_of(labels, [10, 9, 2], 0)
     for task in tasks[:2]:
         feed(memory, task)
@@ -167,7 +170,7 @@ def test_the_choice_for_a_class_that_returns_is_among_its_prototypes_and_new_row
 def test_recorded_steps_go_on_with_the_same_store():
     """A recording holds on to the store's tensors: pins are replaced in place."""
     labels = ((0, 1), (0, 1), (0, 1))
-    memory = built(ODEDM(20, k=2, distance="l2", dac=None), labels)
+    memory = built(ODEDM(20, k=2, selection=Prototypes("l2", dac=None)), labels)
     before = [column.data_ptr() for column in (memory.buffer.store.key, *memory.buffer.store.columns.values())]
     for task in tasks_of(labels, [9], 1):
         feed(memory, task)

@@ -3,48 +3,83 @@
 import pytest
 import torch
 
-from odedm import ODEDM, Experiment, Native, UsageError, blobs, train
-from odedm.memory.settings import consolidator
-from odedm.memory.site import StreamShape
-from odedm.selection.dac import Dac
-from odedm.selection.distance import L2, MMD, Sinkhorn
+from odedm import DAC, L2, MMD, ODEDM, Experiment, Herding, Native, Prototypes, Sinkhorn, UsageError, blobs, train
+from odedm.memory.build_context import StreamShape
+from odedm.memory.settings import consolidator, memory_from_dict, memory_to_dict
+from odedm.selection import distance
 from odedm.training.preparation import prepare
 
 
-def chooser(**own):
-    found = consolidator(ODEDM(60, k=2, **own))
+def chooser(selection=None):
+    found = consolidator(ODEDM(60, k=2, selection=selection or Prototypes()))
     assert found is not None
     return found
 
 
 def test_epsilon_reaches_the_clusters_of_divide_and_conquer():
-    assert chooser(epsilon=0.3).dac.distance.epsilon == 0.3
-    assert chooser(epsilon=0.3, distance="l2").dac.distance.epsilon == 0.3
-    assert chooser().dac.distance == Sinkhorn()
+    sharp = DAC(distance=Sinkhorn(epsilon=0.3))
+    assert chooser(Prototypes(dac=sharp)).dac.distance.epsilon == 0.3
+    assert chooser(Prototypes("l2", sharp)).dac.distance.epsilon == 0.3
+    assert chooser().dac.distance == distance.Sinkhorn()
+
+
+def test_epsilon_reaches_rows_and_prototypes():
+    found = chooser(Prototypes(Sinkhorn(epsilon=0.3, ground="profile", screen=7)))
+    assert found.distance == distance.Sinkhorn(pair_epsilon=0.3, ground="profile", screen=7)
+    assert found.dac.distance == distance.Sinkhorn()
 
 
 def test_epsilon_changes_what_is_kept():
     """Clusters are compared sharply or hardly at all, so others are the closest."""
     kept = [
-        train(blobs(), memory=ODEDM(60, k=3, dac=(5, 3), epsilon=epsilon), method="er", device="cpu").memory.rows()[
-            "index"
-        ]
+        train(
+            blobs(),
+            memory=ODEDM(60, k=3, selection=Prototypes(dac=DAC(5, 3, distance=Sinkhorn(epsilon=epsilon)))),
+            method="er",
+            device="cpu",
+        ).memory.rows()["index"]
         for epsilon in (0.02, 5.0)
     ]
     assert not torch.equal(*kept)
 
 
 def test_divide_and_conquer_has_a_distance_of_its_own():
-    assert isinstance(chooser(dac_distance="l2").dac.distance, L2)
-    assert isinstance(chooser(dac_distance="l2").distance, Sinkhorn)
+    found = chooser(Prototypes(dac=DAC(distance="l2")))
+    assert isinstance(found.dac.distance, distance.L2)
+    assert isinstance(found.distance, distance.Sinkhorn)
 
 
 def test_the_bandwidth_reaches_mmd():
-    assert chooser(distance="mmd", bandwidth=2.5).distance == MMD(2.5)
+    assert chooser(Prototypes(MMD(2.5))).distance == distance.MMD(2.5)
+
+
+FLAT = [
+    {},
+    {"distance": "l2"},
+    {"distance": "mmd", "bandwidth": 2.0, "dac": None},
+    {"pair_epsilon": 0.2, "ground": "profile", "screen": 5, "epsilon": 0.3, "dac": (5, 3), "dac_sample": None},
+    {"dac_distance": "l1", "space": "pixels", "mixup": True, "dac_sample": 20},
+    {"distance": "random"},
+    {"distance": "herding", "space": "pixels"},
+]
+
+
+@pytest.mark.parametrize("flat", FLAT)
+def test_settings_side_by_side_are_the_nested_ones(flat):
+    memory = ODEDM.from_flat(capacity=60, k=2, **flat)
+    assert memory_from_dict(memory_to_dict(memory)) == memory
+    assert ODEDM.from_flat(**memory.flat()) == memory
+    assert {name: memory.flat()[name] for name in flat} == flat
+
+
+@pytest.mark.parametrize("flat", FLAT)
+def test_what_was_resolved_is_the_same_memory_resolved_again(flat):
+    resolved = ODEDM.from_flat(capacity=60, k=2, **flat).resolve(StreamShape(5, 2), "reservoir")
+    assert resolved.resolve(StreamShape(5, 2), "reservoir") == memory_from_dict(memory_to_dict(resolved)) == resolved
 
 
 @pytest.mark.parametrize(
-    "own",
+    "flat",
     [
         {"distance": "l2", "pair_epsilon": 0.2},
         {"distance": "l2", "epsilon": 0.2, "dac": None},
@@ -52,22 +87,50 @@ def test_the_bandwidth_reaches_mmd():
         {"bandwidth": 1.0},
         {"epsilon": 0.2, "dac": None},
         {"epsilon": 0.2, "dac_distance": "l1"},
+        {"dac": None, "dac_distance": "l2"},
+        {"dac": None, "dac_sample": 20},
     ],
 )
-def test_a_setting_of_a_distance_that_is_not_used_is_refused(own):
+def test_a_setting_that_would_do_nothing_is_refused(flat):
     with pytest.raises(UsageError, match="is for the"):
-        ODEDM(60, k=2, **own)
+        ODEDM.from_flat(capacity=60, k=2, **flat)
 
 
-@pytest.mark.parametrize("own", [{"dac": None}, {"distance": "random"}])
-def test_a_distance_between_clusters_is_refused_where_there_are_none(own):
-    with pytest.raises(UsageError, match=r"dac_distance='l2' compares the clusters .* none; leave it out"):
-        ODEDM(60, k=2, dac_distance="l2", **own)
+@pytest.mark.parametrize("distance", ["random", "herding"])
+@pytest.mark.parametrize("idle", [{"dac": (3, 4)}, {"dac_distance": "l2"}, {"dac_sample": 9}, {"epsilon": 0.1}])
+def test_clusters_are_refused_where_a_choice_makes_none(distance, idle):
+    with pytest.raises(UsageError, match=rf"goes before clusters, and distance='{distance}' makes none; leave it out"):
+        ODEDM.from_flat(capacity=60, k=2, distance=distance, **idle)
 
 
-def test_a_memory_compares_all_rows_of_clusters():
-    assert chooser().dac.sample is None
-    assert Dac(3, 4).sample == 256
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: DAC(distance=Sinkhorn(ground="profile")), "ground of 'sinkhorn' is for rows and prototypes"),
+        (lambda: DAC(distance=MMD(1.0)), "bandwidth of 'mmd' is for rows and prototypes"),
+        (lambda: DAC(distance="random"), "compares clusters, and 'random' makes none"),
+        (lambda: DAC(3, -1), "dac must be a pair of whole numbers"),
+        (lambda: DAC(sample=0), "sample must be a whole number, 1 or more, or none; 0"),
+        (lambda: Prototypes("herding"), "compares clusters, and 'herding' makes none"),
+        (lambda: Prototypes(dac=3), r"dac must be a DAC\(clusters, depth\), a pair of these, or None; 3"),
+        (lambda: ODEDM(20, selection=3), r"selection must be Prototypes\(…\), Herding\(…\) or Random\(\)"),
+        (lambda: ODEDM(20, selection="nearest"), "nearest"),
+        (lambda: Sinkhorn(epsilon=-1), "epsilon must be a finite number, 0 or more; -1"),
+    ],
+)
+def test_a_selection_that_cannot_be_is_refused_in_a_sentence(make, said):
+    with pytest.raises(UsageError, match=said):
+        make()
+
+
+def test_a_distance_stands_for_prototypes_by_it():
+    assert ODEDM(20, selection="l2") == ODEDM(20, selection=L2()) == ODEDM(20, selection=Prototypes(L2()))
+    assert ODEDM(20, selection="herding") == ODEDM(20, selection=Herding)
+
+
+def test_a_memory_compares_a_sample_of_clusters_and_the_papers_compares_all():
+    assert chooser().dac.sample == 256
+    assert chooser(ODEDM.paper(200).selection).dac.sample is None
 
 
 def test_options_of_a_policy_reach_it():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from odedm import ODEDM, ColumnSpec, Experiment, MemoryPart, Reservoir, Run, Task, UsageError, blobs, shapes
+from odedm import ODEDM, ColumnSpec, Experiment, MemoryPart, Prototypes, Reservoir, Run, Task, UsageError, blobs, shapes
 from odedm.core.registry import REPLAYS
 from odedm.core.rng import generator
 from odedm.core.rows import distinct
@@ -482,7 +482,7 @@ MEMORIES = [
     Native(30),
     *[ODEDM(30, k=2, replay=reading) for reading in REPLAYS],
     *[ODEDM(30, k=2, replay=reading, short_policy="reservoir") for reading in REPLAYS],
-    ODEDM(30, k=2, mixup=True),
+    ODEDM(30, k=2, selection=Prototypes(mixup=True)),
 ]
 
 

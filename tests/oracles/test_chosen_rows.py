@@ -8,7 +8,7 @@ from oracles.consolidation import consolidate, row_costs
 from oracles.points import nested, of_class, pictures
 from oracles.selection import nearest_rows, price
 from oracles.sinkhorn import grid_cost, histograms, pair_distances
-from oracles.watched import long_term, numbers_of, watch
+from oracles.watched import long_term, numbers_of, paper_with, watch
 
 DEAR, CLEAR = 1.01, 1.002
 """By how much a chosen row may cost more than the best, and from which margin on the choice must be the oracle's."""
@@ -42,7 +42,7 @@ def test_rows_of_pictures_are_the_nearest_to_their_prototypes(k, dac, amount, wi
         long_term(settings, points, seed=label)
         kept = numbers_of(points.astype(np.float64), seen[0].kept)
         cost = row_costs(seen[0].candidates, kept, seen[0].centres)
-        chosen = long_term(odedm.ODEDM.paper(200, 0.25, k=k, dac=dac), points, seed=label)
+        chosen = long_term(paper_with(200, 0.25, k=k, dac=dac), points, seed=label)
         assert len(chosen) == k
         equal.append(check_choice(cost, [kept.index(row) for row in chosen]))
     assert np.mean(equal) >= 0.95
@@ -66,7 +66,7 @@ def test_pictures_themselves_move_mass_between_pixels():
     settings, classes, _ = watch(200, 0.25, k=4, dac=None, space="pixels")
     long_term(settings, x[:, None])
     rows, centres = (histograms(points, flat) for points in (flat, classes[0].centres))
-    chosen = long_term(odedm.ODEDM.paper(200, 0.25, k=4, dac=None, space="pixels"), x[:, None])
+    chosen = long_term(paper_with(200, 0.25, k=4, dac=None, space="pixels"), x[:, None])
     check_choice(pair_distances(rows, centres, grid_cost(14, 14)), chosen)
 
 

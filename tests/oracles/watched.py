@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import odedm
+from odedm.selection.flat_settings import beside
 from oracles.sinkhorn import cloud_distance
 
 _numbers = count()
@@ -59,6 +60,12 @@ class _Fitted:
         return torch.cdist(x, y)
 
 
+def paper_with(capacity, rho, **changes):
+    """`ODEDM.paper` with other settings, given side by side."""
+    flat = odedm.ODEDM.paper(capacity, rho).flat()
+    return odedm.ODEDM.from_flat(**{**beside(flat, changes), **changes})
+
+
 def watch(capacity, rho, *, clusters=False, **settings):
     """`ODEDM.paper` with such a distance of rows to centres, and what it sees of each class.
 
@@ -68,9 +75,7 @@ def watch(capacity, rho, *, clusters=False, **settings):
     odedm.register("distances", name, rows)
     odedm.register("distances", f"{name}-clusters", parts)
     own = {"distance": name, "dac_distance": f"{name}-clusters"} if clusters else {"distance": name}
-    if clusters or settings.get("dac", ()) is None:
-        own["epsilon"] = None  # refused where Sinkhorn compares nothing
-    return odedm.ODEDM.paper(capacity, rho, **own, **settings), rows.classes, parts.classes
+    return paper_with(capacity, rho, **own, **settings), rows.classes, parts.classes
 
 
 def long_term(settings, points, labels=None, seed=0):

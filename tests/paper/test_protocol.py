@@ -90,8 +90,14 @@ def test_other_defaults_leave_the_papers_plans_as_they_are(monkeypatch: pytest.M
 
 def test_the_papers_reading_of_the_memory_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     before = ODEDM.paper(200, rho=0.75, k=19)
-    assert (before.dac, before.replay, before.gamma, before.epsilon) == ((5, 3), "auxiliary", 1.0, 0.05)
-    assert ODEDM.paper(200, distance="l1").ground is None
+    assert [before.flat()[name] for name in ("dac", "dac_sample", "replay", "gamma", "epsilon")] == [
+        (5, 3),
+        None,
+        "auxiliary",
+        1.0,
+        0.05,
+    ]
+    assert ODEDM.paper(200, distance="l1").flat()["ground"] is None
     change_defaults(ODEDM, monkeypatch)
     assert ODEDM.paper(200, rho=0.75, k=19) == before
 

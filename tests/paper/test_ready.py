@@ -26,8 +26,8 @@ def printed(plan: Experiment, metric: str) -> object:
         imbalance=plan.imbalance,
         k=memory.k if dual else None,
         rho=memory.rho if dual else None,
-        dac=memory.dac if dual else None,
-        distance=memory.distance if dual else "sinkhorn",
+        dac=memory.flat()["dac"] if dual else None,
+        distance=memory.flat()["distance"] if dual else "sinkhorn",
         fit=plan.options.get("fit") is True,
     )
 
@@ -84,16 +84,16 @@ def test_one_prototype_of_200_rows_belongs_to_the_row_whose_share_it_is(
     name: str, data: str, rho: float, dac: tuple[int, int]
 ) -> None:
     memories = [plan.memory for plan in ready(name, data).experiments() if plan.memory.capacity == 200]
-    found = {(memory.k, memory.rho, memory.dac) for memory in memories if isinstance(memory, ODEDM)}
+    found = {(memory.k, memory.rho, memory.flat()["dac"]) for memory in memories if isinstance(memory, ODEDM)}
     assert found == {(1, rho, dac)}
 
 
 def test_the_sweep_and_the_distances_find_their_numbers() -> None:
     swept = [plan for plan in ready("dac-sweep").experiments() if plan.seed == 0]
     assert len(swept) == 1 + 27
-    assert len({(plan.memory.rho, plan.memory.dac) for plan in swept if isinstance(plan.memory, ODEDM)}) == 27
+    assert len({(plan.memory.rho, plan.memory.flat()["dac"]) for plan in swept if isinstance(plan.memory, ODEDM)}) == 27
     distances = [plan for plan in ready("distances").experiments() if plan.seed == 0]
-    assert {plan.memory.distance for plan in distances if isinstance(plan.memory, ODEDM)} == {
+    assert {plan.memory.flat()["distance"] for plan in distances if isinstance(plan.memory, ODEDM)} == {
         "sinkhorn",
         "l1",
         "l2",
@@ -114,7 +114,11 @@ def test_the_ablation_goes_over_rho_and_its_mixup_has_no_dac() -> None:
     found = [memory for memory in memories("ablation") if isinstance(memory, ODEDM)]
     assert len(memories("ablation")) == 1 + len(found) == 13
     assert {memory.rho for memory in found} == {*SHARES, 1.0}
-    assert {(memory.mixup, memory.dac is None) for memory in found} == {(False, False), (False, True), (True, True)}
+    assert {(memory.selection.mixup, memory.selection.dac is None) for memory in found} == {
+        (False, False),
+        (False, True),
+        (True, True),
+    }
 
 
 def test_the_curves_are_of_three_capacities() -> None:
@@ -138,10 +142,10 @@ def test_mini_has_every_kind_of_evidence() -> None:
     duals = [plan.memory for plan in plans if isinstance(plan.memory, ODEDM)]
     assert {plan.data for plan in plans} == {"fashion-mini"}
     assert {plan.imbalance for plan in plans} == {"standard", "imbalanced"}
-    assert {memory.distance for memory in duals} == {"sinkhorn", "l1", "l2", "mmd"}
+    assert {memory.flat()["distance"] for memory in duals} == {"sinkhorn", "l1", "l2", "mmd"}
     assert {0.25, 0.5, 0.75, 1.0} == {memory.rho for memory in duals}
     assert any(memory.mixup for memory in duals)
-    assert any(memory.dac is None for memory in duals)
+    assert any(memory.selection.dac is None for memory in duals)
     assert len({memory.capacity for memory in duals}) == 2
     assert any(plan.net == "vit" for plan in plans)
     assert any(plan.options.get("fit") for plan in plans)

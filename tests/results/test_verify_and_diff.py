@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from sampling import EVERYTHING
 from typer.testing import CliRunner
 
-from odedm import ODEDM, Native, Reservoir, UsageError, train
+from odedm import ODEDM, Native, Prototypes, Reservoir, UsageError, train
 from odedm.cli.app import app
 from odedm.core.checksums import write_checksums
 from odedm.report.load import load
@@ -33,7 +33,7 @@ def outcomes():
         "order": train(memory=Reservoir(30), class_order="seed", **base),
         "noise": train(memory=ODEDM(30, k=2), noise=0.2, **base),
         "blur": train(memory=ODEDM(30, k=2, rows_per_prototype=1), blur=0.3, **base),
-        "mixup": train(memory=ODEDM(30, k=2, mixup=True), **base),
+        "mixup": train(memory=ODEDM(30, k=2, selection=Prototypes(mixup=True)), **base),
         "herded": train(memory=Native(30, "herded"), method="icarl", **base),
         "images": train("shapes", memory=ODEDM(30, k=2, candidates=4), batch=16, device="cpu"),
         "tiny": train(memory=Reservoir(0), **base),

@@ -5,12 +5,12 @@ import torch
 from clouds import rng
 from test_selector import FakeProbe, run, task_rows
 
-from odedm import ODEDM, DualMemory, select
+from odedm import DAC, ODEDM, DualMemory, Prototypes, Random, Sinkhorn, select
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS
 from odedm.core.rows import ColumnSpec, MemoryPart, Task
+from odedm.memory.build_context import StreamShape
 from odedm.memory.herding import HerdedQuota
-from odedm.memory.site import StreamShape
 from odedm.selection.row_selector import ROW_SELECTORS, Herding, RandomRows
 from odedm.selection.selector import PrototypeSelector
 from odedm.testing import check_distance
@@ -114,20 +114,22 @@ def test_select_takes_them_and_refuses_divide_and_conquer(choice):
 @pytest.mark.parametrize("name", WITHOUT_CLUSTERS)
 def test_what_needs_clusters_is_refused(name):
     with pytest.raises(UsageError, match="means of clusters"):
-        ODEDM(60, k=2, distance=name, mixup=True)
+        ODEDM(60, k=2, selection=Prototypes(name, mixup=True))
     with pytest.raises(UsageError, match="means of clusters"):
         PrototypeSelector(2, ROW_SELECTORS[name], mixup=True)
     with pytest.raises(UsageError, match="makes none; it must be one of sinkhorn"):
-        ODEDM(60, k=2, dac_distance=name)
+        ODEDM(60, k=2, selection=Prototypes(dac=DAC(distance=name)))
     with pytest.raises(UsageError, match="of which there are none"):
-        ODEDM(60, k=2, distance=name, epsilon=0.1)
+        ODEDM(60, k=2, selection=Prototypes(name, dac=DAC(distance=Sinkhorn(epsilon=0.1))))
     with pytest.raises(UsageError, match="compares clusters"):
         check_distance(name)
 
 
 @pytest.mark.parametrize("name", WITHOUT_CLUSTERS)
 def test_one_choice_has_one_description(name):
-    first, second = (ODEDM(200, k=6, distance=name, dac=dac).resolve(FIVE, "reservoir") for dac in ((3, 4), None))
+    first, second = (
+        ODEDM(200, k=6, selection=Prototypes(name, dac=dac)).resolve(FIVE, "reservoir") for dac in ((3, 4), None)
+    )
     assert first == second
     assert first.dac is None
 
@@ -135,18 +137,18 @@ def test_one_choice_has_one_description(name):
 @pytest.mark.parametrize("name", WITHOUT_CLUSTERS)
 @pytest.mark.parametrize("memory", [{}, {"candidates": 6}, {"rows_per_prototype": 2}, {"annotate": "stream"}])
 def test_runs_keep_k_rows_of_each_past_class(name, memory):
-    _, outcome = finish(ODEDM(40, k=2, distance=name, **memory), method="derpp", batch=16)
+    _, outcome = finish(ODEDM(40, k=2, selection=Prototypes(name), **memory), method="derpp", batch=16)
     label = outcome.memory.rows(MemoryPart.LONG)["label"]
     assert label.bincount().tolist() == [2 * memory.get("rows_per_prototype", 1)] * 8
 
 
 @pytest.mark.parametrize("name", WITHOUT_CLUSTERS)
 def test_resumed_exactly(name):
-    check_exact(ODEDM(30, k=2, distance=name), method="er")
+    check_exact(ODEDM(30, k=2, selection=Prototypes(name)), method="er")
 
 
 def test_a_memory_of_ones_own_keeps_random_rows_without_features():
-    memory = DualMemory(20, k=3, distance="random", seed=1)
+    memory = DualMemory(20, k=3, selection=Random(), seed=1)
     memory.add(torch.rand(40, 5, generator=rng()), torch.arange(40) % 2)
     memory.consolidate([0, 1])
     assert sorted(memory.rows("long")["labels"].tolist()) == [0, 0, 0, 1, 1, 1]

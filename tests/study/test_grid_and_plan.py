@@ -55,7 +55,8 @@ def test_plain_is_the_methods_own_memory_or_a_reservoir() -> None:
 
 def test_dac_by_the_paper_none_or_a_pair() -> None:
     grid = Grid({"capacity": (200,), "rho": (0.25, 0.75), "dac": ("paper", "none", (4, 2))})
-    found = [(plan.memory.rho, plan.memory.dac) for plan in grid.experiments() if isinstance(plan.memory, ODEDM)]
+    memories = [plan.memory for plan in grid.experiments() if isinstance(plan.memory, ODEDM)]
+    found = [(memory.rho, memory.flat()["dac"]) for memory in memories]
     assert found == [(0.25, (3, 4)), (0.25, None), (0.25, (4, 2)), (0.75, (5, 3)), (0.75, None), (0.75, (4, 2))]
     with pytest.raises(UsageError, match="goes by ρ"):
         Grid({"capacity": (200,), "k": (2,), "dac": ("paper",)}).experiments()

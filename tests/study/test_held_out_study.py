@@ -9,11 +9,11 @@ import pytest
 from commands import odedm
 from test_tuning import scrambled
 
-from odedm import ODEDM, Experiment, Native, Reservoir, blobs
+from odedm import ODEDM, Experiment, Herding, Native, Random, Reservoir, blobs
 from odedm.core.registry import METHODS
 from odedm.execute.attempt import attempt
 from odedm.execute.planning import below, plan_jobs
-from odedm.memory.site import StreamShape
+from odedm.memory.build_context import StreamShape
 from odedm.methods.hyperparameters import configure
 from odedm.report.held_out_table import held_out_csv, held_out_rows
 from odedm.study.held_out_trials import Scored, held_out_trials, scored
@@ -34,7 +34,7 @@ grid = [{ memory = "reservoir" }, { memory = "odedm", k = 2, distance = ["l2", "
 
 
 def test_test_rows_are_never_read_and_all_tasks_are_trained(tmp_path: Path) -> None:
-    plans = [Experiment(ODEDM(30, k=2, distance="random"), seed=seed, **WORDS) for seed in (20, 21)]
+    plans = [Experiment(ODEDM(30, k=2, selection=Random()), seed=seed, **WORDS) for seed in (20, 21)]
     planned = plan_jobs(plans, below(tmp_path))
     trials = held_out_trials(planned, 0.25)
     assert [(trial.select.tasks, trial.select.share, trial.experiment.seed) for trial in trials] == [
@@ -56,9 +56,9 @@ def test_gains_are_over_the_partner_that_differs_in_the_memory_or_the_choice_alo
         Reservoir(30): 40.0,
         Native(30, "balanced-reservoir"): 42.0,
         ODEDM(30, k=2): 45.0,
-        ODEDM(30, k=2, distance="random"): 44.0,
-        ODEDM(30, k=2, distance="herding", space="pixels"): 50.0,
-        ODEDM(30, k=2, distance="random", space="pixels"): 47.0,
+        ODEDM(30, k=2, selection=Random()): 44.0,
+        ODEDM(30, k=2, selection=Herding(space="pixels")): 50.0,
+        ODEDM(30, k=2, selection=Herding()): 47.0,
         ODEDM(30, k=2, candidates=5): 41.0,
         Reservoir(60): 60.0,
         ODEDM(60, k=2): 59.0,
@@ -71,8 +71,8 @@ def test_gains_are_over_the_partner_that_differs_in_the_memory_or_the_choice_alo
     assert [row[1:3] for row in rows[:2]] == [["2", "40.0 ± 1.0"], ["2", "42.0 ± 1.0"]]
     over_plain, over_random = ([row[place].partition(" ")[0] for row in rows] for place in (3, 4))
     assert over_plain == ["–", "+2.0", "+5.0", "+4.0", "+10.0", "+7.0", "+1.0", "–", "−1.0"]
-    assert over_random == ["–", "–", "+1.0", "–", "+3.0", "–", "–", "–", "–"]
-    assert rows[4][4] == "+3.0 ± 0.0 (2 of 2)"
+    assert over_random == ["–", "–", "+1.0", "–", "+6.0", "+3.0", "–", "–", "–"]
+    assert rows[4][4] == "+6.0 ± 0.0 (2 of 2)"
     assert len({row[0] for row in rows}) == len(rows)
     assert "pixels" in rows[4][0].replace("_", " ")
     lines = list(csv.reader(held_out_csv(found).splitlines()))
@@ -133,7 +133,7 @@ def test_the_study_of_choices_stands_for_what_it_says(data: str, k: int, candida
     assert {plan.seed for plan in plans} == {1000, 1001, 1002}
     assert {memory.k for memory in dual} == {k}
     assert {memory.candidates for memory in dual} == {"task", candidates}
-    assert {memory.distance for memory in dual} == {"sinkhorn", "random", "herding", "l2"}
+    assert {memory.flat()["distance"] for memory in dual} == {"sinkhorn", "random", "herding", "l2"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.toml")), ids=lambda path: path.stem)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from jobs import DUAL, SMALL, result_of
 
-from odedm import ODEDM
+from odedm import ODEDM, Prototypes
 from odedm.core.errors import UsageError
 from odedm.execute.attempt import attempt
 from odedm.execute.backend import ExecutionConfig
@@ -232,14 +232,17 @@ def test_equal_tuning_tries_the_papers_runs_at_three_rates() -> None:
 
 
 def test_only_runs_that_differ_in_rho_alone_are_a_choice(tmp_path) -> None:
-    shares = [replace(DUAL, memory=ODEDM(20, rho=rho, dac=dac)) for rho, dac in ((0.25, (3, 4)), (0.5, (3, 2)))]
+    shares = [
+        replace(DUAL, memory=ODEDM(20, rho=rho, selection=Prototypes(dac=dac)))
+        for rho, dac in ((0.25, (3, 4)), (0.5, (3, 2)))
+    ]
     lonely = replace(DUAL, method="der")
     jobs = planned([SMALL, *shares, lonely], tmp_path)
     assert families(jobs) == jobs[1:3]
-    sweep = [replace(DUAL, memory=ODEDM(20, rho=0.25, dac=dac)) for dac in ((3, 4), (3, 2), None)]
+    sweep = [replace(DUAL, memory=ODEDM(20, rho=0.25, selection=Prototypes(dac=dac))) for dac in ((3, 4), (3, 2), None)]
     assert families(planned(sweep, tmp_path)) == []
     both = planned([*sweep, shares[1]], tmp_path)
-    assert [job.experiment.memory.dac for job in families(both)] == [(3, 2), (3, 2)]
+    assert [job.experiment.memory.flat()["dac"] for job in families(both)] == [(3, 2), (3, 2)]
 
 
 def test_k_of_a_trial_is_that_of_the_whole_stream(tmp_path) -> None:

@@ -13,7 +13,7 @@ from plausible import check_run
 from rich.console import Console
 from sampling import KEEPING, QUICK, pairs
 
-from odedm import ODEDM, Experiment, Native, Reservoir, Results, UsageError, blobs, shapes, train
+from odedm import ODEDM, Experiment, Native, Prototypes, Reservoir, Results, UsageError, blobs, shapes, train
 from odedm.core.registry import METHODS
 from odedm.core.rows import Task
 from odedm.methods.hyperparameters import configure
@@ -99,7 +99,7 @@ def straight_and_killed(memory, kills, **options):
 
 @pytest.mark.parametrize(("method", "stream"), pairs(KEEPING, STREAMS, ("recurring",)))
 def test_every_method_on_every_stream_and_killed_on_the_way(method, stream):
-    memory = ODEDM(24, rho=0.5, distance="l2", dac=None) if stream != "domains" else Native(20)
+    memory = ODEDM(24, rho=0.5, selection=Prototypes("l2", dac=None)) if stream != "domains" else Native(20)
     options = {"method": method, "batch": 8, "options": QUICK.get(method, {}), **STREAMS[stream]}
     one, other = straight_and_killed(memory, [1, 3], **options)
     assert one.class_il == other.class_il
@@ -166,7 +166,9 @@ LASTING = {
 def saved(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     for name, options in LASTING.items():
-        for memory in [ODEDM(40, rho=0.5, distance="l2", dac=None), Reservoir(40)][: 1 + (name == "recurring")]:
+        for memory in [ODEDM(40, rho=0.5, selection=Prototypes("l2", dac=None)), Reservoir(40)][
+            : 1 + (name == "recurring")
+        ]:
             outcome = train("shapes", memory=memory, method="er", evidence=True, limit=15, device="cpu", **options)
             outcome.save(place / f"{name}-{memory.name}")
     return place
@@ -256,7 +258,7 @@ def test_choices_are_made_on_the_first_tasks(options, tasks, left):
 def test_a_choice_on_the_first_tasks_has_the_quotas_of_the_whole_stream():
     data = blobs(per_class=12)
     for options, quota in (({"task_classes": (2, 4, 4)}, [5, 5]), ({"task_classes": (2, 8), "recurring": 3}, [6, 6])):
-        plan = Experiment(ODEDM(40, rho=0.5, dac=None, distance="l2"), data="blobs", **options)
+        plan = Experiment(ODEDM(40, rho=0.5, selection=Prototypes("l2", dac=None)), data="blobs", **options)
         own, part = held_out(data, plan, Selection(tasks=2))
         counts = Driver(own.memory, part, tasks=2, task_classes=own.task_classes).go().result.class_counts
         assert counts[-1]["long"][:2] == quota
@@ -265,7 +267,12 @@ def test_a_choice_on_the_first_tasks_has_the_quotas_of_the_whole_stream():
 def test_images_of_a_rotated_stream_are_learned():
     data = shapes(per_class=30)
     result = train(
-        data, memory=ODEDM(60, rho=0.5, dac=None, distance="l2"), method="er", domain="rotated", tasks=4, device="cpu"
+        data,
+        memory=ODEDM(60, rho=0.5, selection=Prototypes("l2", dac=None)),
+        method="er",
+        domain="rotated",
+        tasks=4,
+        device="cpu",
     ).result
     assert result.acc_last > 25, "chance is 17 per cent"
     assert result.experiment["memory"]["k"] == 5

@@ -5,15 +5,21 @@ import json
 import pytest
 from sampling import KEEPING
 
-from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs
+from odedm import DAC, ODEDM, Experiment, Native, Prototypes, Reservoir, UsageError, blobs
 from odedm.training.preparation import prepare
 
 PLANS = [
     Experiment(Reservoir(10)),
     Experiment(Native(10, "herded"), method="er", tasks=5, seed=3, cuda_graph=False),
-    Experiment(ODEDM(60, rho=0.5, dac=None, candidates=5), imbalance="long-tail", factor=4.0, blur=0.1),
     Experiment(
-        ODEDM(60, k=2, dac=(4, 2), distance="l2"), net="mlp", options={"lr": 0.5}, replay_batch=7, precision="fp32"
+        ODEDM(60, rho=0.5, selection=Prototypes(dac=None), candidates=5), imbalance="long-tail", factor=4.0, blur=0.1
+    ),
+    Experiment(
+        ODEDM(60, k=2, selection=Prototypes("l2", dac=DAC(4, 2))),
+        net="mlp",
+        options={"lr": 0.5},
+        replay_batch=7,
+        precision="fp32",
     ),
 ]
 

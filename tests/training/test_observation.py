@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from sampling import thorough
 from test_resume_matrix import check_equal, timeless
 
-from odedm import ODEDM, Experiment, Native, Observation, Reservoir, Run, UsageError, blobs, shapes, train
+from odedm import ODEDM, Experiment, Native, Observation, Prototypes, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.checksums import write_checksums
 from odedm.execute.attempt import attempt_run
@@ -301,7 +301,7 @@ def test_a_memory_that_chooses_nothing_gives_features_alone(memory, tmp_path):
 
 
 def test_an_empty_memory_and_means_in_place_of_rows_are_sound_too(tmp_path):
-    for name, memory in {"empty": Reservoir(0), "mixup": ODEDM(20, k=1, mixup=True)}.items():
+    for name, memory in {"empty": Reservoir(0), "mixup": ODEDM(20, k=1, selection=Prototypes(mixup=True))}.items():
         plan = replace(plan_of(), memory=memory, method="er")
         attempt_run(job_of(plan, tmp_path / name, observation=BOTH))
         check_run(tmp_path / name)

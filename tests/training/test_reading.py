@@ -8,7 +8,7 @@ from beside import ROOT
 from sampling import KEEPING, QUICK
 
 import odedm
-from odedm import ODEDM, DualMemory, Experiment, Learner, Native, NoMemory, Reservoir, UsageError, blobs
+from odedm import ODEDM, DualMemory, Experiment, Learner, Native, NoMemory, Prototypes, Reservoir, UsageError, blobs
 from odedm.cli.generated_options import memory_from
 from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS
 from odedm.core.stored_names import stored_name
@@ -203,15 +203,15 @@ def test_a_saved_learner_keeps_its_reading(tmp_path):
 
 
 def test_a_live_memory_has_no_reading_and_takes_a_state_with_one():
-    memory = odedm.DualMemory.from_config(ODEDM(10, k=1, space="pixels"), seed=3)
+    memory = odedm.DualMemory.from_config(ODEDM(10, k=1, selection=Prototypes(space="pixels")), seed=3)
     memory.add(VECTORS.image[:30], VECTORS.label[:30])
     state = capture(memory)
     state["memory"] |= {"replay": "auxiliary", "gamma": 1.0}
-    again = DualMemory(10, k=1, space="pixels")
+    again = DualMemory(10, k=1, selection=Prototypes(space="pixels"))
     again.load_state_dict(state)
     assert len(again) == len(memory)
     with pytest.raises(UsageError, match="other settings"):
-        DualMemory(10, k=2, space="pixels").load_state_dict(state)
+        DualMemory(10, k=2, selection=Prototypes(space="pixels")).load_state_dict(state)
 
 
 def test_stored_memories_mean_what_they_say():

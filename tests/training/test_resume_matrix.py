@@ -7,7 +7,7 @@ from driver import Driver
 from equal_states import equal_states
 from sampling import EVERYTHING, FIRST_METHODS, FIRST_POLICIES, KEEPING, QUICK, pairs
 
-from odedm import ODEDM, Native, NoMemory, Reservoir, blobs, shapes
+from odedm import ODEDM, Native, NoMemory, Prototypes, Reservoir, blobs, shapes
 from odedm.core.registry import METHODS, POLICIES, REPLAYS
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
@@ -21,7 +21,7 @@ MEMORIES = {
     "odedm stream": ODEDM(20, k=1, annotate="stream"),
     "odedm bounded stream": ODEDM(24, k=1, candidates=4, annotate="stream"),
     "odedm rho 1": ODEDM(16, rho=1.0),
-    "odedm mixup": ODEDM(20, k=1, mixup=True),
+    "odedm mixup": ODEDM(20, k=1, selection=Prototypes(mixup=True)),
     **{f"policy {policy}": Native(20, policy) for policy in POLICIES},
     **{f"odedm over {policy}": ODEDM(20, k=1, short_policy=policy) for policy in POLICIES},
     "none": NoMemory(),

@@ -7,7 +7,19 @@ import pytest
 import torch
 
 import odedm
-from odedm import ODEDM, Experiment, MemoryPart, Reservoir, Run, UsageError, blobs, shapes, train
+from odedm import (
+    DAC,
+    ODEDM,
+    Experiment,
+    MemoryPart,
+    Prototypes,
+    Reservoir,
+    Run,
+    UsageError,
+    blobs,
+    shapes,
+    train,
+)
 from odedm.methods.derpp import DERpp
 from odedm.results.result import SCHEMA, Result
 from odedm.training.engine import resolve_precision
@@ -236,10 +248,13 @@ IMPOSSIBLE = {
     "method": (lambda: train("blobs", memory=Reservoir(5), method="dre"), "Unknown method 'dre'"),
     "data": (lambda: train("blob", memory=Reservoir(5)), "did you mean 'blobs'"),
     "data by a path": (lambda: train("./blobs.npz", memory=Reservoir(5)), "There is no file or folder './blobs.npz'"),
-    "distance": (lambda: ODEDM(10, k=1, distance="l3"), "Unknown distance 'l3'"),
+    "distance": (lambda: ODEDM(10, k=1, selection=Prototypes("l3")), "Unknown distance 'l3'"),
     "replay": (lambda: ODEDM(10, k=1, replay="auxilary"), "did you mean 'auxiliary'"),
-    "screen without sinkhorn": (lambda: ODEDM(10, k=1, distance="l2", screen=5), "for the sinkhorn distance"),
-    "dac": (lambda: train("blobs", memory=ODEDM(20, k=1, dac=(1, 2))), "2"),
+    "screen without sinkhorn": (
+        lambda: ODEDM.from_flat(capacity=10, k=1, distance="l2", screen=5),
+        "for the sinkhorn distance",
+    ),
+    "dac": (lambda: train("blobs", memory=ODEDM(20, k=1, selection=Prototypes(dac=DAC(1, 2)))), "2"),
     "factor": (lambda: train("blobs", memory=Reservoir(5), factor=3.0), "belongs to imbalance='long-tail'"),
     "batch": (lambda: train("blobs", memory=Reservoir(5), batch=0), "batch must be a whole number, 1 or more; 0"),
     "tasks": (lambda: train("blobs", memory=Reservoir(5), tasks=3), "10 classes do not split into 3"),
@@ -250,7 +265,7 @@ IMPOSSIBLE = {
     "no candidates": (lambda: ODEDM(10, k=1, candidates=None), "'task' or a whole number"),
     "rho as a word": (lambda: ODEDM(10, rho="0.5"), "rho must be a number from 0 to 1"),
     "endless gamma": (lambda: ODEDM(10, k=1, gamma=float("inf")), "gamma must be a finite number"),
-    "half a dac": (lambda: ODEDM(10, k=1, dac=(3,)), "a pair"),
+    "half a dac": (lambda: ODEDM(10, k=1, selection=Prototypes(dac=DAC(3))), "a pair"),
     "memory as a fraction": (lambda: train("blobs", memory=2.5), "must be a Reservoir, Native, ODEDM or NoMemory"),
     "memory as an odd word": (lambda: train("blobs", memory="odem"), "did you mean 'odedm'"),
     "data as an array": (lambda: train(np.zeros(3), memory=Reservoir(5)), "a name or a Dataset"),

@@ -21,8 +21,8 @@ from odedm.core.plugin_modules import load_plugins
 from odedm.core.registry import MEMORIES, METHODS, NETS, POLICIES, RETRIEVALS
 from odedm.core.validators import Bool, Choice, Float, Int, NamedValues, refused
 from odedm.execute.backend import ExecutionConfig
-from odedm.memory.choice_settings import OF_TERM
-from odedm.memory.settings import KINDS, AnyMemory
+from odedm.memory.settings import KINDS, OF_TERM, AnyMemory, memory_from_flat
+from odedm.selection.flat_settings import beside
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
 
@@ -100,7 +100,7 @@ def settings_in_words() -> dict[str, str]:
 
 def _declared() -> Iterator[tuple[str, str]]:
     """Options that methods, nets, retrievals and memory policies declare, by the kind of part."""
-    from odedm.memory.site import TOLD
+    from odedm.memory.build_context import TOLD
     from odedm.methods.hyperparameters import hyperparameters
     from odedm.nets.build import options
 
@@ -238,5 +238,4 @@ def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMem
     reading = values.get("replay", rest.get("replay"))
     if reading == "union" or values.get("replay") == "auto":  # a weight asks for a term, and this one nobody has given
         rest = {setting: value for setting, value in rest.items() if setting not in OF_TERM}
-    found: AnyMemory = kind(**{**rest, **values})
-    return found
+    return memory_from_flat(kind, {**beside(rest, values), **values})

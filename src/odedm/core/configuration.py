@@ -54,7 +54,19 @@ def setting_field(validator: Validator, default: Any, help: str, **more: Any) ->
 
 
 def _settings_of(kind: Any) -> dict[str, Setting]:
-    """Return the settings of a data class in its order; one without a panel stands under the class's `PANEL`."""
+    """Return the settings of a data class in its order; one without a panel stands under the class's `PANEL`.
+
+    A class with settings in parts of its own has them side by side: `flat_settings()` names them, `flat()` gives an
+    object's, and `from_flat(**settings)` makes one of them.
+    """
+    if hasattr(kind, "flat_settings"):
+        flat: dict[str, Setting] = kind.flat_settings()
+        return flat
+    return own_settings(kind)
+
+
+def own_settings(kind: Any) -> dict[str, Setting]:
+    """Return the settings that are fields of a data class itself."""
     settings = {field.name: field.metadata["setting"] for field in fields(kind) if "setting" in field.metadata}
     panel = getattr(kind, "PANEL", "")
     return {
@@ -68,16 +80,26 @@ settings_of: Callable[[Any], dict[str, Setting]] = functools.cache(_settings_of)
 
 def check_settings(plan: Any) -> None:
     """Put every setting of a data class into its own type, or refuse it; for `__post_init__`."""
-    for name, setting in settings_of(type(plan)).items():
+    for name, setting in own_settings(type(plan)).items():
         value = getattr(plan, name)
         if value is not None or not setting.optional:
             object.__setattr__(plan, name, setting.validator.validate(name, value))
 
 
 def default_of(kind: Any, name: str) -> Any:
-    """Return the default of a field; MISSING where it has none."""
-    field = next(field for field in fields(kind) if field.name == name)
+    """Return the default of a field, or of a setting in a part; MISSING where it has none."""
+    field = next((field for field in fields(kind) if field.name == name), None)
+    if field is None:
+        return kind().flat()[name]
     return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def values_of(plan: Any) -> dict[str, Any]:
+    """Return the settings of a data class by name, those of its parts side by side with its own."""
+    if hasattr(plan, "flat"):
+        flat: dict[str, Any] = plan.flat()
+        return flat
+    return {name: getattr(plan, name) for name in settings_of(type(plan))}
 
 
 def repr_without_defaults(plan: Any, always: Sequence[str] = ()) -> str:
@@ -106,8 +128,7 @@ def to_dict(plan: Any) -> dict[str, Any]:
     >>> to_dict(Plan())
     {'dac': [3, 4]}
     """
-    values = {name: getattr(plan, name) for name in settings_of(type(plan))}
-    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    plain: dict[str, Any] = json.loads(json.dumps(values_of(plan), default=str))
     return plain
 
 
@@ -124,7 +145,7 @@ def from_dict(
     missing = [name for name in known if name not in plain]
     if missing:
         raise UsageError(f"A stored {what} lacks '{missing[0]}'; it has {', '.join(map(str, plain))}.")
-    return kind(**plain)
+    return getattr(kind, "from_flat", kind)(**plain)
 
 
 def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,12 +78,12 @@ METHODS = {
 }
 
 MEMORIES = {
-    "reservoir": Entry("memory.settings:Reservoir", "A uniform sample of the whole stream."),
-    "native": Entry("memory.settings:Native", "The memory policy that the method was published with."),
+    "reservoir": Entry("memory.single_memory:Reservoir", "A uniform sample of the whole stream."),
+    "native": Entry("memory.single_memory:Native", "The memory policy that the method was published with."),
     "odedm": Entry(
         "memory.settings:ODEDM", "The reservoir and a long-term memory of prototypes in one budget.", "ODEDM"
     ),
-    "none": Entry("memory.no_memory:NoMemory", "No memory at all: finetuning on the stream.", "no memory"),
+    "none": Entry("memory.single_memory:NoMemory", "No memory at all: finetuning on the stream.", "no memory"),
 }
 
 POLICIES = {

@@ -24,7 +24,7 @@ KNOWN = ("class_names", *dict.fromkeys(name for names in NAMES for name in names
 
 
 def has_arrays(folder: Path) -> bool:
-    """Whether a folder holds training rows by one of the known names."""
+    """Return whether a folder holds training rows by one of the known names."""
     return any((folder / f"{names[0]}.npy").is_file() for names in NAMES)
 
 

@@ -17,7 +17,7 @@ FASHION = (
 
 
 def fashion_mini() -> Dataset:
-    """The embedded subset of Fashion-MNIST: 300 training and 100 test images of each of 10 classes."""
+    """Return the embedded subset of Fashion-MNIST: 300 training and 100 test images of each of 10 classes."""
     folder = resources.files("odedm.data").joinpath("embedded")
     parts = []
     for split in ("train", "test"):
@@ -29,7 +29,7 @@ def fashion_mini() -> Dataset:
 
 
 def digits() -> Dataset:
-    """scikit-learn's 1 797 handwritten digits, 8×8, one fifth of each class held out for testing."""
+    """Return scikit-learn's 1 797 handwritten digits, 8×8, one fifth of each class held out for testing."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

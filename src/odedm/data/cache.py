@@ -144,7 +144,7 @@ def cached() -> dict[str, Manifest | str]:
 
 
 def is_cached(name: str) -> bool:
-    """Whether there is a cache of this name, sound or not."""
+    """Return whether there is a cache of this name, sound or not."""
     return bool(NAME.fullmatch(name)) and (root() / name / MANIFEST).is_file()
 
 
@@ -209,7 +209,7 @@ def verify(name: str) -> Manifest:
 
 
 def can_be_had(name: str) -> bool:
-    """Whether a data set that is not here may be so elsewhere: a published one, a path, a cache that is not sound.
+    """Return whether a data set that is not here may be elsewhere: a published one, a path, a damaged cache.
 
     >>> can_be_had("cifar10"), can_be_had("rows/mine.npz"), can_be_had("cifar11")
     (True, True, False)

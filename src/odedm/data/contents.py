@@ -20,7 +20,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 def is_junk(name: str) -> bool:
-    """Whether a name is what systems leave behind: hidden files and folders, `__MACOSX`, `Thumbs.db`.
+    """Return whether a name is what systems leave behind: hidden files and folders, `__MACOSX`, `Thumbs.db`.
 
     >>> is_junk("a/.DS_Store"), is_junk("__MACOSX/a.png"), is_junk("a/b.png")
     (True, True, False)
@@ -42,11 +42,11 @@ class DataFolder:
 
     @cached_property
     def files(self) -> list[str]:
-        """The name of every regular file below it, with slashes, sorted; what lies in junk folders is left out."""
+        """Return the names of all regular files below it, with slashes, sorted; junk folders are left out."""
         return sorted(_files_below(self.path, "", ()))
 
     def subfolders(self, root: str = "") -> list[str]:
-        """The names of the folders right below `root`, which ends with a slash or is empty, without junk."""
+        """Return the names of the folders right below `root`, which ends with a slash or is empty, without junk."""
         return sorted(
             entry.name for entry in (self.path / root).iterdir() if entry.is_dir() and not is_junk(entry.name)
         )
@@ -83,7 +83,7 @@ class LabelledArrays:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """How many there are for training and for testing."""
+        """Return how many there are for training and for testing."""
         return len(self.label), len(self.test_label)
 
 
@@ -100,12 +100,12 @@ class PictureList:
 
     @cached_property
     def names(self) -> list[str]:
-        """The name of every row."""
+        """Return the name of every row."""
         return [name for names in self.classes for name in names]
 
     @cached_property
     def labels(self) -> list[int]:
-        """The label of every row."""
+        """Return the label of every row."""
         return [label for label, names in enumerate(self.classes) for _ in names]
 
 
@@ -125,12 +125,12 @@ class LabelledPictures:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """How many there are for training and for testing."""
+        """Return how many there are for training and for testing."""
         return len(self.train.names), len(self.test.names)
 
     @property
     def skipped(self) -> int:
-        """How many files of the folder are none of them."""
+        """Return how many files of the folder are none of them."""
         return len(self.folder.files) - sum(self.rows)
 
 

@@ -86,7 +86,7 @@ def _fetch(url: str, part: Path, known: Sequence[Archive], on_progress: OnProgre
 
 
 def _is_known(path: Path, known: Sequence[Archive]) -> bool:
-    """Whether a file is one of those that are known; any file is, where none is."""
+    """Return whether a file is one of those that are known; any file is, where none is."""
     for archive in known:
         if archive.size in (None, path.stat().st_size):
             algorithm, expected = ("sha256", archive.sha256) if archive.sha256 else ("md5", archive.md5)

@@ -18,7 +18,7 @@ TESTS = ("test", "validation", "valid", "val")
 
 
 def is_saved_dataset(folder: Path) -> bool:
-    """Whether `save_to_disk` wrote this folder."""
+    """Return whether `save_to_disk` wrote this folder."""
     return any((folder / mark).is_file() for mark in MARKS)
 
 

@@ -51,12 +51,12 @@ class Fit:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape of a row."""
+        """Return the shape of a row."""
         return (self.channels, self.height, self.width)
 
 
 def is_picture_name(name: str) -> bool:
-    """Whether a file's name says that it is a picture.
+    """Return whether a file's name says that it is a picture.
 
     >>> is_picture_name("a/B.JPEG"), is_picture_name("readme.md")
     (True, False)
@@ -147,7 +147,7 @@ def _opened(content: bytes | Path) -> Any:
 
 
 def _is_deep(codec: str, arguments: Any) -> bool:
-    """Whether the pixels behind a part of a picture have more than 8 bits a channel."""
+    """Return whether the pixels behind a part of a picture have more than 8 bits a channel."""
     mode, *rest = arguments if isinstance(arguments, tuple) else (arguments,)
     return bool(DEEP.search(str(mode))) or (codec.startswith("ppm") and bool(rest) and rest[0] > 255)
 

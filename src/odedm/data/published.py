@@ -19,7 +19,7 @@ class Archive:
 
     @property
     def file(self) -> str:
-        """The file's name.
+        """Return the file's name.
 
         >>> Archive("https://example.org/a/b.tar").file
         'b.tar'

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.rows import MemoryPart, Task, count
 from odedm.core.validators import Int
@@ -29,6 +28,7 @@ from odedm.memory.live_parts import (
     settle,
 )
 from odedm.memory.settings import ODEDM, MemorySettings
+from odedm.selection.flat_settings import FLAT
 
 
 class DualMemory:
@@ -45,12 +45,13 @@ class DualMemory:
         k: prototypes of each class, in the place of rho; what does not fit is refused. 0 keeps a plain reservoir.
         seed: the same seed and the same calls give the same memory.
         device: where the rows are kept; draws come from there.
-        settings: the others of `odedm.ODEDM`: distance, dac, space, candidates, rows_per_prototype, mixup,
-            short_policy … With candidates=N prototypes are chosen among N rows of each class that count inside λ;
+        settings: the others of `odedm.ODEDM`: selection, candidates, rows_per_prototype, short_policy,
+            policy_options. With candidates=N prototypes are chosen among N rows of each class that count inside λ;
             else among all rows since the last call, a second store beyond λ until then.
 
     >>> import numpy as np
-    >>> memory = DualMemory(capacity=20, k=2, space="pixels", seed=0)
+    >>> from odedm import Prototypes
+    >>> memory = DualMemory(capacity=20, k=2, selection=Prototypes(space="pixels"), seed=0)
     >>> memory.add(np.random.default_rng(0).random((60, 8)), np.arange(60) % 3)
     >>> memory.end_task()
     >>> memory
@@ -69,8 +70,10 @@ class DualMemory:
         device: torch.device | str = "cpu",
         **settings: Any,
     ) -> None:
-        known = [name for name in settings_of(ODEDM) if name not in OF_METHODS]
+        known = [field.name for field in fields(ODEDM) if field.name not in OF_METHODS]
         for name in settings:
+            if name in FLAT:
+                raise UsageError(f"{name} belongs to the selection: selection=odedm.Prototypes(…), say.")
             if name not in known:
                 raise unknown_name_error("setting of a live memory", name, [*known, "seed", "device"])
         self._begin(ODEDM(capacity, rho=rho, k=k, **settings), seed, device)

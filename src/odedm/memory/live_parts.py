@@ -17,12 +17,12 @@ from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, count
 from odedm.memory.buffer import Buffer, TaskEndBuffer
+from odedm.memory.build_context import build_policy, check_policy_options
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
 from odedm.memory.given_rows import OWN, MemoryRowFormat, tensor_of
 from odedm.memory.prototype_quotas import EqualShare, FixedQuota
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
-from odedm.memory.site import build_policy, check_policy_options
 
 Embed = Callable[[Any], Any]
 Annotate = Callable[[Any], Mapping[str, Any]]

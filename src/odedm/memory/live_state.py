@@ -26,8 +26,7 @@ from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskP
 from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
 from odedm.memory.live_buffer import live_buffer
 from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
-from odedm.memory.no_memory import NoMemory
-from odedm.memory.settings import MemorySettings, memory_from_dict, memory_to_dict
+from odedm.memory.settings import MemorySettings, NoMemory, memory_from_dict, memory_to_dict
 
 if TYPE_CHECKING:
     from odedm.memory.live import DualMemory

@@ -12,8 +12,8 @@ from odedm.core.text import counted
 from odedm.selection.budget import check_budget, prototypes_per_class, remedy
 
 if TYPE_CHECKING:
+    from odedm.memory.build_context import StreamShape
     from odedm.memory.settings import ODEDM
-    from odedm.memory.site import StreamShape
 
 
 @stored("memory/fixed-quota")
@@ -97,7 +97,7 @@ def class_quotas(memory: ODEDM, shape: StreamShape) -> tuple[int, ...]:
     its whole quota from the first time on; later its prototypes are chosen anew and replaced. With k each has k.
 
     >>> from odedm.memory.settings import ODEDM
-    >>> from odedm.memory.site import StreamShape
+    >>> from odedm.memory.build_context import StreamShape
     >>> class_quotas(ODEDM(100, rho=0.6), StreamShape.of(((0, 1), (2, 3, 4), (5,))))
     (15, 15, 10, 10, 10, 0)
     >>> class_quotas(ODEDM(100, rho=0.6), StreamShape.of(((0, 1), (2,), (0, 1), (2,))))

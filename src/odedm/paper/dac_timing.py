@@ -25,6 +25,7 @@ from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM, Reservoir, consolidator
 from odedm.report.wording import csv_text
 from odedm.results.provenance import provenance
+from odedm.selection.prototype_settings import DAC, Prototypes
 from odedm.training.engine import resolve_device
 from odedm.training.experiment import Experiment
 from odedm.training.model_view import MethodView
@@ -159,7 +160,7 @@ def class_features(plan: TimingPlan, device: str, threads: int) -> Tensor:
 def time_choice(points: Tensor, k: int, dac: str, *, seed: int) -> float:
     """Return the seconds of one choice, as a run would make it at the end of a task with one class."""
     pair = None if dac == NONE else cast(tuple[int, int], tuple(map(int, dac.split("x"))))
-    choose = consolidator(ODEDM(k, k=k, distance="sinkhorn", dac=pair))
+    choose = consolidator(ODEDM(k, k=k, selection=Prototypes(dac=pair and DAC(*pair, sample=None))))
     assert choose is not None
     rows = {"image": points, "label": torch.zeros(len(points), dtype=torch.int64, device=points.device)}
     timer = Timer(settle(points.device))

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Literal
 
 from odedm.core.registry import normalize_name
-from odedm.memory.paper_reading import DAC
+from odedm.memory.paper_preset import DAC_BY_RHO
 from odedm.report.published_number import Published
 
 Cell = tuple[str, str, str, str, str, str, str]
@@ -93,7 +93,7 @@ def _variants(capacity: int, k: int | None, rho: float | None, dac: tuple[int, i
     if distance != "sinkhorn":
         return [f"{share}-{distance}"] if share else []
     by_k = [] if k is None else [f"odedm-{k}"]
-    usual = (5, 3) if capacity == 5120 else DAC.get(rho or 0.0)
+    usual = (5, 3) if capacity == 5120 else DAC_BY_RHO.get(rho or 0.0)
     swept = [f"{share}-K{dac[0]}-depth{dac[1]}"] if share and dac in SWEPT and dac is not None else []
     return [*by_k, *swept] if dac in (None, usual) else swept
 
@@ -110,7 +110,7 @@ def share_of(k: int, capacity: int, data: str) -> float:
     (0.5, 0.75)
     """
     pinned = (TASKS[data] - 1) * (CLASSES[data] // TASKS[data])
-    return min(DAC, key=lambda rho: abs(rho * capacity - k * pinned))
+    return min(DAC_BY_RHO, key=lambda rho: abs(rho * capacity - k * pinned))
 
 
 def _tables(*, fit: bool) -> list[str]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
 from odedm.core.registry import METHODS, normalize_name, title
-from odedm.memory.paper_reading import paper_dac
+from odedm.memory.paper_preset import paper_dac
 from odedm.paper.printed import CLASSES, EPOCHS, TASKS, numbers, share_of
 from odedm.paper.printed import Cell as Place
 from odedm.paper.protocol import constants, protocol_deviations

@@ -11,15 +11,14 @@ from importlib.resources import files
 from typing import Any
 
 from odedm.core.registry import normalize_name
-from odedm.memory.paper_reading import READING, paper_reading
+from odedm.memory.paper_preset import AUXILIARY, paper_preset
 from odedm.paper.printed import EPOCHS, TASKS
+from odedm.selection.flat_settings import OF_DAC
 from odedm.study.grid import PLAIN, Grid, Values
 
 _PROTOCOL: dict[str, Any] = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text(encoding="utf-8"))
 PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
 WITHOUT_ODEDM = ((PLAIN,), ("none",))
-AUXILIARY = ("replay", "gamma", "gamma_rule")
-"""The settings of ODEDM by which a method replays its rows: the paper's in a study of its, whatever the data."""
 STREAM: dict[str, Any] = _PROTOCOL["stream"]
 NETS: dict[str, tuple[str, dict[str, Any]]] = {
     data: (entry["net"], entry["options"]) for data, entry in _PROTOCOL["nets"].items()
@@ -62,8 +61,8 @@ def with_explicit_settings(grid: Grid) -> tuple[Grid, ...]:
     """
     (data,) = grid.axes["data"]
     if data not in PAPER_DATA:
-        reading = {} if grid.axes["memory"] in WITHOUT_ODEDM else {name: (READING[name],) for name in AUXILIARY}
-        return (replace(grid, axes={**reading, **grid.axes}),)
+        usual = {name: (value,) for name, value in AUXILIARY.items()} | {"dac_sample": ("none",)}
+        return (replace(grid, axes={**({} if grid.axes["memory"] in WITHOUT_ODEDM else usual), **grid.axes}),)
     return tuple(_whole(grid, data, capacity) for capacity in grid.axes["capacity"])
 
 
@@ -72,8 +71,8 @@ def _whole(grid: Grid, data: str, capacity: int) -> Grid:
     axes = {**STREAM, "tasks": TASKS[normalize_name(data)], "net": net}
     if grid.axes["memory"] not in WITHOUT_ODEDM:
         distances = grid.axes.get("distance", ("sinkhorn",))
-        reading = {"rho": None, "k": None, **paper_reading(*distances[:1])}
-        axes |= {name: "none" if each is None else each for name, each in reading.items()}
+        preset = {"rho": None, "k": None, **paper_preset(*distances[:1])}
+        axes |= {name: "none" if value is None else value for name, value in preset.items()}
     options = {method: _options(method, data, capacity, grid.options) for method in grid.axes["method"]}
     return replace(
         grid,
@@ -121,9 +120,9 @@ def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
         idle |= {"fit_epochs", "warmup"}
     found |= {f"options.{name}": value for name, value in own.items() if name not in idle}
     if settings.get("memory.name") == "odedm":
-        reading = paper_reading(str(settings.get("memory.distance", "sinkhorn")))
-        reading.pop("short_policy")  # a result has it by the policy's own name
-        if settings.get("memory.epsilon") is None:
-            reading.pop("epsilon")  # not filled in where rows are chosen by another distance
-        found |= {f"memory.{name}": value for name, value in reading.items()}
+        preset = paper_preset(str(settings.get("memory.distance", "sinkhorn")))
+        preset.pop("short_policy")  # a result has it by the policy's own name
+        if settings.get("memory.dac", ()) is None:
+            preset = {name: value for name, value in preset.items() if name not in OF_DAC}
+        found |= {f"memory.{name}": value for name, value in preset.items()}
     return found

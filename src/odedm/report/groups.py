@@ -27,8 +27,8 @@ DISTANCE = frozenset(
     f"memory.{name}" for name in ("distance", "epsilon", "pair_epsilon", "ground", "screen", "bandwidth")
 )
 """The distance that rows are chosen by, and the settings that belong to one distance alone."""
-CHOICE = DISTANCE | {"memory.dac", "memory.dac_distance"}
-"""What a choice without clusters has otherwise than one by a distance: that, and DAC, which it does not use."""
+CHOICE = DISTANCE | {"memory.space", "memory.dac", "memory.dac_distance", "memory.dac_sample"}
+"""What a choice without clusters has otherwise than one by a distance: that, where rows are points, and DAC."""
 FOLLOWS = {"memory.capacity": ("memory.capacity", "memory.k"), "memory.rho": ("memory.rho", "memory.k", "memory.dac")}
 """What may change along with the setting of a sweep: k follows λ and ρ, and in the paper DAC follows ρ."""
 

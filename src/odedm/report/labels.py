@@ -10,6 +10,7 @@ from typing import Any
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.text import printable
 from odedm.report.wording import canonical
+from odedm.selection.flat_settings import OF_DAC
 
 Settings = dict[str, Any]
 """A configuration without the seed, flat: {"method": "der", "options.lr": 0.03, …}."""
@@ -29,10 +30,8 @@ LEADERS = {
     "retrieval": ("method",),
     "precision": ("method", "device"),
     "memory.k": ("data", "tasks", *SHAPE, "memory.capacity", "memory.candidates", "memory.rows_per_prototype"),
-    **{
-        f"memory.{name}": ("memory.distance",)
-        for name in ("dac", "epsilon", "pair_epsilon", "ground", "bandwidth", "screen")
-    },
+    **{f"memory.{name}": ("memory.distance",) for name in ("dac", "pair_epsilon", "ground", "bandwidth", "screen")},
+    **{f"memory.{name}": ("memory.distance", "memory.dac") for name in OF_DAC},
 }
 """Settings that follow others unless somebody says otherwise: not named where the others, which are, decide them.
 

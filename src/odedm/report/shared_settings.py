@@ -10,8 +10,8 @@ from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.options import options_of
 from odedm.core.registry import METHODS, NETS, RETRIEVALS
+from odedm.memory.build_context import StreamShape
 from odedm.memory.settings import ODEDM, memory_to_dict
-from odedm.memory.site import StreamShape
 from odedm.report.labels import (
     ALWAYS_NAMED,
     ORDER,
@@ -24,6 +24,7 @@ from odedm.report.labels import (
     title_key,
 )
 from odedm.report.wording import canonical
+from odedm.selection.prototype_settings import as_selection
 from odedm.training.experiment import Experiment
 
 FIRST = "limit"
@@ -177,8 +178,8 @@ def _of_odedm(method: str, distance: str) -> dict[str, Any]:
         from odedm.training.replay import resolve_replay_mode
 
         host = METHODS[method].load()
-        own = resolve_replay_mode(ODEDM(distance=distance), host)
+        own = resolve_replay_mode(ODEDM(selection=as_selection(distance)), host)
         one_task = StreamShape(1, 1)  # nothing is pinned, so every λ and ρ fits
-        return memory_to_dict(own.resolve(one_task, host.native)) | {"distance": ODEDM().distance}
+        return memory_to_dict(own.resolve(one_task, host.native)) | {"distance": default_of(ODEDM, "distance")}
 
     return _known(find)

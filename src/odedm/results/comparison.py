@@ -35,7 +35,7 @@ class Difference:
 
     @property
     def same_outcome(self) -> bool:
-        """Whether every number that came out is the same, times aside."""
+        """Return whether every number that came out is the same, times aside."""
         return not self.outcome
 
     def verdict(self) -> str:

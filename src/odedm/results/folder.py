@@ -53,22 +53,22 @@ class FinishedRun:
 
     @property
     def seed(self) -> int:
-        """The seed that everything random of the run came from."""
+        """Return the seed that everything random of the run came from."""
         return int(self.result.experiment["seed"])
 
     @property
     def seconds(self) -> float:
-        """Wall seconds, all phases together."""
+        """Return wall seconds, all phases together."""
         return self.result.total_seconds
 
     @property
     def anytime(self) -> list[tuple[int, float]]:
-        """Rows seen and accuracy in per cent over the classes seen so far, through the stream, where measured."""
+        """Return rows seen and accuracy in per cent over the classes seen so far, where measured."""
         return [(int(rows), float(accuracy)) for rows, accuracy in self.result.anytime or []]
 
     @property
     def classes(self) -> list[str]:
-        """The class names in label order, fit to be shown; numbers where the result has no names."""
+        """Return the class names in label order, fit to be shown; numbers where the result has no names."""
         if self.result.classes:
             return [printable(name) for name in self.result.classes]
         counts = [len(part) for entry in self.result.class_counts for part in entry.values()]
@@ -176,8 +176,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
             if FILE in files:
                 folders.add(Path(folder))
     if not folders:
-        given = ", ".join(f"'{path}'" for path in paths)
-        raise NoRuns(f"No finished run at or below {given}: no {FILE} there. Make one with `odedm run`.")
+        places = ", ".join(f"'{path}'" for path in paths)
+        raise NoRuns(f"No finished run at or below {places}: no {FILE} there. Make one with `odedm run`.")
     return sorted(folders)
 
 

@@ -72,9 +72,9 @@ class Result:
     sample_gradients: float | None = None
 
     @classmethod
-    def measure(cls, *, class_il: Matrix, task_il: Matrix | None, **given: Any) -> Result:
-        """Compute the metrics of two matrices; `given` are the fields that do not follow from them."""
-        return cls(schema=SCHEMA, class_il=class_il, task_il=task_il, **compute_metrics(class_il, task_il), **given)
+    def measure(cls, *, class_il: Matrix, task_il: Matrix | None, **others: Any) -> Result:
+        """Compute the metrics of two matrices; `others` are the fields that do not follow from them."""
+        return cls(schema=SCHEMA, class_il=class_il, task_il=task_il, **compute_metrics(class_il, task_il), **others)
 
     def __repr__(self) -> str:
         return f"<Result of {summary_line([self])}>"
@@ -84,12 +84,12 @@ class Result:
 
     @property
     def total_seconds(self) -> float:
-        """Wall seconds, all phases together."""
+        """Return wall seconds, all phases together."""
         return math.fsum(self.seconds.values())
 
     @property
     def labels(self) -> list[list[int]]:
-        """The labels of each task's own classes, by their place in `classes`."""
+        """Return the labels of each task's own classes, by their place in `classes`."""
         if self.task_labels is not None:
             return self.task_labels
         size = len(self.classes) // len(self.acc)

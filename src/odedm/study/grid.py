@@ -14,8 +14,9 @@ from odedm.core.plugins import check_name, discover
 from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS, normalize_name
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import Choice, Pair, Validator
-from odedm.memory.paper_reading import paper_dac
-from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_to_dict
+from odedm.memory.paper_preset import AUXILIARY, paper_dac
+from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_from_flat, memory_to_dict
+from odedm.selection.flat_settings import of_clusters_there_are
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import check_values
 
@@ -28,8 +29,6 @@ PAPER = "paper"
 """A DAC by this name is the one that the paper has for a ρ and a λ."""
 NONE = "none"
 TABLES = ("options", "net_options", "retrieval_options", "policy_options")
-READING = ("replay", "gamma", "gamma_rule")
-"""Settings of ODEDM that go by the method where they are not given."""
 MOST = 1_000_000
 MOST_RUNS = 100_000
 
@@ -187,7 +186,8 @@ class Grid:
                     chosen["dac"] = paper_dac(capacity, chosen.get("rho", None if "k" in chosen else DEFAULT_RHO))
                 policy = chosen.get("policy") or chosen.get("short_policy")
                 for options in _product(self.policy_options.get(str(policy), {})):
-                    yield kind(**(chosen | {"policy_options": options} if options else chosen))
+                    given = chosen | {"policy_options": options} if options else chosen
+                    yield memory_from_flat(kind, of_clusters_there_are(given))
 
 
 def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
@@ -245,7 +245,7 @@ def _spelled(value: object) -> str:
 
 def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
     """A value as the run has it: how long-term rows are met may be left to the method."""
-    if name not in READING or not isinstance(plan.memory, ODEDM):
+    if name not in AUXILIARY or not isinstance(plan.memory, ODEDM):
         return flat.get(name)
     from odedm.training.replay import resolve_replay_mode  # needs torch
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from odedm.execute.job import Job, RunOptions
 from odedm.memory.settings import ODEDM
+from odedm.selection.prototype_settings import Prototypes
 from odedm.study.identity import key_of_result
 from odedm.training.experiment import content_key
 from odedm.training.hold_out import Selection
@@ -60,7 +61,10 @@ def _split(jobs: Sequence[Job], *, with_dac: bool) -> list[list[Job]]:
     for job in jobs:
         memory = job.experiment.memory
         if isinstance(memory, ODEDM):
-            same = replace(memory, rho=0.0, k=0, dac=memory.dac if with_dac else None)
+            choice = memory.selection
+            if isinstance(choice, Prototypes) and not with_dac:
+                choice = replace(choice, dac=None)
+            same = replace(memory, rho=0.0, k=0, selection=choice)
             found.setdefault(replace(job.experiment, memory=same).slug(), []).append(job)
     return list(found.values())
 

@@ -11,9 +11,9 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, NETS
 from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
-from odedm.memory.choice_settings import ClusterDistance
 from odedm.memory.settings import ODEDM, Reservoir
 from odedm.nets.build import build, configure
+from odedm.selection.prototype_settings import DAC, DistanceName, Prototypes
 from odedm.stream.dataset import from_arrays
 from odedm.stream.synthetic import shapes
 from odedm.testing.contracts import check_exact, check_promises, finish, promise
@@ -27,7 +27,7 @@ def check_distance(distance: Any) -> None:
 
     >>> check_distance("l1")  # doctest: +SKIP
     """
-    name = ClusterDistance("distance", DISTANCES).validate("distance", distance)
+    name = DistanceName("distance", DISTANCES).validate("distance", distance)
     kind = DISTANCES[name].load()
     plain = kind() if isinstance(kind, type) else kind
     rng = torch.Generator().manual_seed(0)
@@ -50,10 +50,12 @@ def check_distance(distance: Any) -> None:
         promise(torch.allclose(single, pairs[:1, :1], atol=1e-4), "A pair's distance does not depend on other rows.")
     promise(x.equal(before[0]) and y.equal(before[1]), "Distances leave the rows as they are.")
     for space in ("features", "pixels"):
-        run, outcome = finish(ODEDM(20, k=2, distance=name, dac_distance=name, space=space), shapes(per_class=20))
+        run, outcome = finish(
+            ODEDM(20, k=2, selection=Prototypes(name, DAC(distance=name), space)), shapes(per_class=20)
+        )
         check_promises(run, outcome)
         promise(outcome.memory.size(MemoryPart.LONG) == 8, "Two rows of each class of a past task are chosen.")
-    check_exact(ODEDM(30, k=2, distance=name), method="er")
+    check_exact(ODEDM(30, k=2, selection=Prototypes(name)), method="er")
 
 
 def check_net(net: Any, shape: tuple[int, ...] = (3, 12, 12), classes: int = 6, **options: Any) -> None:

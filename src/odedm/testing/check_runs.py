@@ -10,8 +10,8 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS, POLICIES, REPLAYS
 from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
+from odedm.memory.build_context import check_policy_options
 from odedm.memory.settings import ODEDM, Native, Reservoir
-from odedm.memory.site import check_policy_options
 from odedm.methods.base import Method
 from odedm.testing.contracts import (
     CAPACITY,

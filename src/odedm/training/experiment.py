@@ -14,6 +14,7 @@ from odedm.core.configuration import (
     setting_field,
     settings_of,
     to_dict,
+    values_of,
 )
 from odedm.core.errors import UsageError
 from odedm.core.extension_points import PluginEntry
@@ -37,8 +38,7 @@ from odedm.core.registry import (
     VIEWS,
 )
 from odedm.core.validators import Bool, Choice, Device, Float, Int, NamedValues, Text, WordOr
-from odedm.memory.given_memory import memory_of
-from odedm.memory.settings import KINDS, ODEDM, AnyMemory, memory_from_dict, memory_to_dict
+from odedm.memory.settings import KINDS, ODEDM, AnyMemory, as_memory_config, memory_from_dict, memory_to_dict
 from odedm.stream.class_schedule import Sizes
 from odedm.training.average_length import Length
 
@@ -185,7 +185,7 @@ class Experiment:
             object.__setattr__(self, "retrieval", name)
             object.__setattr__(self, "retrieval_options", options)
         check_settings(self)
-        object.__setattr__(self, "memory", memory_of(self.memory))
+        object.__setattr__(self, "memory", as_memory_config(self.memory))
         if self.factor is not None and self.imbalance != "long-tail":
             raise UsageError(f"factor belongs to imbalance='long-tail'; the imbalance is '{self.imbalance}'.")
 
@@ -204,8 +204,9 @@ class Experiment:
         """
         found = {}
         for plan, prefix in ((self, ""), (self.memory, "memory.")):
+            values = values_of(plan)
             for setting, own in settings_of(type(plan)).items():
-                table, name = getattr(own.validator, "table", {}), getattr(plan, setting)
+                table, name = getattr(own.validator, "table", {}), values[setting]
                 entry = table.get(name) if isinstance(name, str) else None
                 if isinstance(entry, PluginEntry):
                     found[f"{prefix}{setting}"] = (name, entry)
@@ -227,7 +228,7 @@ class Experiment:
     def from_dict(cls, plain: object) -> Experiment:
         """What `describe` gave, as an experiment again; it may come from a file of anyone's.
 
-        >>> plan = Experiment(ODEDM(100, rho=0.25, dac=(3, 4)), options={"lr": 0.1})
+        >>> plan = Experiment(ODEDM(100, rho=0.25), options={"lr": 0.1})
         >>> Experiment.from_dict(plan.describe()) == plan
         True
         """

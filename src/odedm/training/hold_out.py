@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from odedm.core.errors import UsageError
 from odedm.core.held_out_rows import hold_out
 from odedm.core.validators import LARGEST, Float, Int, Validator, is_scalar, refused
+from odedm.memory.build_context import StreamShape
 from odedm.memory.settings import ODEDM, AnyMemory
-from odedm.memory.site import StreamShape
 from odedm.stream.class_schedule import Labels
 from odedm.training.experiment import Experiment
 

@@ -12,7 +12,7 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
 from odedm.core.validators import refused
 from odedm.data.opening import load_dataset
-from odedm.memory.site import StreamShape
+from odedm.memory.build_context import StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import configure as configure_net
 from odedm.nets.build import pick

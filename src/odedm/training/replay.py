@@ -13,8 +13,7 @@ from odedm.core.registry import REPLAYS, STRONG_VIEWS
 from odedm.core.rows import MemoryPart, Rows
 from odedm.core.stored_names import stored, stored_name
 from odedm.memory.base import Memory
-from odedm.memory.choice_settings import OF_TERM
-from odedm.memory.settings import ODEDM, AnyMemory
+from odedm.memory.settings import ODEDM, OF_TERM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.rotation_task import TURNED, turned
 from odedm.stream.augment import Transform

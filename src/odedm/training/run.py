@@ -21,8 +21,8 @@ from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.core.text import counted, printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
+from odedm.memory.build_context import BuildContext, StreamShape
 from odedm.memory.dual import DualBuffer
-from odedm.memory.site import Site, StreamShape
 from odedm.methods.base import Method
 from odedm.nets.build import build
 from odedm.results.folder import save_run
@@ -163,7 +163,7 @@ class Run:
             *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")),
         )
         plan = self.experiment
-        site = Site(
+        context = BuildContext(
             StreamShape.of(self.stream.labels),
             raw,
             method_columns,
@@ -173,7 +173,7 @@ class Run:
             timer=self.timer,
             classes=self.data.classes,
         )
-        return plan.memory.build(site)
+        return plan.memory.build(context)
 
     @property
     def method(self) -> Method:

@@ -16,6 +16,7 @@ from odedm.core.validators import Float, Int, NamedValues, refused
 from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM
 from odedm.methods.option_hint import check_no_option
+from odedm.selection.flat_settings import FLAT
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.observation import Observation
@@ -86,7 +87,8 @@ def train(
     known = [each.name for each in KEYWORDS]
     for name, value in settings.items():
         if name in settings_of(ODEDM) and name not in known:
-            raise UsageError(f"{name} belongs to the memory: memory=odedm.ODEDM({name}={short_repr(value)}), say.")
+            inner = "selection=odedm.Prototypes(…)" if name in FLAT else f"{name}={short_repr(value)}"
+            raise UsageError(f"{name} belongs to the memory: memory=odedm.ODEDM({inner}), say.")
         if name not in known:
             check_no_option(settings.get("method", default_of(Experiment, "method")), name, value)
             raise unknown_name_error("keyword of train", name, [*known, *OWN])

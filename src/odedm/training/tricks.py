@@ -15,8 +15,7 @@ import torch
 from odedm.core.errors import UsageError
 from odedm.core.option_names import option_text
 from odedm.core.registry import STRONG_VIEWS
-from odedm.memory.choice_settings import OF_TERM
-from odedm.memory.settings import ODEDM, AnyMemory
+from odedm.memory.settings import ODEDM, OF_TERM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.class_shift import SHIFTS
 from odedm.methods.rotation_task import TURNED, RotationTask

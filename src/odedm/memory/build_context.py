@@ -47,17 +47,17 @@ class StreamShape:
 
 
 @dataclass(frozen=True)
-class Site:
+class BuildContext:
     """What a memory is built with: the columns of a row, where it lives, and where its draws come from.
 
-    `raw` are the stream's columns, `own` those of the method; `rng` makes a generator on the device for a purpose,
-    `cpu_rng` one on the CPU, where one seed gives one choice anywhere; `classes` is how many the whole stream has, None
-    where nobody knows.
+    `data_fields` are the stream's columns, `method_fields` those of the method; `rng` makes a generator on the device
+    for a purpose, `cpu_rng` one on the CPU, where one seed gives one choice anywhere; `classes` is how many the whole
+    stream has, None where nobody knows.
     """
 
     shape: StreamShape
-    raw: tuple[ColumnSpec, ...]
-    own: tuple[ColumnSpec, ...]
+    data_fields: tuple[ColumnSpec, ...]
+    method_fields: tuple[ColumnSpec, ...]
     device: torch.device
     rng: Callable[[str], torch.Generator]
     cpu_rng: Callable[[str], torch.Generator]
@@ -66,7 +66,7 @@ class Site:
 
     def policy(self, name: str, capacity: int, options: Mapping[str, Any] | None = None) -> Buffer:
         """A memory that fills its short-term part by a policy of this name."""
-        fields = (*self.raw, *self.own)
+        fields = (*self.data_fields, *self.method_fields)
         buffer: Buffer = build_policy(name, capacity, fields, self.device, classes=self.classes, options=options or {})
         return buffer
 
