@@ -24,7 +24,7 @@ from odedm import ODEDM, Experiment, Native, NoMemory, Run, from_arrays
 from odedm.cli.board import Board
 from odedm.core.registry import METHODS
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.planning import below, plan_jobs
+from odedm.execute.planning import plan_jobs, run_dir_under
 from odedm.execute.scheduler import run_jobs
 
 CAPACITY, BATCH, TASKS, CLASSES = 200, 32, 5, 10
@@ -46,7 +46,7 @@ def accuracy(names: Sequence[str], seeds: int, out: Path | None, runs: Path) -> 
         )
         for seed in range(seeds)
     ]
-    planned = plan_jobs(plans, below(runs))
+    planned = plan_jobs(plans, run_dir_under(runs))
     todo = [job for job in planned.jobs if not (job.folder / "result.json").is_file()]
     with Board(Console(stderr=True), len(todo)) as board:
         run_jobs(todo, planned.data, ExecutionConfig(), [board])

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from odedm import ODEDM, Experiment, blobs
-from odedm.execute.attempt import attempt_run
-from odedm.execute.job import Event, Progressed
+from odedm.execute.job import Event, Progress
 from odedm.execute.planning import job_of
+from odedm.execute.run_job import train_job
 from odedm.results.provenance import commit, processor
 from odedm.training.preparation import prepare
 
@@ -46,11 +46,11 @@ def main() -> None:
     start = time.monotonic()
 
     def look(event: Event) -> None:
-        if isinstance(event, Progressed) and (time.monotonic() - start > len(samples) or event.done == event.total):
+        if isinstance(event, Progress) and (time.monotonic() - start > len(samples) or event.done == event.total):
             samples.append((event.done, time.monotonic() - start, resident()))
 
     with tempfile.TemporaryDirectory() as folder:
-        outcome = attempt_run(job_of(prepare(plan, data), Path(folder) / "run"), look, data=data)
+        outcome = train_job(job_of(prepare(plan, data), Path(folder) / "run"), look, data=data)
     steps = sum(outcome.result.provenance["steps"].values())
     about = {
         "command": " ".join(["python", *sys.argv]),

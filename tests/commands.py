@@ -12,7 +12,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from odedm.cli.app import app
-from odedm.execute import attempt
+from odedm.execute import run_job
 
 
 def odedm(*words: object, code: int = 0) -> str:
@@ -25,7 +25,7 @@ def odedm(*words: object, code: int = 0) -> str:
 @contextmanager
 def interrupted(monkeypatch, steps: int) -> Iterator[None]:
     """Inside the block Ctrl-C comes after so many steps of a run, and the run waits for it."""
-    original, looks = attempt.checkpointer_of, []
+    original, looks = run_job.checkpointer_of, []
 
     def impatient(run, *words, stop, say):
         def look():
@@ -42,7 +42,7 @@ def interrupted(monkeypatch, steps: int) -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background ignores it
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(attempt, "checkpointer_of", impatient)
+            patch.setattr(run_job, "checkpointer_of", impatient)
             yield
     finally:
         signal.signal(signal.SIGINT, before)

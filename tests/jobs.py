@@ -11,7 +11,7 @@ from typing import Any
 from odedm import ODEDM, Dataset, Experiment, Reservoir
 from odedm.data.opening import load_dataset
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, RunOptions
+from odedm.execute.job import Done, Event, Failed, Job, Progress, RunOptions, WorkerLost
 from odedm.execute.observers import Observer
 from odedm.execute.planning import plan_jobs
 from odedm.execute.scheduler import run_jobs
@@ -76,7 +76,7 @@ class Puppet:
     def __init__(self, write: Callable[[Job], object] = write_run, workers: int = 2) -> None:
         self.workers, self.write = workers, write
         self.failing: dict[str, str | Failed] = {}
-        self.losing: dict[str, list[Lost]] = {}
+        self.losing: dict[str, list[WorkerLost]] = {}
         self.before: dict[str, list[Event]] = {}
         self.started: list[Job] = []
         self.under_way: list[Job] = []
@@ -94,7 +94,7 @@ class Puppet:
     def events(self, timeout: float) -> Iterator[Event]:
         over, self.under_way = self.under_way, []
         for job in over:
-            yield Progressed(job.key, 5, 10, len(self.started))
+            yield Progress(job.key, 5, 10, len(self.started))
             yield from self.before.pop(job.key, [])
             if self.losing.get(job.key):
                 yield self.losing[job.key].pop(0)

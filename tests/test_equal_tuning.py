@@ -11,14 +11,14 @@ from beside import imported
 
 from odedm import Dataset
 from odedm.core.errors import UsageError
-from odedm.execute.attempt import attempt
 from odedm.execute.backend import ExecutionConfig
+from odedm.execute.run_job import run_job
 from odedm.results.result import Result
 from odedm.stream.synthetic import blobs
 from odedm.study.contests import contests
-from odedm.study.ledger import Ledger
-from odedm.study.session import Session
+from odedm.study.run_store import RunStore
 from odedm.study.study import Study, parse
+from odedm.study.study_runner import StudyRunner
 from odedm.training.preparation import prepare
 from odedm.training.run import Run
 
@@ -50,8 +50,8 @@ def finished(study: Study, data: Dataset) -> list[Result]:
 def made(tmp_path_factory):
     """What `odedm tune` and `odedm study` would leave: the choices, the runs at tuned rates, those of the constants."""
     folder, data = tmp_path_factory.mktemp("tuned"), blobs()
-    rivals, _ = contests(STUDY, STUDY.select, Session(Ledger(folder), ExecutionConfig(), device="cpu"))
-    scores = {trial.key: attempt(trial, data=data) for trial in rivals.to_do({})}
+    rivals, _ = contests(STUDY, STUDY.select, StudyRunner(RunStore(folder), ExecutionConfig(), device="cpu"))
+    scores = {trial.key: run_job(trial, data=data) for trial in rivals.to_do({})}
     path = folder / "tuned.json"
     path.write_text(json.dumps(rivals.to_dict(scores, {})))
     tuned = finished(rivals.as_study(rivals.tried(scores, {})), data)

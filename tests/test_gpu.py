@@ -25,10 +25,10 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.core.accel.triton_support import has_kernels
 from odedm.core.registry import DISTANCES, METHODS, RETRIEVALS, WITHOUT_CLUSTERS
-from odedm.execute.attempt import attempt_run
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.job import Progressed, Said
+from odedm.execute.job import Message, Progress
 from odedm.execute.observers import Observer
+from odedm.execute.run_job import train_job
 from odedm.execute.scheduler import run_jobs
 from odedm.memory import purity
 from odedm.memory.purity import survivors
@@ -367,23 +367,23 @@ def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(
     data = shapes()
     words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4, "cuda_graph": capture}
     plan = Experiment(RESUMED[method], options={"momentum": 0.9}, **words)
-    monkeypatch.setattr("odedm.execute.attempt.TICK", 0.0)
-    straight = attempt_run(job_of(plan, tmp_path / "straight"), data=data)
+    monkeypatch.setattr("odedm.execute.run_job.TICK", 0.0)
+    straight = train_job(job_of(plan, tmp_path / "straight"), data=data)
     job = job_of(plan, tmp_path / "killed", schedule=Schedule.parse("7 steps"))
     total = sum(straight.result.provenance["steps"].values())
     for share in (0.3, 0.5, 0.8):
 
         def kill(event, share=share):
-            if isinstance(event, Progressed) and event.done >= share * event.total:
+            if isinstance(event, Progress) and event.done >= share * event.total:
                 raise _Killed
 
         with pytest.raises(_Killed):
-            attempt_run(job, kill, data=data)
+            train_job(job, kill, data=data)
     with pytest.raises(Stopped):
-        attempt_run(job, data=data, stop=lambda: True)
+        train_job(job, data=data, stop=lambda: True)
     told = []
-    again = attempt_run(job, told.append, data=data)
-    assert any("Going on after step" in event.line for event in told if isinstance(event, Said))
+    again = train_job(job, told.append, data=data)
+    assert any("Going on after step" in event.line for event in told if isinstance(event, Message))
     steps = again.result.provenance["steps"]
     assert sum(steps.values()) == total
     assert (steps["captured"] > 5) == (capture and METHODS[method].load().capturable)
@@ -427,7 +427,7 @@ def test_a_loss_that_is_no_number_is_found_without_asking_the_device(tmp_path):
     with pytest.raises(
         UsageError, match=r"At one of the steps 1 to 2, in task 1 of 3, the loss is not a finite number"
     ):
-        attempt_run(job, data=shapes())
+        train_job(job, data=shapes())
     assert not list(tmp_path.iterdir()), "no state of it was stored"
 
 

@@ -22,7 +22,7 @@ from odedm.core.checksums import write_checksums
 from odedm.core.files import write_bytes, write_text
 from odedm.results.packed import read_packed, write_packed
 from odedm.results.result import SCHEMA, Result
-from odedm.study.identity import key_of_result
+from odedm.study.reuse import key_of_result
 
 ROOT = Path(__file__).resolve().parents[1]
 EVERYTHING = (

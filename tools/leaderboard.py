@@ -169,7 +169,7 @@ def table(rows: list[Entry]) -> str:
                 row.ingredients or "–",
                 str(len(row.runs)),
                 measured(estimate(row.scores.values())),
-                "" if change is None else in_words(change),
+                "" if change is None else format_duration(change),
                 number(mean(each.total_seconds for each in row.runs.values())),
                 cost(row),
                 beyond(row),
@@ -190,11 +190,11 @@ def left_out(boards: Mapping[tuple[str, int], list[Entry]]) -> str:
             change = paired(less.scores, full.scores) if alike and len(full.parts) == most and len(gone) == 1 else None
             if change is not None and most > 1:
                 name = f"{data}, λ = {capacity}: {full.host}, {full.memory}"
-                lines.append([name, *gone, str(change.estimate.n), in_words(change)])
+                lines.append([name, *gone, str(change.estimate.n), format_duration(change)])
     return LEFT_OUT + markdown_rows(["configuration", "left out", "seeds", "change"], lines, texts=2) if lines else ""
 
 
-def in_words(change: Paired) -> str:
+def format_duration(change: Paired) -> str:
     """The mean, and its interval where there is one."""
     spread = "" if change.interval is None else f" {between(change.interval)}"
     return number(change.estimate.mean, sign=True) + spread

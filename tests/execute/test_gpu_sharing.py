@@ -15,7 +15,7 @@ from odedm.core.errors import UsageError
 from odedm.core.processes import GPU_SHARE, safe_environment
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.gpu_sharing import CONTROL, FOLDERS, MOST_CLIENTS, SharedGPU
-from odedm.execute.planning import below, plan_jobs
+from odedm.execute.planning import plan_jobs, run_dir_under
 from odedm.execute.process_backend import ProcessBackend
 from odedm.results.provenance import versions
 
@@ -135,8 +135,8 @@ def test_a_share_means_nothing_on_a_cpu(tmp_path):
     with pytest.raises(
         UsageError, match="--set execution.gpu_share is for GPUs, and all of this runs on the CPU; 40 was given"
     ):
-        plan_jobs([plan], below(tmp_path), ExecutionConfig(gpu_share=40))
-    assert len(plan_jobs([plan], below(tmp_path), ExecutionConfig(gpu_share=100)).jobs) == 1
+        plan_jobs([plan], run_dir_under(tmp_path), ExecutionConfig(gpu_share=40))
+    assert len(plan_jobs([plan], run_dir_under(tmp_path), ExecutionConfig(gpu_share=100)).jobs) == 1
 
 
 def test_results_name_the_part_of_a_gpu_that_they_were_made_on(monkeypatch):

@@ -21,7 +21,7 @@ from jobs import SMALL, job_of, run_all, same
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.ray_backend import RayBackend
 from odedm.execute.scheduler import Scheduler
-from odedm.execute.eta import TimeEstimate
+from odedm.execute.time_estimate import TimeEstimate
 
 def children(parent):
     found = []

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from odedm.cli.board import Board
 from odedm.core.errors import DiskFull, LockedError, UsageError
-from odedm.execute.eta import TimeEstimate, in_words, parse_time
-from odedm.execute.job import Failed, Lost, Stored, event_from_text, event_to_text
+from odedm.execute.job import CheckpointSaved, Failed, WorkerLost, event_from_text, event_to_text
 from odedm.execute.observers import Observer
-from odedm.execute.planning import below, plan_jobs
+from odedm.execute.planning import plan_jobs, run_dir_under
 from odedm.execute.scheduler import Scheduler, in_order
+from odedm.execute.time_estimate import TimeEstimate, format_duration, parse_time
 from odedm.training.hold_out import Selection
 
 
@@ -24,7 +24,7 @@ from odedm.training.hold_out import Selection
 def jobs(tmp_path):
     """Two configurations, two seeds."""
     plans = [plan.with_seed(seed) for seed in (0, 1) for plan in (SMALL, DUAL)]
-    return plan_jobs(plans, below(tmp_path / "runs")).jobs
+    return plan_jobs(plans, run_dir_under(tmp_path / "runs")).jobs
 
 
 def run(backend, jobs, *observers, **how):
@@ -53,7 +53,7 @@ def test_an_observer_that_cannot_write_ends_it_and_no_run_is_called_failed_for_t
 
 def test_seeds_are_done_one_after_the_other_and_the_longest_go_first_where_they_would_end_last(tmp_path):
     plans = [plan.with_seed(seed) for seed in range(4) for plan in (SMALL, DUAL)]
-    jobs, times = plan_jobs(plans, below(tmp_path / "runs")).jobs, TimeEstimate()
+    jobs, times = plan_jobs(plans, run_dir_under(tmp_path / "runs")).jobs, TimeEstimate()
     assert in_order(times, [], jobs, workers=2) == jobs, "nothing is known"
     for job, seconds in zip(jobs[:2], (10.0, 30.0), strict=True):
         times.learn(job.experiment.describe(), job.rows, seconds)
@@ -149,7 +149,7 @@ def test_only_a_lock_says_that_another_process_is_at_a_run(jobs, error, taken):
 
 def test_a_worker_that_dies_after_its_result_was_written_has_done_its_job(jobs):
     backend, notes = Puppet(), Notes()
-    backend.losing[jobs[0].key] = [Lost(jobs[0].key, "its process was ended by the signal SIGKILL")]
+    backend.losing[jobs[0].key] = [WorkerLost(jobs[0].key, "its process was ended by the signal SIGKILL")]
     write_run(jobs[0])
     summary = run(backend, jobs[:1], notes)
     assert (summary.done, summary.failed) == (1, {})
@@ -159,7 +159,7 @@ def test_a_worker_that_dies_after_its_result_was_written_has_done_its_job(jobs):
 
 def test_a_job_whose_worker_dies_is_tried_three_times_and_the_others_go_on(jobs):
     backend, notes = Puppet(), Notes()
-    backend.losing[jobs[0].key] = [Lost(jobs[0].key, "its process was ended by the signal SIGKILL")] * 3
+    backend.losing[jobs[0].key] = [WorkerLost(jobs[0].key, "its process was ended by the signal SIGKILL")] * 3
     summary = run(backend, jobs, notes)
     assert summary.done == 3
     assert summary.failed[jobs[0].key].startswith("In 3 tries its process was ended by the signal SIGKILL")
@@ -170,7 +170,7 @@ def test_a_job_whose_worker_dies_is_tried_three_times_and_the_others_go_on(jobs)
 def test_what_was_lost_goes_on_first_and_does_not_start_anew(jobs):
     fresh = [replace(job, options=replace(job.options, restart=True)) for job in jobs]
     backend = Puppet(workers=1)
-    backend.losing[jobs[0].key] = [Lost(jobs[0].key, "gone")]
+    backend.losing[jobs[0].key] = [WorkerLost(jobs[0].key, "gone")]
     assert run(backend, fresh).done == 4
     assert [(job.key, job.options.restart) for job in backend.started[:3]] == [
         (jobs[0].key, True),
@@ -181,17 +181,17 @@ def test_what_was_lost_goes_on_first_and_does_not_start_anew(jobs):
 
 def test_a_checkpoint_between_two_losses_gives_three_tries_again(jobs):
     backend, key = Puppet(), jobs[0].key
-    backend.losing[key] = [Lost(key, "gone")] * 4
+    backend.losing[key] = [WorkerLost(key, "gone")] * 4
 
     class Storing(Puppet):
         def events(self, timeout):
             for event in super().events(timeout):
-                if isinstance(event, Lost):
-                    yield Stored(key)
+                if isinstance(event, WorkerLost):
+                    yield CheckpointSaved(key)
                 yield event
 
     storing = Storing()
-    storing.losing = {key: [Lost(key, "gone")] * 7}
+    storing.losing = {key: [WorkerLost(key, "gone")] * 7}
     assert key in run(backend, jobs).failed
     assert run(storing, jobs).done == 4
 
@@ -240,7 +240,7 @@ def test_the_nearest_measured_run_tells_the_time(jobs):
     other = replace(jobs[0], key="other", experiment=replace(jobs[0].experiment, net="resnet18"))
     assert times.expect(other) is None
     assert times.expect(replace(jobs[0], key="trial", select=Selection(tasks=2))) == pytest.approx(4.0)
-    (often,) = plan_jobs([replace(jobs[0].experiment, updates=3, epochs=2)], below(jobs[0].folder)).jobs
+    (often,) = plan_jobs([replace(jobs[0].experiment, updates=3, epochs=2)], run_dir_under(jobs[0].folder)).jobs
     assert times.expect(often) == pytest.approx(60.0), "by how often rows are trained on, epochs counted once"
     times.learn(often.experiment.describe(), often.rows, 40.0)
     assert times.expect(often) == pytest.approx(40.0)
@@ -277,7 +277,7 @@ def test_the_board_says_where_the_jobs_stand_and_never_falls_silent(jobs):
     with console.file, Board(console, 4, now=clock) as board:
         backend = Puppet(lambda job: write_run(job, acc=70.0 if job.key == jobs[1].key else 50.0), workers=1)
         backend.failing[jobs[3].key] = "It diverged."
-        backend.losing[jobs[2].key] = [Lost(jobs[2].key, "its process ended with the exit code 3")]
+        backend.losing[jobs[2].key] = [WorkerLost(jobs[2].key, "its process ended with the exit code 3")]
         run(backend, jobs, board)
         for _ in range(5):
             board.tick(None)
@@ -288,4 +288,4 @@ def test_the_board_says_where_the_jobs_stand_and_never_falls_silent(jobs):
     assert "its process ended with the exit code 3. It goes on from its last checkpoint." in said
     assert "best so far er · odedm ρ=0.5 · λ=20: ACC 70.0 % (1 seed)" in said
     assert said.count("3 of 4 done") >= 5, "a line every few seconds, whatever happens"
-    assert in_words(61) == "1 min 1 s"
+    assert format_duration(61) == "1 min 1 s"

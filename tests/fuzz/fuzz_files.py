@@ -45,10 +45,10 @@ from odedm.report.terminal import print_run, print_table
 from odedm.results.comparison import compare
 from odedm.results.result import Result
 from odedm.results.verification import verify
-from odedm.study.identity import key_of_result
-from odedm.study.ledger import FAILURES, TOML, TRIALS, Ledger
-from odedm.study.session import Session
+from odedm.study.reuse import key_of_result
+from odedm.study.run_store import FAILURES, TOML, TRIALS, RunStore
 from odedm.study.study import parse, read
+from odedm.study.study_runner import StudyRunner
 
 OLD = Path(__file__).parents[1] / "results" / "runs"
 PLANS = {name: Result.load(OLD / name / "result.json").to_dict() for name in ("er-odedm", "er-native", "derpp-odedm")}
@@ -108,8 +108,8 @@ def read_study(path):
     study = read(path)
     again = parse(study.to_toml())
     assert repr(again) == repr(study), "the file it would write is another study"
-    session = Session(Ledger(path.parent / "study"), ExecutionConfig())
-    session.status(study, session.plan(study, lenient=True))
+    runner = StudyRunner(RunStore(path.parent / "study"), ExecutionConfig())
+    runner.status(study, runner.plan(study, lenient=True))
 
 
 def read_result(path):
@@ -140,8 +140,8 @@ def read_ledger(path):
     shutil.copytree(OLD / "er-odedm", folder / "runs" / "a" / "seed-0")
     gather([folder])  # trials without their study are read otherwise
     (folder / TOML).write_text(CHOICE)
-    study, session = read(folder / TOML), Session(Ledger(folder), ExecutionConfig())
-    session.status(study, session.plan(study, lenient=True))
+    study, runner = read(folder / TOML), StudyRunner(RunStore(folder), ExecutionConfig())
+    runner.status(study, runner.plan(study, lenient=True))
     gather([folder])
 
 

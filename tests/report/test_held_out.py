@@ -13,7 +13,7 @@ from odedm.report.load import load
 from odedm.report.model import caveats, choices
 from odedm.results.folder import FILE
 from odedm.results.result import Result
-from odedm.study.identity import key_of_result
+from odedm.study.reuse import key_of_result
 from odedm.study.study import parse
 from odedm.study.trials import trial_key
 from odedm.training.hold_out import Selection

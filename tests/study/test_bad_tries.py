@@ -11,7 +11,7 @@ from commands import odedm
 from odedm.core.errors import UsageError
 from odedm.study import grid, study
 from odedm.study.grid import Grid
-from odedm.study.ledger import scores_in
+from odedm.study.run_store import scores_in
 from odedm.study.study import Study, parse
 
 TRIES = """
@@ -51,7 +51,7 @@ def test_what_is_wrong_is_said_before_anything_is_tried(file: Path, words, said,
 def test_lists_without_end_are_refused_at_once() -> None:
     lists = {name: tuple(range(1, 101)) for name in ("capacity", "tasks", "batch", "epochs")}
     with pytest.raises(UsageError, match="more than 1000000 combinations"):
-        Grid(lists).singles()
+        Grid(lists).expand()
 
 
 def test_experiments_are_counted_while_they_are_made(monkeypatch) -> None:

@@ -13,7 +13,7 @@ from odedm import ODEDM, Native, Reservoir
 from odedm.core.errors import UsageError
 from odedm.paper.studies import READY, ready
 from odedm.study.contests import candidates_of
-from odedm.study.grid import Grid, matches
+from odedm.study.grid import Grid, matches_filters
 from odedm.study.study import Study, parse, read
 from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
@@ -138,7 +138,7 @@ def test_the_constants_of_one_method_do_not_multiply_those_of_others() -> None:
     rates = {"lr": tuple(each / 100 for each in range(1, 21))}
     names = ("er", "der", "derpp", "fdr", "mir", "gss")
     grid = Grid({"method": names}, dict.fromkeys(names, rates))
-    assert len(grid.experiments()) == len(grid.singles()) == 120
+    assert len(grid.experiments()) == len(grid.expand()) == 120
 
 
 def test_only_keeps_what_matches_and_says_so_where_nothing_does() -> None:
@@ -151,7 +151,7 @@ def test_only_keeps_what_matches_and_says_so_where_nothing_does() -> None:
     with pytest.raises(UsageError, match="did you mean 'method'"):
         replace(study, only=("metod=er",)).experiments()
     with pytest.raises(UsageError, match="takes NAME=VALUE"):
-        matches(study.experiments()[0], ["method"])
+        matches_filters(study.experiments()[0], ["method"])
 
 
 @pytest.mark.parametrize("name", READY)

@@ -11,8 +11,8 @@ from test_tuning import scrambled
 
 from odedm import ODEDM, Experiment, Herding, Native, Random, Reservoir, blobs
 from odedm.core.registry import METHODS
-from odedm.execute.attempt import attempt
-from odedm.execute.planning import below, plan_jobs
+from odedm.execute.planning import plan_jobs, run_dir_under
+from odedm.execute.run_job import run_job
 from odedm.memory.build_context import StreamShape
 from odedm.methods.hyperparameters import configure
 from odedm.report.held_out_table import held_out_csv, held_out_rows
@@ -35,14 +35,14 @@ grid = [{ memory = "reservoir" }, { memory = "odedm", k = 2, distance = ["l2", "
 
 def test_test_rows_are_never_read_and_all_tasks_are_trained(tmp_path: Path) -> None:
     plans = [Experiment(ODEDM(30, k=2, selection=Random()), seed=seed, **WORDS) for seed in (20, 21)]
-    planned = plan_jobs(plans, below(tmp_path))
+    planned = plan_jobs(plans, run_dir_under(tmp_path))
     trials = held_out_trials(planned, 0.25)
     assert [(trial.select.tasks, trial.select.share, trial.experiment.seed) for trial in trials] == [
         (5, 0.25, 20), (5, 0.25, 21),
     ]  # fmt: skip
     assert {trial.key for trial in trials}.isdisjoint({job.key for job in planned.jobs})
     assert {trial.key for trial in held_out_trials(planned, 0.2)}.isdisjoint({trial.key for trial in trials})
-    scores = [[attempt(trial, data=data) for trial in trials] for data in (blobs(), scrambled(blobs()))]
+    scores = [[run_job(trial, data=data) for trial in trials] for data in (blobs(), scrambled(blobs()))]
     assert scores[0] == scores[1]
     assert len(set(scores[0])) == 2
     found = scored(trials, {trial.key: score for trial, score in zip(trials, scores[0], strict=True)})

@@ -12,18 +12,18 @@ from jobs import DUAL, SMALL, result_of
 
 from odedm import ODEDM, Prototypes
 from odedm.core.errors import UsageError
-from odedm.execute.attempt import attempt
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.planning import below, plan_jobs
+from odedm.execute.planning import plan_jobs, run_dir_under
+from odedm.execute.run_job import run_job
 from odedm.paper.equal_tuning import DATA, equal_tuning
 from odedm.paper.studies import ready
 from odedm.stream.synthetic import blobs
 from odedm.study.balanced_draw import balanced_draw
 from odedm.study.contests import Contests, candidates_of, contests
 from odedm.study.grid import Grid
-from odedm.study.ledger import Ledger
-from odedm.study.session import Session
+from odedm.study.run_store import RunStore
 from odedm.study.study import Study
+from odedm.study.study_runner import StudyRunner
 from odedm.study.trials import configuration, families, held_out_score, trials_of
 from odedm.study.tuning import Contest, Tried, rates_at_an_end
 from odedm.training.hold_out import Selection, held_out
@@ -35,7 +35,7 @@ WITH = Grid({"data": ("blobs",), "method": ("er",), "memory": ("odedm",), "capac
 
 
 def planned(plans, place):
-    return plan_jobs([replace(plan, device="cpu") for plan in plans], below(place)).jobs
+    return plan_jobs([replace(plan, device="cpu") for plan in plans], run_dir_under(place)).jobs
 
 
 def rows(image: torch.Tensor) -> set[bytes]:
@@ -90,7 +90,7 @@ STUDY = Study("mine", (PLAIN, WITH), seeds=(3, 4))
 
 @pytest.fixture
 def rivals(tmp_path) -> Contests:
-    return contests(STUDY, SELECT, Session(Ledger(tmp_path), ExecutionConfig(), device="cpu"))[0]
+    return contests(STUDY, SELECT, StudyRunner(RunStore(tmp_path), ExecutionConfig(), device="cpu"))[0]
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_the_choice_does_not_change_when_the_test_set_does(contest) -> None:
     answers = []
     for data in (blobs(), scrambled(blobs())):
         trials = contest.to_do({})
-        scores = {trial.key: attempt(trial, data=data) for trial in trials}
+        scores = {trial.key: run_job(trial, data=data) for trial in trials}
         tried = contest.tried({key: score for key, score in scores.items() if score is not None})
         answers.append({side: [(each.words, each.scores) for each in own] for side, own in tried.items()})
     assert answers[0] == answers[1]

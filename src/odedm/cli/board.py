@@ -13,9 +13,9 @@ from rich.progress import MofNCompleteColumn, TaskID, TimeElapsedColumn
 
 from odedm.cli.console import bars, err, say
 from odedm.core.text import printable
-from odedm.execute.eta import in_words
 from odedm.execute.job import Job
 from odedm.execute.observers import Observer, listeners
+from odedm.execute.time_estimate import format_duration
 from odedm.results.result import Result
 
 EVERY = 10.0
@@ -154,7 +154,7 @@ class Board(Observer):
         """Where the jobs stand, in one line."""
         parts = [f"{self.done} of {self.total} done", f"{len(self._running)} running"]
         parts += [f"{self.failures} failed"] if self.failures else []
-        parts += [f"about {in_words(self._left)} left"] if self._left is not None else []
+        parts += [f"about {format_duration(self._left)} left"] if self._left is not None else []
         best = self.best.words()
         return " · ".join([*parts, *([best] if best else [])])
 

@@ -13,38 +13,38 @@ from odedm.cli.console import SOME_FAILED, out, say, tell
 from odedm.core.files import writable_folder, write_text
 from odedm.report.held_out_table import HEAD, held_out_csv, held_out_markdown, held_out_rows
 from odedm.study.held_out_trials import Scored, held_out_trials, scored
-from odedm.study.session import Session, deadline
 from odedm.study.study import Study
+from odedm.study.study_runner import StudyRunner, deadline
 
 TABLE, SCORES = "held-out.md", "held-out.csv"
 
 
 def score_held_out(
-    plan: Study, session: Session, share: float, *, dry_run: bool, seconds: float | None, retry: bool
+    plan: Study, runner: StudyRunner, share: float, *, dry_run: bool, seconds: float | None, retry: bool
 ) -> None:
     """Do the trials that are not done, and show what every configuration scored; or say what would be done."""
-    ledger, planned = session.ledger, session.plan(plan, lenient=dry_run)
+    store, planned = runner.store, runner.plan(plan, lenient=dry_run)
     trials = held_out_trials(planned, share)
     if dry_run:
-        number, done = len(planned.jobs), len({trial.key for trial in trials} & {*ledger.scores()})
-        tell(f"Study '{plan.name}' on held-out rows in '{ledger.folder}': {number} trials, {number - done} to do")
+        number, done = len(planned.jobs), len({trial.key for trial in trials} & {*store.scores()})
+        tell(f"Study '{plan.name}' on held-out rows in '{store.folder}': {number} trials, {number - done} to do")
         for name, why in planned.missing.items():
             tell(f"'{name}' is not here, so what is done cannot be known. {why}")
         return
-    ledger.check(plan)
-    writable_folder(ledger.folder)
-    with ledger.held():
-        ledger.settle(plan)
-        before, failures = ledger.scores(), ledger.failures()
+    store.check(plan)
+    writable_folder(store.folder)
+    with store.lock():
+        store.init(plan)
+        before, failures = store.scores(), store.failures()
         todo = [each for each in trials if each.key not in before and (retry or each.key not in failures)]
         say(f"Study '{plan.name}': {len(trials)} trials on {share:.0%} of the training rows, {len(todo)} to do.")
         with watched(len(trials), len(trials) - len(todo), (None, None)) as (_, observers):
-            summary = session.run(todo, planned, observers, until=deadline(seconds))
-        scores, failures = ledger.scores(), ledger.failures()
+            summary = runner.run(todo, planned, observers, until=deadline(seconds))
+        scores, failures = store.scores(), store.failures()
         found = scored(trials, scores)
         if found:
-            write_text(ledger.folder / TABLE, held_out_markdown(found))
-            write_text(ledger.folder / SCORES, held_out_csv(found))
+            write_text(store.folder / TABLE, held_out_markdown(found))
+            write_text(store.folder / SCORES, held_out_csv(found))
             _show(found)
         failed = [failures[trial.key] for trial in trials if trial.key not in scores and trial.key in failures]
     if summary.left:

@@ -16,12 +16,12 @@ from odedm.cli.board import watched
 from odedm.cli.console import SOME_FAILED, err, out, say, tell
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import Events, Logs, opt, with_settings
-from odedm.cli.study_command import PLACE, session_from
+from odedm.cli.study_command import PLACE, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.execute.backend import ExecutionConfig, get_ready
-from odedm.execute.eta import parse_time
 from odedm.execute.job import RunOptions
+from odedm.execute.time_estimate import parse_time
 from odedm.paper.items import (
     CITATION,
     FOLDER,
@@ -33,11 +33,11 @@ from odedm.paper.items import (
     shipped_runs,
     study_of,
 )
-from odedm.study.gathering import read_all
-from odedm.study.identity import Code
-from odedm.study.ledger import Ledger
-from odedm.study.session import Session, deadline
+from odedm.study.merging import read_all
+from odedm.study.reuse import Code
+from odedm.study.run_store import RunStore
 from odedm.study.study import Study
+from odedm.study.study_runner import StudyRunner, deadline
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -96,26 +96,26 @@ def paper(
     tensorboard: Logs = None,
 ) -> None:
     """Show a table or figure of the paper with our numbers beside, making what is missing; or list all of them."""
-    session = session_from(given, out_folder, reuse="any")
+    runner = runner_from(given, out_folder, reuse="any")
     seconds = None if budget is None else deadline(parse_time(budget))
     request = Request(data, tuple(only or ()), seeds, dry_run, no_run, seconds, retry, (events, tensorboard))
     if what is None:
         if data or only or seeds or budget:
             raise UsageError("--data, --only, --seeds and --budget are for one table or figure; name it before them.")
-        _overview(_finished(session.ledger, with_results), out_folder, markdown=markdown, figure=figure)
+        _overview(_finished(runner.store, with_results), out_folder, markdown=markdown, figure=figure)
         return
     if markdown or figure is not None:
         raise UsageError("--markdown and --figure are for all tables and figures; leave the name out.")
     failed = False
     for item in items_named(what):
-        failed |= _make(item, request, session, with_results)
+        failed |= _make(item, request, runner, with_results)
     if failed:
         raise typer.Exit(SOME_FAILED)
 
 
-def _finished(ledger: Ledger, with_results: Sequence[Path] | None) -> Runs:
+def _finished(store: RunStore, with_results: Sequence[Path] | None) -> Runs:
     """Return all runs of the paper's that are here, whatever device made them."""
-    return by_signature([*shipped_runs(), *read_all(with_results or []).values(), *ledger.runs_done().values()])
+    return by_signature([*shipped_runs(), *read_all(with_results or []).values(), *store.runs_done().values()])
 
 
 def _overview(finished: Runs, folder: Path, *, markdown: bool, figure: Path | None) -> None:
@@ -159,27 +159,27 @@ def _list(finished: Runs, folder: Path) -> None:
     tell(f"are in '{folder}' (--out) or packed (--with-results). One: odedm paper table5.")
 
 
-def _make(item: PaperItem, request: Request, session: Session, with_results: Sequence[Path] | None) -> bool:
+def _make(item: PaperItem, request: Request, runner: StudyRunner, with_results: Sequence[Path] | None) -> bool:
     """Make what of an item is missing, where its data is here, and show it; return whether runs failed."""
     if not item.study:
         _show_without_study(item)
         return False
     study = request.study(item)
-    state = progress(item, _finished(session.ledger, with_results), study)
+    state = progress(item, _finished(runner.store, with_results), study)
     if request.dry_run:
-        tell(f"{item.number} in '{session.ledger.folder}': {item.title}")
+        tell(f"{item.number} in '{runner.store.folder}': {item.title}")
         tell(f"Runs:          {state.runs}")
         tell(f"Done:          {len(state.done)}")
         tell(f"To do:         {len(state.missing)}")
         return False
     absent = _absent([plan.data for plan in state.missing])
     plans = [] if request.no_run else [plan for plan in state.missing if plan.data not in absent]
-    failed = bool(plans) and _run(plans, study, session, request)
+    failed = bool(plans) and _run(plans, study, runner, request)
     if "dac_timing" in item.figures and not request.no_run and not _absent(["cifar10"]):
-        _time_dac(session, request.until)
+        _time_dac(runner, request.until)
     if plans:
-        state = progress(item, _finished(session.ledger, with_results), study)
-    _show(item, [request.data] if request.data else item.data, state.done, session.ledger, study)
+        state = progress(item, _finished(runner.store, with_results), study)
+    _show(item, [request.data] if request.data else item.data, state.done, runner.store, study)
     if state.missing:
         data = f"; not here: {', '.join(absent)} (odedm data list says how to get it)" if absent else ""
         tell(f"{len(state.missing)} of {state.runs} runs are missing{data}.")
@@ -199,20 +199,20 @@ def _absent(names: Sequence[str]) -> list[str]:
     return absent
 
 
-def _run(plans: Sequence[Experiment], study: Study, session: Session, request: Request) -> bool:
+def _run(plans: Sequence[Experiment], study: Study, runner: StudyRunner, request: Request) -> bool:
     """Make runs of the paper's study, each once; return whether any failed."""
-    ledger = session.ledger
-    get_ready(len(plans), session.execution)
-    planned = session.jobs(plans, RunOptions(observation=study.observation))
-    ledger.check(study)
-    writable_folder(ledger.folder)
-    with ledger.held():
-        ledger.settle(study)
-        jobs = ledger.status(planned.jobs, reuse=session.reuse, code=Code.here()).to_start(retry=request.retry)
-        say(f"{study.about}: {len(plans)} runs are missing, {len(jobs)} to start. Folder: {ledger.folder}")
+    store = runner.store
+    get_ready(len(plans), runner.execution)
+    planned = runner.jobs(plans, RunOptions(observation=study.observation))
+    store.check(study)
+    writable_folder(store.folder)
+    with store.lock():
+        store.init(study)
+        jobs = store.status(planned.jobs, reuse=runner.reuse, code=Code.here()).to_start(retry=request.retry)
+        say(f"{study.about}: {len(plans)} runs are missing, {len(jobs)} to start. Folder: {store.folder}")
         with watched(len(jobs), 0, request.listen) as (_, observers):
-            summary = session.run(jobs, planned, observers, until=request.until)
-        status = ledger.status(planned.jobs, reuse=session.reuse, code=Code.here())
+            summary = runner.run(jobs, planned, observers, until=request.until)
+        status = store.status(planned.jobs, reuse=runner.reuse, code=Code.here())
     if summary.left:
         say(f"The budget is spent: {len(summary.left)} left. The same command goes on.")
     if status.failed:
@@ -222,15 +222,15 @@ def _run(plans: Sequence[Experiment], study: Study, session: Session, request: R
     return bool(status.failed)
 
 
-def _time_dac(session: Session, until: float | None) -> None:
+def _time_dac(runner: StudyRunner, until: float | None) -> None:
     from odedm.paper.dac_timing import PAPER, measure
 
     with err.status("Timing divide-and-conquer") as line:
         measure(
             PAPER,
-            session.ledger.folder,
-            device="auto" if session.execution.is_remote else session.device,
-            threads=session.threads,
+            runner.store.folder,
+            device="auto" if runner.execution.is_remote else runner.device,
+            threads=runner.threads,
             until=until,
             report=lambda left: line.update(f"Timing divide-and-conquer: {left} left"),
         )
@@ -245,13 +245,13 @@ def _show_without_study(item: PaperItem) -> None:
         tell(f"{item.number}, {item.title}: {item.source}.")
 
 
-def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], ledger: Ledger, study: Study) -> None:
+def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], store: RunStore, study: Study) -> None:
     """Show the table as printed with our numbers, or the figure, here and in a folder of its own."""
     from odedm.paper.printed_tables import LEGEND, beside, finding, to_csv, to_latex, to_rich
 
-    ledger.check(study)
-    ledger.settle(study)  # the folder is a study's from now on
-    place = writable_folder(ledger.folder / item.name)
+    store.check(study)
+    store.init(study)  # the folder is a study's from now on
+    place = writable_folder(store.folder / item.name)
     if item.tables:
         cells = beside(item.tables, data, done)
         for view in to_rich(cells):

@@ -26,10 +26,10 @@ from odedm.core.option_names import option_text
 from odedm.core.options import with_keyword
 from odedm.core.registry import MEMORIES
 from odedm.data.opening import load_dataset
-from odedm.execute.attempt import discard_leftover
 from odedm.execute.backend import ExecutionConfig, get_ready
 from odedm.execute.job import Job, RunOptions
-from odedm.execute.planning import PlannedJobs, below, finished, plan_jobs, unfinished_runs
+from odedm.execute.planning import PlannedJobs, finished, plan_jobs, run_dir_under, unfinished_runs
+from odedm.execute.run_job import remove_stale_workdir
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.memory.settings import KINDS, ODEDM
 from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, check_free, find_run
@@ -88,7 +88,7 @@ def run(
     execution = ExecutionConfig(**_of(given, ExecutionConfig))
     get_ready(seeds, execution)
     with _naming(recipe, before):
-        planned = plan_jobs(plans, below(out_folder), execution, options)
+        planned = plan_jobs(plans, run_dir_under(out_folder), execution, options)
     _say_shorter_average(plan, planned)
     check_not_held(working_folder(job.folder) for job in planned.jobs)
     launch(planned, execution, (events, tensorboard), quiet=as_json, writable=out_folder)
@@ -183,7 +183,9 @@ def demo(
     writable_folder(out_folder)
     check_page(out_folder / "report.html")
     say_if_no_figures()
-    planned = plan_jobs(recipe(seeds), below(out_folder), options=RunOptions(overwrite=restart, restart=restart))
+    planned = plan_jobs(
+        recipe(seeds), run_dir_under(out_folder), options=RunOptions(overwrite=restart, restart=restart)
+    )
     rows = planned.jobs[0].experiment.memory.capacity
     say(f"{len(planned.jobs)} runs on 'fashion-mini' (10 classes in 5 tasks) with {rows} rows of memory.")
     check_not_held(working_folder(job.folder) for job in planned.jobs)
@@ -245,7 +247,7 @@ def _finished(planned: PlannedJobs) -> dict[str, tuple[Job, Result]]:
         result = None if job.options.overwrite else finished(job)
         if result is not None:
             found[job.key] = (job, result)
-            discard_leftover(job.folder)
+            remove_stale_workdir(job.folder)
     return found
 
 

@@ -157,9 +157,9 @@ def merge(files: Packed, out_file: Target) -> None:
 
 def _write(path: Path, runs: list[FinishedRun]) -> None:
     from odedm.results.packed import write_packed
-    from odedm.study.gathering import by_content
+    from odedm.study.merging import deduplicate
 
-    own = by_content(runs, by_code=False)  # a file with a run twice is one that no report reads
+    own = deduplicate(runs, by_code=False)  # a file with a run twice is one that no report reads
     write_packed(path, [run.result for run in own.values()])
     twice = len(runs) - len(own)
     say(f"Packed: {len(own)} runs in {path}" + (f" ({twice} that were there twice count once)" if twice else ""))

@@ -19,21 +19,21 @@ from odedm.cli.report_command import say_if_no_figures, tell_report
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import writable_folder, write_text
 from odedm.execute.backend import ExecutionConfig, get_ready, workers_here
-from odedm.execute.eta import in_words, parse_time
+from odedm.execute.time_estimate import format_duration, parse_time
 from odedm.paper.studies import READY, ready
-from odedm.study.gathering import read_all
-from odedm.study.identity import REUSE
-from odedm.study.ledger import TRIALS, Ledger
-from odedm.study.session import Session, deadline
+from odedm.study.merging import read_all
+from odedm.study.reuse import REUSE
+from odedm.study.run_store import TRIALS, RunStore
 from odedm.study.study import read_to_run
+from odedm.study.study_runner import StudyRunner, deadline
 from odedm.study.trials import families
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
 if TYPE_CHECKING:
     from odedm.execute.scheduler import Summary
-    from odedm.study.session import StudyStatus
     from odedm.study.study import Study
+    from odedm.study.study_runner import StudyStatus
 
 PAGE = "report.html"
 MOST_SAID = 8
@@ -44,10 +44,10 @@ PLACE = ("device", "threads")
 guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
 
 
-def session_from(given: Given, folder: Path, reuse: str = "version") -> Session:
+def runner_from(given: Given, folder: Path, reuse: str = "version") -> StudyRunner:
     """Where a study's runs happen, as the command line says."""
     place = {name: given.pop(name) for name in PLACE if name in given}
-    return Session(Ledger(folder), ExecutionConfig(**given), reuse=reuse, **place)
+    return StudyRunner(RunStore(folder), ExecutionConfig(**given), reuse=reuse, **place)
 
 
 @guarded
@@ -86,8 +86,8 @@ def study(
     """Run many experiments, each once, and report on them. Stop it and start it again as you like."""
     plan = chosen(what, data, seeds, only or [], select_on)
     default = plan.name if data is None else f"{plan.name}-{Path(data).name}"
-    session = session_from(given, out_folder or Path("runs") / default, reuse=checked_reuse(reuse))
-    session = dataclasses.replace(session, have=read_all(with_results or []))
+    runner = runner_from(given, out_folder or Path("runs") / default, reuse=checked_reuse(reuse))
+    runner = dataclasses.replace(runner, have=read_all(with_results or []))
     seconds = None if budget is None else parse_time(budget)
     conduct = Conduct(dry_run, seconds, retry, (events, tensorboard), choose=bool(select_on))
     if held_out is not None:
@@ -98,9 +98,9 @@ def study(
                 "--held-out gives scores and makes no runs: leave out --select-on, --with-results, --events, "
                 "--tensorboard."
             )
-        score_held_out(plan, session, held_out, dry_run=dry_run, seconds=conduct.seconds, retry=retry)
+        score_held_out(plan, runner, held_out, dry_run=dry_run, seconds=conduct.seconds, retry=retry)
         return
-    carry_out(plan, session, conduct, report_study)
+    carry_out(plan, runner, conduct, report_study)
 
 
 def checked_reuse(reuse: str) -> str:
@@ -123,54 +123,54 @@ class Conduct:
     choose: bool = False
 
 
-def carry_out(plan: Study, session: Session, conduct: Conduct, report: Callable[[StudyStatus, Path], None]) -> None:
+def carry_out(plan: Study, runner: StudyRunner, conduct: Conduct, report: Callable[[StudyStatus, Path], None]) -> None:
     """Do what of a study is not done, and report on it; or say what would be done."""
     from odedm.report.page import check_page
 
-    ledger = session.ledger
+    store = runner.store
     if not conduct.dry_run:
-        get_ready(len(plan.experiments()), session.execution)
-    planned = session.plan(plan, lenient=conduct.dry_run)
+        get_ready(len(plan.experiments()), runner.execution)
+    planned = runner.plan(plan, lenient=conduct.dry_run)
     if conduct.choose and not families(planned.jobs):
         raise UsageError(
             f"--select-on chooses among several ρ, and no runs of the study '{plan.name}' differ in ρ alone. Leave it "
             "out, or give several, e.g. rho = [0.25, 0.5]."
         )
     if conduct.dry_run:
-        _say_plan(session.status(plan, planned), session)
+        _say_plan(runner.status(plan, planned), runner)
         return
     say_if_pointless(planned.jobs)
     say_if_no_figures()
-    ledger.check(plan)
-    check_page(ledger.folder / PAGE)
-    session.status(plan, planned)  # what cannot be run is refused before anything is written
-    writable_folder(ledger.folder)
-    with ledger.held():
-        ledger.settle(plan)
-        status = session.status(plan, planned)  # nobody else can finish a run from here on
+    store.check(plan)
+    check_page(store.folder / PAGE)
+    runner.status(plan, planned)  # what cannot be run is refused before anything is written
+    writable_folder(store.folder)
+    with store.lock():
+        store.init(plan)
+        status = runner.status(plan, planned)  # nobody else can finish a run from here on
         status.tidy()
         jobs = status.jobs(retry=conduct.retry)
         trials = sum(job.is_trial for job in jobs)
         old, torn = status.runs.outdated, status.runs.damaged
         say(
-            f"Study '{plan.name}': {status.runs.total} runs, {_done(status, session)} done"
+            f"Study '{plan.name}': {status.runs.total} runs, {_done(status, runner)} done"
             + (f", {len(status.failed)} failed before" if status.failed else "")
             + (f", {old} made by other code, which are done again (--reuse any counts them)" if old else "")
             + (f", {torn} damaged, which {'is' if torn == 1 else 'are'} made again" if torn else "")
             + (f", {trials} trials to choose ρ by" if trials else "")
-            + f". Folder: {ledger.folder}"
+            + f". Folder: {store.folder}"
         )
         until, done = deadline(conduct.seconds), status.done()
         with watched(len(done) + len(jobs), len(done), conduct.follow) as (board, observers):
             for job, run in done:
                 board.best.add(job, run.result)
             try:
-                summary = session.run(jobs, planned, observers, status.times(), until=until)
+                summary = runner.run(jobs, planned, observers, status.times(), until=until)
             except KeyboardInterrupt:
-                _say_stopped(session.status(plan, planned), ledger.folder)
+                _say_stopped(runner.status(plan, planned), store.folder)
                 raise
-        status = session.status(plan, planned)
-        report(status, ledger.folder)
+        status = runner.status(plan, planned)
+        report(status, store.folder)
     _conclude(status, summary, retry=conduct.retry)
 
 
@@ -199,12 +199,12 @@ def chosen(what: str, data: str | None, seeds: int | None, only: Sequence[str], 
     return plan
 
 
-def _say_plan(status: StudyStatus, session: Session) -> None:
+def _say_plan(status: StudyStatus, runner: StudyRunner) -> None:
     runs, jobs, times = status.runs, status.jobs(retry=True), status.times()
     about = f": {status.study.about}" if status.study.about else ""
-    tell(f"Study '{status.study.name}' in '{session.ledger.folder}'{about}")
+    tell(f"Study '{status.study.name}' in '{runner.store.folder}'{about}")
     tell(f"Runs:          {runs.total}")
-    tell(f"Done:          {_done(status, session)}")
+    tell(f"Done:          {_done(status, runner)}")
     tell(f"To do:         {len(runs.todo)}")
     if runs.outdated:
         tell(f"Made by other code: {runs.outdated} (of those to do; --reuse any counts them as done)")
@@ -224,17 +224,17 @@ def _say_plan(status: StudyStatus, session: Session) -> None:
     elif not known:
         tell("Time:          unknown until the first run of its kind is finished")
     else:
-        place = session.execution
+        place = runner.execution
         unseen = place.is_remote or status.planned.missing
         side = place.workers or (1 if unseen else workers_here(jobs, place))
         unknown = len(jobs) - len(known)
         rest = f", and {unknown} runs of a kind that was not measured yet" if unknown else ""
-        tell(f"Time:          about {in_words(sum(known) / side)}, {side} side by side{rest}")
+        tell(f"Time:          about {format_duration(sum(known) / side)}, {side} side by side{rest}")
 
 
-def _done(status: StudyStatus, session: Session) -> str:
+def _done(status: StudyStatus, runner: StudyRunner) -> str:
     """How many runs are done, and how many of these are not here but packed."""
-    packed = sum(session.have.get(key) is run for key, run in status.runs.done.items())
+    packed = sum(runner.have.get(key) is run for key, run in status.runs.done.items())
     return f"{len(status.runs.done)}" + (f" ({packed} of them packed)" if packed else "")
 
 

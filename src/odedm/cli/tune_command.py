@@ -15,20 +15,20 @@ from odedm.cli.board import Board
 from odedm.cli.console import SOME_FAILED, err, say, tell, tell_json
 from odedm.cli.dotted_settings import Given, pairs
 from odedm.cli.generated_options import experiment_from, opt, with_settings
-from odedm.cli.study_command import PLACE, session_from
+from odedm.cli.study_command import PLACE, runner_from
 from odedm.cli.tuned_choices import conclude, conclude_one
 from odedm.core.errors import UsageError
 from odedm.core.files import no_empty_folders, writable_folder
 from odedm.core.text import counted
 from odedm.execute.backend import ExecutionConfig, get_ready
-from odedm.execute.eta import parse_time
+from odedm.execute.time_estimate import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
 from odedm.paper.equal_tuning import NAME, equal_tuning
 from odedm.study.choice_files import CHOICES, STEM
 from odedm.study.grid import PLAIN, Grid
-from odedm.study.ledger import FAILURES, TOML, TRIALS, failures_in, scores_in
-from odedm.study.session import deadline
+from odedm.study.run_store import FAILURES, TOML, TRIALS, failures_in, scores_in
 from odedm.study.study import Study, read, read_to_run
+from odedm.study.study_runner import deadline
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
 
@@ -113,17 +113,17 @@ def tune(
     select = _selection(study.select or Selection(), first_tasks, share, seeds, first_seed)
     if what is not None:
         study = replace(study, select=select)  # seeds that are among its own are refused
-    session = session_from(given, out_folder or Path("runs") / study.name)
+    runner = runner_from(given, out_folder or Path("runs") / study.name)
     number = len(study.experiments())  # what is too large is refused before it is taken apart
     if not dry_run:
-        get_ready(number, session.execution)
-    rivals, planned = contests(study, select, session, tries, lenient=dry_run)
-    ledger, (known, lost) = session.ledger, _of_others(with_results or [])
+        get_ready(number, runner.execution)
+    rivals, planned = contests(study, select, runner, tries, lenient=dry_run)
+    store, (known, lost) = runner.store, _of_others(with_results or [])
     name = STEM if what is None else rivals.tuned_name
-    _check_free(ledger.folder, name)
+    _check_free(store.folder, name)
 
     def outcomes() -> tuple[dict[str, float], dict[str, str]]:
-        return {**known, **ledger.scores()}, {**lost, **ledger.failures()}
+        return {**known, **store.scores()}, {**lost, **store.failures()}
 
     scores, failed = outcomes()
     if dry_run:
@@ -137,14 +137,14 @@ def tune(
             tell(f"'{data}' is not here, so what is done cannot be known. {why}")
         return
     until = deadline(seconds)
-    with no_empty_folders([ledger.folder]):
-        writable_folder(ledger.folder)
-        with ledger.held():
+    with no_empty_folders([store.folder]):
+        writable_folder(store.folder)
+        with store.lock():
             scores, failed = outcomes()  # nobody else adds to them now
             jobs, before = _to_do(rivals, scores, failed, retry=retry)
             _say_plan(rivals, len(jobs), len(before), say)
             with Board(err, len(jobs), quiet=as_json) as board:
-                summary = session.run(jobs, planned, [board], until=until)
+                summary = runner.run(jobs, planned, [board], until=until)
             scores, failed = outcomes()
     if summary.left:
         say(f"The budget is spent: {counted(len(summary.left), 'trial')} left. The same command goes on.")
@@ -155,9 +155,9 @@ def tune(
             f"{len(sentences)} of {rivals.trials} trials failed; {FAILURES} says which.{hint} The first: {sentences[0]}"
         )
     if what is None:
-        conclude_one(rivals, scores, failed, ledger.folder, as_json=as_json)
+        conclude_one(rivals, scores, failed, store.folder, as_json=as_json)
     else:
-        conclude(rivals, scores, failed, ledger.folder, as_json=as_json)
+        conclude(rivals, scores, failed, store.folder, as_json=as_json)
     if sentences:
         raise typer.Exit(SOME_FAILED)
 

@@ -70,7 +70,7 @@ class Job:
         memory = getattr(plan.memory, "policy", None) or plan.memory.name
         return f"{what}{plan.method} · {memory}{share} · λ={plan.memory.capacity} · seed {plan.seed}"
 
-    def again(self) -> Job:
+    def retry(self) -> Job:
         """The same after a loss: it goes on from its own checkpoint."""
         return replace(self, options=replace(self.options, restart=False))
 
@@ -116,7 +116,7 @@ class Job:
         )
 
 
-class Progressed(NamedTuple):
+class Progress(NamedTuple):
     """A job has seen `done` of `total` rows; `process` is who does it."""
 
     key: str
@@ -125,7 +125,7 @@ class Progressed(NamedTuple):
     process: int = 0
 
 
-class Stored(NamedTuple):
+class CheckpointSaved(NamedTuple):
     """A job's state is on the disk: from here it goes on if its worker dies."""
 
     key: str
@@ -155,25 +155,25 @@ class Failed(NamedTuple):
         return cls(job.key, sentence(error), isinstance(error, DiskFull), isinstance(error, LockedError))
 
 
-class Lost(NamedTuple):
+class WorkerLost(NamedTuple):
     """The worker of a job died, and how."""
 
     key: str
     error: str
 
 
-class Said(NamedTuple):
+class Message(NamedTuple):
     """A line for the user from a job."""
 
     key: str
     line: str
 
 
-Event = Progressed | Stored | Done | Failed | Lost | Said
+Event = Progress | CheckpointSaved | Done | Failed | WorkerLost | Message
 Emit = Callable[[Event], None]
 
 KINDS: dict[str, Callable[..., Event]] = {
-    kind.__name__: kind for kind in (Progressed, Stored, Done, Failed, Lost, Said)
+    kind.__name__: kind for kind in (Progress, CheckpointSaved, Done, Failed, WorkerLost, Message)
 }
 
 

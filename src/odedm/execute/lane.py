@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from odedm.checkpoint.stop import Stopped
-from odedm.execute.attempt import attempt
-from odedm.execute.job import Done, Emit, Failed, Job, Said, sentence
+from odedm.execute.job import Done, Emit, Failed, Job, Message, sentence
+from odedm.execute.run_job import run_job
 
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
@@ -44,13 +44,13 @@ class Lane:
         try:
             # torch's own threads and precision belong to the process, so they are set for the whole of a job
             with process_numerics(plan.threads, "fp32" if plan.precision == "fp32" else "tf32"):
-                score = attempt(job, self._emit, data=self._open(plan.data), stop=self._stop.is_set)
+                score = run_job(job, self._emit, data=self._open(plan.data), stop=self._stop.is_set)
             outcome: Done | Failed | None = Done(job.key, score)
         except Stopped:  # its state is stored; where nobody asked for it, that is an end like any other
             outcome = None if self._stop.is_set() else Failed(job.key, "It was stopped, and its state is stored.")
         except Exception as error:  # whatever it is, it is this job's alone
             if _breaks_the_gpu(error):
-                self._emit(Said(job.key, f"The GPU reported: {sentence(error)[:300]}"))
+                self._emit(Message(job.key, f"The GPU reported: {sentence(error)[:300]}"))
                 os._exit(GPU_BROKEN)
             if os.environ.get("ODEDM_TRACEBACK"):
                 traceback.print_exception(error)

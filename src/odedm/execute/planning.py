@@ -35,7 +35,7 @@ class PlannedJobs:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-def below(folder: Path) -> Callable[[Experiment], Path]:
+def run_dir_under(folder: Path) -> Callable[[Experiment], Path]:
     """The folder of each run below one for all: one experiment has one folder, however it was spelled."""
 
     def place(plan: Experiment) -> Path:
@@ -191,7 +191,7 @@ def _described(configuration: dict[str, object]) -> dict[str, object]:
 
 
 def _unfinished_below(path: Path) -> Iterator[Path]:
-    for folder, below, _ in os.walk(path):
-        runs = [Path(folder, own[1]) for each in sorted(below) if (own := WORK.fullmatch(each))]
+    for folder, subfolders, _ in os.walk(path):
+        runs = [Path(folder, own[1]) for each in sorted(subfolders) if (own := WORK.fullmatch(each))]
         yield from (run for run in runs if not (run / FILE).is_file())
-        below[:] = [each for each in below if not each.startswith(".")]
+        subfolders[:] = [each for each in subfolders if not each.startswith(".")]

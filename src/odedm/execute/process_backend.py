@@ -20,7 +20,7 @@ from odedm.core.errors import UsageError
 from odedm.core.plugin_modules import export_plugins
 from odedm.core.processes import close_pipes, start_program
 from odedm.execute.gpu_sharing import MOST_CLIENTS, SharedGPU
-from odedm.execute.job import Done, Event, Failed, Job, Lost, event_from_text
+from odedm.execute.job import Done, Event, Failed, Job, WorkerLost, event_from_text
 from odedm.execute.lane import GPU_BROKEN
 from odedm.execute.worker_process import STOP
 
@@ -142,7 +142,7 @@ class ProcessBackend:
         why = self._death(worker)
         worker.crash.unlink(missing_ok=True)
         if worker.job is not None:
-            yield Lost(worker.job, why)
+            yield WorkerLost(worker.job, why)
 
     def _death(self, worker: _Worker) -> str:
         """How a worker died, in words."""

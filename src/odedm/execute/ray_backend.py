@@ -22,8 +22,8 @@ from typing import Any
 from odedm.core.errors import UsageError
 from odedm.core.files import atomic_folder, write_bytes
 from odedm.core.plugin_modules import export_plugins, import_plugins
-from odedm.execute.attempt import attempt
-from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, sentence
+from odedm.execute.job import Done, Event, Failed, Job, Progress, WorkerLost, sentence
+from odedm.execute.run_job import run_job
 
 MOST_BYTES = 1 << 30
 """What a run may send back: its result, its memory's rows, its evidence and its model."""
@@ -114,7 +114,7 @@ class RayBackend:
             self._asked = time.monotonic()
             with suppress(self._ray.exceptions.RayError):
                 for key, seen in self._ray.get(self._actor.take.remote(), timeout=5).items():
-                    yield Progressed(key, *seen)
+                    yield Progress(key, *seen)
         for reference in done:
             yield self._outcome(reference, self._running.pop(reference))
 
@@ -126,7 +126,7 @@ class RayBackend:
             if not job.is_trial:
                 unpack(answer["files"], job.folder)
         except self._ray.exceptions.RayError as error:
-            return Lost(job.key, f"Ray lost its worker ({sentence(error)[:300]})")
+            return WorkerLost(job.key, f"Ray lost its worker ({sentence(error)[:300]})")
         except (OSError, UsageError) as error:
             return Failed.by(job, error)
         return Done(job.key, answer.get("score"))
@@ -172,14 +172,14 @@ def do_remotely(text: str, actor: Any, place: str = "", plugins: dict[str, Any] 
             os.chdir(place)
 
     def emit(event: Event) -> None:
-        if actor is not None and isinstance(event, Progressed):
+        if actor is not None and isinstance(event, Progress):
             actor.tell.remote(*event)
 
     try:
         with tempfile.TemporaryDirectory(prefix="odedm-") as home:
             folder = Path(home) / "run"
             here = replace(job, folder=folder, options=replace(job.options, overwrite=False))
-            score = attempt(here, emit)
+            score = run_job(here, emit)
             return {"score": score, "files": {} if job.is_trial else contents(folder)}
     except Exception as error:  # whatever it is, it is this job's alone
         return {"error": sentence(error)}

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from odedm.checkpoint.stop import stop_on_signal
 from odedm.core.errors import DiskFull, UsageError
 from odedm.core.files import no_empty_folders
-from odedm.execute.attempt import discard_leftover
 from odedm.execute.backend import Backend, ExecutionConfig, open_backend
-from odedm.execute.eta import TimeEstimate, UnderWay
-from odedm.execute.job import Done, Event, Failed, Job, Lost, Progressed, Said, Stored
+from odedm.execute.job import CheckpointSaved, Done, Event, Failed, Job, Message, Progress, WorkerLost
 from odedm.execute.observers import Observer
+from odedm.execute.run_job import remove_stale_workdir
+from odedm.execute.time_estimate import TimeEstimate, UnderWay
 from odedm.results.folder import FILE
 from odedm.results.result import Result
 
@@ -146,7 +146,7 @@ class Scheduler:
         return rest <= 0 or (self.times.expect(job) or 0.0) > rest
 
     def _take(self, event: Event, waiting: dict[str, Job], summary: Summary) -> None:
-        if isinstance(event, Said):
+        if isinstance(event, Message):
             for each in self.observers:
                 each.said(event.line)
             return
@@ -154,7 +154,7 @@ class Scheduler:
         if running is None:
             return
         job = running.job
-        if isinstance(event, Progressed):
+        if isinstance(event, Progress):
             if running.process != event.process:
                 running.process = event.process
                 for each in self.observers:
@@ -162,18 +162,18 @@ class Scheduler:
             running.share = event.done / max(1, event.total)
             for each in self.observers:
                 each.progress(job, event.done, event.total)
-        elif isinstance(event, Stored):
+        elif isinstance(event, CheckpointSaved):
             self._tries[event.key] = 0
-        elif isinstance(event, Lost):
+        elif isinstance(event, WorkerLost):
             del self._running[event.key]
             self._lose(job, event, waiting, summary)
         else:
             del self._running[event.key]
             self._end(job, event, summary)
 
-    def _lose(self, job: Job, event: Lost, waiting: dict[str, Job], summary: Summary) -> None:
+    def _lose(self, job: Job, event: WorkerLost, waiting: dict[str, Job], summary: Summary) -> None:
         if not job.is_trial and not job.options.overwrite and (job.folder / FILE).is_file():
-            discard_leftover(job.folder)  # its process died after the result was written, before it could say so
+            remove_stale_workdir(job.folder)  # its process died after the result was written, before it could say so
             self._end(job, Done(job.key), summary)
             return
         self._tries[job.key] += 1
@@ -184,7 +184,7 @@ class Scheduler:
             each.lost(job, event.error)
         rest = dict(waiting)
         waiting.clear()
-        waiting.update({job.key: job.again(), **rest})  # the first to go on
+        waiting.update({job.key: job.retry(), **rest})  # the first to go on
 
     def _end(self, job: Job, event: Done | Failed, summary: Summary) -> None:
         if isinstance(event, Failed):

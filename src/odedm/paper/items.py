@@ -18,7 +18,7 @@ from odedm.core.registry import normalize_name
 from odedm.paper.printed import PRINTED_WITH
 from odedm.paper.studies import ready
 from odedm.results.folder import FinishedRun
-from odedm.study.gathering import read_all
+from odedm.study.merging import read_all
 from odedm.study.study import Study
 from odedm.training.experiment import Experiment
 

@@ -63,7 +63,7 @@ def _settings(each: Scored) -> Settings:
 
 
 def _has_own_policy(own: Settings) -> bool:
-    return own["memory.name"] in BASELINES and _policy(own) == METHODS[str(own["method"])].load().native
+    return own["memory.name"] in BASELINES and _policy(own) == METHODS[str(own["method"])].load().policy
 
 
 def _has_reservoir(own: Settings) -> bool:

@@ -19,9 +19,9 @@ from odedm.results.folder import FinishedRun, NoRuns, find_runs, load_runs
 from odedm.results.packed import is_packed
 from odedm.results.result import Result
 from odedm.results.schema import is_numbers
-from odedm.study.gathering import by_content, read_all
-from odedm.study.identity import key_of_result
-from odedm.study.ledger import TOML, TRIALS, Ledger, lines
+from odedm.study.merging import deduplicate, read_all
+from odedm.study.reuse import key_of_result
+from odedm.study.run_store import TOML, TRIALS, RunStore, lines
 from odedm.study.study import read
 from odedm.study.trials import held_out_score
 from odedm.training.experiment import content_key
@@ -73,7 +73,7 @@ def load_sound(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
     loaded, damaged = load_runs(places.values())
     runs, faults = with_scores(loaded), list(damaged.values())
     if packed:
-        own = by_content([*runs, *read_all(packed).values()])
+        own = deduplicate([*runs, *read_all(packed).values()])
         here = {key_of_result(run.result) for run in runs}
         runs += [run for key, run in own.items() if key not in here]
     if faults and not runs:
@@ -120,7 +120,7 @@ def _scores(study: Path) -> Callable[[Result], float | None]:
     except UsageError:
         select = None
     if select is not None:
-        return partial(held_out_score, select=select, scores=Ledger(study).scores())
+        return partial(held_out_score, select=select, scores=RunStore(study).scores())
     means = {} if (study / TOML).is_file() else _by_configuration(lines(study / TRIALS))
     return lambda result: means.get(_configuration(result.experiment))
 

@@ -17,11 +17,11 @@ from odedm.execute.job import Job
 from odedm.execute.planning import PlannedJobs
 from odedm.memory.settings import ODEDM
 from odedm.study.balanced_draw import balanced_draw
-from odedm.study.grid import Grid, matches, nobody_has
+from odedm.study.grid import Grid, matches_filters, nobody_has
 from odedm.study.held_out_trials import check_first_tasks
-from odedm.study.identity import Code
-from odedm.study.session import Session
+from odedm.study.reuse import Code
 from odedm.study.study import MOST_NAME, Study
+from odedm.study.study_runner import StudyRunner
 from odedm.study.trials import configuration, trials_of
 from odedm.study.tuning import SIDES, Contest, Tried
 from odedm.training.experiment import Experiment, content_key
@@ -53,9 +53,9 @@ def _combinations(study: Study) -> Tries:
     """All that could be tried."""
     names: dict[str, str] = {}
     found: Tries = {}
-    for grid in (one for every in study.grids for one in every.singles()):
+    for grid in (one for every in study.grids for one in every.expand()):
         (plan,) = grid.experiments()
-        if not matches(plan, study.only):
+        if not matches_filters(plan, study.only):
             continue
         host = names.setdefault(_common(plan), _name(plan, set(names.values())))
         found.setdefault(host, {side: [] for side in SIDES})[_side(plan)].append(grid)
@@ -192,13 +192,13 @@ class Contests:
 
 
 def contests(
-    study: Study, select: Selection, session: Session, tries: int | None = None, *, lenient: bool = False
+    study: Study, select: Selection, runner: StudyRunner, tries: int | None = None, *, lenient: bool = False
 ) -> tuple[Contests, PlannedJobs]:
     """The contests of a study, and the jobs that their trials are the trials of; `lenient` as of `plan_jobs`."""
     every = _combinations(study)
     sides = {host: _equal(host, own, tries, seed=0) for host, own in every.items()}
     flat = [(host, side, grid) for host, own in sides.items() for side, grids in own.items() for grid in grids]
-    planned = session.jobs([plan for _, _, grid in flat for plan in grid.experiments()], lenient=lenient)
+    planned = runner.jobs([plan for _, _, grid in flat for plan in grid.experiments()], lenient=lenient)
     if len(planned.jobs) < len(flat):
         raise UsageError(f"Two tries of the study '{study.name}' are the same run; give each once.")
     check_first_tasks(planned.jobs, planned, select)

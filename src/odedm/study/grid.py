@@ -119,11 +119,11 @@ class Grid:
                 found.setdefault(plan.slug(), plan)
         return list(found.values())
 
-    def singles(self) -> list[Grid]:
+    def expand(self) -> list[Grid]:
         """The same experiments in the same order, each as a grid of its own that has one value of everything.
 
         >>> rates = {"er": {"lr": (0.03, 0.1)}, "der": {"alpha": (0.5,)}}
-        >>> [each.options for each in Grid({"method": ("er", "der")}, rates).singles()]
+        >>> [each.options for each in Grid({"method": ("er", "der")}, rates).expand()]
         [{'er': {'lr': (0.03,)}}, {'er': {'lr': (0.1,)}}, {'der': {'alpha': (0.5,)}}]
         """
         plans = self.experiments()
@@ -195,14 +195,14 @@ def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
         yield dict(zip(axes, values, strict=True))
 
 
-def matches(plan: Experiment, wishes: Sequence[str]) -> bool:
+def matches_filters(plan: Experiment, wishes: Sequence[str]) -> bool:
     """Whether an experiment has every wished value: `name=value`, several values separated by commas.
 
     Names alone are methods, spelled as in the registry or as in the paper. A value that is left to the method counts
     by what it stands for, too.
 
     >>> plan = Experiment(ODEDM(50), method="derpp")
-    >>> matches(plan, ["DER,DER++", "capacity=50"]), matches(plan, ["memory=plain"])
+    >>> matches_filters(plan, ["DER,DER++", "capacity=50"]), matches_filters(plan, ["memory=plain"])
     (True, False)
     """
     flat = _flat(plan)
@@ -277,7 +277,7 @@ def _flat(plan: Experiment) -> dict[str, Any]:
     return flat | tables
 
 
-def many(value: Any, *, pair: bool = False) -> tuple[Any, ...]:
+def as_tuple(value: Any, *, pair: bool = False) -> tuple[Any, ...]:
     """A list as it is, a single value as a list of one; `dac = [3, 4]` is one pair."""
     if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(each, int) for each in value)):
         value = [value]
@@ -298,4 +298,4 @@ def from_table(kind: Callable[..., T], name: str, plain: object) -> T:
     if not isinstance(plain, dict):
         raise UsageError(f"'{name}' must be a table: [{name}] with {', '.join(known)}; {short_repr(plain)} was given.")
     lists = {key for key in plain if isinstance(choose(f"key of [{name}]", str(key), known), tuple)}
-    return kind(**{key: many(value, pair=key == "dac") if key in lists else value for key, value in plain.items()})
+    return kind(**{key: as_tuple(value, pair=key == "dac") if key in lists else value for key, value in plain.items()})

@@ -12,8 +12,8 @@ from typing import Any
 
 from odedm.core.errors import UsageError, choose, short_repr
 from odedm.core.validators import Int, Text, refused
-from odedm.study.grid import MOST_RUNS, TABLES, Grid, axes, from_table, many, matches, nobody_has
-from odedm.study.idle_keys import idle
+from odedm.study.grid import MOST_RUNS, TABLES, Grid, as_tuple, axes, from_table, matches_filters, nobody_has
+from odedm.study.unused_keys import unused_keys
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection, check_values
 from odedm.training.observation import Observation
@@ -67,7 +67,7 @@ class Study:
         for place, grid in enumerate(self.grids, start=1):
             try:
                 plans = grid.experiments()
-                found |= {plan.slug(): plan for plan in plans if matches(plan, of_all)}
+                found |= {plan.slug(): plan for plan in plans if matches_filters(plan, of_all)}
             except UsageError as error:
                 raise UsageError(f"Grid {place} of the study '{self.name}': {error}") from None
             made += len(plans)
@@ -78,7 +78,7 @@ class Study:
         if len(found) * len(self.seeds) > MOST_RUNS:
             raise too_many
         every = [plan.with_seed(seed) for seed in self.seeds for plan in found.values()]
-        wished = [plan for plan in every if matches(plan, of_one)]
+        wished = [plan for plan in every if matches_filters(plan, of_one)]
         if not wished:
             raise nobody_has(self.name, of_one, every)
         return wished
@@ -132,7 +132,7 @@ def read_to_run(path: Path) -> Study:
     A study's folder may hold a file from the time when they were passed over, so `read` takes them.
     """
     study = read(path)
-    if said := idle(study.grids):
+    if said := unused_keys(study.grids):
         raise UsageError(f"In {path}: {said}")
     return study
 
@@ -164,7 +164,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     tables = plain.get("grid", [{}])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables) or not tables:
         raise UsageError("'grid' must be one or more tables, each headed [[grid]].")
-    only = many(plain.get("only", []))
+    only = as_tuple(plain.get("only", []))
     if not all(isinstance(each, str) for each in only):
         raise UsageError("'only' must be a list of NAME=VALUE, e.g. ['method=er'].")
     study = Study(
@@ -210,11 +210,15 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
             if not isinstance(own, dict):
                 raise UsageError(f"Options belong to a {what}: write [{what}_options.NAME], not {what}_options.{name}.")
     return Grid(
-        {name: many(value, pair=name == "dac") for name, value in both.items()},
-        {method: {name: many(value) for name, value in own.items()} for method, own in options.items()},
-        {name: many(value) for name, value in net_options.items()},
-        *({part: {name: many(value) for name, value in own.items()} for part, own in each.items()} for each in parts),
+        {name: as_tuple(value, pair=name == "dac") for name, value in both.items()},
+        {method: _as_tuples(own) for method, own in options.items()},
+        _as_tuples(net_options),
+        *({name: _as_tuples(own) for name, own in table.items()} for table in parts),
     )
+
+
+def _as_tuples(table: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    return {name: as_tuple(value) for name, value in table.items()}
 
 
 def _seeds(value: Any) -> tuple[int, ...]:

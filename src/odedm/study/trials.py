@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from odedm.execute.job import Job, RunOptions
 from odedm.memory.settings import ODEDM
 from odedm.selection.prototype_settings import Prototypes
-from odedm.study.identity import key_of_result
+from odedm.study.reuse import key_of_result
 from odedm.training.experiment import content_key
 from odedm.training.hold_out import Selection
 

@@ -131,10 +131,10 @@ def parse_time(text: str) -> float:
     return total
 
 
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A time to read.
 
-    >>> in_words(42.4), in_words(95), in_words(4000), in_words(200_000)
+    >>> format_duration(42.4), format_duration(95), format_duration(4000), format_duration(200_000)
     ('42 s', '1 min 35 s', '1 h 6 min', '2 d 7 h')
     """
     whole = round(seconds)

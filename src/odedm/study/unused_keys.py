@@ -13,13 +13,13 @@ MEMORY = "odedm"
 """The memory of runs where a study names none."""
 
 
-def idle(grids: Sequence[Grid]) -> str:
+def unused_keys(grids: Sequence[Grid]) -> str:
     """The first key or table that none of the runs has, as a sentence; "" where each is some run's.
 
-    >>> idle([Grid({"memory": ("reservoir",), "rho": (0.5,)})])
+    >>> unused_keys([Grid({"memory": ("reservoir",), "rho": (0.5,)})])
     "'rho' is of the memory odedm, which none of its runs has; they have reservoir. Leave it out, or name odedm \
 among those of 'memory'."
-    >>> idle([Grid({"memory": ("reservoir", "odedm"), "rho": (0.5,)})])
+    >>> unused_keys([Grid({"memory": ("reservoir", "odedm"), "rho": (0.5,)})])
     ''
     """
     named = {axis: _named(grids, axis) for axis in ("method", "retrieval", "policy", "short_policy")}

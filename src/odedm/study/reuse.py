@@ -44,7 +44,7 @@ def key_of_result(result: Result, seed: int | None = None, *, by_code: bool = Tr
     return content_key(plain, result.provenance.get("data_checksum"), result.code_hashes() if by_code else None)
 
 
-def made_by(made: Mapping[str, Any], reuse: str, code: Code) -> bool:
+def is_reusable(made: Mapping[str, Any], reuse: str, code: Code) -> bool:
     """Whether something with this provenance counts; a commit with changes on top of it never does."""
     if reuse == "any":
         return True
@@ -53,10 +53,10 @@ def made_by(made: Mapping[str, Any], reuse: str, code: Code) -> bool:
     return code.at_a_commit and made.get("commit") == code.commit
 
 
-def fault(result: Result, reuse: str, code: Code, marks: Mapping[str, str] | None = None) -> str | None:
+def why_not_reusable(result: Result, reuse: str, code: Code, marks: Mapping[str, str] | None = None) -> str | None:
     """Why a run that has just been made would not count: another machine has other code, or that from outside has."""
     made, there = result.provenance, result.code_hashes()
-    if made_by(made, reuse, code):
+    if is_reusable(made, reuse, code):
         other = [key for key in there if reuse != "any" and marks and there[key] != marks.get(key, there[key])]
         if not other:
             return None

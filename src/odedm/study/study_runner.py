@@ -7,31 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import UsageError
-from odedm.execute.attempt import discard_leftover
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.eta import TimeEstimate
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.observers import Observer
-from odedm.execute.planning import PlannedJobs, below, plan_jobs
+from odedm.execute.planning import PlannedJobs, plan_jobs, run_dir_under
+from odedm.execute.run_job import remove_stale_workdir
 from odedm.execute.scheduler import Summary, run_jobs
+from odedm.execute.time_estimate import TimeEstimate
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
 from odedm.study.held_out_trials import check_first_tasks
-from odedm.study.identity import Code, fault
-from odedm.study.ledger import Ledger, LedgerStatus
+from odedm.study.reuse import Code, why_not_reusable
+from odedm.study.run_store import RunStore, StoreStatus
 from odedm.study.study import Study
 from odedm.study.trials import families, trials_of
 from odedm.training.experiment import Experiment
 
 
 @dataclass(frozen=True)
-class Session:
-    """Who runs a study: its ledger, where runs happen, and which finished runs count (`reuse`).
+class StudyRunner:
+    """Who runs a study: its store, where runs happen, and which finished runs count (`reuse`).
 
     `have` are runs that were packed elsewhere, by content hash: they count, too.
     """
 
-    ledger: Ledger
+    store: RunStore
     execution: ExecutionConfig
     device: str = "auto"
     threads: int = 1
@@ -47,7 +47,7 @@ class Session:
     ) -> PlannedJobs:
         """Experiments as jobs, where runs happen and below the ledger's folder."""
         here = [replace(plan, device=self.device, threads=self.threads) for plan in plans]
-        return plan_jobs(here, below(self.ledger.runs), self.execution, options, lenient=lenient)
+        return plan_jobs(here, run_dir_under(self.store.runs), self.execution, options, lenient=lenient)
 
     def status(self, study: Study, planned: PlannedJobs) -> StudyStatus:
         """Where the study stands; writes nothing and runs nothing."""
@@ -58,15 +58,15 @@ class Session:
                 f"--reuse commit needs code at a commit without changes, and here it is {here}. Commit first, or take "
                 "--reuse version."
             )
-        runs = self.ledger.status(planned.jobs, reuse=self.reuse, code=code, have=self.have)
+        runs = self.store.status(planned.jobs, reuse=self.reuse, code=code, have=self.have)
         trials: dict[str, list[Job]] = {}
         if study.select is not None:
             chosen_among = families(planned.jobs)
             check_first_tasks(chosen_among, planned, study.select)
             trials = trials_of(chosen_among, study.select)
-        scores = self.ledger.scores()
+        scores = self.store.scores()
         wanted = {trial.key for own in trials.values() for trial in own if trial.key not in scores}
-        failed = {key: said for key, said in self.ledger.failures().items() if key in wanted}
+        failed = {key: said for key, said in self.store.failures().items() if key in wanted}
         return StudyStatus(study, planned, runs, trials, scores, failed)
 
     def run(
@@ -79,10 +79,10 @@ class Session:
         until: float | None = None,
     ) -> Summary:
         """Do jobs, each step noted in the ledger before anyone else is told."""
-        code, everyone = Code.here(), [self.ledger, *observers]
+        code, everyone = Code.here(), [self.store, *observers]
 
         def check(job: Job, result: Result) -> str | None:
-            return fault(result, self.reuse, code, job.experiment.code_hashes())
+            return why_not_reusable(result, self.reuse, code, job.experiment.code_hashes())
 
         return run_jobs(jobs, planned.data, self.execution, everyone, times, until=until, check=check)
 
@@ -93,7 +93,7 @@ class StudyStatus:
 
     study: Study
     planned: PlannedJobs
-    runs: LedgerStatus
+    runs: StoreStatus
     trials: Mapping[str, list[Job]]
     scores: Mapping[str, float]
     failed_trials: Mapping[str, str]
@@ -123,7 +123,7 @@ class StudyStatus:
     def tidy(self) -> None:
         """Clear up after a process that was killed between writing a result and removing its checkpoints."""
         for run in self.runs.done.values():
-            discard_leftover(run.folder)
+            remove_stale_workdir(run.folder)
 
 
 def deadline(budget: float | None) -> float | None:

@@ -20,7 +20,7 @@ from odedm.execute.observers import Observer
 from odedm.results.folder import FILE, FinishedRun, load_runs
 from odedm.results.result import Result
 from odedm.results.schema import is_numbers
-from odedm.study.identity import Code, key_of_result, made_by
+from odedm.study.reuse import Code, is_reusable, key_of_result
 from odedm.study.study import Study, read
 from odedm.training.experiment import content_key
 
@@ -31,7 +31,7 @@ LARGEST = 2**30
 
 
 @dataclass(frozen=True)
-class LedgerStatus:
+class StoreStatus:
     """The runs of a study by what has become of them, in the study's order."""
 
     done: dict[str, FinishedRun]
@@ -53,14 +53,14 @@ class LedgerStatus:
         return [job for job in self.todo if retry or job.key not in self.failed]
 
 
-class Ledger(Observer):
+class RunStore(Observer):
     """What a study's folder holds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runs = folder / RUNS
 
-    def settle(self, study: Study) -> None:
+    def init(self, study: Study) -> None:
         """Make the folder this study's."""
         self.check(study)
         remove_stale(writable_folder(self.folder) / TOML)
@@ -85,7 +85,7 @@ class Ledger(Observer):
                 "itself be a link of yours to another disk."
             )
 
-    def held(self) -> AbstractContextManager[object]:
+    def lock(self) -> AbstractContextManager[object]:
         """One process at a time drives a study; the lock falls with its owner."""
         return hold(self.folder / LOCK)
 
@@ -112,11 +112,11 @@ class Ledger(Observer):
 
     def status(
         self, jobs: Sequence[Job], *, reuse: str, code: Code, have: Mapping[str, FinishedRun] | None = None
-    ) -> LedgerStatus:
+    ) -> StoreStatus:
         """Which of the runs are done, here or packed elsewhere (`have`); one made by other code is to be replaced."""
         there, damaged = self._results()
         made = {key_of_result(run.result, by_code=False) for run in there.values()}
-        packed = {key: run for key, run in (have or {}).items() if made_by(run.result.provenance, reuse, code)}
+        packed = {key: run for key, run in (have or {}).items() if is_reusable(run.result.provenance, reuse, code)}
         if reuse == "any":  # whatever code from outside made them
             there, packed = (
                 {key_of_result(run.result, by_code=False): run for run in each.values()} for each in (there, packed)
@@ -129,7 +129,7 @@ class Ledger(Observer):
             keys = [job.key, content_key(job.experiment.describe(), job.checksum)]
             found = next((there[key] for key in keys if key in there), None)
             elsewhere = next((packed[key] for key in keys if key in packed), None)
-            if found is not None and made_by(found.result.provenance, reuse, code):
+            if found is not None and is_reusable(found.result.provenance, reuse, code):
                 done[job.key] = found
             elif elsewhere is not None:
                 done[job.key] = elsewhere
@@ -140,7 +140,7 @@ class Ledger(Observer):
                 outdated += keys[1] in made
                 torn += keys[1] not in made and folder in damaged
         failed = {key: said for key, said in self.failures().items() if key in todo}
-        return LedgerStatus(done, list(todo.values()), failed, outdated, torn)
+        return StoreStatus(done, list(todo.values()), failed, outdated, torn)
 
     def failures(self) -> dict[str, str]:
         """The last sentence of every run that ever failed, by content hash."""

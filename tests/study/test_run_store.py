@@ -11,13 +11,13 @@ from jobs import SMALL, result_of, write_run
 import odedm
 from odedm.core.checksums import write_checksums
 from odedm.core.errors import UsageError
-from odedm.execute.attempt import attempt
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import RunOptions
-from odedm.execute.planning import below, plan_jobs
+from odedm.execute.planning import plan_jobs, run_dir_under
+from odedm.execute.run_job import run_job
 from odedm.study.grid import Grid
-from odedm.study.identity import Code, key_of_result
-from odedm.study.ledger import FAILURES, JOURNAL, TRIALS, Ledger, lines
+from odedm.study.reuse import Code, key_of_result
+from odedm.study.run_store import FAILURES, JOURNAL, TRIALS, RunStore, lines
 from odedm.study.study import Study
 from odedm.training.experiment import content_key
 from odedm.training.observation import Observation
@@ -27,9 +27,9 @@ HERE = Code("0.1.0", "abc")
 
 def test_a_finished_run_has_the_key_that_was_planned_for_it(jobs) -> None:
     for job in jobs[:2]:
-        attempt(job)
-    ledger = Ledger(jobs[0].folder.parents[2])
-    status = ledger.status(jobs, reuse="version", code=Code.here())
+        run_job(job)
+    store = RunStore(jobs[0].folder.parents[2])
+    status = store.status(jobs, reuse="version", code=Code.here())
     assert list(status.done) == [job.key for job in jobs[:2]]
     assert [job.key for job in status.todo] == [job.key for job in jobs[2:]]
     assert status.total == 4
@@ -39,12 +39,12 @@ def test_a_run_that_was_finished_without_looking_counts(jobs) -> None:
     write_run(jobs[0])
     options = RunOptions(observation=Observation(evidence=True, anytime=3))
     looking = [replace(job, options=options) for job in jobs]
-    ledger = Ledger(jobs[0].folder.parents[2])
-    status = ledger.status(looking, reuse="version", code=HERE)
+    store = RunStore(jobs[0].folder.parents[2])
+    status = store.status(looking, reuse="version", code=HERE)
     assert list(status.done) == [jobs[0].key]
     assert all(job.options.observation.evidence for job in status.todo)
     plans = [job.experiment for job in jobs]
-    again = plan_jobs(plans, below(ledger.runs), options=options).jobs
+    again = plan_jobs(plans, run_dir_under(store.runs), options=options).jobs
     assert [job.key for job in again] == [job.key for job in jobs]
 
 
@@ -62,7 +62,7 @@ def test_what_sets_the_pace_is_no_part_of_the_content(jobs) -> None:
 
 def test_one_experiment_spelled_in_two_ways_is_run_once(tmp_path) -> None:
     spelled = replace(SMALL, options={"lr": 0.1}, tasks=5, net="mlp")  # the defaults, said aloud
-    assert len(plan_jobs([SMALL, spelled], below(tmp_path)).jobs) == 1
+    assert len(plan_jobs([SMALL, spelled], run_dir_under(tmp_path)).jobs) == 1
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_one_experiment_spelled_in_two_ways_is_run_once(tmp_path) -> None:
 )
 def test_the_code_counts_as_far_as_was_asked_for(jobs, reuse, version, commit, done) -> None:
     folder = write_run(jobs[0])
-    status = Ledger(folder.parents[2]).status(jobs[:1], reuse=reuse, code=Code(version, commit))
+    status = RunStore(folder.parents[2]).status(jobs[:1], reuse=reuse, code=Code(version, commit))
     assert len(status.done) == done
     assert [(job.folder, job.options.overwrite) for job in status.todo] == [(folder, True)] * (1 - done)
     assert (status.outdated, status.damaged) == (1 - done, 0)
@@ -86,13 +86,13 @@ def test_the_code_counts_as_far_as_was_asked_for(jobs, reuse, version, commit, d
 
 def test_changes_on_top_of_a_commit_never_count(jobs) -> None:
     write_run(jobs[0])
-    ledger = Ledger(jobs[0].folder.parents[2])
-    assert ledger.status(jobs[:1], reuse="commit", code=Code("0.1.0", "abc+")).done == {}
+    store = RunStore(jobs[0].folder.parents[2])
+    assert store.status(jobs[:1], reuse="commit", code=Code("0.1.0", "abc+")).done == {}
 
 
 def test_a_run_on_other_data_is_replaced(jobs) -> None:
     write_run(replace(jobs[0], checksum="of other data"))
-    status = Ledger(jobs[0].folder.parents[2]).status(jobs[:1], reuse="any", code=HERE)
+    status = RunStore(jobs[0].folder.parents[2]).status(jobs[:1], reuse="any", code=HERE)
     assert [job.options.overwrite for job in status.todo] == [True]
     assert (status.outdated, status.damaged) == (0, 0)
 
@@ -102,14 +102,14 @@ def test_a_run_by_another_version_of_ones_own_code_is_made_by_other_code(jobs) -
     plain = json.loads((folder / "result.json").read_text())
     plain["provenance"]["plugins"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": "12ab"}}
     (folder / "result.json").write_text(json.dumps(plain))
-    status = Ledger(folder.parents[2]).status(jobs[:1], reuse="version", code=HERE)
+    status = RunStore(folder.parents[2]).status(jobs[:1], reuse="version", code=HERE)
     assert (len(status.todo), status.outdated, status.damaged) == (1, 1, 0)
 
 
 def test_a_result_that_cannot_be_read_is_no_result(jobs) -> None:
     folder = write_run(jobs[0])
     (folder / "result.json").write_text('{"schema": "odedm.result/1", "experiment"')
-    status = Ledger(folder.parents[2]).status(jobs, reuse="any", code=HERE)
+    status = RunStore(folder.parents[2]).status(jobs, reuse="any", code=HERE)
     assert not status.done
     assert status.todo[0].options.overwrite
     assert (status.outdated, status.damaged) == (0, 1)
@@ -122,7 +122,7 @@ def test_a_result_that_was_changed_after_it_was_written_is_made_again(jobs) -> N
     for folder in folders[1:]:  # nothing says of the last one that it was not so
         plain = json.loads((folder / "result.json").read_text())
         (folder / "result.json").write_text(json.dumps(plain | {"seconds": {"train": 5.0}}))
-    status = Ledger(folders[0].parents[2]).status(jobs, reuse="version", code=HERE)
+    status = RunStore(folders[0].parents[2]).status(jobs, reuse="version", code=HERE)
     assert list(status.done) == [jobs[0].key, jobs[2].key]
     assert [(job.key, job.options.overwrite) for job in status.todo] == [(jobs[1].key, True), (jobs[3].key, False)]
     assert (status.outdated, status.damaged) == (0, 1)
@@ -131,126 +131,126 @@ def test_a_result_that_was_changed_after_it_was_written_is_made_again(jobs) -> N
 def test_what_a_killed_process_left_is_not_a_run(jobs) -> None:
     folder = write_run(jobs[0])
     folder.rename(folder.with_name(".seed-0.123.abc"))
-    assert Ledger(folder.parents[2]).runs_done() == {}
+    assert RunStore(folder.parents[2]).runs_done() == {}
 
 
 def test_failures_wait_until_they_are_asked_for(jobs) -> None:
-    ledger = Ledger(jobs[0].folder.parents[2])
-    ledger.folder.mkdir(parents=True)
-    ledger.failed(jobs[1], "it was too much")
-    status = ledger.status(jobs, reuse="any", code=HERE)
+    store = RunStore(jobs[0].folder.parents[2])
+    store.folder.mkdir(parents=True)
+    store.failed(jobs[1], "it was too much")
+    status = store.status(jobs, reuse="any", code=HERE)
     assert status.failed == {jobs[1].key: "it was too much"}
     assert len(status.to_start(retry=False)) == 3
     assert len(status.to_start(retry=True)) == 4
-    line = json.loads((ledger.folder / FAILURES).read_text())
+    line = json.loads((store.folder / FAILURES).read_text())
     assert {"time", "key", "folder", "error"} <= line.keys()
 
 
 def test_a_finished_run_is_no_failure_any_more(jobs) -> None:
-    ledger = Ledger(jobs[0].folder.parents[2])
-    ledger.folder.mkdir(parents=True)
-    ledger.failed(jobs[1], "it was too much")
+    store = RunStore(jobs[0].folder.parents[2])
+    store.folder.mkdir(parents=True)
+    store.failed(jobs[1], "it was too much")
     write_run(jobs[1])
-    assert ledger.status(jobs, reuse="any", code=HERE).failed == {}
+    assert store.status(jobs, reuse="any", code=HERE).failed == {}
 
 
 def test_a_line_cut_short_costs_itself_alone(jobs) -> None:
-    ledger = Ledger(jobs[0].folder.parents[2])
-    ledger.folder.mkdir(parents=True)
-    ledger.note("started", jobs[0])
-    with (ledger.folder / JOURNAL).open("a") as file:
+    store = RunStore(jobs[0].folder.parents[2])
+    store.folder.mkdir(parents=True)
+    store.note("started", jobs[0])
+    with (store.folder / JOURNAL).open("a") as file:
         file.write('{"event": "fini')
-    ledger.note("finished", jobs[1])
-    assert [line["event"] for line in lines(ledger.folder / JOURNAL)] == ["started", "finished"]
+    store.note("finished", jobs[1])
+    assert [line["event"] for line in lines(store.folder / JOURNAL)] == ["started", "finished"]
 
 
 @pytest.mark.parametrize("value", [None, [], {}, "", "nan", True, float("inf"), 1e308, ["x"]])
 def test_an_edited_line_counts_for_nothing(jobs, value) -> None:
-    ledger = Ledger(jobs[0].folder.parents[2])
-    ledger.folder.mkdir(parents=True, exist_ok=True)
+    store = RunStore(jobs[0].folder.parents[2])
+    store.folder.mkdir(parents=True, exist_ok=True)
     for name in (FAILURES, JOURNAL, TRIALS):
         odd = [{"key": value, "score": 5.0, "error": value}, {"score": 5.0}, value, {"key": "odd", "score": value}]
-        (ledger.folder / name).write_text(
+        (store.folder / name).write_text(
             "\n".join([*map(json.dumps, odd), "9" * 5000, '{"key": "mine", "score": 7, "error": "No."}'])
         )
-    assert {key: score for key, score in ledger.scores().items() if key != value} == {"mine": 7}
-    assert "mine" in ledger.failures()
-    assert ledger.status(jobs, reuse="version", code=HERE).failed == {}
+    assert {key: score for key, score in store.scores().items() if key != value} == {"mine": 7}
+    assert "mine" in store.failures()
+    assert store.status(jobs, reuse="version", code=HERE).failed == {}
 
 
 def test_a_study_that_was_killed_at_its_first_file_goes_on(tmp_path) -> None:
-    study, ledger = Study("mine", (Grid({"capacity": (5,)}),)), Ledger(tmp_path / "study")
-    ledger.folder.mkdir()
-    (ledger.folder / ".study.toml.123.abcdef01").write_text("name =")
-    ledger.settle(study)
-    assert sorted(path.name for path in ledger.folder.iterdir()) == ["runs", "study.toml"]
+    study, store = Study("mine", (Grid({"capacity": (5,)}),)), RunStore(tmp_path / "study")
+    store.folder.mkdir()
+    (store.folder / ".study.toml.123.abcdef01").write_text("name =")
+    store.init(study)
+    assert sorted(path.name for path in store.folder.iterdir()) == ["runs", "study.toml"]
 
 
 def test_a_folder_belongs_to_one_study(tmp_path) -> None:
     one, other = (Study(name, (Grid({"capacity": (5,)}),)) for name in ("one", "other"))
-    Ledger(tmp_path / "a").settle(one)
-    Ledger(tmp_path / "a").settle(one.with_seeds(9))
+    RunStore(tmp_path / "a").init(one)
+    RunStore(tmp_path / "a").init(one.with_seeds(9))
     assert "8]" in (tmp_path / "a" / "study.toml").read_text()
     with pytest.raises(UsageError, match="holds the study 'one'"):
-        Ledger(tmp_path / "a").settle(other)
+        RunStore(tmp_path / "a").init(other)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match="not a study's folder"):
-        Ledger(tmp_path / "b").settle(one)
+        RunStore(tmp_path / "b").init(one)
 
 
 def test_one_driver_at_a_time(tmp_path) -> None:
-    ledger = Ledger(tmp_path / "a")
-    ledger.folder.mkdir()
-    with ledger.held(), pytest.raises(UsageError, match="in use"), ledger.held():
+    store = RunStore(tmp_path / "a")
+    store.folder.mkdir()
+    with store.lock(), pytest.raises(UsageError, match="in use"), store.lock():
         pass
-    with ledger.held():
+    with store.lock():
         pass
 
 
 def test_impossible_experiments_are_refused_before_anything_runs(tmp_path) -> None:
     with pytest.raises(UsageError, match="er with odedm .* cannot be run"):
-        plan_jobs([SMALL, replace(SMALL, memory=odedm.ODEDM(20, k=50))], below(tmp_path))
+        plan_jobs([SMALL, replace(SMALL, memory=odedm.ODEDM(20, k=50))], run_dir_under(tmp_path))
 
 
 def test_data_that_is_not_here_is_noted_or_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("ODEDM_DATA", str(tmp_path))
     plan = replace(SMALL, data="cifar10")
     with pytest.raises(UsageError, match="not here"):
-        plan_jobs([plan], below(tmp_path))
-    planned = plan_jobs([plan, SMALL], below(tmp_path), lenient=True)
+        plan_jobs([plan], run_dir_under(tmp_path))
+    planned = plan_jobs([plan, SMALL], run_dir_under(tmp_path), lenient=True)
     assert list(planned.missing) == ["cifar10"]
     assert len(planned.jobs) == 2
-    planned = plan_jobs([replace(SMALL, data="rows/mine.npz")], below(tmp_path), lenient=True)
+    planned = plan_jobs([replace(SMALL, data="rows/mine.npz")], run_dir_under(tmp_path), lenient=True)
     assert "There is no file or folder 'rows/mine.npz'" in planned.missing["rows/mine.npz"]
     with pytest.raises(UsageError, match="Unknown data set 'cifar11': did you mean 'cifar1"):
-        plan_jobs([replace(SMALL, data="cifar11")], below(tmp_path), lenient=True)
+        plan_jobs([replace(SMALL, data="cifar11")], run_dir_under(tmp_path), lenient=True)
 
 
 def test_planning_for_other_machines_asks_this_one_for_no_gpu(tmp_path) -> None:
     plans = [SMALL, replace(SMALL, method="vrmcl")]
     plans = [replace(plan, device="auto") for plan in plans]
-    there = plan_jobs(plans, below(tmp_path), ExecutionConfig(backend="ray", gpus=0.5)).jobs
+    there = plan_jobs(plans, run_dir_under(tmp_path), ExecutionConfig(backend="ray", gpus=0.5)).jobs
     assert [(job.experiment.device, job.experiment.precision) for job in there] == [
         ("cuda", "bf16"),
         ("cuda", "tf32"),
     ]
-    here = plan_jobs(plans, below(tmp_path), ExecutionConfig(backend="ray")).jobs
+    here = plan_jobs(plans, run_dir_under(tmp_path), ExecutionConfig(backend="ray")).jobs
     assert {(job.experiment.device, job.experiment.precision) for job in here} == {("cpu", "fp32")}
 
 
 def test_runs_are_not_written_through_a_link_of_a_folder_from_elsewhere(jobs, tmp_path) -> None:
-    ledger = Ledger(jobs[0].folder.parents[2])
+    store = RunStore(jobs[0].folder.parents[2])
     write_run(jobs[0])
     (own := jobs[0].folder.parent).rename(elsewhere := tmp_path / "elsewhere")
     own.symlink_to(elsewhere)
-    assert ledger.runs_done() == {}
+    assert store.runs_done() == {}
     with pytest.raises(UsageError, match="is a link; runs are written into real folders"):
-        plan_jobs([jobs[0].experiment], below(ledger.runs))
+        plan_jobs([jobs[0].experiment], run_dir_under(store.runs))
     own.unlink()
-    ledger.runs.rmdir()
-    ledger.runs.symlink_to(elsewhere)
+    store.runs.rmdir()
+    store.runs.symlink_to(elsewhere)
     study = Study("study", (Grid({"capacity": (5,)}),), (0,))
-    (ledger.folder / "study.toml").write_text(study.to_toml())
+    (store.folder / "study.toml").write_text(study.to_toml())
     with pytest.raises(UsageError, match="runs' is a link; runs are written into real folders"):
-        ledger.settle(study)
+        store.init(study)

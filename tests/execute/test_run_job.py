@@ -23,8 +23,8 @@ from odedm.core.errors import DiskFull
 from odedm.core.files import remove_stale
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import METHODS
-from odedm.execute.attempt import attempt_run, discard_leftover
-from odedm.execute.job import Progressed, Said
+from odedm.execute.job import Message, Progress
+from odedm.execute.run_job import remove_stale_workdir, train_job
 from odedm.methods.er import ER
 from odedm.results import provenance
 
@@ -54,11 +54,11 @@ def go(job, steps=None, schedule="task", said=None, **options):
     own = again(job, job.folder, schedule=Schedule.parse(schedule), **options)
 
     def emit(event):
-        if said is not None and isinstance(event, Said):
+        if said is not None and isinstance(event, Message):
             said.append(event.line)
 
     try:
-        return attempt_run(own, emit, data=DATA, stop=stop)
+        return train_job(own, emit, data=DATA, stop=stop)
     except Stopped:
         return None
 
@@ -144,7 +144,7 @@ def test_another_experiment_refuses_the_folder(stopped):
 
 def test_other_data_refuse_the_folder(stopped):
     with pytest.raises(UsageError, match="made on other data"):
-        attempt_run(stopped, data=blobs(per_class=20, seed=1))
+        train_job(stopped, data=blobs(per_class=20, seed=1))
 
 
 def test_another_version_goes_on_and_says_so(stopped, monkeypatch):
@@ -191,17 +191,17 @@ def test_a_full_disk_at_the_very_end_leaves_the_finished_state(tmp_path, monkeyp
 def test_a_deleted_folder_ends_the_run(tmp_path, monkeypatch):
     job = job_of(plan(), tmp_path / "experiment" / "run")
 
-    monkeypatch.setattr("odedm.execute.attempt.TICK", 0.0)
+    monkeypatch.setattr("odedm.execute.run_job.TICK", 0.0)
 
     def delete(event):
-        if isinstance(event, Progressed) and event.done == 48:
+        if isinstance(event, Progress) and event.done == 48:
             shutil.rmtree(tmp_path / "experiment")
 
     with pytest.raises(UsageError, match="was deleted, moved or taken over"):
-        attempt_run(job, delete, data=DATA)
+        train_job(job, delete, data=DATA)
     assert not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="was deleted, moved or taken over"):
-        attempt_run(again(job, job.folder, schedule=Schedule.parse("never")), delete, data=DATA)
+        train_job(again(job, job.folder, schedule=Schedule.parse("never")), delete, data=DATA)
     assert not list(tmp_path.iterdir()), "nor is a result written into a folder that someone took away"
 
 
@@ -232,12 +232,12 @@ def test_a_leftover_of_a_finished_run_goes_and_another_go_at_it_stays(stopped):
     shutil.copytree(work, copy)
     go(stopped)
     assert go(stopped, 8, overwrite=True) is None
-    discard_leftover(stopped.folder)
+    remove_stale_workdir(stopped.folder)
     assert checkpoint_folders(work), "this go is to replace the run, and goes on"
     assert go(stopped, overwrite=True) is not None
     assert not work.exists()
     copy.rename(work)
-    discard_leftover(stopped.folder)
+    remove_stale_workdir(stopped.folder)
     assert not work.exists()
 
 
@@ -266,7 +266,7 @@ def test_the_configuration_comes_back_from_the_checkpoint(stopped):
     ]
     assert plain.pop("cuda_graph") is None, "which changes no number"
     plan = Experiment.from_dict({**plain, "cuda_graph": True})
-    assert attempt_run(job_of(plan, stopped.folder), data=DATA).result.experiment["seed"] == 0
+    assert train_job(job_of(plan, stopped.folder), data=DATA).result.experiment["seed"] == 0
 
 
 @pytest.mark.parametrize("ask", [lambda: torch.empty(1 << 55, dtype=torch.uint8), lambda: bytearray(1 << 60)])

@@ -17,7 +17,7 @@ from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
 from odedm.core.files import remove_stale
 from odedm.core.plugin_modules import code_hashes
-from odedm.execute.job import Emit, Event, Job, Progressed, RunOptions, Said, Stored
+from odedm.execute.job import CheckpointSaved, Emit, Event, Job, Message, Progress, RunOptions
 from odedm.results.folder import FILE, check_free
 from odedm.training.observation import Observation
 
@@ -41,7 +41,7 @@ def ignore(_event: Event) -> None:
     """Nobody listens."""
 
 
-def attempt(
+def run_job(
     job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
 ) -> float | None:
     """Bring a job to its end, or to where `stop` says so: a run writes its folder, a trial gives its score in per cent.
@@ -50,11 +50,11 @@ def attempt(
     """
     if job.is_trial:
         return _trial(job, emit, data, stop)
-    attempt_run(job, emit, data=data, stop=stop)
+    train_job(job, emit, data=data, stop=stop)
     return None
 
 
-def attempt_run(
+def train_job(
     job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
 ) -> Outcome:
     """Bring a run to its end; only one process at a time can."""
@@ -64,7 +64,7 @@ def attempt_run(
     from odedm.training.run import Run
 
     def say(line: str) -> None:
-        emit(Said(job.key, line))
+        emit(Message(job.key, line))
 
     work, options = working_folder(job.folder), job.options
     with enough_memory(), hold(work) as lock:
@@ -86,7 +86,7 @@ def attempt_run(
             prepared = Prepared(job.experiment, data or load_dataset(job.experiment.data))
             run = Run(prepared, observation=_observation(work, options, say))
             checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
-            checkpointer.on_store = lambda: emit(Stored(job.key))
+            checkpointer.on_store = lambda: emit(CheckpointSaved(job.key))
             outcome = run.finish(_progress(job, emit), checkpointer)
             lock.check()
             outcome.save(job.folder, overwrite=options.overwrite, keep_model=run.observation.keep_model)
@@ -127,7 +127,7 @@ def _progress(job: Job, emit: Emit) -> Callable[[int, int, int], None]:
         now = time.monotonic()
         if now - last >= TICK or done == total:
             last = now
-            emit(Progressed(job.key, done, total, process))
+            emit(Progress(job.key, done, total, process))
 
     return report
 
@@ -202,7 +202,7 @@ def _made_by_other_code(work: Path, code: Mapping[str, str]) -> bool:
     return False
 
 
-def discard_leftover(folder: Path) -> None:
+def remove_stale_workdir(folder: Path) -> None:
     """Beside a finished run: remove what its process left that died before it had cleared up.
 
     Another go at the same run, which is to replace it, is not touched.

@@ -10,10 +10,10 @@ from odedm.core.errors import UsageError
 from odedm.results.folder import FinishedRun
 from odedm.results.packed import read_packed, to_line
 from odedm.results.result import Result
-from odedm.study.identity import key_of_result
+from odedm.study.reuse import key_of_result
 
 
-def by_content(runs: Iterable[FinishedRun], *, by_code: bool = True) -> dict[str, FinishedRun]:
+def deduplicate(runs: Iterable[FinishedRun], *, by_code: bool = True) -> dict[str, FinishedRun]:
     """The runs by content hash; of the same run twice one is kept, the same one whatever the order.
 
     Without `by_code` runs by several versions of code from outside are the same, as in a report: one that does not say
@@ -38,7 +38,7 @@ def by_content(runs: Iterable[FinishedRun], *, by_code: bool = True) -> dict[str
 
 def read_all(paths: Sequence[Path]) -> dict[str, FinishedRun]:
     """Every run of some packed files by content hash."""
-    return by_content(chain.from_iterable(map(read_packed, paths)))
+    return deduplicate(chain.from_iterable(map(read_packed, paths)))
 
 
 def agree(one: Result, other: Result) -> bool:
