@@ -122,7 +122,7 @@ def test_a_folder_that_is_not_a_studys_is_left_as_it_is(toml: Path, tmp_path: Pa
 
 
 def test_a_budget_that_is_too_short_says_what_is_left(toml: Path, tmp_path: Path) -> None:
-    said = odedm("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--budget", "0.000001s", "--select-on", 0)
+    said = odedm("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--budget", "0.00001", "--select-on", 0)
     assert "6 left" in said
 
 
