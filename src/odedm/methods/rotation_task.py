@@ -38,7 +38,7 @@ class RotationTask(nn.Module):
 
 
 def turned(x: Tensor, label: Tensor) -> Rows:
-    """Return square images x [n, c, h, h] with labels [n] in all four turns, below each other: `input`, `turn`, `label`.
+    """Return square images x [n, c, h, h] with labels [n] in all four turns: `input`, `turn` and `label`.
 
     >>> turned(torch.zeros(2, 1, 3, 3), torch.tensor([5, 7]))["turn"].tolist()
     [0, 0, 1, 1, 2, 2, 3, 3]
