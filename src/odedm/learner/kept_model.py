@@ -105,7 +105,7 @@ def _built(
     precision = Choice("precision", PRECISIONS).validate("precision", plan["precision"])
     if plan["device"] != device.type:  # of another kind of device, which computes in its own way
         precision = resolve_precision("auto", device, second_order="second order" in kind.requires)
-    draw = Int(1, MOST_CLASSES).validate("draw", plan["draw"])
+    draw = Int(1, MOST_CLASSES).validate("replay_batch", plan["replay_batch"])
     threads = threads or min(Int(1).validate("threads", plan["threads"]), os.cpu_count() or 1)
     transform = _transform(head["views"], tensors, form).to(device)
     rng = partial(generator, Int(0).validate("seed", plan["seed"]), device=device)
