@@ -23,7 +23,7 @@ from odedm.core.errors import DiskFull
 from odedm.core.files import remove_stale
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import METHODS
-from odedm.execute.job import Message, Progress
+from odedm.execute.job import Message, ProgressReport
 from odedm.execute.run_job import remove_stale_workdir, train_job
 from odedm.methods.er import ER
 from odedm.results import provenance
@@ -194,7 +194,7 @@ def test_a_deleted_folder_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("odedm.execute.run_job.TICK", 0.0)
 
     def delete(event):
-        if isinstance(event, Progress) and event.done == 48:
+        if isinstance(event, ProgressReport) and event.done == 48:
             shutil.rmtree(tmp_path / "experiment")
 
     with pytest.raises(UsageError, match="was deleted, moved or taken over"):

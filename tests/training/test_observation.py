@@ -17,7 +17,7 @@ from test_resume_matrix import check_equal, timeless
 from odedm import ODEDM, Experiment, Native, Observation, Prototypes, Reservoir, Run, UsageError, blobs, shapes, train
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.checksums import write_checksums
-from odedm.execute.job import Message, Progress
+from odedm.execute.job import Message, ProgressReport
 from odedm.execute.run_job import train_job
 from odedm.methods.icarl import ICarl
 from odedm.results.comparison import compare
@@ -221,7 +221,7 @@ def plan_of(memory="odedm", **words):
 
 
 def kill(event):
-    if isinstance(event, Progress) and event.done >= event.total / 2:
+    if isinstance(event, ProgressReport) and event.done >= event.total / 2:
         raise _Killed
 
 

@@ -116,7 +116,7 @@ class Job:
         )
 
 
-class Progress(NamedTuple):
+class ProgressReport(NamedTuple):
     """A job has seen `done` of `total` rows; `process` is who does it."""
 
     key: str
@@ -169,11 +169,11 @@ class Message(NamedTuple):
     line: str
 
 
-Event = Progress | CheckpointSaved | Done | Failed | WorkerLost | Message
+Event = ProgressReport | CheckpointSaved | Done | Failed | WorkerLost | Message
 Emit = Callable[[Event], None]
 
 KINDS: dict[str, Callable[..., Event]] = {
-    kind.__name__: kind for kind in (Progress, CheckpointSaved, Done, Failed, WorkerLost, Message)
+    kind.__name__: kind for kind in (ProgressReport, CheckpointSaved, Done, Failed, WorkerLost, Message)
 }
 
 

@@ -13,7 +13,7 @@ from odedm.checkpoint.stop import stop_on_signal
 from odedm.core.errors import DiskFull, UsageError
 from odedm.core.files import no_empty_folders
 from odedm.execute.backend import Backend, ExecutionConfig, open_backend
-from odedm.execute.job import CheckpointSaved, Done, Event, Failed, Job, Message, Progress, WorkerLost
+from odedm.execute.job import CheckpointSaved, Done, Event, Failed, Job, Message, ProgressReport, WorkerLost
 from odedm.execute.observers import Observer
 from odedm.execute.run_job import remove_stale_workdir
 from odedm.execute.time_estimate import TimeEstimate, UnderWay
@@ -154,7 +154,7 @@ class Scheduler:
         if running is None:
             return
         job = running.job
-        if isinstance(event, Progress):
+        if isinstance(event, ProgressReport):
             if running.process != event.process:
                 running.process = event.process
                 for each in self.observers:

@@ -164,7 +164,7 @@ class Run:
         )
         plan = self.experiment
         context = BuildContext(
-            StreamShape.of(self.stream.labels),
+            StreamShape.of(self.stream.schedule),
             raw,
             method_columns,
             self.device,
@@ -307,6 +307,11 @@ class Run:
             columns=self.experiment.eval_classes,
         )
 
+    def _task_labels(self) -> list[list[int]] | None:
+        """The labels of each task's classes; None where equally many for each task say it all."""
+        labels, schedule = self.stream.labels, self.stream.schedule
+        return None if labels == schedule and is_regular(labels) else [list(classes) for classes in labels]
+
     def _result(self) -> Result:
         progress = self.progress
         steps = {"eager": progress.step - progress.captured, "captured": progress.captured}
@@ -322,5 +327,5 @@ class Run:
             | {name: value for name, value in (("notes", progress.notes), ("plugins", self.origins)) if value},
             anytime=progress.anytime if self.observation.anytime else None,
             sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
-            task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],
+            task_labels=self._task_labels(),
         )
