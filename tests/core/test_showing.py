@@ -55,8 +55,7 @@ def test_a_plan_says_what_is_not_as_usual_and_python_reads_it_back():
     )
     assert "batch=8" in repr(plan)
     assert "eval_classes" not in repr(plan)
-    names = {"Experiment": Experiment, "ODEDM": ODEDM, "Prototypes": Prototypes}
-    assert eval(repr(plan), names) == plan
+    assert eval(repr(plan), {"Experiment": Experiment, "ODEDM": ODEDM, "Prototypes": Prototypes}) == plan
     assert repr(ODEDM()) == "ODEDM(capacity=100)"
 
 
