@@ -125,6 +125,13 @@ def test_evaluation_masks_by_task_and_slices_to_seen_classes():
     assert narrow == (class_il, task_il), "fewer columns than classes pass unharmed"
 
 
+def test_a_row_of_another_tasks_class_may_be_right_among_all_and_wrong_in_its_task():
+    test = {"image": torch.eye(4), "label": torch.tensor([0, 1, 2, 1])}
+    class_il, task_il = evaluate(lambda image: image, [test, test | {"image": torch.eye(4)}], labels=((0, 1), (2, 3)))
+    assert class_il == [75.0, 75.0]
+    assert task_il == [50.0, 25.0]
+
+
 def test_an_untrained_net_is_at_chance():
     data = blobs(per_class=200)
     run = Run(Experiment(Reservoir(0), data="blobs", options={"lr": 0.0}), data)
