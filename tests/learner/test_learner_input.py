@@ -40,6 +40,7 @@ def same(one, other):
 NAN = X.copy()
 NAN[3, 1] = np.nan
 REFUSED = {
+    "a label that ends in NUL": (X[:2], ["a", "a\0"], "y holds 'a.x00', and arrays of text drop a NUL"),
     "zero rows": (X[:0], Y[:0], "x has 0 rows"),
     "a wrong width": (X[:, :2], Y, r"first rows had the shape \[3\]; these have \[2\]"),
     "no rows at all": (X[0], Y[:1], r"x must be vectors.*One row alone is x\[None\]"),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.given_arrays import Array, array_of
+from odedm.core.given_arrays import Array, array_of, check_texts
 from odedm.stream.given_images import in_stored_type, stored_rows
 
 KINDS: dict[type, str] = {str: "text", bool: "true or false", int: "whole numbers", float: "numbers"}
@@ -132,6 +132,7 @@ def read_labels(y: Any, rows: int) -> tuple[str, list[Any]]:
     if len(values) != rows:
         raise UsageError(f"x has {rows} rows and y {len(values)} labels; give one label for each row.")
     values = [str(each) if isinstance(each, str) else each for each in values]
+    check_texts(values, "y")
     kinds = {type(each): place for place, each in reversed(list(enumerate(values)))}
     for kind, place in kinds.items():
         if kind not in KINDS or (kind is float and any(isinstance(v, float) and not math.isfinite(v) for v in values)):
