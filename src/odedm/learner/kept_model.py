@@ -152,10 +152,6 @@ def _parts(
     net_options = configure_net(net, schema.shape, len(result.classes), own)
     planned = build_on_meta(net, schema.shape, len(result.classes), net_options)
     wanted = sum(weight.numel() for weight in planned.parameters())
-    held = sum(each.numel() for each in _of(WEIGHTS, tensors).values())
-    net_options = configure_net(net, schema.shape, len(result.classes), own)
-    planned = build_on_meta(net, schema.shape, len(result.classes), net_options)
-    wanted = sum(weight.numel() for weight in planned.parameters())
     held = sum(each.numel() for name, each in _of(STATE, tensors).items() if name.startswith("net."))
     require(wanted <= held, f"its network would have {wanted} weights, and {held} are there")
     return net, kind, net_options, options
