@@ -280,7 +280,7 @@ def test_files_that_are_not_whole_are_refused_with_a_sentence(plain, path, tmp_p
         (lambda: model.predict(X[:, :1]), "in the first rows it had"),
         (lambda: model.predict(X / 255), "uint8"),
         (lambda: model.score(X, NUMBER), "The labels so far are text"),
-        (lambda: model.score(X, ["ant"]), "80 rows and y 1 labels"),
+        (lambda: model.score(X, ["ant"]), "80 rows but y has 1"),
         (lambda: model.rows("middle"), "Unknown part of the memory"),
         (lambda: odedm.load(path, device="tpu"), "Unknown device"),
         (lambda: odedm.load(3), "A path must be text or a Path"),
