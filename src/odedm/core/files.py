@@ -9,11 +9,23 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from odedm.core.errors import DiskFull, InvalidFileError, UsageError, require
+from odedm.core.errors import (
+    FULL_DISK,
+    InfrastructureError,
+    InvalidFileError,
+    UsageError,
+    error_for,
+    is_infrastructure_error,
+    require,
+)
+
+ABANDONED = 3600.0
+"""Seconds after which a temporary file of a single save is taken for what a killed process left."""
 
 
 def expand_user(path: str | Path = "~") -> Path:
@@ -41,7 +53,7 @@ def check_file(path: Path, limit: int | None = None) -> int:
     except FileNotFoundError:
         raise InvalidFileError(f"{path.name} is missing") from None
     except OSError as error:
-        raise InvalidFileError(f"{path.name} cannot be read ({error.strerror})") from None
+        raise _unreadable(path, error) from error
     require(stat.S_ISREG(status.st_mode), f"{path.name} is not a regular file")
     require(limit is None or status.st_size <= limit, f"{path.name} has more than {limit} bytes")
     return status.st_size
@@ -53,7 +65,15 @@ def read_bytes(path: Path, limit: int) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidFileError(f"{path.name} cannot be read ({error.strerror})") from None
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    if is_infrastructure_error(error):
+        return InfrastructureError(
+            f"Cannot read '{path}': {error.strerror}. Mend that, then run the same command again."
+        )
+    return InvalidFileError(f"{path.name} cannot be read ({error.strerror})")
 
 
 def append_line(path: Path, line: str) -> None:
@@ -72,14 +92,17 @@ def append_line(path: Path, line: str) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise DiskFull where the disk is full while the block writes `path`."""
+    """Raise InfrastructureError where the disk is full, broken or read-only while the block writes `path`."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_infrastructure_error(error):
             raise
-        room = "Make room there, then run the same command again: it goes on from what is stored."
-        raise DiskFull(f"Cannot write '{path}': {error.strerror}. {room}") from error
+        advice = "Make room there" if error.errno in FULL_DISK else "Mend that"
+        raise InfrastructureError(
+            f"Cannot write '{path}': {error.strerror}. {advice}, then run the same command again: it goes on from what "
+            "is stored."
+        ) from error
 
 
 def _beside(path: Path) -> Path:
@@ -91,12 +114,20 @@ def _beside(path: Path) -> Path:
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary file beside `path`, which is flushed and takes its place when the block ends well.
 
-    It is made as any new file is, so the user's umask decides who may read it.
+    A file that is replaced keeps its permissions, and a link is followed; who may read a new file the umask decides.
     """
+    try:
+        path = path.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise UsageError(f"Cannot write '{path}': {error}. Give another path.") from error
     part = _beside(path)
     with writing(path):
         try:
+            if path.exists():
+                part.touch(0o600)  # for its owner alone until it has the permissions of the other
             yield part
+            if path.exists():
+                shutil.copymode(path, part)
             sync_file(part)
             os.replace(part, path)
             sync_folder(path.parent)
@@ -112,13 +143,19 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_for_user(what: str, path: Path, write: Callable[[Path], object]) -> Path:
-    """Call `write` for a path that a user gave, and make the folders on its way; `what` it is, for the error."""
+    """Call `write` for a path that a user gave, and make the folders on its way; `what` it is, for the error.
+
+    What killed processes left beside it is removed, as far as no process can be at it any more.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(path.resolve(), older_than=ABANDONED)
         write(path)
     except OSError as error:
-        raise UsageError(
-            f"Cannot write the {what} to '{path}': {error.strerror or error}. Give a path in a folder you may write to."
+        raise error_for(
+            error,
+            f"Cannot write the {what} to '{path}': {error.strerror or error}. Give a path in a folder you may write "
+            "to.",
         ) from error
     return path
 
@@ -178,14 +215,17 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(staging, ignore_errors=True)
 
 
-def remove_stale(folder: Path) -> None:
+def remove_stale(folder: Path, *, older_than: float = 0.0) -> None:
     """Remove what killed processes left of their work on a folder or file; move one that lies aside back.
 
-    Only for who knows that no other process is at work on it.
+    Only for who knows that no other process is at work on it, or with an age in seconds that no such work reaches.
     """
     # whole names, as `_beside` and checkpoints on their way out have them: what is left of "a.1" is none of "a"'s
     mark = re.compile(re.escape(f".{folder.name}.") + r"\d+\.(gone|[0-9a-f]{8}(\.old)?)")
+    latest = time.time() - older_than
     for path in [path for path in folder.parent.iterdir() if mark.fullmatch(path.name)]:
+        if older_than and path.lstat().st_mtime > latest:
+            continue
         if path.name.endswith(".old") and not folder.exists():
             os.replace(path, folder)
         elif path.is_dir():
@@ -226,4 +266,4 @@ def writable_folder(path: Path, option: str = "--out runs/mine", *, name: str = 
     except OSError as error:
         reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
         advice = advice or f"Give a folder you may write to, e.g. {option}."
-        raise UsageError(f"Cannot write into the {name} '{path}': {reason}. {advice}") from error
+        raise error_for(error, f"Cannot write into the {name} '{path}': {reason}. {advice}") from error
