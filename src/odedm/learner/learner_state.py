@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -21,14 +25,16 @@ from odedm.core.rows import ColumnSpec
 from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.core.version import __version__
+from odedm.learner.config import LearnerConfig
 from odedm.learner.endless_memory import LearnerEvent, stores
-from odedm.learner.label_names import LabelNames, read_labels
-from odedm.learner.online_parts import OnlineParts, Plan
+from odedm.learner.fitted import KEPT_EVENTS, Fitted
+from odedm.learner.label_encoder import LabelEncoder, read_labels
+from odedm.learner.online_engine import OnlineEngine
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.live_parts import PURPOSES
 from odedm.memory.live_state import restore_parts, stored
 from odedm.memory.settings import memory_from_dict, memory_to_dict
-from odedm.methods.base import Method
+from odedm.nets.build import build_on_meta, configure, pick
 from odedm.stream.augment import Transform
 
 if TYPE_CHECKING:
@@ -37,74 +43,86 @@ if TYPE_CHECKING:
 SCHEMA = "odedm.learner/3"
 OBJECTS = ("method", "net", "trigger")
 """Parameters that may be code, which no file holds."""
-PLAIN = ("options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision")
-SINCE: dict[str, Any] = {
-    "optimizer": "sgd",
-    "retrieval": "uniform",
-    "retrieval_options": None,
-    "updates": 1,
-    "stream_loss": None,
-    "predict_by": None,
-    "weight_average": None,
-    "views": "crop",
-    "lr": None,
-}
-"""Parameters that older files lack, and what they had in their place."""
+PLAIN = (
+    "options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision",
+    "optimizer", "retrieval", "retrieval_options", "updates", "stream_loss", "predict_by", "weight_average", "views",
+    "lr",
+)  # fmt: skip
 MOST_CLASSES = 1 << 24
+CONTIGUOUS = torch.contiguous_format
 TYPES = {"uint8": torch.uint8, "float32": torch.float32}
 
 
-def capture(learner: Learner, *, copies: bool = True) -> dict[str, Any]:
-    """The whole state: a head of plain values, and all tensors on the CPU, the learner's own unless `copies`."""
-    parts, schema = learner._parts, learner._schema
-    assert parts is not None
-    assert schema is not None
+def capture(learner: Learner) -> dict[str, Any]:
+    """Return a copy of the whole state: a head of plain values, and all tensors on the CPU."""
+    fitted = learner._fitted
+    assert fitted is not None
+    engine, schema = fitted.engine, fitted.schema
+    memory = engine.memory
     try:
-        drawn = state_tree(parts.drawn_from())
+        drawn = state_tree(engine.stored_parts())
     except StateError as error:
         raise UsageError(f"This learner cannot be saved: {error}") from error
-    memory = parts.memory
-    tensors = {f"drawn.{name}": each for name, each in drawn.tensors.items()}
+    tensors = {f"drawn.{name}": tensor for name, tensor in drawn.tensors.items()}
     tensors |= stored("host", memory.buffer.store)
-    tensors |= {f"generator.{name}": each.get_state() for name, each in parts.memory_rngs.items()}
+    tensors |= {f"generator.{name}": rng.get_state() for name, rng in engine.memory_rngs.items()}
     if isinstance(memory.pool, ClassReservoirPool):
         tensors |= stored("candidates", memory.pool.store)
-    tensors |= {"seen_at": learner._seen_at, "news": learner._news}
+    tensors |= {"seen_at": torch.from_numpy(fitted.last_seen), "news": torch.from_numpy(fitted.new_rows)}
     if isinstance(learner.scaling, Transform):
         tensors |= {"constants.shift": learner.scaling.shift, "constants.scale": learner.scaling.scale}
     head = {
         "schema": SCHEMA,
         "versions": {"odedm": __version__, "torch": str(torch.__version__)},
         "parameters": _plain_parameters(learner),
-        "device": parts.plan.device.type,
+        "device": engine.config.device.type,
         "form": [
             list(schema.shape),
             str(schema.dtype).removeprefix("torch."),
             schema.feature_names and list(schema.feature_names),
         ],
-        "labels": [learner._labels.kind, learner._labels.names],
-        "outputs": parts.classes,
-        "rows": learner._rows,
-        "warned": learner._warned,
-        "events": [[each.row, each.what, list(each.labels)] for each in learner._events],
+        "labels": [fitted.labels.kind, list(fitted.labels.classes)],
+        "outputs": engine.classes,
+        "rows": fitted.rows,
+        "warned": fitted.warned,
+        "events": [[event.row, event.what, list(event.labels)] for event in fitted.events],
         "seen": int(memory.buffer.num_seen),
         "candidates": memory.pool.classes() if memory.pool else [],
         "drawn": drawn.tree,
     }
-    tensors = {name: each.detach().cpu() for name, each in tensors.items()}
-    return {"head": head, "tensors": {name: each.clone() for name, each in tensors.items()} if copies else tensors}
+    copies = {name: tensor.detach().cpu().clone(memory_format=CONTIGUOUS) for name, tensor in tensors.items()}
+    return {"head": head, "tensors": copies}
+
+
+def check_finite(state: Mapping[str, Any]) -> None:
+    """Refuse to save what `restored` would refuse: a network with weights that are no numbers."""
+    for name, tensor in state["tensors"].items():
+        if tensor.is_floating_point() and not name.endswith(".key") and not tensor.isfinite().all():
+            raise UsageError(
+                f"This learner cannot be saved: '{_place(name.removeprefix('drawn.'))}' holds a NaN or an infinity, so "
+                "training diverged. Go on from the last file that was saved, with a lower learning rate."
+            )
+
+
+def packed(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a state as plain data and bytes: another process must not be sent handles of shared memory."""
+    return None if state is None else {"head": state["head"], "tensors": safetensors.torch.save(state["tensors"])}
+
+
+def unpacked(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the state that was `packed`."""
+    return None if state is None else {"head": state["head"], "tensors": safetensors.torch.load(state["tensors"])}
 
 
 def _plain_parameters(learner: Learner) -> dict[str, Any]:
-    """The parameters as JSON holds them; code is only said to be there."""
-    given = learner.get_params()
-    assert learner._parts is not None
-    plain: dict[str, Any] = {name: _plain(given[name]) for name in (*PLAIN, *SINCE)}
+    """Return the parameters as JSON holds them; code is only said to be there."""
+    given, fitted, scaling = learner.get_params(), learner._fitted, learner.scaling
+    assert fitted is not None
+    plain: dict[str, Any] = {name: _plain(given[name]) for name in PLAIN}
     plain |= {name: given[name] if isinstance(given[name], str) else None for name in OBJECTS}
     plain["trigger"] = given["trigger"] is not None
-    own = learner.scaling
-    plain["scaling"] = [own.pad, own.flip] if isinstance(own, Transform) else own
-    return plain | {"memory": memory_to_dict(learner._parts.plan.memory)}
+    plain["scaling"] = [scaling.pad, scaling.flip] if isinstance(scaling, Transform) else scaling
+    return plain | {"memory": memory_to_dict(fitted.engine.plan.memory)}
 
 
 def _plain(value: Any) -> Any:
@@ -118,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of the learner that a state is of; what no file holds is taken from what was given."""
-    plain = SINCE | dict(state["head"]["parameters"])
+    plain = dict(state["head"]["parameters"])
     for name in given:
         if name not in (*OBJECTS, "device", "threads"):
             raise UsageError(f"{name} cannot be given to load: the file has it. net, method, trigger, device and "
@@ -139,9 +157,7 @@ def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         if name not in needed and given.get(name) is not None:
             raise UsageError(f"The file names its {name} ('{short_repr(plain[name])}'); leave {name} out.")
     try:
-        require(
-            set(plain) == {*PLAIN, *SINCE, *OBJECTS, "scaling", "memory"}, "its parameters are not those of a learner"
-        )
+        require(set(plain) == {*PLAIN, *OBJECTS, "scaling", "memory"}, "its parameters are not those of a learner")
         scaling = plain["scaling"]
         if isinstance(scaling, list):
             require(
@@ -162,42 +178,70 @@ def parameters(state: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
     return plain | {name: value for name, value in given.items() if value is not None}
 
 
-def restore(learner: Learner, state: Mapping[str, Any]) -> None:
-    """Put a state into a learner that was made with the same parameters and has learned nothing."""
+def restored(learner: Learner, state: Mapping[str, Any]) -> Fitted:
+    """Return what a state has made of a learner with these parameters."""
     head, tensors = state["head"], dict(state["tensors"])
     try:
-        schema = stored_schema(head["form"])
-        require(isinstance(head["labels"], list) and len(head["labels"]) == 2, "its labels are not listed")
-        labels = stored_labels(head["labels"][1])
-        require(labels.kind == head["labels"][0], "its labels are of another kind")
-        outputs, rows = _number(head["outputs"], "number of outputs"), _number(head["rows"], "number of rows")
-        amount = len(labels.names)
-        require(1 <= amount <= outputs <= MOST_CLASSES, "it has more labels than outputs")
-        plan = Plan.of(learner.get_params())
-        here, there = plan.device.type, head["device"]
-        require(
-            here == there,
-            f"it was saved on '{short_repr(there)}' and this is '{here}'; give device={short_repr(there)}",
-        )
-        parts = OnlineParts(plan, schema, outputs)
-        if parts.classes < outputs:
-            parts.grow(outputs)
-        many = f"the net has {parts.classes} outputs and the saved one {outputs}; give one of {outputs} or fewer"
-        require(parts.classes == outputs, many)
-        _restore_memory(parts, head, tensors, amount)
-        _restore_drawn(parts, head["drawn"], tensors)
-        seen_at, news = (_counts(tensors.get(name), amount, rows, name) for name in ("seen_at", "news"))
-        events = [_event(each) for each in head["events"]]
-        require(isinstance(head["warned"], bool), "whether it has warned is neither true nor false")
+        return _restored(LearnerConfig.of(learner.get_params()), head, tensors)
     except InvalidFileError as error:
         raise UsageError(f"The saved learner cannot be used: {error}.") from error
     except StateError as error:
         raise UsageError(f"The saved learner cannot be used: {_unlike(str(error))}.") from error
-    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
+        if isinstance(error, UsageError):
+            raise
         raise UsageError(f"The saved learner cannot be used: {short_repr(str(error), 200)}.") from error
-    learner._parts, learner._schema, learner._labels, learner._rows = parts, schema, labels, rows
-    learner._seen_at, learner._news, learner._warned = seen_at, news, head["warned"]
-    learner._events.extend(events)
+
+
+def _restored(plan: LearnerConfig, head: Mapping[str, Any], tensors: dict[str, Any]) -> Fitted:
+    schema = stored_schema(head["form"])
+    require(isinstance(head["labels"], list) and len(head["labels"]) == 2, "its labels are not listed")
+    labels = stored_labels(head["labels"][1])
+    require(labels.kind == head["labels"][0], "its labels are of another kind")
+    outputs, rows = _number(head["outputs"], "number of outputs"), _number(head["rows"], "number of rows")
+    classes = len(labels.classes)
+    require(1 <= classes <= outputs <= MOST_CLASSES, "it has more labels than outputs")
+    current, saved = plan.device.type, head["device"]
+    require(
+        current == saved,
+        f"it was saved on '{short_repr(saved)}' and this is '{current}'; give device={short_repr(saved)}",
+    )
+    _check_sizes(plan, schema, outputs, tensors)
+    engine = OnlineEngine(plan, schema, outputs, partial(_check_columns, plan, tensors))
+    if engine.classes < outputs:
+        engine.grow(outputs)
+    require(
+        engine.classes == outputs,
+        f"the net has {engine.classes} outputs and the saved one {outputs}; give one of {outputs} or fewer",
+    )
+    _restore_memory(engine, head, tensors, classes)
+    _restore_drawn(engine, head["drawn"], tensors)
+    last_seen, new_rows = (_counts(tensors.get(name), classes, rows, name).numpy() for name in ("seen_at", "news"))
+    events = deque((_event(event) for event in head["events"]), maxlen=KEPT_EVENTS)
+    require(isinstance(head["warned"], bool), "whether it has warned is neither true nor false")
+    return Fitted(engine, schema, labels, rows, last_seen, new_rows, events, head["warned"])
+
+
+def _check_sizes(plan: LearnerConfig, schema: RowSchema, outputs: int, tensors: Mapping[str, Any]) -> None:
+    """Refuse what would take more room than the file has numbers, before anything is built."""
+    held = sum(tensor.numel() for name, tensor in tensors.items() if name.startswith("drawn."))
+    require(outputs <= held, f"it would have {outputs} outputs, and its network has {held} numbers")
+    stored_rows = sum(len(tensors[name]) for name in ("host.key", "candidates.key") if name in tensors)
+    capacity = plan.memory.capacity
+    require(stored_rows == capacity, f"its memory has {stored_rows} rows of {capacity}")
+    if isinstance(plan.net, str):
+        name = pick(plan.net, schema.shape)
+        net = build_on_meta(name, schema.shape, outputs, configure(name, schema.shape, outputs, plan.net_options))
+        wanted = sum(parameter.numel() for parameter in net.parameters())
+        require(wanted <= held, f"its network would have {wanted} weights, and {held} are in the file")
+
+
+def _check_columns(plan: LearnerConfig, tensors: Mapping[str, Any], columns: list[ColumnSpec]) -> None:
+    """Refuse a memory with columns of other shapes than the file's, before it is built."""
+    for column in columns if isinstance(plan.net, str) else columns[:1]:
+        saved = tensors.get(f"host.{column.name}")
+        shape = list(saved.shape[1:]) if isinstance(saved, Tensor) and saved.dim() else None
+        require(shape == list(column.shape), f"'host.{column.name}' is {shape} where {list(column.shape)} is needed")
 
 
 def _number(value: Any, name: str) -> int:
@@ -228,17 +272,16 @@ def stored_schema(plain: Any) -> RowSchema:
     return RowSchema((ColumnSpec("image", tuple(shape), TYPES[dtype]),), names and tuple(names))
 
 
-def stored_labels(values: Any) -> LabelNames:
+def stored_labels(values: Any) -> LabelEncoder:
     """Return the labels so far, as a file lists them."""
     require(isinstance(values, list), "its labels are not listed")
-    labels = LabelNames()
     try:
         kind, plain = read_labels(values, len(values))
     except UsageError as error:
         raise InvalidFileError("its labels are of no kind, or of mixed types") from error
     require(list(map(type, plain)) == list(map(type, values)), "its labels are of mixed types")
-    labels.join(kind, plain)
-    require(len(labels.names) == len(values), "a label is there twice")
+    labels = LabelEncoder().joined(kind, plain)
+    require(len(labels.classes) == len(values), "a label is there twice")
     return labels
 
 
@@ -248,11 +291,11 @@ def _event(plain: Any) -> LearnerEvent:
     return LearnerEvent(_number(plain[0], "row of an event"), plain[1][:80], tuple(plain[2]))
 
 
-def _restore_memory(parts: OnlineParts, head: Mapping[str, Any], tensors: dict[str, Any], classes: int) -> None:
-    memory = parts.memory
-    for name, rng in parts.memory_rngs.items():
-        found = tensors.get(f"generator.{name}")
-        require(isinstance(found, Tensor) and name in PURPOSES, f"the generator '{name}' is missing")
+def _restore_memory(engine: OnlineEngine, head: Mapping[str, Any], tensors: dict[str, Any], classes: int) -> None:
+    memory = engine.memory
+    for name, rng in engine.memory_rngs.items():
+        saved = tensors.get(f"generator.{name}")
+        require(isinstance(saved, Tensor) and name in PURPOSES, f"the generator '{name}' is missing")
         rng.set_state(tensors[f"generator.{name}"])
     held = {"candidates": head["candidates"], "tasks": 0, "tensors": tensors}
     seen = _number(head["seen"], "number of rows seen")
@@ -262,28 +305,27 @@ def _restore_memory(parts: OnlineParts, head: Mapping[str, Any], tensors: dict[s
         require(bool(((label >= 0) & (label < classes)).all()), "it has rows of no class")
 
 
-def _restore_drawn(parts: OnlineParts, tree: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Weights, generators and what else the method keeps, of the very shapes that this learner has."""
-    own = parts.drawn_from()
-    fresh = state_tree(own)
-    found = {name.removeprefix("drawn."): each for name, each in tensors.items() if name.startswith("drawn.")}
-    for name, each in fresh.tensors.items():
-        require(name in found, f"'{_place(name)}' is missing")
-        same = found[name].shape == each.shape and found[name].dtype == each.dtype
-        require(same, f"'{_place(name)}' is {list(found[name].shape)} where {list(each.shape)} is needed")
-    for name, each in found.items():
-        require(
-            not each.is_floating_point() or bool(each.isfinite().all()), f"'{_place(name)}' holds a NaN or an infinity"
-        )
-    load_state_tree(own, State(found, tree))
-    again = state_tree(own)
+def _restore_drawn(engine: OnlineEngine, tree: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Put back weights, generators and what else the method keeps, of the very shapes that this learner has."""
+    parts, method = engine.stored_parts(), engine.method
+    fresh = state_tree(parts)
+    saved = {name.removeprefix("drawn."): tensor for name, tensor in tensors.items() if name.startswith("drawn.")}
+    for name, tensor in fresh.tensors.items():
+        require(name in saved, f"'{_place(name)}' is missing")
+        same = saved[name].shape == tensor.shape and saved[name].dtype == tensor.dtype
+        require(same, f"'{_place(name)}' is {list(saved[name].shape)} where {list(tensor.shape)} is needed")
+    for name, tensor in saved.items():
+        finite = not tensor.is_floating_point() or bool(tensor.isfinite().all())
+        require(finite, f"'{_place(name)}' holds a NaN or an infinity")
+    load_state_tree(parts, State(saved, tree))
+    again = state_tree(parts)
     require(all(name in again.tensors for name in fresh.tensors), "it lacks a part of the learner")
-    method: Method = parts.method
-    for name, value in parts.plan.engine.options.items():
+    for name, value in engine.config.options.items():
         require(getattr(method, name) == value and type(getattr(method, name)) is type(value), f"its {name} is another")
-    require(own["method"] is method and method.net.classes == parts.classes, "it has another method")
-    sound = isinstance(parts.replay.generators, dict) and all(
-        isinstance(name, str) and isinstance(each, torch.Generator) for name, each in parts.replay.generators.items()
+    require(parts["method"] is method and method.net.classes == engine.classes, "it has another method")
+    generators = engine.replay.generators
+    sound = isinstance(generators, dict) and all(
+        isinstance(name, str) and isinstance(rng, torch.Generator) for name, rng in generators.items()
     )
     require(sound, "its random generators are malformed")
 
@@ -307,7 +349,11 @@ def _unlike(said: str) -> str:
 
 
 def write(state: Mapping[str, Any], path: Path) -> Path:
-    """One file in safetensors' format, the head as JSON in it, and a checksum over both."""
+    """Write one file in safetensors' format, the head as JSON in it, and a checksum over both."""
+    try:
+        json.dumps(state["head"], allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"This learner cannot be saved: of its settings, {error}.") from error
     return write_for_user("learner", path, lambda given: write_archive(given, state["head"], state["tensors"]))
 
 
