@@ -239,7 +239,7 @@ class Run:
             progress.batches = task_batches(task, self.experiment.batch, stored=stored, rng=self.shuffle)
         self.stepper.begin_task(self.method, self.memory)
         with self.timer("train"):
-            for batch, new in progress.rest(epochs, self.shuffle if self.experiment.shuffle else None):
+            for batch, new in progress.rest(epochs, self.shuffle, shuffle=self.experiment.shuffle):
                 rows = self.stepper(batch, 0 if progress.epoch else new)  # rows are stored in the first pass alone
                 if self.experiment.memory.keeps_stream_fields and not progress.epoch:
                     progress.arrived.append({name: column.clone() for name, column in rows.items()})
