@@ -25,11 +25,14 @@ from odedm.learner.estimator import Estimator, NotYetFit
 from odedm.learner.label_encoder import LabelEncoder
 from odedm.learner.online_engine import OnlineEngine
 from odedm.learner.turns import Turns
+from odedm.memory.live_parts import pins
 from odedm.training.evaluation import in_chunks
 from odedm.training.numerics import deterministic_numerics
 
 KEPT_EVENTS = 100
 CANDIDATES = "candidates"
+CROWDED = "no room for candidates"
+RESTLESS = "nothing rests"
 INTERRUPTED = "it was interrupted"
 
 
@@ -58,6 +61,8 @@ class Fitted:
     warned: bool = False
     all_seen: bool = False
     """Whether no class was only announced."""
+    warnings: list[str] = field(default_factory=list)
+    """What is to be said when the call under way has done all it does."""
 
     def __post_init__(self) -> None:
         self.join(self.labels)
@@ -90,6 +95,49 @@ class Fitted:
         if numbers or always:
             labels = tuple(self.labels.classes[number] for number in numbers)
             self.events.append(LearnerEvent(self.rows, what, labels))
+
+    def note_crowded(self, numbers: list[int]) -> None:
+        """Keep which classes found no room for candidates, once of each."""
+        told = {label for event in self.events if event.what == CROWDED for label in event.labels}
+        self.note(CROWDED, [number for number in numbers if self.labels.classes[number] not in told])
+
+    def note_restless(self, patience: int) -> None:
+        """Say that prototypes are wanted, and patience alone will hardly bring any."""
+        if not pins(self.engine.plan.memory) or self.engine.memory.size(MemoryPart.LONG):
+            return
+        self.note(RESTLESS, [], always=True)
+        self.warnings.append(
+            f"In {self.rows} rows no class was away for {patience} rows (patience), so there are no prototypes yet. "
+            "Where classes never rest for so long give every=… rows, lower patience, or call consolidate(); where none "
+            "are wanted give memory=Reservoir(…). Said once."
+        )
+
+    def consolidate(self, numbers: list[int]) -> list[Any]:
+        """Keep prototypes of some classes for good; return the labels of which there are some."""
+        outcome = self.engine.pin(numbers)
+        self.new_rows[numbers] = 0
+        self.note("pinned", outcome.pinned)
+        self.note("refused", outcome.refused)
+        self.note("without rows", outcome.missing)
+        if outcome.refused and not self.warned:
+            self.warned = True
+            memory = self.engine.memory
+            self.warnings.append(
+                f"There is no long-term room for {short_repr(self.labels.classes[outcome.refused[0]])}: of "
+                f"{memory.capacity} rows, prototypes of {memory.pinned_classes()} classes take all that may be "
+                "long-term. Such classes are learned and stay in the short-term part; raise the capacity, lower k or "
+                "raise rho, or release classes. Said once; see events."
+            )
+        return [self.labels.classes[number] for number in outcome.pinned]
+
+    def check_loss(self) -> None:
+        """Refuse to go on where training has diverged."""
+        loss = float(self.engine.method.last_loss)
+        if not math.isfinite(loss):
+            raise UsageError(
+                f"After {self.rows} rows the loss is {loss}: training diverged. Go on from the last file that was "
+                f"saved, with a lower learning rate lr, which is {self.engine.method.lr:g}, or scale the rows."
+            )
 
     def numbers_of(self, labels: Any) -> list[int]:
         """Return the numbers of classes that a user names, one or many."""
@@ -125,13 +173,11 @@ class FittedLearner(Estimator, Classifier):
     _fitted: Fitted | None
     _broken: str
     """Why it is of no use any more; nothing where it is sound."""
-    _warnings: list[str]
-    """What is to be said when the call under way has done all it does."""
     _pace: tuple[Any, ...] = ()
     """The settings that may change on the way, as they were last checked."""
 
     def _forget(self) -> None:
-        self._fitted, self._broken, self._warnings = None, "", []
+        self._fitted, self._broken = None, ""
 
     def _score_rows(self, x: Any) -> tuple[Tensor, LabelEncoder]:
         known = self._fitted

@@ -26,8 +26,8 @@ from odedm.core.rows import Rows
 from odedm.core.tensor_archive import read_archive
 from odedm.core.validators import Choice, Device, Int
 from odedm.learner.label_encoder import LabelEncoder
-from odedm.learner.learner_state import MOST_CLASSES, stored_labels, stored_schema
 from odedm.learner.online_engine import fixed
+from odedm.learner.restore import MOST_CLASSES, stored_labels, stored_schema
 from odedm.methods.base import Method
 from odedm.methods.hyperparameters import configure
 from odedm.nets.build import build, build_on_meta

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,19 +14,15 @@ from torch import Tensor
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import as_path
 from odedm.core.row_schema import RowSchema
-from odedm.core.rows import MemoryPart
 from odedm.core.validators import Int
-from odedm.learner import learner_state
+from odedm.learner import learner_state, restore
 from odedm.learner.config import MOST_THREADS, LearnerConfig
 from odedm.learner.fitted import Changing, Fitted, FittedLearner
 from odedm.learner.growth import check_growth
 from odedm.learner.label_encoder import LabelEncoder, read_labels
 from odedm.learner.online_engine import OnlineEngine
 from odedm.learner.turns import Turns
-from odedm.memory.live_parts import pins
 
-CROWDED = "no room for candidates"
-RESTLESS = "nothing rests"
 SOON = 10
 """After so many times `patience` rows without one class that rested, a learner says so."""
 
@@ -71,7 +66,7 @@ class Learner(FittedLearner):
         seed: the same seed and the same batches give the same learner.
         device, threads, precision: where and how it computes, as for `odedm.train`.
 
-    A learner may be asked and saved by any number of threads while one learns; docs/explanation/safety.md says more.
+    Any number of threads may ask and save a learner while one thread learns.
 
     >>> from odedm import blobs
     >>> data = blobs()
@@ -201,10 +196,9 @@ class Learner(FittedLearner):
             self._fitted = fitted  # of the first rows not before now: what ends before leaves nothing
             crowded = fitted.engine.learn(image, torch.from_numpy(label), numbers, before)
             fitted.count(label)
-            self._check_loss(fitted)
+            fitted.check_loss()
             if crowded:
-                told = {name for event in fitted.events if event.what == CROWDED for name in event.labels}
-                fitted.note(CROWDED, [number for number in crowded if fitted.labels.classes[number] not in told])
+                fitted.note_crowded(crowded)
             asks_trigger = self.trigger is not None and not self._is_full_round(fitted, before)
             if not asks_trigger:
                 self._consolidate_due(fitted, self._due(fitted, before), before)
@@ -213,15 +207,6 @@ class Learner(FittedLearner):
             with self._turns.locked(), Changing(self):
                 self._consolidate_due(fitted, due, before)
         self._turns.give_way()
-
-    def _check_loss(self, fitted: Fitted) -> None:
-        loss = float(fitted.engine.method.last_loss)
-        if not math.isfinite(loss):
-            raise UsageError(
-                f"After {fitted.rows} rows the loss is {loss}: training diverged. Go on from the last file "
-                f"that was saved, with a lower learning rate lr, which is {fitted.engine.method.lr:g}, or scale the "
-                "rows."
-            )
 
     def _is_full_round(self, fitted: Fitted, before: int) -> bool:
         """Return whether all classes are due after every so many rows, and now."""
@@ -243,21 +228,9 @@ class Learner(FittedLearner):
 
     def _consolidate_due(self, fitted: Fitted, due: list[int], before: int) -> None:
         if due:
-            self._consolidate(fitted, due)
-        elif self.patience and before < SOON * self.patience <= fitted.rows:
-            self._note_restless(fitted, self.patience)
-
-    def _note_restless(self, fitted: Fitted, patience: int) -> None:
-        """Say that prototypes are wanted, and patience alone will hardly bring any."""
-        memory = fitted.engine.memory
-        if not pins(fitted.engine.plan.memory) or self.every or self.trigger or memory.size(MemoryPart.LONG):
-            return
-        fitted.note(RESTLESS, [], always=True)
-        self._warnings.append(
-            f"In {fitted.rows} rows no class was away for {patience} rows (patience), so there are no prototypes yet. "
-            "Where classes never rest for so long give every=… rows, lower patience, or call consolidate(); where none "
-            "are wanted give memory=Reservoir(…). Said once."
-        )
+            fitted.consolidate(due)
+        elif self.patience and not (self.every or self.trigger) and before < SOON * self.patience <= fitted.rows:
+            fitted.note_restless(self.patience)
 
     def consolidate(self, labels: Iterable[Any] | None = None) -> list[Any]:
         """Keep prototypes of some classes for good, now.
@@ -272,26 +245,9 @@ class Learner(FittedLearner):
             fitted = self._ready()
             numbers = fitted.fresh() if labels is None else fitted.numbers_of(labels)
             with Changing(self):
-                pinned = self._consolidate(fitted, numbers)
+                pinned = fitted.consolidate(numbers)
         self._give_warnings()
         return pinned
-
-    def _consolidate(self, fitted: Fitted, numbers: list[int]) -> list[Any]:
-        outcome = fitted.engine.pin(numbers)
-        fitted.new_rows[numbers] = 0
-        fitted.note("pinned", outcome.pinned)
-        fitted.note("refused", outcome.refused)
-        fitted.note("without rows", outcome.missing)
-        if outcome.refused and not fitted.warned:
-            fitted.warned = True
-            memory = fitted.engine.memory
-            self._warnings.append(
-                f"There is no long-term room for {short_repr(fitted.labels.classes[outcome.refused[0]])}: of "
-                f"{memory.capacity} rows, prototypes of {memory.pinned_classes()} classes take all that may be "
-                "long-term. Such classes are learned and stay in the short-term part; raise the capacity, lower k or "
-                "raise rho, or release classes. Said once; see events."
-            )
-        return [fitted.labels.classes[number] for number in outcome.pinned]
 
     def release(self, labels: Iterable[Any]) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.
@@ -310,8 +266,9 @@ class Learner(FittedLearner):
 
     def _give_warnings(self) -> None:
         """Warn at the caller's line, when nothing can be torn by a warning that is an error."""
-        while self._warnings:
-            warnings.warn(self._warnings.pop(0), stacklevel=3)
+        fitted = self._fitted
+        while fitted is not None and fitted.warnings:
+            warnings.warn(fitted.warnings.pop(0), stacklevel=3)
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one safetensors file, whole or not at all.
@@ -344,8 +301,8 @@ class Learner(FittedLearner):
             The learner.
         """
         state = learner_state.read(as_path(path))
-        learner = cls(**learner_state.parameters(state, given))
-        learner._fitted = learner_state.restored(learner, state)
+        learner = cls(**restore.parameters(state, given))
+        learner._fitted = restore.restored(learner, state)
         return learner
 
     def __getstate__(self) -> dict[str, Any]:
@@ -359,7 +316,7 @@ class Learner(FittedLearner):
         self._forget()
         state = learner_state.unpacked(stored["state"])
         if state is not None:
-            self._fitted = learner_state.restored(self, state)
+            self._fitted = restore.restored(self, state)
 
     def _check_pace(self) -> None:
         pace = self.batch, self.threads, self.patience, self.every, self.trigger
