@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,9 +26,10 @@ from odedm.stream.augment import Transform
 from odedm.training.experiment import Experiment
 from odedm.training.model_view import MethodView
 from odedm.training.numerics import set_precision
-from odedm.training.optimizers import check_optimizer, optimizer_keywords
+from odedm.training.optimizers import RATES, check_optimizer, optimizer_keywords, takes
 from odedm.training.replay import MemoryReplay, reading_of, resolve_replay_mode
 from odedm.training.retrieval import build_retrieval, read_retrieval_options
+from odedm.training.schedule import Schedule, ScheduleConfig
 from odedm.training.tricks import Tricks, apply_tricks, by_nearest_mean, check_tricks
 
 
@@ -47,6 +48,9 @@ class EngineConfig:
     seed: int
     device: torch.device
     precision: str
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    clip_norm: float | None = None
 
     @classmethod
     def resolve(
@@ -65,6 +69,9 @@ class EngineConfig:
         seed: int,
         device: torch.device,
         precision: str,
+        optimizer_options: Mapping[str, Any] | None = None,
+        schedule: ScheduleConfig | None = None,
+        clip_norm: float | None = None,
         remote: bool = False,
     ) -> EngineConfig:
         """Fill in every default, and refuse in a sentence what cannot be together.
@@ -79,7 +86,13 @@ class EngineConfig:
         configured = configure(name, method, dict(options))
         _check_memory(method, title, memory)
         chosen = _retrieval(retrieval, retrieval_options, method, title, memory)
-        check_optimizer(optimizer, method)
+        configured |= {rate: 0.0 for rate in ("momentum", "weight_decay") if not takes(optimizer, rate)}
+        rates = {rate: configured[rate] for rate in RATES}
+        own_options = check_optimizer(optimizer, optimizer_options or {}, method, options, rates)
+        schedule = schedule or ScheduleConfig()
+        schedule.check(method, title)
+        if clip_norm is not None and not clip_norm > 0:
+            raise UsageError(f"clip_norm must be above 0; {clip_norm} was given.")
         check_tricks(tricks, method, title, memory, configured)
         return cls(
             method=method,
@@ -95,6 +108,9 @@ class EngineConfig:
             precision=resolve_precision(
                 precision, device, second_order="second order" in method.requires, remote=remote
             ),
+            optimizer_options=own_options,
+            schedule=schedule,
+            clip_norm=clip_norm,
         )
 
     @classmethod
@@ -112,6 +128,9 @@ class EngineConfig:
             seed=plan.seed,
             device=torch.device(plan.device),
             precision=plan.precision,
+            optimizer_options=plan.optimizer_options or {},
+            schedule=plan.schedule_config(),
+            clip_norm=plan.clip_norm,
         )
 
 
@@ -141,9 +160,15 @@ class Engine:
         second_order = "second order" in config.method.requires
         net = set_precision(net.to(config.device), config.precision, second_order=second_order)
         self.method: Method = config.method(
-            net=net, draw=config.draw, rng=self.rng, **optimizer_keywords(config.optimizer), **config.options
+            net=net,
+            draw=config.draw,
+            rng=self.rng,
+            **optimizer_keywords(config.optimizer, config.optimizer_options),
+            **config.options,
         )
         apply_tricks(config.tricks, self.method)
+        self.method.clip_norm = config.clip_norm
+        self.schedule = None if config.schedule.is_constant else Schedule(config.schedule, self.method)
         self.memory = make_memory(self.method.fields())
         rows = partial(stored_rows, self.memory) if stored_rows is not None else self.memory.rows
         self.view = MethodView(
@@ -166,6 +191,17 @@ class Engine:
         """A task starts."""
         self.method.begin_task(task)
         self.memory.begin_task(task)
+        if self.schedule is not None:
+            self.schedule.attach()
+
+    def set_rate(self, done: float, total: float | None = None) -> None:
+        """Set the learning rate of the batch that comes after `done` of `total` batches, as the schedule has it.
+
+        Both count in the task, or in the whole stream, as `config.schedule` says; how many there are is needed by
+        schedules that end with them.
+        """
+        if self.schedule is not None:
+            self.schedule.set(done, total)
 
     def update(self, batch: Rows) -> Rows:
         """Make the updates on raw rows: `image`, `label`, `task` and `index`; nothing is stored.
@@ -229,7 +265,8 @@ class Engine:
     def roots(self) -> dict[str, Any]:
         """Return all that changes, by name: what a checkpoint must hold."""
         names = ("method", "memory", "replay", "memory_rng", "view_rng", "border_rng")
-        return {name: getattr(self, name) for name in names}
+        schedule = {} if self.schedule is None else {"schedule": self.schedule}
+        return {name: getattr(self, name) for name in names} | schedule
 
     def state_dict(self) -> State:
         """Return a copy of everything that changes: tensors, and a tree of plain data that refers to them."""

@@ -67,6 +67,9 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, remote: bool = Fal
         seed=plan.seed,
         device=device,
         precision=plan.precision,
+        optimizer_options=plan.optimizer_options,
+        schedule=plan.schedule_config(),
+        clip_norm=plan.clip_norm,
         remote=remote,
     )
     _check_ranges(method, labels)
@@ -83,6 +86,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, remote: bool = Fal
         replay_batch=config.draw,
         retrieval=config.retrieval,
         retrieval_options=config.retrieval_options,
+        optimizer_options=config.optimizer_options or None,
         **config.tricks.settings(),
         device=device.type,
         precision=config.precision,
