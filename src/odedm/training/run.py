@@ -32,7 +32,7 @@ from odedm.results.provenance import provenance
 from odedm.results.result import Result
 from odedm.results.run_summary import summary_html, summary_line
 from odedm.stream.class_schedule import is_regular
-from odedm.stream.dataset import Dataset, rows_in_form
+from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
 from odedm.training.callbacks import Callbacks
@@ -105,7 +105,7 @@ class Outcome:
     def _numbers(self, x: Any) -> np.ndarray[Any, Any]:
         """The class number, in order of arrival, of each row, computed as the run's own test does."""
         plan = self.result.experiment
-        rows = rows_in_form(self.data.shape, self.data.image.dtype, x).to(self.probe.transform.shift.device)
+        rows = self.data.schema.read_inputs(x).to(self.probe.transform.shift.device)
         with deterministic_numerics(plan["threads"], plan["precision"]):
             return self.probe.predict(rows).argmax(1).cpu().numpy()
 
