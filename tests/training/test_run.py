@@ -21,7 +21,7 @@ from odedm import (
     train,
 )
 from odedm.results.result import SCHEMA, Result
-from odedm.training.engine import resolve_precision
+from odedm.training.engine_config import resolve_precision
 from odedm.training.evaluation import evaluate
 from odedm.training.preparation import prepare
 

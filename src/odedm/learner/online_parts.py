@@ -28,7 +28,8 @@ from odedm.methods.base import Method
 from odedm.methods.rotation_task import TURNED
 from odedm.stream.augment import Transform
 from odedm.training.average_length import Length, left_after_a_batch
-from odedm.training.engine import Engine, EngineConfig, resolve_device
+from odedm.training.engine import Engine
+from odedm.training.engine_config import EngineConfig, resolve_device
 from odedm.training.tricks import Tricks, check_pictures
 
 ENDLESS = 2**31

@@ -26,8 +26,8 @@ from odedm.core.store import Store
 from odedm.methods.base import Method
 from odedm.nets.base import Net
 from odedm.training.experiment import Experiment
+from odedm.training.lr_schedule import LRSchedule
 from odedm.training.optimizers import is_capturable
-from odedm.training.schedule import Schedule
 
 Step = Callable[[Rows, int], Rows]
 """A stream batch and how many of its rows are new in, the rows as they go into the memory out."""
@@ -209,7 +209,7 @@ def _stores(owner: Any, seen: dict[int, Any]) -> Iterator[Store]:
         yield from _stores(part, seen)
 
 
-def can_be_recorded(plan: Experiment, method: type[Method], net: Net, schedule: Schedule | None) -> bool:
+def can_be_recorded(plan: Experiment, method: type[Method], net: Net, schedule: LRSchedule | None) -> bool:
     """Return whether a run's steps are recorded on its GPU: what comes from outside says so itself, or is not."""
     policy = POLICIES.get(str(getattr(plan.memory, "policy", None) or getattr(plan.memory, "short_policy", None)))
     able = all(part.capturable for part in (method, net)) and getattr(policy and policy.load(), "capturable", True)

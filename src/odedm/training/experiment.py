@@ -43,7 +43,6 @@ from odedm.core.validators import Bool, Choice, Device, Float, Int, NamedValues,
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, as_memory_config, memory_from_dict, memory_to_dict
 from odedm.stream.class_schedule import Sizes
 from odedm.training.average_length import Length
-from odedm.training.schedule import ScheduleConfig
 
 STREAM: Any = {"panel": "Stream"}
 """Of settings that make the stream."""
@@ -243,17 +242,13 @@ class Experiment:
             object.__setattr__(self, "retrieval_options", options)
         check_settings(self)
         object.__setattr__(self, "memory", as_memory_config(self.memory))
-        if self.schedule_over is not None and self.schedule_config().is_constant:
+        if self.schedule_over is not None and self.schedule in (None, "constant") and not self.warmup:
             raise UsageError(f"schedule_over='{self.schedule_over}' is for a schedule or a warm-up; none was given.")
         if self.factor is not None and self.imbalance != "long-tail":
             raise UsageError(f"factor belongs to imbalance='long-tail'; the imbalance is '{self.imbalance}'.")
 
     def __repr__(self) -> str:
         return repr_without_defaults(self, ("memory", "method", "data"))
-
-    def schedule_config(self) -> ScheduleConfig:
-        """Return how the learning rate changes."""
-        return ScheduleConfig(self.schedule or "constant", self.schedule_over or "stream", self.warmup or 0)
 
     def with_seed(self, seed: int) -> Experiment:
         """The same run from another seed."""

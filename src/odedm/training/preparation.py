@@ -19,7 +19,7 @@ from odedm.nets.build import pick
 from odedm.stream.class_schedule import Labels
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import STREAM_SETTINGS, check_stream
-from odedm.training.engine import EngineConfig, resolve_device
+from odedm.training.engine_config import EngineConfig, resolve_device
 from odedm.training.experiment import Experiment
 from odedm.training.tricks import Tricks, average_decay, check_pictures
 
@@ -68,7 +68,9 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, remote: bool = Fal
         device=device,
         precision=plan.precision,
         optimizer_options=plan.optimizer_options,
-        schedule=plan.schedule_config(),
+        schedule=plan.schedule,
+        schedule_over=plan.schedule_over,
+        warmup=plan.warmup,
         clip_norm=plan.clip_norm,
         remote=remote,
     )

@@ -39,7 +39,8 @@ from odedm.training.callbacks import Callbacks
 from odedm.training.cuda_graph import CudaRecorder, GraphedStep, can_be_recorded
 from odedm.training.diagnostics import Choices, features, preserve_state
 from odedm.training.divergence import DivergenceGuard
-from odedm.training.engine import Engine, EngineConfig
+from odedm.training.engine import Engine
+from odedm.training.engine_config import EngineConfig
 from odedm.training.evaluation import evaluate
 from odedm.training.experiment import Experiment
 from odedm.training.model_file import SUFFIX, save_model, write_model
@@ -264,7 +265,7 @@ class Run:
         assert progress.batches is not None
         each_pass = math.ceil(count(progress.batches.rows) / plan.batch)
         done, total = progress.epoch * each_pass + progress.batch, plan.epochs * each_pass
-        if self.engine.config.schedule.over == "task":
+        if self.engine.config.schedule_over == "task":
             return done, total
         planned = [plan.epochs * math.ceil(len(other) / plan.batch) for other in self.stream.tasks]
         within = done if total == planned[task.index] else done * planned[task.index] / total

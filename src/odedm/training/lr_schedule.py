@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,43 +23,24 @@ SHAPES: Mapping[str, Callable[[float], float]] = {
 """The factor of the rate by the share of the batches that are done."""
 
 
-@dataclass(frozen=True)
-class ScheduleConfig:
-    """How the rate changes: a name in `SCHEDULES`, over each "task" or the whole "stream", after batches of warm-up."""
-
-    name: str = "constant"
-    over: str = "stream"
-    warmup: int = 0
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether the rate stays what it is."""
-        return self.name == "constant" and self.warmup == 0
-
-    def check(self, method: type[Method], title: str) -> None:
-        """Refuse a method that makes no updates by the stream's batches."""
-        why = "" if self.is_constant else method.unsupported.get("schedule", "")
-        if why:
-            raise UsageError(f"{title} takes no schedule of its learning rate, because {why}. Leave it out.")
-
-
-@stored("schedule")
-class Schedule:
+@stored("lr-schedule")
+class LRSchedule:
     """Sets the rate of every batch, to the optimizer's own times a factor.
 
     The rate lies in tensors, which a recorded step reads: it goes on through a change. One of torch's schedulers may
     change other numbers of the optimizer as well, so steps by it are not recorded.
 
     Args:
-        config: what it is.
         method: whose optimizer, the one that it has at each batch.
+        name: a name in `SCHEDULES`.
+        warmup: batches in which the rate rises.
     """
 
-    TRANSIENT = frozenset({"_config", "_method", "_given", "_scheduler"})
+    TRANSIENT = frozenset({"_method", "_given", "_scheduler"})
 
-    def __init__(self, config: ScheduleConfig, method: Method) -> None:
-        self._config, self._method = config, method
-        self._given = None if config.name in SHAPES else SCHEDULES[config.name].load()
+    def __init__(self, method: Method, name: str = "constant", *, warmup: int = 0) -> None:
+        self._method, self._name, self._warmup = method, name, warmup
+        self._given = None if name in SHAPES else SCHEDULES[name].load()
         self.is_function = self._given is None or _gives_a_factor(self._given)
         self._scheduler: LRScheduler | None = None
         self._rates: list[Tensor] = []
@@ -93,24 +73,24 @@ class Schedule:
 
         >>> from odedm.methods.er import ER
         >>> from odedm.nets.small import MLP
-        >>> schedule = Schedule(ScheduleConfig("linear", warmup=2), ER(net=MLP((2,), 2, width=2), draw=1))
+        >>> schedule = LRSchedule(ER(net=MLP((2,), 2, width=2), draw=1), "linear", warmup=2)
         >>> [schedule.factor(done, 6) for done in range(6)]
         [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
         """
-        warmup = self._config.warmup
+        warmup = self._warmup
         rising = min(1.0, (done + 1) / warmup) if warmup else 1.0
         if self._given is not None:
             factor = self._given(int(done))
             if not isinstance(factor, int | float) or not math.isfinite(factor):
                 raise UsageError(
-                    f"The schedule '{self._config.name}' must give a finite number; {short_repr(factor)} was given for "
+                    f"The schedule '{self._name}' must give a finite number; {short_repr(factor)} was given for "
                     f"batch {int(done)}."
                 )
             return rising * float(factor)
-        if done < warmup or self._config.name == "constant":
+        if done < warmup or self._name == "constant":
             return rising
         assert total is not None, "a length is known where a schedule needs one"
-        return SHAPES[self._config.name](min(1.0, (done - warmup) / max(1.0, total - warmup)))
+        return SHAPES[self._name](min(1.0, (done - warmup) / max(1.0, total - warmup)))
 
     def _step(self, *, anew: bool) -> None:
         """Let torch's scheduler make its step; it is made anew where the optimizer is another one."""
@@ -121,7 +101,7 @@ class Schedule:
                 group["lr"] = group.pop("initial_lr", group["lr"])
         if self._scheduler is None or self._scheduler.optimizer is not optimizer:
             rates = [group["lr"] for group in optimizer.param_groups]
-            self._scheduler = _scheduler(self._config.name, self._given, optimizer)
+            self._scheduler = _scheduler(self._name, self._given, optimizer)
             if self._state is not None:
                 self._scheduler.load_state_dict(self._state)
                 for group, rate in zip(optimizer.param_groups, rates, strict=True):
