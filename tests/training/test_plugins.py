@@ -5,7 +5,7 @@ import torch
 
 import odedm
 from odedm import Experiment, Reservoir, UsageError
-from odedm.learner.online_parts import Plan
+from odedm.learner.config import LearnerConfig
 from odedm.testing.contracts import check_exact
 from odedm.training.experiment import content_key
 
@@ -94,4 +94,4 @@ def test_a_number_is_the_capacity_of_an_odedm_from_every_door():
     assert odedm.Experiment(memory=50).memory == odedm.ODEDM(50)
     assert train(memory=20).result.experiment["memory"]["capacity"] == 20
     assert odedm.DualMemory.from_config(50).settings.capacity == 50
-    assert Plan.of(odedm.Learner(memory=50).get_params()).memory.capacity == 50
+    assert LearnerConfig.of(odedm.Learner(memory=50).get_params()).memory.capacity == 50
