@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +15,16 @@ from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, out, say, tell
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import Events, Logs, opt, with_settings
-from odedm.cli.paper_runs import PaperRuns, absent_data
+from odedm.cli.paper_runs import Packer, PaperRuns, absent_data
 from odedm.cli.study_command import PLACE, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.text import counted
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.time_estimate import format_duration, parse_time
+from odedm.paper import order
 from odedm.paper.items import (
+    CHANGED,
     CITATION,
     DIAGRAM,
     FOLDER,
@@ -30,6 +32,7 @@ from odedm.paper.items import (
     MINI_FOLDER,
     PaperItem,
     PaperProgress,
+    changes_since,
     items_named,
     progress,
     progress_in_miniature,
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
 
 Runs = Mapping[str, "FinishedRun"]
 """Finished runs by their signature."""
+NEXT = "next"
+PACK = "paper.jsonl.gz"
+"""The finished runs of the folder, packed: what is brought home from a machine that was lent."""
 guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
 
 
@@ -71,7 +77,11 @@ def paper(
     given: Given,
     what: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="table1 to table12, figure1 to figure5.", show_default="list them all"),
+        typer.Argument(
+            metavar="NAME",
+            help="table1 to table12, figure1 to figure5; next: what is missing, most telling first.",
+            show_default="list them all",
+        ),
     ] = None,
     mini: Annotated[
         bool,
@@ -109,6 +119,14 @@ def paper(
         raise UsageError("--with-results holds runs of the paper's size, and --mini makes small ones. Leave one out.")
     if (markdown or figure is not None) and (what is not None or mini):
         raise UsageError("--markdown and --figure are for all tables and figures; leave the name and --mini out.")
+    if what == NEXT:
+        if mini or data or only or seeds or no_run:
+            raise UsageError(
+                "`odedm paper next` has an order of its own: leave --mini, --data, --only, --seeds and --no-run out."
+            )
+        if _next(runs, dry_run=dry_run):
+            raise typer.Exit(SOME_FAILED)
+        return
     seeds = SEEDS if mini and seeds is None else seeds
     request = Request(data, tuple(only or ()), seeds, dry_run, no_run)
     if what is None and not mini:
@@ -120,6 +138,30 @@ def paper(
         _overview(runs.finished(), folder, markdown=markdown, figure=figure)
     elif _make(items_named(what) if what else _all_items(data), request, runs):
         raise typer.Exit(SOME_FAILED)
+
+
+def _next(runs: PaperRuns, *, dry_run: bool) -> bool:
+    """Work off what is missing, most telling first, and pack each run when it is done; return whether runs failed."""
+    finished = runs.finished()
+    states = {step: step.progress(finished) for step in order.STEPS}
+    missing = {f"{plan.slug()} {plan.seed}": plan for state in states.values() for plan in state.missing}
+    absent = absent_data([plan.data for plan in missing.values()])
+    plans = [plan for plan in missing.values() if plan.data not in absent]
+    if dry_run:
+        for step, state in states.items():
+            tell(f"{f'{len(state.done)}/{state.runs}':>8}  {step.about}")
+    if absent:
+        tell(f"Not here: {', '.join(absent)} (odedm data list says how to get it).")
+    if dry_run or not plans:
+        tell(f"{len(missing)} runs are missing" + (f", {len(plans)} of them on data that is here." if missing else "."))
+        return False
+    grids = tuple(grid for step in states for grid in step.study().grids)
+    study = Study(FOLDER, grids, about="What is missing of the paper, most telling first")
+    pack = runs.runner.store.folder / PACK
+    failed = runs.make(plans, study, [Packer(pack, runs.made())])
+    if pack.exists():
+        tell(f"{len(runs.made())} finished runs are packed: {pack}. Elsewhere they count by --with-results.")
+    return failed
 
 
 def _all_items(data: str | None) -> list[PaperItem]:
@@ -165,11 +207,20 @@ def _list(finished: Runs, folder: Path) -> None:
         counts = counted(cells)
         numbers = [str(counts[name]) if counts.get(name) else "" for name in verdicts]
         printed = str(len(cells)) if cells else ""
-        view.add_row(item.number, item.title, f"{len(state.done)}/{state.runs}", *numbers, printed)
+        older = CHANGED if changes_since(state.done) else ""
+        view.add_row(item.number, item.title, f"{len(state.done)}/{state.runs}{older}", *numbers, printed)
     out.print(view)
+    _tell_changes(finished.values())
     tell("Runs done; of the printed numbers: = reproduced, + better, − worse, ~ not")
     tell("comparable, ? too few seeds. Our runs come with odedm; so do those count that")
     tell(f"are in '{folder}' (--out) or packed (--with-results). One: odedm paper table5.")
+
+
+def _tell_changes(runs: Iterable[FinishedRun]) -> None:
+    """Say which algorithms have changed since runs were made."""
+    for about, number in changes_since(runs).items():
+        for line in textwrap.wrap(f"{CHANGED} {number} runs are older than a change of their algorithm: {about}.", 80):
+            tell(line)
 
 
 def _make(items: Sequence[PaperItem], request: Request, runs: PaperRuns) -> bool:
@@ -288,6 +339,7 @@ def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], run
         for view in to_rich(cells):
             out.print(view)
         tell(f"{item.number}: {finding(cells)} ({LEGEND}).")
+        _tell_changes(done)
         if item.note:
             tell(f"{item.note}.")
         write_text(place / f"{item.name}.csv", to_csv(cells))

@@ -75,6 +75,10 @@ class PaperRuns:
         made = self.runner.store.runs_done().values()
         return by_signature(made if self.mini else [*shipped_runs(), *read_all(self.packed).values(), *made])
 
+    def made(self) -> list[Result]:
+        """Return the results of the finished runs in the folder."""
+        return [run.result for run in self.runner.store.runs_done().values()]
+
     def begin(self, study: Study) -> None:
         """Make the folder one of the paper's."""
         self.runner.store.init(SMALL_STUDY if self.mini else study)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -134,6 +135,25 @@ def by_signature(runs: Iterable[FinishedRun]) -> dict[str, FinishedRun]:
 def shipped_runs() -> list[FinishedRun]:
     """Return the finished runs that come with the package."""
     return list(read_all(sorted(SHIPPED.glob("*.jsonl.gz"))).values())
+
+
+CHANGES: list[dict[str, Any]] = tomllib.loads(files(__package__).joinpath("changes.toml").read_text(encoding="utf-8"))[
+    "change"
+]
+CHANGED = "†"
+"""Marks numbers of runs that are older than a change of their algorithm."""
+
+
+def changes_since(runs: Iterable[FinishedRun]) -> dict[str, int]:
+    """Return what has changed in the algorithms of finished runs since they were made, each with how many are older."""
+    older: Counter[str] = Counter()
+    for run in runs:
+        settings = flatten(run.result.experiment)
+        made = str(run.result.provenance.get("finished", ""))
+        for change in CHANGES:
+            if made < change["since"] and all(settings.get(name) == value for name, value in change["where"].items()):
+                older[change["about"]] += 1
+    return dict(older)
 
 
 @dataclass(frozen=True)

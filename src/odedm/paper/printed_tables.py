@@ -17,6 +17,7 @@ from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
 from odedm.core.registry import METHODS, normalize_name, title
 from odedm.memory.paper_preset import paper_dac
+from odedm.paper.items import CHANGED, changes_since
 from odedm.paper.mini import small_capacity, small_stream
 from odedm.paper.printed import CLASSES, EPOCHS, TASKS, numbers, share_of
 from odedm.paper.printed import Cell as Place
@@ -244,12 +245,14 @@ def to_csv(cells: Sequence[Beside]) -> str:
     """Every number in full precision."""
     head = ["table", "data", "setting", "capacity", "method", "variant", "metric", "lr"]
     head += ["printed", "printed_sd", "spread_over", "ours", "ours_error", "seeds", "gap", "allowed", "verdict"]
+    head += ["changed_since"]
     rows = []
     for cell in cells:
         ours: list[object] = [None] * 6
         if cell.ours is not None and (value := cell.ours.value) is not None:
             ours = [value.mean, value.error, len(cell.runs), cell.ours.gap, cell.ours.allowed, cell.ours.verdict]
-        rows.append([*cell.place, cell.lr, cell.paper.mean, cell.paper.error, cell.paper.spread, *ours])
+        older = "; ".join(changes_since(cell.runs))
+        rows.append([*cell.place, cell.lr, cell.paper.mean, cell.paper.error, cell.paper.spread, *ours, older])
     return csv_text(head, rows)
 
 
@@ -265,8 +268,10 @@ def _rows(cells: Sequence[Beside]) -> dict[tuple[str, str], dict[str, Beside]]:
 
 
 def _words(cell: Beside) -> list[str]:
-    ours = "–" if cell.ours is None else f"{measured(cell.ours.value)} {MARKS[cell.ours.verdict]}".strip()
-    return [measured(cell.paper), ours]
+    if cell.ours is None:
+        return [measured(cell.paper), "–"]
+    mark = MARKS[cell.ours.verdict] + (CHANGED if changes_since(cell.runs) else "")
+    return [measured(cell.paper), f"{measured(cell.ours.value)} {mark}".strip()]
 
 
 def method_title(name: str) -> str:
