@@ -11,7 +11,7 @@ from typing import Any
 from odedm import ODEDM, Dataset, Experiment, Reservoir
 from odedm.data.opening import load_dataset
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.job import Done, Event, Failed, Job, Progress, RunOptions, WorkerLost
+from odedm.execute.job import Done, Event, Failed, Job, ProgressReport, RunOptions, WorkerLost
 from odedm.execute.observers import Observer
 from odedm.execute.planning import plan_jobs
 from odedm.execute.scheduler import run_jobs
@@ -94,7 +94,7 @@ class Puppet:
     def events(self, timeout: float) -> Iterator[Event]:
         over, self.under_way = self.under_way, []
         for job in over:
-            yield Progress(job.key, 5, 10, len(self.started))
+            yield ProgressReport(job.key, 5, 10, len(self.started))
             yield from self.before.pop(job.key, [])
             if self.losing.get(job.key):
                 yield self.losing[job.key].pop(0)

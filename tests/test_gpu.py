@@ -26,7 +26,7 @@ from odedm.checkpoint.stop import Stopped
 from odedm.core.accel.triton_support import has_kernels
 from odedm.core.registry import DISTANCES, METHODS, RETRIEVALS, WITHOUT_CLUSTERS
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.job import Message, Progress
+from odedm.execute.job import Message, ProgressReport
 from odedm.execute.observers import Observer
 from odedm.execute.run_job import train_job
 from odedm.execute.scheduler import run_jobs
@@ -374,7 +374,7 @@ def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(
     for share in (0.3, 0.5, 0.8):
 
         def kill(event, share=share):
-            if isinstance(event, Progress) and event.done >= share * event.total:
+            if isinstance(event, ProgressReport) and event.done >= share * event.total:
                 raise _Killed
 
         with pytest.raises(_Killed):

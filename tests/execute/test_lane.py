@@ -9,7 +9,7 @@ from jobs import SMALL, job_of, run_all, same
 
 from odedm import ODEDM, Experiment, Run
 from odedm.data import opening
-from odedm.execute.job import Done, Failed, Message, Progress
+from odedm.execute.job import Done, Failed, Message, ProgressReport
 from odedm.execute.lane import Lane
 from odedm.results.folder import FILE
 from odedm.results.result import Result
@@ -45,7 +45,7 @@ def test_one_that_fails_does_not_end_the_others(tmp_path):
 def test_one_that_is_asked_to_stop_stores_its_state(tmp_path):
     job = job_of(plan(0, method="pocl"), tmp_path / "runs" / "0")
     begun, over = threading.Event(), []
-    lane = Lane(lambda event: begun.set() if isinstance(event, Progress) else over.append(event))
+    lane = Lane(lambda event: begun.set() if isinstance(event, ProgressReport) else over.append(event))
     lane.start(job)
     assert begun.wait(60)
     lane.stop()

@@ -22,7 +22,7 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.execute import backend as backend_module
 from odedm.execute import process_backend
 from odedm.execute.backend import ExecutionConfig, InProcessBackend, get_ready, open_backend
-from odedm.execute.job import CheckpointSaved, Progress, WorkerLost
+from odedm.execute.job import CheckpointSaved, ProgressReport, WorkerLost
 from odedm.execute.process_backend import ProcessBackend
 from odedm.execute.ray_backend import do_remotely
 from odedm.execute.scheduler import Scheduler, run_jobs
@@ -167,7 +167,7 @@ def test_a_backend_that_is_left_stores_what_is_under_way(tmp_path):
     (job,) = many(tmp_path, 1, batch=1)
     for backend in (InProcessBackend(), ProcessBackend(1)):
         backend.start(job)
-        while not any(isinstance(event, Progress) for event in backend.events(1.0)):
+        while not any(isinstance(event, ProgressReport) for event in backend.events(1.0)):
             pass
         backend.close()
         assert not job.folder.exists()
@@ -227,5 +227,5 @@ def test_ctrl_c_ends_everything_and_keeps_finished_runs_whole(tmp_path, workers)
 def test_losses_and_checkpoints_cross_the_pipe():
     from odedm.execute.job import event_from_text, event_to_text
 
-    for event in (WorkerLost("a", "b"), CheckpointSaved("c"), Progress("d", 1, 2, 3)):
+    for event in (WorkerLost("a", "b"), CheckpointSaved("c"), ProgressReport("d", 1, 2, 3)):
         assert event_from_text(event_to_text(event)) == event

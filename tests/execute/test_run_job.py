@@ -19,11 +19,11 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.core import plugins, tensor_archive
 from odedm.core.checksums import compute_checksums
-from odedm.core.errors import DiskFull
+from odedm.core.errors import InfrastructureError
 from odedm.core.files import remove_stale
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import METHODS
-from odedm.execute.job import Message, Progress
+from odedm.execute.job import Message, ProgressReport
 from odedm.execute.run_job import remove_stale_workdir, train_job
 from odedm.methods.er import ER
 from odedm.results import provenance
@@ -180,7 +180,7 @@ def test_a_full_disk_at_the_very_end_leaves_the_finished_state(tmp_path, monkeyp
     job = job_of(plan(), tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr("odedm.results.folder.write_bytes", full)
-        with pytest.raises(DiskFull, match=f"Cannot write '{job.folder}': No space"):
+        with pytest.raises(InfrastructureError, match=f"Cannot write '{job.folder}': No space"):
             go(job)
     assert [path.name for path in tmp_path.iterdir()] == [".run.work"]
     said = []
@@ -194,7 +194,7 @@ def test_a_deleted_folder_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("odedm.execute.run_job.TICK", 0.0)
 
     def delete(event):
-        if isinstance(event, Progress) and event.done == 48:
+        if isinstance(event, ProgressReport) and event.done == 48:
             shutil.rmtree(tmp_path / "experiment")
 
     with pytest.raises(UsageError, match="was deleted, moved or taken over"):
@@ -271,7 +271,7 @@ def test_the_configuration_comes_back_from_the_checkpoint(stopped):
 
 @pytest.mark.parametrize("ask", [lambda: torch.empty(1 << 55, dtype=torch.uint8), lambda: bytearray(1 << 60)])
 def test_a_machine_without_memory_is_a_sentence(tmp_path, monkeypatch, ask):
-    monkeypatch.setattr(METHODS["er"].load(), "step", lambda *_: ask())
+    monkeypatch.setattr(METHODS["er"].load(), "loss", lambda *_: ask())
     with pytest.raises(UsageError, match="This machine has no memory left for this run: .* Run fewer at once") as said:
         go(job_of(plan(method="er"), tmp_path / "seed-0"))
     assert "\n" not in str(said.value)

@@ -1,7 +1,5 @@
 """A run's trained model, kept in one file: it predicts as the run's own test did, in the user's labels, and goes on."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -57,16 +55,6 @@ def test_it_predicts_what_the_runs_own_test_did_bit_for_bit(method, tmp_path):
     assert all(model.memory[name].equal(column) for name, column in rows.items()), "all columns of its memory"
 
 
-def test_a_model_saved_when_vectors_were_kept_as_bytes_still_predicts(tmp_path):
-    rows = X.reshape(80, -1)
-    now = odedm.from_arrays(rows, WORDS[NUMBER], tasks=2)
-    then = {name: getattr(now, name).to(torch.uint8) for name in ("image", "test_image")}
-    model = odedm.load(learned(replace(now, **then)).save(tmp_path / "model.safetensors"))
-    assert model.memory["image"].dtype == torch.uint8
-    assert model.score(rows, WORDS[NUMBER]) > 0.4
-    assert model.learner().partial_fit(rows, WORDS[NUMBER]).predict(rows).shape == (80,)
-
-
 def test_answers_are_in_the_users_own_labels(tmp_path, plain, path):
     model = odedm.load(path)
     assert set(model.predict(X)) <= set(WORDS)
@@ -109,6 +97,28 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     assert model._scores(X).equal(before), "the model stays as it is"
     again = odedm.Learner.load(learner.save(tmp_path / "learner.safetensors"))
     assert np.array_equal(again.predict(X), learner.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("settings", "trained"),
+    [
+        ({"method": "scr"}, lambda method: method.projection.state_dict()),
+        ({"method": "er", "views": "rotations"}, lambda method: method.rotation_task.state_dict()),
+        ({"method": "er", "weight_average": 0.9}, lambda method: method.averaged.state_dict()),
+        ({"method": "er-ace"}, lambda method: {"seen": method.seen}),
+    ],
+)
+def test_what_a_method_trains_beside_its_network_goes_on_too(settings, trained, tmp_path):
+    outcome = learned(**settings)
+    learner = odedm.load(outcome.save(tmp_path / "model.safetensors")).learner()
+    before, now = trained(outcome.method), trained(learner._parts.method)
+    assert before.keys() == now.keys()
+    assert all(before[name].equal(now[name]) for name in before)
+    assert any(tensor.any() for tensor in before.values())
+    learner.partial_fit(X[:8], learner.predict(X[:8]))
+    assert not all(tensor.equal(trained(learner._parts.method)[name]) for name, tensor in before.items()) or (
+        settings["method"] == "er-ace"
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,23 +209,30 @@ def put(name, change):
     return lambda head, tensors: tensors.update({name: change(tensors[name])})
 
 
+def kept(**values):
+    return lambda head, tensors: head["state"]["attributes"].update(values)
+
+
+WEIGHT = "net._modules.head._parameters.weight"
 HOSTILE = {
-    "another version": (head_of(schema="odedm.model/9"), "'odedm.model/9' and this version .* reads 'odedm.model/1'"),
+    "another version": (head_of(schema="odedm.model/9"), "'odedm.model/9' and this version .* reads 'odedm.model/2'"),
     "a learner's": (head_of(schema="odedm.learner/1"), "it is a learner that was saved; odedm.Learner.load reads it"),
     "a method that is none": (planned(method="os.system"), "Unknown method 'os.system'"),
     "a net that is none": (planned(net="subprocess:Popen"), "Unknown net"),
     "a net far too large": (planned(net_options={"width": 1 << 22}), "would have .* weights"),
     "options that are none": (planned(options=[1]), "options"),
-    "no draw": (planned(draw=0), "draw must be"),
+    "no draw": (planned(replay_batch=0), "replay_batch must be"),
     "a label too few": (head_of(labels=["a", "b"]), "not one label for each class"),
     "labels of mixed types": (head_of(labels=["a", 1, 2, 3]), "mixed types"),
     "no shape": (head_of(shape=[]), "no shape"),
     "views that are none": (head_of(views=[-1, True]), "crop and flip settings are malformed"),
-    "code in the state": (head_of(method={"predict": 1}), "has no 'predict'"),
-    "a state that is none": (head_of(method={"extra": ["object", "os"]}), "state is malformed"),
-    "fewer weights": (lambda head, tensors: tensors.pop("weights.head.weight"), "weights"),
-    "other weights": (put("weights.head.weight", lambda each: each[:, :-1]), "head.weight' are"),
-    "weights that are no numbers": (put("weights.head.weight", lambda each: each * torch.nan), "NaN"),
+    "code in the state": (kept(predict=1), "has no 'predict'"),
+    "a rate in the state": (kept(lr=5.0), "has no 'lr'"),
+    "a state that is none": (head_of(state=["object", "os"]), "cannot be used"),
+    "a class that is none": (kept(extra={"type": "object", "path": "x", "class": "os", "attributes": {}}), "class os"),
+    "fewer weights": (lambda head, tensors: tensors.pop(f"state.{WEIGHT}"), "weights"),
+    "other weights": (put(f"state.{WEIGHT}", lambda each: each[:, :-1]), "head.weight' are"),
+    "weights that are no numbers": (put(f"state.{WEIGHT}", lambda each: each * torch.nan), "NaN"),
     "no scale": (put("views.scale", lambda each: each / 0), "constants"),
     "rows of no class": (put("memory.label", lambda each: each + 9), "rows of no class"),
     "rows of other sizes": (put("memory.label", lambda each: each[:3]), "differ in length"),
@@ -238,7 +255,7 @@ def test_files_that_are_not_whole_are_refused_with_a_sentence(plain, path, tmp_p
         with pytest.raises(UsageError, match=sentence):
             odedm.load(path)
     path.write_bytes(content)
-    rewrite(path, put("weights.head.bias", lambda each: each + 1), seal=False)
+    rewrite(path, put(f"state.{WEIGHT}", lambda each: each + 1), seal=False)
     with pytest.raises(UsageError, match="has changed since it was written"):
         odedm.load(path)
     with pytest.raises(UsageError, match="There is no file .*nowhere.*outcome.save or --keep-model has written"):
@@ -260,10 +277,10 @@ def test_files_that_are_not_whole_are_refused_with_a_sentence(plain, path, tmp_p
     with pytest.raises(UsageError, match="holds 2 runs; give one, e.g. '.*one'"):
         odedm.load(tmp_path / "empty")
     for call, sentence in [
-        (lambda: model.predict(X[:, :1]), "have the shape"),
+        (lambda: model.predict(X[:, :1]), "in the first rows it had"),
         (lambda: model.predict(X / 255), "uint8"),
         (lambda: model.score(X, NUMBER), "The labels so far are text"),
-        (lambda: model.score(X, ["ant"]), "80 rows and y 1 labels"),
+        (lambda: model.score(X, ["ant"]), "80 rows but y has 1"),
         (lambda: model.rows("middle"), "Unknown part of the memory"),
         (lambda: odedm.load(path, device="tpu"), "Unknown device"),
         (lambda: odedm.load(3), "A path must be text or a Path"),

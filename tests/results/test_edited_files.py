@@ -23,7 +23,7 @@ from odedm.checkpoint.checkpoint import working_folder
 from odedm.cli.app import app
 from odedm.core.checksums import FILE as SEAL
 from odedm.core.plain_data import json_hash
-from odedm.core.validators import Bool, Float, Int
+from odedm.core.validators import Bool, Float, Int, Share
 from odedm.data.cache import load_manifest
 from odedm.execute.planning import unfinished_runs
 from odedm.results.result import Result
@@ -130,8 +130,9 @@ def test_every_number_and_flag_of_an_experiment_is_typed_on_reading():
     names: dict[type, set[str]] = {Int: set(), Float: set(), Bool: set()}
     for plan in (Experiment, ODEDM, Native, Reservoir):
         for name, setting in settings_of(plan).items():
-            if type(setting.validator) in names:
-                names[type(setting.validator)].add(name)
+            kind = Float if isinstance(setting.validator, Share) else type(setting.validator)
+            if kind in names:
+                names[kind].add(name)
     assert (INTEGERS, NUMBERS, FLAGS) == tuple(names.values())
 
 

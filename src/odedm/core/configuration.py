@@ -24,7 +24,8 @@ class Setting:
     """What a field says of itself.
 
     `panel` is the heading it stands under in help. `default_words` says what a default of None stands for.
-    `speed_only`: it sets how fast a run is, not what it is. `axis`: a study can vary it.
+    `speed_only`: it sets how fast a run is, not what it is. `axis`: a study can vary it. `if_given`: stored data hold
+    it only where it is given, so that what was stored before the setting existed stays what it is.
     """
 
     validator: Validator
@@ -35,6 +36,7 @@ class Setting:
     optional: bool = False
     speed_only: bool = False
     axis: bool = True
+    if_given: bool = False
 
 
 def setting_field(validator: Validator, default: Any, help: str, **more: Any) -> Any:
@@ -128,8 +130,16 @@ def to_dict(plan: Any) -> dict[str, Any]:
     >>> to_dict(Plan())
     {'dac': [3, 4]}
     """
-    plain: dict[str, Any] = json.loads(json.dumps(values_of(plan), default=str))
+    settings = settings_of(type(plan))
+    values = {
+        name: value for name, value in values_of(plan).items() if value is not None or not _if_given(settings, name)
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return plain
+
+
+def _if_given(settings: Mapping[str, Setting], name: str) -> bool:
+    return name in settings and settings[name].if_given
 
 
 def from_dict(
@@ -142,7 +152,7 @@ def from_dict(
         raise UsageError(
             f"A stored {what} has '{unknown[0]}', which this version of odedm does not know. Known: {', '.join(known)}."
         )
-    missing = [name for name in known if name not in plain]
+    missing = [name for name, setting in known.items() if name not in plain and not setting.if_given]
     if missing:
         raise UsageError(f"A stored {what} lacks '{missing[0]}'; it has {', '.join(map(str, plain))}.")
     return getattr(kind, "from_flat", kind)(**plain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 IN_SIGHT = frozenset(
     {
-        *("data", "tasks", "imbalance", "limit"),
+        *("data", "tasks", "imbalance", "limit", "validation"),
         *("method", "net", "batch", "replay_batch", "epochs"),
         *("memory", "capacity", "rho", "k", "distance", "dac", "replay"),
         *("seed", "device", "threads", "evidence", "anytime", "keep_model"),

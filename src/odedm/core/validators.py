@@ -115,6 +115,25 @@ class Float(Validator):
         return number
 
 
+class Share(Validator):
+    """Shares of a whole that leave something on both sides.
+
+    >>> Share().validate("validation", 1)
+    Traceback (most recent call last):
+    odedm.UsageError: validation must be a number between 0 and 1, and neither; 1 was given.
+    """
+
+    cli_type = float
+    expected = "a number between 0 and 1, and neither"
+
+    def convert(self, value: Any) -> float:
+        """Return a plain float."""
+        number = Float(0, 1).convert(value)
+        if number in (0, 1):
+            raise ValueError
+        return number
+
+
 @dataclass(frozen=True)
 class Bool(Validator):
     """True or false."""

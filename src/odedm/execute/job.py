@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odedm.checkpoint.schedule import Schedule
-from odedm.core.errors import DiskFull, LockedError, UsageError
+from odedm.core.errors import LockedError, UsageError, is_infrastructure_error
 from odedm.core.processes import PACKAGE
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection
@@ -116,7 +116,7 @@ class Job:
         )
 
 
-class Progress(NamedTuple):
+class ProgressReport(NamedTuple):
     """A job has seen `done` of `total` rows; `process` is who does it."""
 
     key: str
@@ -141,7 +141,8 @@ class Done(NamedTuple):
 class Failed(NamedTuple):
     """A job failed, and why; trying again would not help.
 
-    `full`: for lack of room on the disk, as all others would; `taken`: because another process is at it.
+    `full`: because the machine failed, as all others would (see `InfrastructureError`); `taken`: because another
+    process is at it.
     """
 
     key: str
@@ -152,7 +153,7 @@ class Failed(NamedTuple):
     @classmethod
     def by(cls, job: Job, error: BaseException) -> Failed:
         """What an error that ended a job comes to."""
-        return cls(job.key, sentence(error), isinstance(error, DiskFull), isinstance(error, LockedError))
+        return cls(job.key, sentence(error), is_infrastructure_error(error), isinstance(error, LockedError))
 
 
 class WorkerLost(NamedTuple):
@@ -169,11 +170,11 @@ class Message(NamedTuple):
     line: str
 
 
-Event = Progress | CheckpointSaved | Done | Failed | WorkerLost | Message
+Event = ProgressReport | CheckpointSaved | Done | Failed | WorkerLost | Message
 Emit = Callable[[Event], None]
 
 KINDS: dict[str, Callable[..., Event]] = {
-    kind.__name__: kind for kind in (Progress, CheckpointSaved, Done, Failed, WorkerLost, Message)
+    kind.__name__: kind for kind in (ProgressReport, CheckpointSaved, Done, Failed, WorkerLost, Message)
 }
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from odedm.core.errors import UsageError
 from odedm.core.files import atomic_folder, write_bytes
 from odedm.core.plugin_modules import export_plugins, import_plugins
-from odedm.execute.job import Done, Event, Failed, Job, Progress, WorkerLost, sentence
+from odedm.execute.job import Done, Event, Failed, Job, ProgressReport, WorkerLost, sentence
 from odedm.execute.run_job import run_job
 
 MOST_BYTES = 1 << 30
@@ -114,7 +114,7 @@ class RayBackend:
             self._asked = time.monotonic()
             with suppress(self._ray.exceptions.RayError):
                 for key, seen in self._ray.get(self._actor.take.remote(), timeout=5).items():
-                    yield Progress(key, *seen)
+                    yield ProgressReport(key, *seen)
         for reference in done:
             yield self._outcome(reference, self._running.pop(reference))
 
@@ -172,7 +172,7 @@ def do_remotely(text: str, actor: Any, place: str = "", plugins: dict[str, Any] 
             os.chdir(place)
 
     def emit(event: Event) -> None:
-        if actor is not None and isinstance(event, Progress):
+        if actor is not None and isinstance(event, ProgressReport):
             actor.tell.remote(*event)
 
     try:

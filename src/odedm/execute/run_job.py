@@ -17,7 +17,7 @@ from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
 from odedm.core.files import remove_stale
 from odedm.core.plugin_modules import code_hashes
-from odedm.execute.job import CheckpointSaved, Emit, Event, Job, Message, Progress, RunOptions
+from odedm.execute.job import CheckpointSaved, Emit, Event, Job, Message, ProgressReport, RunOptions
 from odedm.results.folder import FILE, check_free
 from odedm.training.observation import Observation
 
@@ -127,7 +127,7 @@ def _progress(job: Job, emit: Emit) -> Callable[[int, int, int], None]:
         now = time.monotonic()
         if now - last >= TICK or done == total:
             last = now
-            emit(Progress(job.key, done, total, process))
+            emit(ProgressReport(job.key, done, total, process))
 
     return report
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odedm.checkpoint.stop import stop_on_signal
-from odedm.core.errors import DiskFull, UsageError
+from odedm.core.errors import InfrastructureError, UsageError
 from odedm.core.files import no_empty_folders
 from odedm.execute.backend import Backend, ExecutionConfig, open_backend
-from odedm.execute.job import CheckpointSaved, Done, Event, Failed, Job, Message, Progress, WorkerLost
+from odedm.execute.job import CheckpointSaved, Done, Event, Failed, Job, Message, ProgressReport, WorkerLost
 from odedm.execute.observers import Observer
 from odedm.execute.run_job import remove_stale_workdir
 from odedm.execute.time_estimate import TimeEstimate, UnderWay
@@ -154,7 +154,7 @@ class Scheduler:
         if running is None:
             return
         job = running.job
-        if isinstance(event, Progress):
+        if isinstance(event, ProgressReport):
             if running.process != event.process:
                 running.process = event.process
                 for each in self.observers:
@@ -188,8 +188,8 @@ class Scheduler:
 
     def _end(self, job: Job, event: Done | Failed, summary: Summary) -> None:
         if isinstance(event, Failed):
-            if event.full:  # the rest would fail like this, and is not to blame: it goes on when there is room
-                raise DiskFull(event.error)
+            if event.full:  # the rest would fail like this, and is not to blame: it goes on when that is mended
+                raise InfrastructureError(event.error)
             self._fail(job, event.error, summary, taken=event.taken)
             return
         if event.score is not None:
@@ -199,6 +199,8 @@ class Scheduler:
             return
         try:
             result = self._result(job)
+        except InfrastructureError:
+            raise
         except UsageError as error:
             self._fail(job, str(error), summary)
             return

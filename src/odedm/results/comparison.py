@@ -13,7 +13,10 @@ from odedm.core.text import printable
 from odedm.results.metrics import TITLES
 from odedm.results.result import Result
 
-STREAM = ("tasks", "task_classes", "recurring", "domain", "imbalance", "factor", "limit", "blur", "noise", "shuffle")
+STREAM = (
+    *("tasks", "task_classes", "recurring", "domain", "imbalance", "factor", "limit", "blur", "noise"),
+    *("validation", "first_tasks", "shuffle"),
+)
 """What makes the stream: with another one the same task is another problem."""
 IGNORED = ("seed", "threads", "device", "cuda_graph", "class_order", "eval_classes", "data")
 """Settings that have a sentence of their own, or change nothing that is measured."""

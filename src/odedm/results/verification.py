@@ -72,7 +72,7 @@ def lines(checks: list[Check]) -> Iterator[str]:
 
 def check_metrics(result: Result) -> str:
     """Refuse a result whose metrics do not follow from its matrices."""
-    tasks = result.experiment.get("tasks")
+    tasks = result.experiment.get("first_tasks") or result.experiment.get("tasks")
     require(len(result.class_il) == tasks, f"accuracies of {len(result.class_il)} tasks, where {tasks} were to be run")
     for name in ("class_il", "task_il"):
         cells = [cell for row in getattr(result, name) or () for cell in row]

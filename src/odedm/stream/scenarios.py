@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError
+from odedm.core.held_out_rows import hold_out
 from odedm.core.registry import IMBALANCES
+from odedm.core.rng import generator
 from odedm.core.rows import rank_within
+from odedm.core.text import counted
 from odedm.core.validators import Choice
 from odedm.stream.class_schedule import Labels
 
@@ -72,6 +77,29 @@ def first_rows(label: Tensor, limit: int | None) -> Tensor:
     if limit is None:
         return torch.arange(len(label))
     return (rank_within(label) < limit).nonzero().flatten()
+
+
+def validation_split(
+    rows: Tensor, label: Tensor, fraction: float, *, order: Tensor, seed: int, names: Sequence[str]
+) -> tuple[Tensor, Tensor]:
+    """The rows to train on and those to validate by, both in their order: a fraction of each class, drawn by the seed.
+
+    Args:
+        rows: training rows [n] that arrive, by their place in the data set; `label` [n] are theirs.
+        fraction: of each class, between 0 and 1; at least one row of a class stays on either side.
+        order: the labels in the order in which classes arrive, in which they draw.
+        seed: from which the draw follows.
+        names: of the classes, for errors.
+    """
+    rng = generator(seed, "held-out rows")
+    validate = torch.zeros(len(rows), dtype=torch.bool)
+    for number in order.tolist():
+        members = (label == number).nonzero().flatten()
+        _, held_out = hold_out(members[torch.randperm(len(members), generator=rng)].tolist(), fraction)
+        if not held_out:
+            raise UsageError(f"Class '{names[number]}' has {counted(len(members), 'row')}, too few to hold one out.")
+        validate[held_out] = True
+    return rows[~validate], rows[validate]
 
 
 def assign_tasks(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator) -> Tensor:

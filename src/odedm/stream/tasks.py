@@ -14,7 +14,7 @@ from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
 from odedm.core.text import counted
-from odedm.core.validators import Bool, Choice, Float, Int, refused, validate_params
+from odedm.core.validators import Bool, Choice, Float, Int, Share, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule
 from odedm.stream.dataset import Dataset
@@ -27,6 +27,7 @@ from odedm.stream.scenarios import (
     check_shares,
     first_rows,
     imbalance_mask,
+    validation_split,
 )
 
 ORDERED = {
@@ -38,11 +39,12 @@ ORDERED = {
     "task_classes": None,
     "recurring": 1,
     "domain": None,
+    "validation": None,
 }
 """Settings of a stream that data in an order of their own do not take, with the value that changes nothing."""
 ARRANGEMENT = ("tasks", "task_classes", "recurring", "domain")
 """The settings that decide which classes each task has."""
-STREAM_SETTINGS = ("tasks", *ORDERED, "shuffle")
+STREAM_SETTINGS = ("tasks", *ORDERED, "first_tasks", "shuffle")
 """Settings of an experiment that are keywords of `split`."""
 
 
@@ -60,6 +62,7 @@ class Stream:
         tests: the test rows of each task's classes, in the same columns.
         class_names: the C names, in label order.
         transform: how rows become a network's inputs.
+        schedule: the labels of each task's own classes, of those too that `first_tasks` leaves out.
 
     >>> from odedm.stream.synthetic import blobs
     >>> stream = split(blobs(), tasks=2)
@@ -71,6 +74,7 @@ class Stream:
     tests: tuple[Rows, ...]
     class_names: tuple[str, ...]
     transform: Transform
+    schedule: Labels = ()
 
     def __repr__(self) -> str:
         rows = (
@@ -101,6 +105,8 @@ class Stream:
     factor=Float(1),
     blur=Float(),
     noise=Float(),
+    validation=Share(),
+    first_tasks=Int(1),
     shuffle=Bool(),
     seed=Int(),
 )
@@ -117,6 +123,8 @@ def split(
     blur: float = 0.0,
     noise: float = 0.0,
     class_order: str = "natural",
+    validation: float | None = None,
+    first_tasks: int | None = None,
     shuffle: bool = True,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -134,6 +142,8 @@ def split(
         blur: the share of every class that arrives in other tasks than its own, at least 0 and below 1.
         noise: the share of every class that has the label of another class of its task, at least 0 and below 1.
         class_order: "natural", by label, or "seed".
+        validation: the share of each class's training rows that is held out and takes the place of the test rows.
+        first_tasks: the stream ends after so many tasks; all unless given. What comes until then is the same.
         shuffle: whether a task's rows arrive in random order; else in that of the data set.
         seed: from which the order of rows, and of classes if asked for, passes, blur and noise follow.
         device: where the rows will be read.
@@ -165,13 +175,21 @@ def split(
         blur=blur,
         noise=noise,
         class_order=class_order,
+        validation=validation,
+        first_tasks=first_tasks,
         shuffle=shuffle,
     )
     order = arrival(data.classes, class_order, seed)
     rank = order.argsort()  # new label of each old one
     kept, tested = first_rows(data.label, limit), first_rows(data.test_label, limit)
     kept = kept[imbalance_mask(data.label[kept], imbalance, factor, data.classes)]
-    true, test_label = rank[data.label[kept]], rank[data.test_label[tested]]
+    test_image, test_label = data.test_image, data.test_label
+    if validation is not None:
+        kept, tested = validation_split(
+            kept, data.label[kept], validation, order=order, seed=seed, names=data.class_names
+        )
+        test_image, test_label = data.image, data.label
+    true, test_label = rank[data.label[kept]], rank[test_label[tested]]
     home = data.task
     if home is None:
         home = assign_tasks(true, labels, shuffle=shuffle, rng=generator(seed, "passes"))
@@ -182,7 +200,7 @@ def split(
     mix = generator(seed, "order")
     parts: list[Task] = []
     tests: list[Rows] = []
-    for index, classes in enumerate(labels):
+    for index, classes in enumerate(labels[:first_tasks]):
         indices = (task == index).nonzero().flatten()
         if shuffle and data.task is None:
             indices = indices[torch.randperm(len(indices), generator=mix)]
@@ -194,11 +212,11 @@ def split(
             continue
         held = torch.isin(test_label, torch.tensor(classes)) if data.test_task is None else data.test_task == index
         held = held.nonzero().flatten()
-        rows = _rows(data.test_image, test_label[held], tested[held], index, device)
+        rows = _rows(test_image, test_label[held], tested[held], index, device)
         rows["image"] = in_domain(rows["image"], domain, index, seed)
         tests.append(rows)
     names = tuple(data.class_names[number] for number in order.tolist())
-    return Stream(tuple(parts), tuple(tests), names, data.transform.to(device))
+    return Stream(tuple(parts), tuple(tests), names, data.transform.to(device), labels)
 
 
 def task_labels(
@@ -231,6 +249,9 @@ def check_stream(data: Dataset, **settings: Any) -> Labels:
     labels = task_labels(data, **arrangement)
     _check_ordered(data, **{name: settings[name] for name in ORDERED})
     check_shares(labels, blur=settings["blur"], noise=settings["noise"])
+    first_tasks = settings["first_tasks"]
+    if first_tasks is not None and first_tasks > len(labels):
+        raise UsageError(f"The stream has {counted(len(labels), 'task')}; first_tasks={first_tasks} was given.")
     check_domain(settings["domain"], data.shape, len(labels))
     if settings["domain"] is not None and settings["blur"]:
         raise UsageError("blur sends rows to other tasks than their class's, but with a domain every task has all.")

@@ -37,7 +37,7 @@ from odedm.core.registry import (
     TRANSFORMS,
     VIEWS,
 )
-from odedm.core.validators import Bool, Choice, Device, Float, Int, NamedValues, Text, WordOr
+from odedm.core.validators import Bool, Choice, Device, Float, Int, NamedValues, Share, Text, WordOr
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, as_memory_config, memory_from_dict, memory_to_dict
 from odedm.stream.class_schedule import Sizes
 from odedm.training.average_length import Length
@@ -63,6 +63,8 @@ class Experiment:
         data: a name in `odedm data list`, or a path; `tasks` is how many tasks its classes arrive in.
         task_classes, recurring, domain: tasks of unequal size, classes that return, all classes in every task.
         imbalance, factor, limit, blur, noise, class_order, shuffle: which rows arrive, with which labels, which order.
+        validation: this share of each class's training rows is held out and takes the place of the test rows, which are
+            never read: for choices. `first_tasks`: the stream ends after so many tasks.
         transform: training views: "data", those of the data set, "none", or a function of images [n, ...], and of a
             generator if it takes two arguments, that gives images of the same shape.
         net: a name in `odedm list nets`, "auto", an `nn.Module`, of which a copy is trained, or a class or function
@@ -130,6 +132,17 @@ class Experiment:
         Choice("class order", CLASS_ORDERS), "natural", "In which order classes arrive.", **STREAM
     )
     shuffle: bool = setting_field(Bool(), True, "A task's rows in random order, or in that of the data set.", **STREAM)
+    validation: float | None = setting_field(
+        Share(),
+        None,
+        "Test on this share of the training rows, held out; test rows are never read.",
+        default_words="the test rows",
+        if_given=True,
+        **STREAM,
+    )
+    first_tasks: int | None = setting_field(
+        Int(1), None, "Stop after the first N tasks.", default_words="all", if_given=True, **STREAM
+    )
     transform: str = setting_field(Choice("transform", TRANSFORMS), "data", "Training views of rows.", **STREAM)
     net: str = setting_field(Choice("net", NETS, also=("auto",)), "auto", "The network.")
     net_options: Mapping[str, Any] = setting_field(

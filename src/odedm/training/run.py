@@ -31,7 +31,7 @@ from odedm.results.provenance import provenance
 from odedm.results.result import Result
 from odedm.results.run_summary import summary_html, summary_line
 from odedm.stream.class_schedule import is_regular
-from odedm.stream.dataset import Dataset, rows_in_form
+from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
 from odedm.training.callbacks import Callbacks
@@ -104,7 +104,7 @@ class Outcome:
     def _numbers(self, x: Any) -> np.ndarray[Any, Any]:
         """The class number, in order of arrival, of each row, computed as the run's own test does."""
         plan = self.result.experiment
-        rows = rows_in_form(self.data.shape, self.data.image.dtype, x).to(self.probe.transform.shift.device)
+        rows = self.data.schema.read_inputs(x).to(self.probe.transform.shift.device)
         with deterministic_numerics(plan["threads"], plan["precision"]):
             return self.probe.predict(rows).argmax(1).cpu().numpy()
 
@@ -164,7 +164,7 @@ class Run:
         )
         plan = self.experiment
         context = BuildContext(
-            StreamShape.of(self.stream.labels),
+            StreamShape.of(self.stream.schedule),
             raw,
             method_columns,
             self.device,
@@ -239,7 +239,7 @@ class Run:
             progress.batches = task_batches(task, self.experiment.batch, stored=stored, rng=self.shuffle)
         self.stepper.begin_task(self.method, self.memory)
         with self.timer("train"):
-            for batch, new in progress.rest(epochs, self.shuffle if self.experiment.shuffle else None):
+            for batch, new in progress.rest(epochs, self.shuffle, shuffle=self.experiment.shuffle):
                 rows = self.stepper(batch, 0 if progress.epoch else new)  # rows are stored in the first pass alone
                 if self.experiment.memory.keeps_stream_fields and not progress.epoch:
                     progress.arrived.append({name: column.clone() for name, column in rows.items()})
@@ -307,6 +307,11 @@ class Run:
             columns=self.experiment.eval_classes,
         )
 
+    def _task_labels(self) -> list[list[int]] | None:
+        """The labels of each task's classes; None where equally many for each task say it all."""
+        labels, schedule = self.stream.labels, self.stream.schedule
+        return None if labels == schedule and is_regular(labels) else [list(classes) for classes in labels]
+
     def _result(self) -> Result:
         progress = self.progress
         steps = {"eager": progress.step - progress.captured, "captured": progress.captured}
@@ -322,5 +327,5 @@ class Run:
             | {name: value for name, value in (("notes", progress.notes), ("plugins", self.origins)) if value},
             anytime=progress.anytime if self.observation.anytime else None,
             sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
-            task_labels=None if is_regular(self.stream.labels) else [list(own) for own in self.stream.labels],
+            task_labels=self._task_labels(),
         )
