@@ -11,8 +11,8 @@ from odedm.selection.distance import Sinkhorn
 from odedm.selection.kmeans import kmeans
 from odedm.selection.nearest import greedy_nearest
 from odedm.selection.sinkhorn import solver as sinkhorn
-from odedm.selection.sinkhorn.search import blur_and_separation, nearest_by_estimate, self_transport
 from odedm.selection.sinkhorn.kernels import DenseKernel
+from odedm.selection.sinkhorn.search import blur_and_separation, nearest_by_estimate, self_transport
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 

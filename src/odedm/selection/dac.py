@@ -11,8 +11,9 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
-from odedm.selection.distance import Distance, Sinkhorn, squares
+from odedm.selection.distance import Distance, Sinkhorn
 from odedm.selection.kmeans import batched_kmeans
+from odedm.selection.sinkhorn.transport import squares
 
 MOST_CLUSTERS = 12
 """All subsets of the clusters are compared: 4083 for 12, and twice as many with each further one."""

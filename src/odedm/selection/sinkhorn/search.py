@@ -85,7 +85,8 @@ def nearest_by_estimate(
        as much again.
     4. Free rows that could so be nearer than what their center has found are solved, until there are none.
 
-    So it is wrong only where an unsolved cost is farther below its estimate than that. `screen` solves that many rows of each center alone.
+    So it is wrong only where an unsolved cost is farther below its estimate than that. `screen` solves that many rows
+    of each center alone.
 
     >>> cost = torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0]])
     >>> nearest_by_estimate(torch.ones(3, 2), cost, lambda row, center: cost.numpy()[row, center])

@@ -44,8 +44,8 @@ class Sinkhorn:
     moves cheaply between units that fire together; `grid`, the squared distance of pixel positions, where mass
     stays in its channel and channels are averaged. `auto` is `grid` for images and `profile` otherwise. Departure
     from the paper, which leaves the ground cost open.
-    `pairwise` solves every pair to `tolerance` (L1 marginal error); `nearest` only those that can decide the choice: see
-    `nearest_by_estimate` for `margin`, of which infinity solves every pair too. `screen` solves, for each center,
+    `pairwise` solves every pair to `tolerance` (L1 marginal error), `nearest` only those that can decide the choice:
+    see `nearest_by_estimate` for `margin`, of which infinity solves every pair too. `screen` solves, for each center,
     that many rows of the best estimates alone: an approximation.
 
     >>> float(Sinkhorn().between_sets(torch.zeros(3, 2), torch.ones(4, 2)))
