@@ -22,7 +22,7 @@ def spread_start(x, k):
 
 @pytest.fixture
 def spread(monkeypatch):
-    def batched_kmeans(sets, k, *, rngs):
+    def batched_kmeans(sets, k, *, rngs, exact=False):
         return kmeans.batched_kmeans(sets, k, rngs=rngs, inits=[spread_start(x, k) for x in sets])
 
     monkeypatch.setattr(module, "batched_kmeans", batched_kmeans)

@@ -81,10 +81,9 @@ class Dac:
         """Return each row's cluster [n], and the rows by which each cluster is compared, of each set."""
         most = None if self.sample is None else self.clusters * self.sample
         drawn = [_draw(x, most, rng) for x, rng in zip(sets, rngs, strict=True)]
+        clustered = zip(*batched_kmeans(drawn, self.clusters, rngs=rngs, exact=self.sample is None), strict=True)
         parts: list[tuple[Tensor, Sequence[Tensor]]] = []
-        for x, part, rng, (clusters, sizes) in zip(
-            sets, drawn, rngs, zip(*batched_kmeans(drawn, self.clusters, rngs=rngs), strict=True), strict=True
-        ):
+        for x, part, rng, (clusters, sizes) in zip(sets, drawn, rngs, clustered, strict=True):
             clouds = part.index_select(0, clusters.labels.argsort(stable=True)).split(sizes)
             labels = clusters.labels if len(part) == len(x) else squares(x, clusters.centers).argmin(1)
             parts.append((labels, [_draw(cloud, self.sample, rng) for cloud in clouds]))
