@@ -12,7 +12,8 @@ from torch import Tensor
 
 from odedm.selection.nearest import Chosen
 from odedm.selection.sinkhorn.kernels import Kernel
-from odedm.selection.sinkhorn.solver import in_chunks, least
+from odedm.selection.sinkhorn.relaxation import least
+from odedm.selection.sinkhorn.solver import in_chunks
 
 SELF_ITERATIONS = 4
 """Iterations of histograms to themselves: so symmetric a problem converges at once."""

@@ -1,14 +1,9 @@
-"""Sinkhorn's iterations: pairs of histograms under a shared kernel, and point clouds with a cost matrix each.
-
-Updates are over-relaxed: they go `RELAXATION` times as far as plain ones in the log domain, which takes half the
-iterations where transport converges slowly. Plain updates converge from anywhere, so the second half of the iterations
-that are allowed is plain.
-"""
+"""Sinkhorn's iterations: pairs of histograms under a shared kernel, and point clouds with a cost matrix each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -16,10 +11,7 @@ from torch import Tensor
 from odedm.core.accel import threads
 from odedm.core.accel.triton_support import has_kernels
 from odedm.selection.sinkhorn.kernels import DenseKernel, Kernel
-
-RELAXATION = 1.6
-LOOK_EVERY = 5
-"""Iterations between two looks at the errors."""
+from odedm.selection.sinkhorn.relaxation import LOOK_EVERY, RELAXATION, Transport, is_relaxed, least
 
 LEAST_TOLERANCE = 1e-5
 """The L1 error that scalings of 16 bits, as tensor cores multiply them, reach for certain."""
@@ -35,14 +27,6 @@ class Limits(TypedDict):
     """When a solver stops: the L1 marginal error it is content with, and the most iterations."""
 
     tolerance: float
-    iterations: int
-
-
-class Transport(NamedTuple):
-    """The costs ⟨P, M⟩, how far the plans' marginals are off (L1), and the largest number of iterations."""
-
-    cost: Tensor
-    marginal_error: Tensor
     iterations: int
 
 
@@ -202,18 +186,8 @@ def _log(scaling: Tensor, weight: Tensor) -> Tensor:
     return torch.where(weight > 0, scaling, 1.0).clamp_min_(torch.finfo(scaling.dtype).tiny).log_()
 
 
-def is_relaxed(done: int, iterations: int) -> bool:
-    """Return whether an iteration is over-relaxed; the first has nothing to go beyond."""
-    return 0 < done < iterations // 2
-
-
 def _update(new: Tensor, old: Tensor, relaxed: bool) -> Tensor:
     """Return new · (new/old)^(ω − 1) [p, d], in the place of `old`; entries that are zero stay zero."""
     if not relaxed:
         return new
     return torch.div(new, old.clamp_(min=least(old.dtype)), out=old).pow_(RELAXATION - 1).mul_(new)
-
-
-def least(dtype: torch.dtype) -> float:
-    """Return the least divisor: its reciprocal leaves room below the largest number of `dtype` for products."""
-    return 1e-30 if dtype == torch.float32 else 1e-250

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from odedm.selection.sinkhorn.kernels import DenseKernel
-from odedm.selection.sinkhorn.solver import LOOK_EVERY, RELAXATION, Transport, is_relaxed, least
+from odedm.selection.sinkhorn.relaxation import LOOK_EVERY, RELAXATION, Transport, is_relaxed, least
 
 COARSE = 5
 """Iterations in half precision: what they get wrong is below what the remaining ones still correct."""
