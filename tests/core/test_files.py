@@ -17,6 +17,7 @@ from odedm.core import files
 from odedm.core.errors import InfrastructureError, InvalidFileError, UsageError
 from odedm.core.files import (
     append_line,
+    atomic_file,
     atomic_folder,
     read_bytes,
     remove_stale,
@@ -89,9 +90,9 @@ def recorded(tmp_path):
             recorder.begin()
             action(place)
             recorder.keep()
-        found = sorted(kept.iterdir())
-        assert len(found) > 10
-        return found
+        copies = sorted(kept.iterdir())
+        assert len(copies) > 10
+        return copies
 
     return place, record
 
@@ -118,7 +119,7 @@ def test_a_folder_is_the_old_one_or_the_new_one_after_every_operation(recorded):
         remove_stale(copy / "run")  # what whoever holds the lock does first
         seen.add(tuple((path.name, path.read_bytes()) for path in sorted((copy / "run").iterdir())))
         assert [path.name for path in copy.iterdir()] == ["run"]
-    assert seen == {(("a", each), ("b", each)) for each in (b"old", b"new")}
+    assert seen == {(("a", content), ("b", content)) for content in (b"old", b"new")}
 
 
 def test_what_is_left_of_a_name_with_a_dot_is_not_taken_for_that_of_its_beginning(tmp_path):
@@ -164,10 +165,10 @@ def test_a_checkpoint_is_there_after_every_operation(recorded):
         store(place, step)
     seen = set()
     for copy in record(lambda folder: store(folder, 3)):
-        thing = {"x": torch.zeros(64), "number": 0}
-        restore(thing, load_latest(copy, meta))
-        assert (thing["x"] == thing["number"]).all()
-        seen.add(thing["number"])
+        holder = {"x": torch.zeros(64), "number": 0}
+        restore(holder, load_latest(copy, meta))
+        assert (holder["x"] == holder["number"]).all()
+        seen.add(holder["number"])
     assert seen == {2, 3}
 
 
@@ -232,3 +233,42 @@ def test_folders_on_the_way_to_a_file_of_a_user_are_made(tmp_path) -> None:
     assert path.read_bytes() == b"content"
     with pytest.raises(UsageError, match=r"Cannot write the thing to '.*': .*\. Give a path in a folder you may write"):
         write_for_user("thing", path / "below", lambda path: write_bytes(path, b""))
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    modes = []
+    for mode in (0o600, 0o640, 0o400):
+        path.chmod(mode)
+        with atomic_file(path) as part:
+            modes.append(part.stat().st_mode & 0o777)
+            part.write_bytes(b"new")
+        modes.append(path.stat().st_mode & 0o777)
+    assert modes == [0o600, 0o600, 0o600, 0o640, 0o600, 0o400]
+
+
+def test_a_link_is_written_through_and_stays_one(tmp_path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "file")
+    for content in (b"one", b"two"):  # the file that the link leads to is not there at first
+        write_bytes(tmp_path / "link", content)
+        assert (tmp_path / "link").is_symlink()
+        assert read_bytes(tmp_path / "link", 9) == content
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["file"]
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(UsageError, match="Cannot write '.*circle'"):
+        write_bytes(tmp_path / "circle", b"")
+
+
+def test_what_a_killed_save_left_goes_with_a_later_one(tmp_path) -> None:
+    path = tmp_path / "learner.odedm"
+    left, fresh, others = (
+        tmp_path / f".{name}" for name in ("learner.odedm.1.01234567", "learner.odedm.2.89abcdef", "other.1.01234567")
+    )
+    for file in (left, fresh, others):
+        file.write_bytes(b"half")
+    for file in (left, others):
+        os.utime(file, (0, 0))
+    write_for_user("learner", path, lambda given: write_bytes(given, b"whole"))
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([path.name, fresh.name, others.name])

@@ -10,6 +10,7 @@ from typing import Any
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.text import printable
 from odedm.report.wording import canonical
+from odedm.results.comparison import OPTIONS_OF
 from odedm.selection.flat_settings import OF_DAC
 
 Settings = dict[str, Any]
@@ -170,12 +171,9 @@ def _has_value(key: str, settings: Settings) -> bool:
 
 def scope_of(key: str, settings: Settings) -> tuple[str, ...]:
     """Return what two groups must share for a setting to mean the same in both."""
-    if key.startswith("options."):
-        return (str(settings["method"]),)
-    if key.startswith("net_options."):
-        return (str(settings.get("net")),)
-    if key.startswith("retrieval_options."):
-        return (str(settings.get("retrieval")),)
+    table, _, _ = key.partition(".")
+    if table in OPTIONS_OF:
+        return (str(settings.get(OPTIONS_OF[table])),)
     if key in OF_METHOD or key.startswith("memory.policy_options"):  # the method's, unless given
         return str(settings["memory.name"]), str(settings["method"])
     if key == "memory.k":  # of one ρ, or given itself
