@@ -198,3 +198,15 @@ def test_a_file_that_has_changed_or_is_not_whole_is_a_sentence(tmp_path):
     memory.add(np.zeros((3, 2)), np.arange(3))
     with pytest.raises(UsageError):
         Learner.load(memory.save(tmp_path / "memory"))
+
+
+def test_a_file_keeps_its_permissions_and_a_link_stays_one(tmp_path):
+    learner = run(make("reservoir"), 0, 4)
+    path, link = tmp_path / "learner.odedm", tmp_path / "link.odedm"
+    learner.save(path)
+    path.chmod(0o600)
+    link.symlink_to(path)
+    run(learner, 4, 6).save(link)
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert digest(Learner.load(link)) == digest(learner)
