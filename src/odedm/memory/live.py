@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
 
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.rng import derive_seed, generator
@@ -298,10 +299,10 @@ class DualMemory:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.state_dict()  # tensors as bytes: those that are passed to a spawned process share open files
-        return {"state": {**state, "tensors": safetensors.torch.save(state["tensors"])}, "device": str(self.device)}
+        return {"state": {**state, "tensors": tensors_to_bytes(state["tensors"])}, "device": str(self.device)}
 
     def __setstate__(self, stored: dict[str, Any]) -> None:
-        state = {**stored["state"], "tensors": safetensors.torch.load(stored["state"]["tensors"])}
+        state = {**stored["state"], "tensors": tensors_from_bytes(stored["state"]["tensors"])}
         self._begin(live_state.settings_in(state), state["seed"], stored["device"])
         self.load_state_dict(state)
 
