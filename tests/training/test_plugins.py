@@ -5,7 +5,7 @@ import torch
 
 import odedm
 from odedm import Experiment, Reservoir, UsageError
-from odedm.learner.online_parts import Plan
+from odedm.learner.config import LearnerConfig
 from odedm.testing.contracts import check_exact
 from odedm.training.experiment import content_key
 
@@ -52,7 +52,7 @@ REFUSED = {
     "another shape": ({"transform": lambda image: image[:1]}, "must give a tensor"),
     "no optimizer": ({"optimizer": lambda parameters: 3}, "must give a torch.optim.Optimizer"),
     "a method's own": ({"optimizer": "adamw", "method": "puridiver"}, "has an optimizer of its own"),
-    "an unknown one": ({"optimizer": "adam"}, "did you mean 'adamw'"),
+    "an unknown one": ({"optimizer": "adanw"}, "did you mean 'adamw'"),
     "one callback": ({"callbacks": print}, "callbacks must be a list"),
     "a class": ({"callbacks": [dict]}, "A callback must be a function"),
     "a live memory": ({"memory": odedm.DualMemory(capacity=5, k=1)}, "or a subclass of odedm.Memory"),
@@ -94,4 +94,4 @@ def test_a_number_is_the_capacity_of_an_odedm_from_every_door():
     assert odedm.Experiment(memory=50).memory == odedm.ODEDM(50)
     assert train(memory=20).result.experiment["memory"]["capacity"] == 20
     assert odedm.DualMemory.from_config(50).settings.capacity == 50
-    assert Plan.of(odedm.Learner(memory=50).get_params()).memory.capacity == 50
+    assert LearnerConfig.of(odedm.Learner(memory=50).get_params()).memory.capacity == 50
