@@ -26,7 +26,7 @@ from odedm.report.model import Cell
 from odedm.report.published_number import Published
 from odedm.report.statistics import estimate
 from odedm.report.tables import escape
-from odedm.report.wording import csv_text, measured
+from odedm.report.wording import csv_text, format_mean
 from odedm.results.folder import FinishedRun
 from odedm.selection.budget import prototypes_per_class
 
@@ -195,7 +195,7 @@ def accuracies(runs: Sequence[FinishedRun]) -> str:
         found.setdefault(memory["capacity"], {}).setdefault(memory["name"] == "odedm", []).append(run.result.acc_last)
     said = []
     for capacity in sorted(found):
-        sides = {with_: measured(estimate(own)) for with_, own in found[capacity].items()}
+        sides = {with_: format_mean(estimate(own)) for with_, own in found[capacity].items()}
         words = [
             f"{sides[with_]} {word}" for with_, word in ((False, "without"), (True, "with ODEDM")) if with_ in sides
         ]
@@ -269,9 +269,9 @@ def _rows(cells: Sequence[Beside]) -> dict[tuple[str, str], dict[str, Beside]]:
 
 def _words(cell: Beside) -> list[str]:
     if cell.ours is None:
-        return [measured(cell.paper), "–"]
+        return [format_mean(cell.paper), "–"]
     mark = MARKS[cell.ours.verdict] + (CHANGED if changes_since(cell.runs) else "")
-    return [measured(cell.paper), f"{measured(cell.ours.value)} {mark}".strip()]
+    return [format_mean(cell.paper), f"{format_mean(cell.ours.value)} {mark}".strip()]
 
 
 def method_title(name: str) -> str:
