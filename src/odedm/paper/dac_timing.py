@@ -195,3 +195,10 @@ def latest(timings: Iterable[Timing], plan: TimingPlan) -> list[Timing]:
     """Return the timings of a plan that were made where the last of them was made."""
     rows = [each for each in timings if each.data == plan.data and each[1:5] in {*plan.cells()}]
     return [each for each in rows if each[5:9] == rows[-1][5:9]]
+
+
+def shown_timings(folder: Path, *, mini: bool = False) -> list[Timing]:
+    """Return what Figure 3b shows: timings on CIFAR-10 in a folder, else those on embedded pictures that ship."""
+    if mini:
+        return latest(load(folder), MINI)
+    return latest(load(folder), PAPER) or latest([*load(Path(__file__).parent / "results"), *load(folder)], EMBEDDED)
