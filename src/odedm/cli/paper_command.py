@@ -12,16 +12,15 @@ import typer
 from rich.table import Table
 
 from odedm.cli import console
-from odedm.cli.board import watched
 from odedm.cli.console import SOME_FAILED, err, out, say, tell
 from odedm.cli.dotted_settings import Given
-from odedm.cli.generated_options import Events, Logs, opt, with_settings
+from odedm.cli.generated_options import Log, opt, with_settings
+from odedm.cli.progress_display import shown
 from odedm.cli.study_command import PLACE, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.execute.backend import ExecutionConfig, get_ready
-from odedm.execute.job import RunOptions
-from odedm.execute.time_estimate import parse_time
+from odedm.execute.durations import parse_time
 from odedm.paper.items import (
     CITATION,
     FOLDER,
@@ -33,11 +32,10 @@ from odedm.paper.items import (
     shipped_runs,
     study_of,
 )
-from odedm.study.merging import read_all
-from odedm.study.reuse import Code
-from odedm.study.run_store import RunStore
-from odedm.study.study import Study
-from odedm.study.study_runner import StudyRunner, deadline
+from odedm.studies.merging import read_all
+from odedm.studies.runner import StudyRunner, deadline
+from odedm.studies.spec import Study
+from odedm.studies.store import RunStore
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class Request:
     no_run: bool
     until: float | None
     retry: bool
-    listen: tuple[Path | None, Path | None]
+    logs: tuple[str, ...]
 
     def study(self, item: PaperItem) -> Study:
         """Return the item's study, narrowed."""
@@ -92,13 +90,12 @@ def paper(
     figure: Annotated[
         Path | None, opt("Draw every printed number against ours.", "How", "--figure", metavar="OUT.png")
     ] = None,
-    events: Events = None,
-    tensorboard: Logs = None,
+    log: Log = None,
 ) -> None:
     """Show a table or figure of the paper with our numbers beside, making what is missing; or list all of them."""
     runner = runner_from(given, out_folder, reuse="any")
     seconds = None if budget is None else deadline(parse_time(budget))
-    request = Request(data, tuple(only or ()), seeds, dry_run, no_run, seconds, retry, (events, tensorboard))
+    request = Request(data, tuple(only or ()), seeds, dry_run, no_run, seconds, retry, tuple(log or ()))
     if what is None:
         if data or only or seeds or budget:
             raise UsageError("--data, --only, --seeds and --budget are for one table or figure; name it before them.")
@@ -203,16 +200,16 @@ def _run(plans: Sequence[Experiment], study: Study, runner: StudyRunner, request
     """Make runs of the paper's study, each once; return whether any failed."""
     store = runner.store
     get_ready(len(plans), runner.execution)
-    planned = runner.jobs(plans, RunOptions(observation=study.observation))
+    planned = runner.plan(study, plans)
     store.check(study)
     writable_folder(store.folder)
     with store.lock():
         store.init(study)
-        jobs = store.status(planned.jobs, reuse=runner.reuse, code=Code.here()).to_start(retry=request.retry)
-        say(f"{study.about}: {len(plans)} runs are missing, {len(jobs)} to start. Folder: {store.folder}")
-        with watched(len(jobs), 0, request.listen) as (_, observers):
-            summary = runner.run(jobs, planned, observers, until=request.until)
-        status = store.status(planned.jobs, reuse=runner.reuse, code=Code.here())
+        status = runner.status(planned)
+        start = len(status.to_start(retry=request.retry))
+        say(f"{study.about}: {len(plans)} runs are missing, {start} to start. Folder: {store.folder}")
+        with shown(start, [], request.logs) as callbacks:
+            status, summary = runner.run(status, planned, callbacks, retry=request.retry, until=request.until)
     if summary.left:
         say(f"The budget is spent: {len(summary.left)} left. The same command goes on.")
     if status.failed:

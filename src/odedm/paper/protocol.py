@@ -14,7 +14,7 @@ from odedm.core.registry import normalize_name
 from odedm.memory.paper_preset import AUXILIARY, paper_preset
 from odedm.paper.printed import EPOCHS, TASKS
 from odedm.selection.flat_settings import OF_DAC
-from odedm.study.grid import PLAIN, Grid, Values
+from odedm.studies.grid import PLAIN, Grid, Values
 
 _PROTOCOL: dict[str, Any] = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text(encoding="utf-8"))
 PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
