@@ -396,7 +396,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_good_checkpoint(tmp_path):
         assert not [name for name in names(work / "checkpoints") if name.startswith(".")]
 
 
-@pytest.mark.parametrize("memory", [Reservoir(0), Reservoir(20), ODEDM(24, k=1, candidates=4, annotate="stream")])
+@pytest.mark.parametrize("memory", [Reservoir(1), Reservoir(20), ODEDM(24, k=1, candidates=4, annotate="stream")])
 def test_a_run_through_the_files_goes_on_bit_for_bit(tmp_path, memory):
     data, work = blobs(per_class=16), working_folder(tmp_path / "seed-0")
     work.mkdir()

@@ -112,7 +112,7 @@ def test_every_option_reaches_the_result(tmp_path):
     assert plan["memory"] == {
         "name": "odedm", "capacity": 60, "rho": None, "k": 2, "distance": "l2", "dac": [4, 2], "space": "pixels",
         "candidates": 4, "rows_per_prototype": 1, "mixup": False, "screen": None, "short_policy": "reservoir",
-        "annotate": "end", "replay": "both", "gamma": 0.5, "gamma_rule": "share", "epsilon": None,
+        "annotate": "end", "replay": "both", "gamma": 0.5, "gamma_rule": "share", "epsilon": 0.05,
         "pair_epsilon": None, "ground": None,
         "dac_distance": "sinkhorn", "dac_sample": 256, "bandwidth": None, "policy_options": {},
     }  # fmt: skip

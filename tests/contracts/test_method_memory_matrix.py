@@ -7,6 +7,7 @@ from sampling import EVERYTHING, FIRST_METHODS, FIRST_POLICIES, KEEPING, QUICK, 
 
 from odedm import ODEDM, Experiment, MemoryPart, Native, NoMemory, Prototypes, Reservoir, Run, UsageError, blobs, shapes
 from odedm.core.registry import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
+from odedm.selection.prototype_settings import ROW_SELECTORS
 from odedm.testing import contracts
 from odedm.testing.contracts import CAPACITY, check_promises, same_weights
 
@@ -90,13 +91,18 @@ def test_long_term_logits_may_be_those_of_the_stream(method, candidates):
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("space", ["features", "pixels"])
 def test_every_distance_in_every_space_on_images(distance, space):
-    run, outcome = finish(ODEDM(20, k=2, selection=Prototypes(distance, space=space)), shapes(per_class=20), batch=16)
+    selection = distance if distance in ROW_SELECTORS else Prototypes(distance, space=space)
+    run, outcome = finish(ODEDM(20, k=2, selection=selection), shapes(per_class=20), batch=16)
     check_promises(run, outcome)
     assert outcome.memory.size(MemoryPart.LONG) == 8
 
 
 @pytest.mark.parametrize(("method", "capacity"), pairs(KEEPING, [0, 1, 3, 500]))
 def test_capacities_from_nothing_to_more_than_the_stream(method, capacity):
+    if capacity == 0 and "memory" in METHODS[method].load().requires:
+        with pytest.raises(UsageError, match="means nothing without stored rows. Give it a capacity of 1 or more"):
+            finish(Reservoir(0), method=method, batch=16)
+        return
     run, outcome = finish(Reservoir(capacity), method=method, batch=16)
     check_promises(run, outcome)
     assert outcome.memory.size() == min(capacity, len(BLOBS.image))

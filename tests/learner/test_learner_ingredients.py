@@ -163,7 +163,7 @@ WRONG = {
     "no such views": ({"views": ["crop"]}, "views"),
     "classes are not known": ({"views": "turned-classes"}, "Give one of crop, strong, rotations"),
     "a loss of its own": ({"method": "er-ace", "stream_loss": "adjusted"}, "takes no stream loss 'adjusted'"),
-    "a prediction of its own": ({"method": "cope", "predict_by": "head"}, "contradicts that"),
+    "a prediction of its own": ({"method": "cope", "predict_by": "head"}, "takes no prediction by 'head'"),
     "no rows": ({"method": "scr", "weight_average": "many"}, "weight_average"),
 }
 

@@ -112,6 +112,28 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("settings", "trained"),
+    [
+        ({"method": "scr"}, lambda method: method.projection.state_dict()),
+        ({"method": "er", "views": "rotations"}, lambda method: method.rotation_task.state_dict()),
+        ({"method": "er", "weight_average": 0.9}, lambda method: method.averaged.state_dict()),
+        ({"method": "er-ace"}, lambda method: {"seen": method.seen}),
+    ],
+)
+def test_what_a_method_trains_beside_its_network_goes_on_too(settings, trained, tmp_path):
+    outcome = learned(**settings)
+    learner = odedm.load(outcome.save(tmp_path / "model.safetensors")).learner()
+    before, now = trained(outcome.method), trained(learner._parts.method)
+    assert before.keys() == now.keys()
+    assert all(before[name].equal(now[name]) for name in before)
+    assert any(tensor.any() for tensor in before.values())
+    learner.partial_fit(X[:8], learner.predict(X[:8]))
+    assert not all(tensor.equal(trained(learner._parts.method)[name]) for name, tensor in before.items()) or (
+        settings["method"] == "er-ace"
+    )
+
+
+@pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"method": "icarl"}, "must be told where tasks begin and end"),
@@ -199,23 +221,30 @@ def put(name, change):
     return lambda head, tensors: tensors.update({name: change(tensors[name])})
 
 
+def kept(**values):
+    return lambda head, tensors: head["state"]["attributes"].update(values)
+
+
+WEIGHT = "net._modules.head._parameters.weight"
 HOSTILE = {
-    "another version": (head_of(schema="odedm.model/9"), "'odedm.model/9' and this version .* reads 'odedm.model/1'"),
+    "another version": (head_of(schema="odedm.model/9"), "'odedm.model/9' and this version .* reads 'odedm.model/2'"),
     "a learner's": (head_of(schema="odedm.learner/1"), "it is a learner that was saved; odedm.Learner.load reads it"),
     "a method that is none": (planned(method="os.system"), "Unknown method 'os.system'"),
     "a net that is none": (planned(net="subprocess:Popen"), "Unknown net"),
     "a net far too large": (planned(net_options={"width": 1 << 22}), "would have .* weights"),
     "options that are none": (planned(options=[1]), "options"),
-    "no draw": (planned(draw=0), "draw must be"),
+    "no draw": (planned(replay_batch=0), "replay_batch must be"),
     "a label too few": (head_of(labels=["a", "b"]), "not one label for each class"),
     "labels of mixed types": (head_of(labels=["a", 1, 2, 3]), "mixed types"),
     "no shape": (head_of(shape=[]), "no shape"),
     "views that are none": (head_of(views=[-1, True]), "crop and flip settings are malformed"),
-    "code in the state": (head_of(method={"predict": 1}), "has no 'predict'"),
-    "a state that is none": (head_of(method={"extra": ["object", "os"]}), "state is malformed"),
-    "fewer weights": (lambda head, tensors: tensors.pop("weights.head.weight"), "weights"),
-    "other weights": (put("weights.head.weight", lambda each: each[:, :-1]), "head.weight' are"),
-    "weights that are no numbers": (put("weights.head.weight", lambda each: each * torch.nan), "NaN"),
+    "code in the state": (kept(predict=1), "has no 'predict'"),
+    "a rate in the state": (kept(lr=5.0), "has no 'lr'"),
+    "a state that is none": (head_of(state=["object", "os"]), "cannot be used"),
+    "a class that is none": (kept(extra={"type": "object", "path": "x", "class": "os", "attributes": {}}), "class os"),
+    "fewer weights": (lambda head, tensors: tensors.pop(f"state.{WEIGHT}"), "weights"),
+    "other weights": (put(f"state.{WEIGHT}", lambda each: each[:, :-1]), "head.weight' are"),
+    "weights that are no numbers": (put(f"state.{WEIGHT}", lambda each: each * torch.nan), "NaN"),
     "no scale": (put("views.scale", lambda each: each / 0), "constants"),
     "rows of no class": (put("memory.label", lambda each: each + 9), "rows of no class"),
     "rows of other sizes": (put("memory.label", lambda each: each[:3]), "differ in length"),
@@ -238,7 +267,7 @@ def test_files_that_are_not_whole_are_refused_with_a_sentence(plain, path, tmp_p
         with pytest.raises(UsageError, match=sentence):
             odedm.load(path)
     path.write_bytes(content)
-    rewrite(path, put("weights.head.bias", lambda each: each + 1), seal=False)
+    rewrite(path, put(f"state.{WEIGHT}", lambda each: each + 1), seal=False)
     with pytest.raises(UsageError, match="has changed since it was written"):
         odedm.load(path)
     with pytest.raises(UsageError, match="There is no file .*nowhere.*outcome.save or --keep-model has written"):

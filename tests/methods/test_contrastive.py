@@ -147,7 +147,7 @@ def test_draws_are_whole_in_the_first_task_and_by_classes_later():
 
 def test_scr_trains_features_and_projection_and_leaves_the_head():
     scr = method(SCR)
-    head, projected = scr.net.head.weight.clone(), scr.projection.weights[0].clone()
+    head, projected = scr.net.head.weight.clone(), scr.projection.layers[0].weight.clone()
     hidden = scr.net.hidden[1].weight.clone()
     rows = {"image": torch.randn(6, 5, generator=RNG), "label": LABEL}
     rows["input"] = rows["image"]
@@ -156,7 +156,7 @@ def test_scr_trains_features_and_projection_and_leaves_the_head():
     scr.observe(rows, replay)
     assert scr.net.head.weight.equal(head)
     assert not scr.net.hidden[1].weight.equal(hidden)
-    assert not scr.projection.weights[0].equal(projected)
+    assert not scr.projection.layers[0].weight.equal(projected)
     before = scr.last_loss.item()
     replay.long, replay.gamma = rows, 2.0
     scr.observe(rows, replay)

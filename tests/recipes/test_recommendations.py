@@ -130,7 +130,7 @@ def test_what_a_recipe_cannot_take_is_a_sentence(given, said):
 def test_what_a_recipe_brought_is_named_where_it_does_not_fit(tmp_path):
     done = call("run", "--recipe", "best", "--data", "blobs", "--method", "icarl", "--out", tmp_path / "runs")
     said = " ".join(done.output.split())
-    assert "iCaRL cannot predict by an average of its weights" in said
+    assert "iCaRL takes no average of its weights" in said
     assert (
         "brought --set training.updates=3 --set training.weight_average=auto --memory reservoir; what you give" in said
     )

@@ -112,6 +112,13 @@ def test_variants_without_a_number_in_the_paper_have_none(fabricate: Fabricate, 
     assert not any(cell.paper for cell in line.cells.values())
 
 
+@pytest.mark.parametrize("distance", ["random", "herding", "my own"])
+def test_rows_that_no_distance_of_the_paper_chose_are_reported(fabricate: Fabricate, distance: str) -> None:
+    lines = modelled(*cifar(fabricate, "odedm", knobs={"distance": distance, "dac": None})).lines
+    cells = [line.cells["acc_last"] for line in lines]
+    assert [cell.verdict for cell in cells if cell.paper] in ([], ["not comparable"])
+
+
 def test_other_data_and_noise_have_no_number(fabricate: Fabricate) -> None:
     assert not modelled(*cifar(fabricate, "reservoir", over={"data": "mnist"}, root="a")).printed
     assert not modelled(*cifar(fabricate, "reservoir", over={"noise": 0.2}, root="b")).printed

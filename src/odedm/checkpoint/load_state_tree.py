@@ -27,12 +27,19 @@ ERRORS = (KeyError, IndexError, ValueError, TypeError, AttributeError, Recursion
 """What a tree of anyone's may raise."""
 
 
-def load_state_tree(value: Any, state: State, external_tensors: Mapping[str, Tensor] | None = None) -> None:
+def load_state_tree(
+    value: Any,
+    state: State,
+    external_tensors: Mapping[str, Tensor] | None = None,
+    *,
+    device: torch.device | None = None,
+) -> None:
     """Give `value`, freshly built by the same configuration, the state that was captured from another.
 
     Tensors of the same shape and type are overwritten in place: an optimizer or a captured graph keeps their address.
-    What the fresh object does not have yet is built. `external_tensors` are those that were named and not stored. After
-    an error the object is of no use any more.
+    What the fresh object does not have yet is built. `external_tensors` are those that were named and not stored. With
+    a `device` everything is put there, wherever it was; generators of another kind of device stay as they are. After an
+    error the object is of no use any more.
 
     >>> from odedm.checkpoint.state_tree import state_tree
     >>> new = {"rate": 0.0, "seen": [], "velocity": None}
@@ -42,7 +49,7 @@ def load_state_tree(value: Any, state: State, external_tensors: Mapping[str, Ten
     """
     try:
         with torch.no_grad():
-            loader = _Loader(state, external_tensors or {})
+            loader = _Loader(state, external_tensors or {}, device)
             loader.bind(state.tree, value)
             if loader.build(state.tree) is not value:
                 raise StateError(f"The state is not that of a {class_name(value)}.")
@@ -53,8 +60,8 @@ def load_state_tree(value: Any, state: State, external_tensors: Mapping[str, Ten
 class _Loader:
     """Binds each node with a path to its living counterpart, wherever the fresh object has one; then builds values."""
 
-    def __init__(self, state: State, external_tensors: Mapping[str, Tensor]) -> None:
-        self._tensors, self._external = state.tensors, external_tensors
+    def __init__(self, state: State, external_tensors: Mapping[str, Tensor], device: torch.device | None) -> None:
+        self._tensors, self._external, self._device = state.tensors, external_tensors, device
         self._nodes: dict[str, Node] = {}
         self._living: dict[str, Any] = {}
         self._bound_ids: set[int] = set()
@@ -124,28 +131,35 @@ class _Loader:
         if kind in ("dtype", "memory_format"):
             return _of_torch(kind, node["value"])
         if kind == "device":
-            return fresh if isinstance(fresh, torch.device) else torch.device(node["value"])
+            return fresh if isinstance(fresh, torch.device) else self._device or torch.device(node["value"])
         raise StateError(f"The stored tree has an entry of the unknown type {str(kind)[:40]!r}.")
 
     def _tensor(self, node: Node, living: Tensor | None, _owner: Any) -> Tensor:
         path, value = node["path"], self._tensors[node["path"]]
         if living is not None and living.shape == value.shape and living.dtype == value.dtype:
-            if living.device.type == node["device"] and _is_writable(living):
+            if living.device.type == self._type(node) and _is_writable(living):
                 living.copy_(value)
                 return living.requires_grad_(node["requires_grad"]) if living.is_leaf else living
         elif isinstance(living, nn.Parameter) and not _has_grown(value, living):
             stored, fresh = (f"{tensor.dtype} {[*tensor.shape]}" for tensor in (value, living))
             raise StateError(f"{path} is {stored} in the state and {fresh} in the fresh object.")
         stride = node.get("stride", value.stride())
-        new = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=node["device"]).copy_(value)
+        device = self._device or node["device"]
+        new = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=device).copy_(value)
         requires_grad = node["requires_grad"]
         return nn.Parameter(new, requires_grad) if node["is_parameter"] else new.requires_grad_(requires_grad)
 
     def _generator(self, node: Node, living: torch.Generator | None, _owner: Any) -> torch.Generator:
-        fits = living is not None and living.device.type == node["device"]
-        generator = living if living is not None and fits else torch.Generator(node["device"])
-        generator.set_state(self._tensors[node["path"]])
+        fits = living is not None and living.device.type == self._type(node)
+        generator = living if living is not None and fits else torch.Generator(self._device or node["device"])
+        if node["device"] == self._type(node):
+            generator.set_state(self._tensors[node["path"]])
         return generator
+
+    def _type(self, node: Node) -> str:
+        """Return the kind of device that a tensor or a generator belongs on."""
+        kind: str = self._device.type if self._device else node["device"]
+        return kind
 
     def _numpy_generator(self, node: Node, living: np.random.Generator | None, _owner: Any) -> np.random.Generator:
         kind = node["bit_generator"]
@@ -186,7 +200,7 @@ class _Loader:
     def _module(self, node: Node, living: nn.Module | None, owner: Any) -> Any:
         if living is None:  # such as a teacher: the network as it was
             pattern = getattr(owner, "net", None)
-            if not isinstance(pattern, nn.Module) or class_name(pattern) != node["class"]:
+            if not isinstance(pattern, nn.Module) or not _is_of(pattern, node["class"]):
                 raise StateError(
                     f"{node['path']} is a {node['class']} that the fresh object has not, nor a net of that kind."
                 )
@@ -251,7 +265,14 @@ def _fits(node: Node, fresh: Any) -> bool:
         return isinstance(fresh, kinds[kind])
     if kind in ("list", "dict"):
         return type(fresh) in ((list,) if kind == "list" else (dict, OrderedDict))
-    return class_name(fresh) == str(node["class"])
+    return _is_of(fresh, node["class"])
+
+
+def _is_of(fresh: object, name: Any) -> bool:
+    """Return whether an object is of the class that a state names; one from outside may have moved between modules."""
+    now, then = class_name(fresh), str(name)
+    moved = "." in now and "." in then and now.rpartition(".")[2] == then.rpartition(".")[2]
+    return now == then or (moved and isinstance(fresh, nn.Module))
 
 
 def _code(name: str, fresh: Any) -> Any:

@@ -22,7 +22,7 @@ from odedm.memory.live_state import restore_store
 from odedm.memory.settings import ODEDM
 from odedm.stream.augment import Transform
 from odedm.training.experiment import Experiment
-from odedm.training.method_state import load_weights, own_state, weights_of_net
+from odedm.training.model_state import ModelState
 from odedm.training.tricks import Tricks
 
 
@@ -80,14 +80,9 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
 
 
 def _fill(parts: OnlineParts, kept: KeptModel) -> None:
-    """Weights, the method's tensors of fixed size, and the memory's rows."""
-    before = kept.probe.method
-    load_weights(parts.method.net, {name: each.to("cpu") for name, each in weights_of_net(before.net).items()})
-    _, found = own_state(before)
-    _, fresh = own_state(parts.method)
-    for name, own in fresh.items():
-        if name in found and found[name].shape == own.shape and found[name].dtype == own.dtype:
-            own.copy_(found[name])
+    """Put in what the method holds, its network among it, and the memory's rows."""
+    ModelState.put_back(parts.method, ModelState.of(kept.probe.method))
+    parts.method.net.train()
     if parts.method.class_shift is not None:
         parts.method.class_shift.rest()
     buffer, amount = parts.memory.buffer, len(kept.rows["label"])

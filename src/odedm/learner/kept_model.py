@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from odedm.checkpoint.state_tree import State
 from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
 from odedm.core.plugins import check_name
 from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
@@ -34,11 +35,11 @@ from odedm.results.folder import MODEL_FILE, find_run
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
 from odedm.training.engine import resolve_device, resolve_precision
-from odedm.training.method_state import give_state, load_weights
-from odedm.training.model_file import MEMORY, METHOD, MODEL_SCHEMA, VIEWS, WEIGHTS
+from odedm.training.model_file import MEMORY, MODEL_SCHEMA, STATE, VIEWS
+from odedm.training.model_state import ModelState
 from odedm.training.model_view import MethodView
 from odedm.training.numerics import deterministic_numerics, set_precision
-from odedm.training.tricks import by_nearest_mean
+from odedm.training.tricks import Tricks, apply_tricks, by_nearest_mean
 
 LABEL_KINDS = {str: "text", bool: "true or false", int: "whole numbers"}
 COLUMNS = ("image", "label", "index", "prototype", "order", "key")
@@ -105,7 +106,8 @@ def _built(
     precision = Choice("precision", PRECISIONS).validate("precision", plan["precision"])
     if plan["device"] != device.type:  # of another kind of device, which computes in its own way
         precision = resolve_precision("auto", device, second_order="second order" in kind.requires)
-    draw = Int(1, MOST_CLASSES).validate("draw", plan["draw"])
+    tricks = Tricks(**{field.name: plan[field.name] for field in fields(Tricks)})
+    draw = Int(1, MOST_CLASSES).validate("replay_batch", plan["replay_batch"])
     threads = threads or min(Int(1).validate("threads", plan["threads"]), os.cpu_count() or 1)
     transform = _transform(head["views"], tensors, form).to(device)
     rng = partial(generator, Int(0).validate("seed", plan["seed"]), device=device)
@@ -113,12 +115,8 @@ def _built(
         network = build(net, form.shape, classes, seed=plan["seed"], options=net_options)
         network = set_precision(network.to(device), precision, second_order="second order" in kind.requires)
         method: Method = kind(net=network, draw=draw, rng=rng, **options)
-        load_weights(network, _of(WEIGHTS, tensors))
-        own = _of(METHOD, tensors)
-        finite = all(bool(each.isfinite().all()) for each in own.values() if each.is_floating_point())
-        require(finite, "its method's state holds a NaN or an infinity")
-        require(isinstance(head["method"], dict), "its method's state is malformed")
-        give_state(method, head["method"], own)
+        apply_tricks(tricks, method)
+        ModelState.put_back(method, State(_of(STATE, tensors), head["state"]))
         network.eval()
         rows = _rows(_of(MEMORY, tensors), form, classes)
         stored = partial(_on, device, rows) if by_nearest_mean(plan.get("predict"), kind) else None
@@ -158,7 +156,7 @@ def _parts(
     own = {name: value for name, value in plan["net_options"].items() if name != "weights"}
     net_options = configure_net(net, form.shape, len(result.classes), own)
     wanted = sum(each.numel() for each in build_on_meta(net, form.shape, len(result.classes), net_options).parameters())
-    held = sum(each.numel() for each in _of(WEIGHTS, tensors).values())
+    held = sum(each.numel() for name, each in _of(STATE, tensors).items() if name.startswith("net."))
     require(wanted <= held, f"its network would have {wanted} weights, and {held} are there")
     return net, kind, net_options, options
 

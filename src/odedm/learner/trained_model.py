@@ -172,8 +172,8 @@ class TrainedModel:
     def learner(self, *, patience: int | None = 500, every: int | None = None, trigger: Any = None) -> Learner:
         """A learner that goes on with these weights and this memory: rows come by `partial_fit`, without borders.
 
-        Carried on are the weights, the memory's rows with their keys, the method's tensors of fixed size, labels and
-        scaling. The optimiser's momentum and all draws begin anew, so this is no resumed run (`odedm resume` is). With
+        Carried on are the weights, the memory's rows with their keys, all that the method keeps, labels and scaling.
+        The optimizer's momentum and the memory's draws begin anew, so this is no resumed run (`odedm resume` is). With
         rho the long-term share is shared by all classes as they come. Optimizer, retrieval
         and ingredients are the run's. Methods and memories that need borders, the views "turned-classes" and
         "strong-turned" and a transform of one's own are refused with a sentence.

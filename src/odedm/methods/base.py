@@ -23,7 +23,7 @@ from odedm.methods.rotation_task import RotationTask
 from odedm.nets.base import Net, evaluating
 
 REQUIREMENTS = {
-    "memory": "It means nothing without stored rows: `--memory none` is refused.",
+    "memory": "It means nothing without stored rows: no memory, or one of no rows, is refused.",
     "no memory": "It stores no rows by definition: every memory but `--memory none` is refused.",
     "borders": "It must be told where tasks begin and end, so it cannot learn a stream without borders.",
     "class ranges": "A task's classes must be consecutive numbers.",
@@ -247,6 +247,11 @@ class Method:
         with evaluating(self.net):
             scores: Tensor = self.net(x)
             return scores
+
+    @property
+    def class_mean_options(self) -> Mapping[str, bool]:
+        """Return keywords of `means_of_rows`: how class means are taken where the nearest of them predicts."""
+        return {}
 
     def class_weights(self) -> Tensor:
         """Return the head's weights [C, d]."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import skip_init
 
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.stored_names import stored
@@ -18,7 +19,7 @@ LEAST = 1e-8
 
 
 @stored("projection")
-class Projection:
+class Projection(nn.Module):
     """A small head φ(x) → unit vectors [n, dims]: one linear layer, or two with a ReLU between them.
 
     Contrast is asked of the projection, so that the features may keep what it does not need. Its weights are drawn on
@@ -26,26 +27,21 @@ class Projection:
     """
 
     def __init__(self, features: int, dims: int, *, like: Tensor, seed: int, hidden: bool = False) -> None:
+        super().__init__()
         if dims > MOST:
             raise UsageError(f"A projection has {MOST} dimensions at most; {short_repr(dims)} were asked for.")
+        form: Any = {"device": like.device, "dtype": like.dtype}
+        # without weights of torch's own, which would be drawn from the generator that dropout draws from
+        before = [skip_init(nn.Linear, features, features, **form), nn.ReLU()] if hidden else []
+        self.layers = nn.Sequential(*before, skip_init(nn.Linear, features, dims, **form))
         host = torch.Generator().manual_seed(seed)
-        sizes = [features, features, dims] if hidden else [features, dims]
-        self.weights: list[nn.Parameter] = []
-        self.biases: list[nn.Parameter] = []
-        for before, after in pairwise(sizes):
-            for many, shape in ((self.weights, (after, before)), (self.biases, (after,))):
-                drawn = torch.empty(shape).uniform_(-1, 1, generator=host) / math.sqrt(before)
-                many.append(nn.Parameter(drawn.to(device=like.device, dtype=like.dtype)))
+        with torch.no_grad():
+            for weight in self.parameters():
+                weight.copy_(torch.empty(weight.shape).uniform_(-1, 1, generator=host) / math.sqrt(features))
 
-    def parameters(self) -> list[nn.Parameter]:
-        """What the optimizer trains beside the network."""
-        return [*self.weights, *self.biases]
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """Unit vectors [n, dims] of features [n, d]."""
-        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            features = F.linear(features.relu() if place else features, weight, bias)
-        return F.normalize(features)
+    def forward(self, features: Tensor) -> Tensor:
+        """Return unit vectors [n, dims] of features [n, d]."""
+        return F.normalize(self.layers(features))
 
 
 def supervised_contrastive(points: Tensor, label: Tensor, temperature: float) -> Tensor:

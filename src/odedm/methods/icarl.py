@@ -19,7 +19,6 @@ from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 from odedm.methods.gradients import trained
-from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
 from odedm.nets.base import Net
 
 
@@ -39,7 +38,8 @@ class ICarl(Method):
     policy: ClassVar[str] = "herded"
     requires: ClassVar[frozenset[str]] = frozenset({"memory", "borders", "mixing", "nearest mean"})
     unsupported: ClassVar[Mapping[str, str]] = {
-        "stream_loss": "its loss is a binary cross-entropy for each class by itself"
+        "stream_loss": "its loss is a binary cross-entropy for each class by itself",
+        "weight_average": "it predicts in a way of its own",
     }
     capturable: ClassVar[bool] = True
 
@@ -56,9 +56,6 @@ class ICarl(Method):
     """Which columns [C] are the teacher's: old ones that the task does not have; changed in place."""
     teacher: Net | None = field(init=False, repr=False, default=None)
     """The network as the last task left it: frozen, in evaluation mode, and no module of the network."""
-    exemplars: Replay | None = field(init=False, repr=False, default=None)
-    means: tuple[Tensor, Tensor] | None = field(init=False, repr=False, default=None)
-    """What `class_means` gave for the current weights; None from a task's beginning on, and after a step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,17 +72,15 @@ class ICarl(Method):
         return host_state(self, without=unread)
 
     def begin_task(self, task: Task) -> None:
-        """Which columns are old and which are seen: labels are numbered by arrival. The last task's means are over."""
+        """Which columns are old and which are seen: labels are numbered by arrival."""
         super().begin_task(task)
-        self.means = None  # also where the first step is a replayed one, which runs no code here
         self.old = max(self.known, min(task.classes))
         self.known = self.seen = max(self.old, max(task.classes) + 1)
         self.recalled.fill_(False)[: self.old] = True
         self.recalled[list(task.classes)] = False
 
-    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
         """Mean BCE(h(x), Q) over rows and K columns + λ Σ ‖θ‖²; Q is the teacher's in old columns, else one-hot."""
-        self.exemplars, self.means = replay, None
         with aside(self.last_loss.device) as join:
             past, penalty = self._recall(batch["input"]), self.l2 * self._sum_of_squares()
         (logits,) = self.logits(batch)
@@ -114,21 +109,17 @@ class ICarl(Method):
                 torch._foreach_add_(gradients, weights, alpha=2 * self.l2)
 
     def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
-        """The network becomes the next task's teacher, and the class means are measured with it."""
+        """The network becomes the next task's teacher."""
         if self.teacher is None:
             self.teacher = copy.deepcopy(self.net).requires_grad_(False).eval()
         else:  # in place: a recorded step holds on to it
             before, now = (list(net.state_dict().values()) for net in (self.teacher, self.net))
             torch._foreach_copy_(before, now)
-        self.exemplars, self.means = replay, self._measure(replay)
 
-    def predict(self, x: Tensor) -> Tensor:
-        """Scores [n, C] of inputs [n, ...]: minus the squared distance to each class mean."""
-        if self.means is None and self.exemplars:
-            self.means = self._measure(self.exemplars)
-        if self.means is None:
-            return super().predict(x)
-        return nearest_mean_scores(self.embed(x), self.means, normalised=self.features == "normalised")
+    @property
+    def class_mean_options(self) -> Mapping[str, bool]:
+        """Return how the means of exemplars are taken."""
+        return {"normalised": self.features == "normalised", "flip": self.flip}
 
     def _recall(self, x: Tensor) -> Tensor:
         """The teacher's probabilities [n, C], on the same training view."""
@@ -137,17 +128,6 @@ class ICarl(Method):
         with torch.no_grad():
             past: Tensor = self.teacher(x)
             return past.sigmoid()  # all columns: a recorded step stays good when more of them are old
-
-    def _measure(self, replay: Replay) -> tuple[Tensor, Tensor] | None:
-        """The means over all stored rows, short-term and long-term, each once; None where nothing is stored."""
-        if not replay:
-            return None
-
-        def embed(image: Tensor) -> Tensor:
-            return self.embed(replay.normalize(image))
-
-        normalised = self.features == "normalised"
-        return means_of_rows(replay.rows(), embed, self.net.classes, normalised=normalised, flip=self.flip)
 
 
 def targets(label: Tensor, past: Tensor, recalled: Tensor, columns: int) -> Tensor:

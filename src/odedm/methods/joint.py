@@ -62,6 +62,8 @@ class Joint(Method):
         if self.every_task or task.last:
             rows = {name: torch.cat([task.rows[name] for task in self.tasks]) for name in ("image", "label")}
             self.train_on(rows, replay)
+        if task.last:
+            self.tasks.clear()
 
     def train_on(self, rows: Rows, replay: Replay) -> None:
         """As many updates as the stream had batches, pass after pass over shuffled rows."""

@@ -16,7 +16,7 @@ TURNED = {"rotations": False, "turned-classes": True, "strong-turned": True}
 
 
 @stored("rotation-task")
-class RotationTask:
+class RotationTask(nn.Module):
     """A second head that names the quarter turn, trained with the network: one cross-entropy more in each main update.
 
     L_turn = mean over rows x and turns r of CE(W φ(turned(x, r)) + b, r). To name the turn the features must keep what
@@ -25,23 +25,20 @@ class RotationTask:
     """
 
     def __init__(self, net: Net, *, by_class: bool = False) -> None:
+        super().__init__()
         like, self.classes = net.head_weight(), net.classes if by_class else 0
         outputs = TURNS * max(1, self.classes)
         self.weight = nn.Parameter(torch.zeros(outputs, like.shape[1], dtype=like.dtype, device=like.device))
         self.bias = nn.Parameter(torch.zeros(outputs, dtype=like.dtype, device=like.device))
 
-    def parameters(self) -> list[nn.Parameter]:
-        """What the optimizer trains beside the network."""
-        return [self.weight, self.bias]
-
     def loss(self, net: Net, rows: Rows) -> Tensor:
-        """The term (0-d) on `input` [n, ...] with its `turn` [n] and `label` [n]."""
+        """Return the term (0-d) on `input` [n, ...] with its `turn` [n] and `label` [n]."""
         answer = rows["label"] + self.classes * rows["turn"] if self.classes else rows["turn"]
         return F.cross_entropy(F.linear(net.features(rows["input"]), self.weight, self.bias), answer)
 
 
 def turned(x: Tensor, label: Tensor) -> Rows:
-    """Square images x [n, c, h, h] with labels [n] in all four turns, below each other: `input`, `turn`, `label`.
+    """Return square images x [n, c, h, h] with labels [n] in all four turns: `input`, `turn` and `label`.
 
     >>> turned(torch.zeros(2, 1, 3, 3), torch.tensor([5, 7]))["turn"].tolist()
     [0, 0, 1, 1, 2, 2, 3, 3]

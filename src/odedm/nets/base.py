@@ -25,6 +25,8 @@ class Net(nn.Module, ABC):
     statistics, the head and so all losses keep the weights' type.
     """
 
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"compute"})
+
     classes: int
     head: nn.Module
     """A linear layer, unless a method has put its own in its place."""

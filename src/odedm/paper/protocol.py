@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from odedm.core.registry import normalize_name
+from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS, normalize_name
 from odedm.memory.paper_preset import AUXILIARY, paper_preset
 from odedm.paper.printed import EPOCHS, TASKS
 from odedm.selection.flat_settings import OF_DAC
@@ -120,7 +120,9 @@ def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
         idle |= {"fit_epochs", "warmup"}
     found |= {f"options.{name}": value for name, value in own.items() if name not in idle}
     if settings.get("memory.name") == "odedm":
-        preset = paper_preset(str(settings.get("memory.distance", "sinkhorn")))
+        distance = str(settings.get("memory.distance", "sinkhorn"))
+        # the paper chose no rows without clusters, nor by a distance of a plug-in's: these deviate in the distance
+        preset = paper_preset(distance if distance in {*DISTANCES} - {*WITHOUT_CLUSTERS} else "sinkhorn")
         preset.pop("short_policy")  # a result has it by the policy's own name
         if settings.get("memory.dac", ()) is None:
             preset = {name: value for name, value in preset.items() if name not in OF_DAC}

@@ -274,10 +274,11 @@ def _observe(method: Method, batch: Rows, replay: MemoryReplay) -> Rows:
 
 
 def _check_memory(method: type[Method], title: str, memory: AnyMemory) -> None:
-    if memory.name == "none" and "memory" in method.requires:
+    if "memory" in method.requires and (memory.name == "none" or memory.capacity == 0):
+        rows = "a memory, e.g. 'reservoir' (--memory reservoir)" if memory.name == "none" else "a capacity of 1 or more"
         raise UsageError(
-            f"{title} means nothing without stored rows. Give it a memory, e.g. 'reservoir' (--memory reservoir), or "
-            "take a method that learns from the stream as well, e.g. 'er' (--method er)."
+            f"{title} means nothing without stored rows. Give it {rows}, or take a method that learns from the stream "
+            "as well, e.g. 'er' (--method er)."
         )
     if memory.name != "none" and "no memory" in method.requires:
         raise UsageError(

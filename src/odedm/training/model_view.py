@@ -68,8 +68,10 @@ class MethodView:
         rows = self.stored() if self.stored is not None else None
         if rows is None or count(rows) == 0:
             return self._scores
-        means = means_of_rows(rows, self._points, self.method.net.classes)
-        return lambda image: nearest_mean_scores(self._points(image), means)
+        options = self.method.class_mean_options
+        means = means_of_rows(rows, self._points, self.method.net.classes, **options)
+        normalised = options.get("normalised", True)
+        return lambda image: nearest_mean_scores(self._points(image), means, normalised=normalised)
 
     def _scores(self, image: Tensor) -> Tensor:
         with predicting(self.method):
@@ -77,7 +79,8 @@ class MethodView:
 
     def _points(self, image: Tensor) -> Tensor:
         with predicting(self.method):
-            return self.method.embed(self.transform.normalise(image)).float()
+            points = self.method.embed(self.transform.normalise(image))
+            return points.to(torch.promote_types(points.dtype, torch.float32))
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Each row's own gradient [n, P] of its cross-entropy, as `ModelView` says."""
