@@ -58,7 +58,9 @@ def study(
         opt("Test on this share of the training rows, held out; test rows are never read.", "What", metavar="X"),
     ] = None,
     dry_run: Annotated[bool, opt("Say what would be run, and how long it takes.", "How", "--dry-run")] = False,
-    budget: Annotated[str | None, opt("Stop after this time, e.g. 30m, and store the state.", "How", metavar="TIME")] = None,
+    budget: Annotated[
+        str | None, opt("Stop after this time, e.g. 30m, and store the state.", "How", metavar="TIME")
+    ] = None,
     retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
     reuse: Annotated[str, opt(f"Finished runs count by what made them: {' | '.join(REUSE)}.", "How")] = "plugins",
     with_results: Annotated[

@@ -106,9 +106,7 @@ def tune(
     study = replace(study, tune=_split(study.tune or ValidationSplit(), validation, first_tasks, seeds, first_seed))
     tuning = TuningStudy.of(study, tries)
     trials = tuning.trials
-    runner = replace(
-        runner_from(given, out_folder or Path("runs") / trials.name), have=read_all(with_results or [])
-    )
+    runner = replace(runner_from(given, out_folder or Path("runs") / trials.name), have=read_all(with_results or []))
     plans = tuning.experiments()
     if not dry_run:
         get_ready(len(plans), runner.execution)
@@ -120,7 +118,12 @@ def tune(
         status = runner.status(planned)
         left = len(status.to_start(retry=retry))
         if as_json:
-            plan = {"base methods": list(tuning.tries), "runs": status.total, "left": left, "failed": len(status.failed)}
+            plan = {
+                "base methods": list(tuning.tries),
+                "runs": status.total,
+                "left": left,
+                "failed": len(status.failed),
+            }
             tell_json({**plan, "not_tried": tuning.not_tried, "missing": planned.missing})
             return
         _say_plan(tuning, status, left, tell)
@@ -220,9 +223,7 @@ def _drawn(tuning: TuningStudy) -> str:
     for arm, left in arms.items():
         drawn, further = tuning.tries_of(base), len(left) - MOST_NAMED
         named = "; ".join(left[:MOST_NAMED]) + (f"; and {further} more" if further > 0 else "")
-        words.append(
-            f"{arm.capitalize()} ODEDM {drawn} of {drawn + len(left)} combinations drawn; not tried: {named}."
-        )
+        words.append(f"{arm.capitalize()} ODEDM {drawn} of {drawn + len(left)} combinations drawn; not tried: {named}.")
     bases = len(tuning.not_tried)
     return f"Of {bases} base methods some are drawn. {base}: {' '.join(words)}" if bases > 1 else " ".join(words)
 

@@ -69,7 +69,9 @@ class ExecutionConfig:
     """
 
     workers: int | None = setting_field(Int(1), None, "Runs side by side.", default_words="chosen automatically")
-    mps: bool = setting_field(Bool(), True, "Kernels of several runs side by side on a GPU, by CUDA's multi-process service.")
+    mps: bool = setting_field(
+        Bool(), True, "Kernels of several runs side by side on a GPU, by CUDA's multi-process service."
+    )
     gpu_share: int = setting_field(
         Int(1, 100), 100, "Percent of a GPU for each run; 40: eight workers a quarter faster, other last digits."
     )

@@ -132,9 +132,7 @@ class RayBackend:
     def events(self, timeout: float) -> Iterator[Event]:
         """Pass on what workers tell, and write what comes back into the job's folder."""
         try:
-            done, _ = (
-                self._ray.wait(list(self._running), num_returns=1, timeout=timeout) if self._running else ([], [])
-            )
+            done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout) if self._running else ([], [])
         except self._ray.exceptions.RayError as error:
             raise InfrastructureError(f"The Ray cluster is gone ({sentence(error)[:300]}).") from error
         if done or time.monotonic() - self._asked > POLL:

@@ -41,9 +41,7 @@ def ignore(_event: Event) -> None:
     """Nobody listens."""
 
 
-def run_job(
-    job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
-) -> Outcome:
+def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never) -> Outcome:
     """Bring a job to its end, or to where `stop` says so, and write its folder; only one process at a time can.
 
     `emit` is told what happens on the way. `data` is the job's data set where it is open already.

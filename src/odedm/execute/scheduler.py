@@ -173,7 +173,9 @@ class Scheduler:
 
     def _end(self, job: Job, event: Done | Failed) -> None:
         if isinstance(event, Failed):
-            if event.infrastructure:  # the rest would fail like this, and is not to blame: it goes on when that is mended
+            if (
+                event.infrastructure
+            ):  # the rest would fail like this, and is not to blame: it goes on when that is mended
                 raise InfrastructureError(event.error)
             self._fail(job, event.error, taken=event.taken)
             return

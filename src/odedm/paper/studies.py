@@ -44,9 +44,7 @@ READY = {
     "fitting": Ready(
         "PuriDivER with its fit to the memory.", ("puridiver_fitting",), options={"puridiver": {"fit": (True,)}}
     ),
-    "imagenet-r": Ready(
-        "ImageNet-R with a vision transformer.", ("imagenet_r",), data="imagenet-r"
-    ),
+    "imagenet-r": Ready("ImageNet-R with a vision transformer.", ("imagenet_r",), data="imagenet-r"),
     "forgetting": Ready("Forgetting-rate curves at each λ, with and without ODEDM."),
     "density": Ready("What the memory holds of each class, with and without ODEDM."),
     "task-il": Ready("The Task-IL tables; the same runs as table1, looked at otherwise.", ("task_il",), "task_il_last"),

@@ -105,7 +105,15 @@ def group(runs: Sequence[FinishedRun]) -> list[Group]:
     found.sort(key=lambda members: _place(_settings(members[0])))
     settings = [_settings(members[0]) for members in found]
     named = zip(found, settings, group_names(settings), strict=True)
-    return [Group(tuple(members), own, *names) for members, own, names in named]
+    return [Group(tuple(members), own, *_with_choice(members, names)) for members, own, names in named]
+
+
+def _with_choice(members: Sequence[FinishedRun], names: tuple[str, str, str]) -> tuple[str, str, str]:
+    """A group's names with how its constants were chosen, where they were."""
+    family, member, label = names
+    chosen = {str(run.result.provenance.get("chosen", ""))[:80] for run in members}
+    (words,) = chosen if len(chosen) == 1 else ("",)
+    return (family, member, f"{label} · tuned {printable(words)}") if words else names
 
 
 def alike(groups: Sequence[Group], free: Callable[[str], bool]) -> list[list[Group]]:

@@ -62,7 +62,6 @@ class Results:
         return [
             {"folder": str(run.folder), "seed": run.seed}
             | {metric.key: metric.of(run) for metric in METRICS}
-            | {"selection": run.selection}
             | flatten(run.result.experiment)
             | {f"made.{name}": run.result.provenance.get(name) for name in ORIGIN}
             for run in self.runs

@@ -13,7 +13,7 @@ from odedm.core.errors import UsageError, choose, unknown_name_error
 from odedm.core.plugins import check_name, discover
 from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS, normalize_name
 from odedm.core.text import LONGEST, printable
-from odedm.core.validators import LARGEST, Choice, Int, Pair, Validator, is_scalar, refused
+from odedm.core.validators import LARGEST, Choice, Pair, Validator, is_scalar, refused
 from odedm.memory.paper_preset import AUXILIARY, paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_from_flat, memory_to_dict
 from odedm.selection.flat_settings import of_clusters_there_are

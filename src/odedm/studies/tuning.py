@@ -97,7 +97,9 @@ class TuningStudy:
 
     def _validated(self, grid: Grid) -> Grid:
         axes = {**grid.axes, "validation": (self.split.validation,)}
-        return replace(grid, axes=axes if self.split.first_tasks is None else {**axes, "first_tasks": (self.split.first_tasks,)})
+        return replace(
+            grid, axes=axes if self.split.first_tasks is None else {**axes, "first_tasks": (self.split.first_tasks,)}
+        )
 
     def _flat(self) -> list[tuple[str, str, Grid]]:
         """Every try with its base method and arm: one base method after the other, the arms taking turns."""
@@ -275,9 +277,7 @@ def _words(chosen: Sequence[Grid], grids: Sequence[Grid]) -> list[str]:
     values = {item for grid in grids for item in _values(grid).items()}
     often = Counter(name for name, _ in values)
     differing = ({name: value for name, value in _values(grid).items() if often[name] > 1} for grid in chosen)
-    return [
-        ", ".join(f"{SYMBOLS.get(name, name.rpartition('.')[2])}={row[name]}" for name in row) for row in differing
-    ]
+    return [", ".join(f"{SYMBOLS.get(name, name.rpartition('.')[2])}={row[name]}" for name in row) for row in differing]
 
 
 def differing(results: Sequence[TrialResult]) -> str:
