@@ -14,7 +14,7 @@ from jobs import SMALL, job_of, run_all
 from odedm.checkpoint.checkpoint import Meta, Position, load_latest, restore, save
 from odedm.checkpoint.state_tree import state_tree
 from odedm.core import files
-from odedm.core.errors import DiskFull, InvalidFileError, UsageError
+from odedm.core.errors import InfrastructureError, InvalidFileError, UsageError
 from odedm.core.files import (
     append_line,
     atomic_folder,
@@ -187,7 +187,9 @@ def test_the_users_umask_decides_who_may_read_a_run(tmp_path):
 
 def test_a_full_disk_is_said_with_the_path(tmp_path, monkeypatch):
     monkeypatch.setattr(files.os, "fsync", lambda _: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
-    with pytest.raises(DiskFull, match=f"Cannot write '{tmp_path}/file': No space left on device. Make room there"):
+    with pytest.raises(
+        InfrastructureError, match=f"Cannot write '{tmp_path}/file': No space left on device. Make room there"
+    ):
         write_bytes(tmp_path / "file", b"content")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(FileNotFoundError), writing(tmp_path / "file"):

@@ -19,7 +19,7 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.core import plugins, tensor_archive
 from odedm.core.checksums import compute_checksums
-from odedm.core.errors import DiskFull
+from odedm.core.errors import InfrastructureError
 from odedm.core.files import remove_stale
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import METHODS
@@ -180,7 +180,7 @@ def test_a_full_disk_at_the_very_end_leaves_the_finished_state(tmp_path, monkeyp
     job = job_of(plan(), tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr("odedm.results.folder.write_bytes", full)
-        with pytest.raises(DiskFull, match=f"Cannot write '{job.folder}': No space"):
+        with pytest.raises(InfrastructureError, match=f"Cannot write '{job.folder}': No space"):
             go(job)
     assert [path.name for path in tmp_path.iterdir()] == [".run.work"]
     said = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections import Counter
 from dataclasses import replace
@@ -11,7 +12,7 @@ from jobs import DUAL, SMALL, Notes, Puppet, write_run
 from rich.console import Console
 
 from odedm.cli.board import Board
-from odedm.core.errors import DiskFull, LockedError, UsageError
+from odedm.core.errors import InfrastructureError, LockedError, UsageError
 from odedm.execute.job import CheckpointSaved, Failed, WorkerLost, event_from_text, event_to_text
 from odedm.execute.observers import Observer
 from odedm.execute.planning import plan_jobs, run_dir_under
@@ -124,11 +125,14 @@ def test_a_failure_is_told_and_the_rest_goes_on(jobs):
     assert ("failed", jobs[1], "It diverged.") in notes.lines
 
 
-def test_a_full_disk_stops_everything_and_nobody_is_to_blame(jobs):
-    """What is left goes on when there is room: none of it has failed."""
+@pytest.mark.parametrize(
+    "error", [InfrastructureError("no room"), OSError(errno.EIO, "no room"), OSError(errno.EROFS, "no room")]
+)
+def test_a_full_or_broken_disk_stops_everything_and_nobody_is_to_blame(jobs, error):
+    """What is left goes on when that is mended: none of it has failed."""
     backend, notes = Puppet(workers=1), Notes()
-    backend.failing = {jobs[1].key: Failed.by(jobs[1], DiskFull("Cannot write 'x': no room. Make some."))}
-    with pytest.raises(DiskFull, match="no room"):
+    backend.failing = {jobs[1].key: Failed.by(jobs[1], error)}
+    with pytest.raises(InfrastructureError, match="no room"):
         run(backend, jobs, notes)
     assert notes.keys("finished") == [jobs[0].key]
     assert notes.keys("failed") == []

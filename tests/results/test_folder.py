@@ -7,7 +7,7 @@ import pytest
 from file_faults import FAULTS, with_fault
 
 from odedm import Reservoir, UsageError, train
-from odedm.core.errors import DiskFull
+from odedm.core.errors import InfrastructureError
 from odedm.core.files import remove_stale, writable_folder, write_text
 from odedm.results.folder import check_free
 from odedm.results.result import Result
@@ -28,7 +28,7 @@ def test_a_run_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("odedm.results.folder.write_text", fail)
-        with pytest.raises(DiskFull, match="No space"):
+        with pytest.raises(InfrastructureError, match="No space"):
             outcome.save(folder, overwrite=True)
     assert (folder / "result.json").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["run"], "nothing half-written stays"
@@ -78,7 +78,7 @@ def test_files_are_written_whole(tmp_path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="Input/output"):
+    with pytest.raises(InfrastructureError, match="Input/output"):
         write_text(path, "new")
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odedm.core.checksums import are_checksums, check_files, compute_checksums, read_json
-from odedm.core.errors import DiskFull, InvalidFileError, UsageError, require
+from odedm.core.errors import InfrastructureError, InvalidFileError, UsageError, error_for, require
 from odedm.core.files import atomic_folder, remove_stale, sync_file, write_text
 from odedm.core.plain_data import differences, json_hash
 
@@ -256,7 +256,7 @@ def _write(folder: Path, state: State, meta: Meta, position: Position) -> None:
     last = f"The last one is '{older[0].name}'." if older else "There is none before it."
     free, needed = shutil.disk_usage(work).free, state.bytes + MAX_MANIFEST_BYTES
     if free < needed:
-        raise DiskFull(
+        raise InfrastructureError(
             f"A checkpoint needs {needed / 2**20:.0f} MiB and the disk of '{work}' has {free / 2**20:.0f} left. "
             f"{last} Make room, then run the same command again."
         )
@@ -265,10 +265,11 @@ def _write(folder: Path, state: State, meta: Meta, position: Position) -> None:
             folder.unlink()
         with atomic_folder(folder) as staging:
             _write_files(staging, state, meta, position)
-    except (OSError, DiskFull) as error:
+    except (OSError, InfrastructureError) as error:
         reason = getattr(error.__cause__ or error, "strerror", None) or str(error)
-        raise (DiskFull if isinstance(error, DiskFull) else UsageError)(
-            f"Cannot write the checkpoint '{folder}': {reason}. {last} Mend that, then run the same command again."
+        raise error_for(
+            error,
+            f"Cannot write the checkpoint '{folder}': {reason}. {last} Mend that, then run the same command again.",
         ) from error
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from odedm.core.errors import InvalidFileError, LockedError, UsageError
+from odedm.core.errors import InvalidFileError, LockedError, UsageError, error_for, is_infrastructure_error
 from odedm.core.files import read_bytes, write_text
 from odedm.core.text import printable
 
@@ -35,7 +35,9 @@ class RunLock:
         """Return whether the file that was locked is still the one in the folder."""
         try:
             return os.path.samestat(self._file, (self.work / FILE).stat())
-        except OSError:
+        except OSError as error:
+            if is_infrastructure_error(error):
+                raise
             return False
 
     def check(self) -> None:
@@ -121,8 +123,9 @@ def _acquire(work: Path) -> FileLock:
         except OSError as error:
             if isinstance(error, FileNotFoundError | FileExistsError) and not work.is_file():
                 continue  # the last owner removes the folder; mkdir says "exists" where it is gone before a second look
-            raise UsageError(
-                f"Cannot lock '{work}': {error.strerror or error}. Remove '{work / FILE}', or give another --out."
+            raise error_for(
+                error,
+                f"Cannot lock '{work}': {error.strerror or error}. Remove '{work / FILE}', or give another --out.",
             ) from error
         return lock
     raise UsageError(f"The lock '{work / FILE}' changes hands without end; try again.")

@@ -1,8 +1,9 @@
-"""Errors: the one that users meet, the one for stored data that is not sound, the sentence for a wrong name."""
+"""Errors: the one that users meet, those of broken disks and broken files, the sentence for a wrong name."""
 
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -24,8 +25,36 @@ class UsageError(ValueError):
 UsageError.__module__ = "odedm"  # as users know it
 
 
-class DiskFull(UsageError):
-    """There is no room left: whatever comes next would fail for the same reason, until someone makes some."""
+class InfrastructureError(UsageError):
+    """The machine failed, not the work: a disk that is full, broken or read-only, a cluster that is gone.
+
+    Whatever comes next would fail for the same reason, so no run is marked as failed: it goes on when that is mended.
+    """
+
+
+FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
+INFRASTRUCTURE_ERRNOS = FULL_DISK | {errno.EIO, errno.EROFS, errno.ESTALE, errno.ENODEV, errno.ENFILE}
+"""What the system says of a file system that is full, broken, read-only or gone, or when it has no open file left."""
+
+
+def is_infrastructure_error(error: BaseException | None) -> bool:
+    """Return whether the machine is to blame for an error, or for one that caused it.
+
+    >>> is_infrastructure_error(OSError(errno.EIO, "Input/output error")), is_infrastructure_error(ValueError())
+    (True, False)
+    """
+    while error is not None:
+        if isinstance(error, InfrastructureError):
+            return True
+        if isinstance(error, OSError) and error.errno in INFRASTRUCTURE_ERRNOS:
+            return True
+        error = error.__cause__
+    return False
+
+
+def error_for(cause: BaseException, sentence: str) -> UsageError:
+    """Return a `UsageError` with a sentence, or an `InfrastructureError` where the cause is one."""
+    return InfrastructureError(sentence) if is_infrastructure_error(cause) else UsageError(sentence)
 
 
 class LockedError(UsageError):

@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from odedm.core.errors import DiskFull, InvalidFileError, UsageError, require
+from odedm.core.errors import (
+    FULL_DISK,
+    InfrastructureError,
+    InvalidFileError,
+    UsageError,
+    error_for,
+    is_infrastructure_error,
+    require,
+)
 
 
 def expand_user(path: str | Path = "~") -> Path:
@@ -41,7 +49,7 @@ def check_file(path: Path, limit: int | None = None) -> int:
     except FileNotFoundError:
         raise InvalidFileError(f"{path.name} is missing") from None
     except OSError as error:
-        raise InvalidFileError(f"{path.name} cannot be read ({error.strerror})") from None
+        raise _unreadable(path, error) from error
     require(stat.S_ISREG(status.st_mode), f"{path.name} is not a regular file")
     require(limit is None or status.st_size <= limit, f"{path.name} has more than {limit} bytes")
     return status.st_size
@@ -53,7 +61,15 @@ def read_bytes(path: Path, limit: int) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidFileError(f"{path.name} cannot be read ({error.strerror})") from None
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    if is_infrastructure_error(error):
+        return InfrastructureError(
+            f"Cannot read '{path}': {error.strerror}. Mend that, then run the same command again."
+        )
+    return InvalidFileError(f"{path.name} cannot be read ({error.strerror})")
 
 
 def append_line(path: Path, line: str) -> None:
@@ -72,14 +88,17 @@ def append_line(path: Path, line: str) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise DiskFull where the disk is full while the block writes `path`."""
+    """Raise InfrastructureError where the disk is full, broken or read-only while the block writes `path`."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_infrastructure_error(error):
             raise
-        room = "Make room there, then run the same command again: it goes on from what is stored."
-        raise DiskFull(f"Cannot write '{path}': {error.strerror}. {room}") from error
+        advice = "Make room there" if error.errno in FULL_DISK else "Mend that"
+        raise InfrastructureError(
+            f"Cannot write '{path}': {error.strerror}. {advice}, then run the same command again: it goes on from what "
+            "is stored."
+        ) from error
 
 
 def _beside(path: Path) -> Path:
@@ -117,8 +136,10 @@ def write_for_user(what: str, path: Path, write: Callable[[Path], object]) -> Pa
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path)
     except OSError as error:
-        raise UsageError(
-            f"Cannot write the {what} to '{path}': {error.strerror or error}. Give a path in a folder you may write to."
+        raise error_for(
+            error,
+            f"Cannot write the {what} to '{path}': {error.strerror or error}. Give a path in a folder you may write "
+            "to.",
         ) from error
     return path
 
@@ -226,4 +247,4 @@ def writable_folder(path: Path, option: str = "--out runs/mine", *, name: str = 
     except OSError as error:
         reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
         advice = advice or f"Give a folder you may write to, e.g. {option}."
-        raise UsageError(f"Cannot write into the {name} '{path}': {reason}. {advice}") from error
+        raise error_for(error, f"Cannot write into the {name} '{path}': {reason}. {advice}") from error

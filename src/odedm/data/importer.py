@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, error_for
 from odedm.core.files import atomic_folder, remove_stale, writable_folder, write_text
 from odedm.core.plain_data import json_hash
 from odedm.data import cache, formats
@@ -139,9 +139,10 @@ def _importing(on_progress: OnProgress) -> Iterator[Path]:
     except BadPicture as error:
         raise UsageError(str(error)) from error
     except OSError as error:
-        raise UsageError(
+        raise error_for(
+            error,
             f"The import into '{root}' failed: {error}. Free some space, or set ODEDM_DATA to another disk. Nothing "
-            "was changed."
+            "was changed.",
         ) from error
 
 

@@ -78,8 +78,7 @@ def plan_jobs(
             if not lenient or not can_be_had(name):
                 raise
             missing[name] = str(error)
-    for plan in plans:
-        plan = replace(plan, device=execution.device(plan.device))
+    for plan in (replace(plan, device=execution.device(plan.device)) for plan in plans):
         if plan.data in data:
             run = _prepared(plan, data[plan.data], several=len(plans) > 1, remote=execution.is_remote)
             job = job_of(run, place(run.experiment), options)

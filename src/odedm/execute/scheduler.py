@@ -98,8 +98,7 @@ class Scheduler:
                 self._start()
                 for event in self.backend.events(TICK):
                     self._take(event)
-                for callback in self.callbacks:
-                    callback.on_tick(self._time_left())
+                self._tell(lambda callback: callback.on_tick(self._time_left()))
         self.summary.left = [*(running.job for running in self._running.values()), *self._waiting.values()]
         return self.summary
 
@@ -121,15 +120,20 @@ class Scheduler:
             if job.key in self._alone and self._running:
                 continue
             del self._waiting[job.key]
-            self._running[job.key] = _Running(job)
-            for callback in self.callbacks:
-                callback.on_start(job)
-            self.backend.start(job)
+            self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        self._running[job.key] = _Running(job)
+        self._tell(lambda callback: callback.on_start(job))
+        self.backend.start(job)
+
+    def _tell(self, moment: Callable[[RunCallback], None]) -> None:
+        for callback in self.callbacks:
+            moment(callback)
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Message):
-            for callback in self.callbacks:
-                callback.on_message(event.line)
+            self._tell(lambda callback: callback.on_message(event.line))
             return
         running = self._running.get(event.key)
         if running is None:
@@ -138,14 +142,11 @@ class Scheduler:
         if isinstance(event, ProgressReport):
             if running.process != event.process:
                 running.process = event.process
-                for callback in self.callbacks:
-                    callback.on_process(job, event.process)
+                self._tell(lambda callback: callback.on_process(job, event.process))
             running.share = event.done / max(1, event.total)
-            for callback in self.callbacks:
-                callback.on_progress(job, event)
+            self._tell(lambda callback: callback.on_progress(job, event))
         elif isinstance(event, TaskFinished):
-            for callback in self.callbacks:
-                callback.on_task(job, event.task, dict(event.metrics))
+            self._tell(lambda callback: callback.on_task(job, event.task, dict(event.metrics)))
         elif isinstance(event, CheckpointSaved):
             self._tries[event.key] = 0
         else:
@@ -167,15 +168,12 @@ class Scheduler:
         if self._tries[job.key] >= self.backend.tries:
             self._fail(job, f"In {self.backend.tries} tries {event.error}. The last checkpoint, if any, is kept.")
             return
-        for callback in self.callbacks:
-            callback.on_lost(job, event.error)
+        self._tell(lambda callback: callback.on_lost(job, event.error))
         self._waiting = {job.key: job.retry(), **self._waiting}  # the first to go on
 
     def _end(self, job: Job, event: Done | Failed) -> None:
         if isinstance(event, Failed):
-            if (
-                event.infrastructure
-            ):  # the rest would fail like this, and is not to blame: it goes on when that is mended
+            if event.infrastructure:  # all would fail like this, and none is to blame: they go on when it is mended
                 raise InfrastructureError(event.error)
             self._fail(job, event.error, taken=event.taken)
             return
@@ -186,15 +184,13 @@ class Scheduler:
             return
         self.summary.results[job.key] = result
         self._seconds.append(result.total_seconds)
-        for callback in self.callbacks:
-            callback.on_finish(job, result)
+        self._tell(lambda callback: callback.on_finish(job, result))
 
     def _fail(self, job: Job, error: str, *, taken: bool = False) -> None:
         self.summary.failed[job.key] = error
         if taken:
             self.summary.taken.add(job.key)
-        for callback in self.callbacks:
-            (callback.on_taken if taken else callback.on_fail)(job, error)
+        self._tell(lambda callback: (callback.on_taken if taken else callback.on_fail)(job, error))
 
     def _result(self, job: Job) -> Result:
         result = Result.load(job.folder / FILE)

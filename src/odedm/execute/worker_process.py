@@ -45,20 +45,7 @@ def main() -> None:
 
     thread = _ready_thread(emit)
 
-    def ended(*_: object) -> None:
-        """Asked to end by the system: the job's state is stored, and the parent starts it again elsewhere."""
-
-        def end() -> None:
-            try:
-                thread.join()
-            finally:
-                os._exit(ENDED)
-
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(ENDED))  # asked again: at once
-        thread.stop()
-        threading.Thread(target=end, daemon=True).start()
-
-    signal.signal(signal.SIGTERM, ended)
+    signal.signal(signal.SIGTERM, lambda *_: _end(thread))
     trouble = ""
     for line in sys.stdin:
         if not line.endswith("\n"):  # cut short: the parent was killed as it wrote
@@ -84,6 +71,20 @@ def main() -> None:
         os._exit(1)
     with contextlib.suppress(OSError):
         os.close(events)
+
+
+def _end(thread: JobThread) -> None:
+    """Asked to end by the system: the job's state is stored, and the parent starts it again elsewhere."""
+
+    def end() -> None:
+        try:
+            thread.join()
+        finally:
+            os._exit(ENDED)
+
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ENDED))  # asked again: at once
+    thread.stop()
+    threading.Thread(target=end, daemon=True).start()
 
 
 def _ready_thread(emit: Emit) -> JobThread:

@@ -13,6 +13,7 @@ from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
 from odedm.core.plugins import is_built_in
 from odedm.core.registry import METHODS, WITHOUT_CLUSTERS
+from odedm.core.text import printable
 from odedm.report.labels import Settings, belongs_to_memory, group_names, title_key
 from odedm.report.wording import canonical
 from odedm.results.folder import FinishedRun

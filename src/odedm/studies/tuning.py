@@ -96,10 +96,8 @@ class TuningStudy:
         return Study(name, grids, self.split.seeds, "Tries, scored on held-out training rows.")
 
     def _validated(self, grid: Grid) -> Grid:
-        axes = {**grid.axes, "validation": (self.split.validation,)}
-        return replace(
-            grid, axes=axes if self.split.first_tasks is None else {**axes, "first_tasks": (self.split.first_tasks,)}
-        )
+        tasks = {} if self.split.first_tasks is None else {"first_tasks": (self.split.first_tasks,)}
+        return replace(grid, axes={**grid.axes, "validation": (self.split.validation,), **tasks})
 
     def _flat(self) -> list[tuple[str, str, Grid]]:
         """Every try with its base method and arm: one base method after the other, the arms taking turns."""
@@ -164,7 +162,7 @@ class TuningStudy:
         rows = []
         for base, arms in decided.items():
             plan = arms[ARMS[0]][0][0].experiment
-            row = {"base": base, "data": plan.data, "method": plan.method, "imbalance": plan.imbalance}
+            row: dict[str, Any] = {"base": base, "data": plan.data, "method": plan.method, "imbalance": plan.imbalance}
             row |= {"capacity": plan.memory.capacity, "tries": self.tries_of(base)}
             rows.append(row | {arm: [result.to_dict() for result, _ in results] for arm, results in arms.items()})
         split = {**vars(self.split), "seeds": [*self.split.seeds]}

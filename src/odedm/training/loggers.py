@@ -19,7 +19,7 @@ from odedm.results.result import Result
 log = logging.getLogger(__name__)
 
 Metrics = Mapping[str, float]
-"""Numbers by name: `loss`, `learning rate`, `progress` (from 0 to 1) of a step; `ACC`, `task 0`, … of a task, in per cent."""
+"""Numbers by name. Of a step `loss`, `learning rate`, `progress` (0 to 1); of a task `ACC`, `task 0`, … in per cent."""
 
 
 class Logger:
