@@ -12,7 +12,7 @@ import pytest
 
 import odedm
 from odedm.core.errors import UsageError
-from odedm.execute.ray_backend import keep_secret, own_token
+from odedm.execute.ray_connection import keep_secret, own_token
 
 STUDY = """
 import os, subprocess, sys
@@ -21,7 +21,6 @@ from jobs import SMALL, job_of, run_all, same
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.ray_backend import RayBackend
 from odedm.execute.scheduler import Scheduler
-from odedm.execute.time_estimate import TimeEstimate
 
 def children(parent):
     found = []
@@ -53,7 +52,7 @@ if __name__ == "__main__":
     job = job_of(SMALL, place / "ray")
     backend = RayBackend(1)
     try:
-        summary = Scheduler(backend, [], TimeEstimate()).run([job])
+        summary = Scheduler(backend).run([job])
         assert summary.failed == {}, summary.failed
         sockets = list(listening([os.getpid(), *children(os.getpid())]))
         print(len(sockets), *sorted(set(sockets)))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from jobs import run_all, write_run
+from odedm.execute.observers import JsonLines, TensorBoard, listeners
 
 import odedm
 from odedm.core.errors import UsageError
-from odedm.execute.observers import JsonLines, TensorBoard, listeners
 from odedm.report.notebook import Results
 
 

@@ -33,9 +33,9 @@ from odedm.paper.items import (
     study_of,
 )
 from odedm.studies.merging import read_all
+from odedm.studies.run_store import RunStore
 from odedm.studies.runner import StudyRunner, deadline
 from odedm.studies.spec import Study
-from odedm.studies.store import RunStore
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from rich.progress import MofNCompleteColumn, TaskID, TimeElapsedColumn
 
 from odedm.cli.console import bars, err, say
 from odedm.core.text import printable
-from odedm.execute.callbacks import LogRuns, RunCallback
 from odedm.execute.durations import format_duration
 from odedm.execute.job import Job, ProgressReport
+from odedm.execute.run_callbacks import LogRuns, RunCallback
 from odedm.results.result import Result
 from odedm.training.loggers import open_loggers, table_row
 

@@ -25,9 +25,9 @@ from odedm.execute.scheduler import Summary
 from odedm.paper.studies import READY, ready
 from odedm.results.folder import FinishedRun
 from odedm.studies.merging import read_all
+from odedm.studies.run_store import REUSE, RunStore, StoreStatus, check_reuse
 from odedm.studies.runner import StudyRunner, deadline
 from odedm.studies.spec import Study, read_to_run
-from odedm.studies.store import REUSE, RunStore, StoreStatus, check_reuse
 from odedm.training.experiment import Experiment
 
 PAGE = "report.html"

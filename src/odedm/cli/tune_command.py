@@ -27,8 +27,8 @@ from odedm.memory.settings import DEFAULT_RHO, ODEDM
 from odedm.paper.equal_tuning import NAME, equal_tuning
 from odedm.studies.grid import PLAIN, Grid
 from odedm.studies.merging import read_all
+from odedm.studies.run_store import FAILURES, StoreStatus
 from odedm.studies.spec import Study, ValidationSplit
-from odedm.studies.store import FAILURES, StoreStatus
 from odedm.studies.tuning import TrialResult, TuningStudy, differing, rates_at_an_end
 from odedm.training.experiment import Experiment
 
@@ -102,7 +102,9 @@ def tune(
     """
     _refuse_what_does_not_go_together(what, {**given, "lr": lr, "set": set_, "rho": rho}, only)
     seconds = None if budget is None else parse_time(budget)
-    study = _one_method(given, lr or RATES, set_ or [], rho) if what is None else _study(what, only or [])
+    study = (
+        _one_method(given, RATES if lr is None else lr, set_ or [], rho) if what is None else _study(what, only or [])
+    )
     study = replace(study, tune=_split(study.tune or ValidationSplit(), validation, first_tasks, seeds, first_seed))
     tuning = TuningStudy.of(study, tries)
     trials = tuning.trials

@@ -12,7 +12,7 @@ from odedm.core.configuration import check_settings, setting_field
 from odedm.core.errors import UsageError
 from odedm.core.processes import cores
 from odedm.core.validators import Bool, Choice, Float, Int, Text
-from odedm.execute.job import Event, Job
+from odedm.execute.job import TRIES, Event, Job
 from odedm.execute.job_thread import JobThread
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ BACKENDS = {
     "local": "Processes of this machine, which share its GPU.",
     "ray": "Ray: tasks on one machine or many.",
 }
-TRIES = 3
-"""How often a job whose worker dies on this machine is tried from the same checkpoint."""
 GPU_WORKERS = 8
 """Runs that share one GPU: more of them gain nothing, the card is full."""
 

@@ -16,6 +16,9 @@ from odedm.core.processes import PACKAGE
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
 
+TRIES = 3
+"""How often a job whose worker dies on this machine is tried from the same checkpoint."""
+
 
 @dataclass(frozen=True)
 class RunOptions:

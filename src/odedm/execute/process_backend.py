@@ -18,9 +18,8 @@ from pathlib import Path
 from odedm.core.errors import UsageError
 from odedm.core.plugin_modules import export_plugins
 from odedm.core.processes import close_pipes, start_program
-from odedm.execute.backend import TRIES
 from odedm.execute.gpu_sharing import MOST_CLIENTS, SharedGPU
-from odedm.execute.job import Done, Event, Failed, Job, WorkerLost, event_from_text
+from odedm.execute.job import TRIES, Done, Event, Failed, Job, WorkerLost, event_from_text
 from odedm.execute.job_thread import GPU_BROKEN
 from odedm.execute.worker_process import STOP
 

@@ -6,17 +6,13 @@ goes on elsewhere from its last one, and `odedm resume` goes on here.
 
 from __future__ import annotations
 
-import atexit
 import os
-import secrets
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import chdir, suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,25 +35,13 @@ from odedm.execute.job import (
     event_to_text,
     sentence,
 )
+from odedm.execute.ray_connection import HERE_ALONE, LOOPBACK, PATIENCE, import_ray, knock
 from odedm.execute.run_job import remove_stale_workdir, run_job
 
 MOST_BYTES = 1 << 30
 """What a run may send back: its result, its memory's rows, its evidence and its model."""
 POLL = 0.5
-PATIENCE = 10.0
-"""Seconds to wait for a cluster to answer."""
 LOCAL_STORE = 128 << 20
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_AUTH_MODE": "token",
-}
-"""No usage statistics leave the machine, and nobody without the token may run anything; what is set already stays."""
-LOOPBACK = "127.0.0.1"
-HERE_ALONE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Off, Ray takes the loopback address for its own, as it does by itself where it knows no clusters."""
-TOKEN, TOKEN_FILE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
 class RayBackend:
@@ -72,7 +56,7 @@ class RayBackend:
         self, workers: int | None = None, *, address: str | None = None, cpus: float = 1.0, gpus: float = 0.0
     ) -> None:
         address = address or os.environ.get("RAY_ADDRESS") or None
-        self._ray = _ray(alone=address is None)
+        self._ray = import_ray(alone=address is None)
         self._begin(workers, address, cpus)
         self.workers = workers or self._room(cpus, gpus)
         remote: Any = self._ray.remote
@@ -89,7 +73,7 @@ class RayBackend:
             options |= {"include_dashboard": False, "_node_ip_address": LOOPBACK}
         where = f"at '{address}'" if address else "on this machine"
         try:
-            _knock(address)
+            knock(address)
             with chdir(os.path.dirname(os.__file__)):  # Ray's workers import from the driver's folder before any other
                 self._ray.init(address, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -311,46 +295,3 @@ def unpack(files: dict[str, bytes], folder: Path) -> None:
     with atomic_folder(folder) as staging:
         for name, content in files.items():
             write_bytes(staging / name, content)
-
-
-def _knock(address: str | None) -> None:
-    """Find out that nobody listens at HOST:PORT before Ray does, which tries for minutes."""
-    host, colon, port = (address or "").rpartition(":")
-    if colon and port.isdigit() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
-
-
-def _ray(*, alone: bool) -> Any:
-    """Ray, told before its import whom it may listen to: to this machine `alone`, and to who has a secret token."""
-    quiet = {**QUIET, HERE_ALONE: "0", TOKEN_FILE: own_token()} if alone and TOKEN not in os.environ else QUIET
-    for name, value in quiet.items():
-        os.environ.setdefault(name, value)
-    keep_secret(Path(os.environ.get(TOKEN_FILE) or Path.home() / ".ray" / "auth_token"))
-    try:
-        import ray
-    except ImportError:
-        raise UsageError("The backend 'ray' needs Ray: pip install 'odedm[ray]', or leave out --backend.") from None
-    return ray
-
-
-@cache
-def own_token() -> str:
-    """A file with a token for the Rays that this process starts, in a folder that is nobody else's and goes with it."""
-    folder = tempfile.mkdtemp(prefix="odedm-ray-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder) / "token"
-    path.touch(mode=0o600)
-    path.write_text(secrets.token_hex(32))
-    return str(path)
-
-
-def keep_secret(token: Path) -> None:
-    """Take a cluster's token from the sight of others, as Ray does not when it writes one."""
-    try:
-        if token.exists() and token.stat().st_mode & 0o077:
-            token.chmod(0o600)
-    except OSError as error:
-        raise UsageError(
-            f"Others can read the token '{token}' of the Ray cluster, and that cannot be changed ({error.strerror}): "
-            f"chmod 600 it, or name another file by {TOKEN_FILE}."
-        ) from error

@@ -19,7 +19,7 @@ from odedm.core.plugin_modules import code_hashes
 from odedm.execute.job import CheckpointSaved, Emit, Event, Job, Message, ProgressReport, RunOptions, TaskFinished
 from odedm.results.folder import FILE, check_free
 from odedm.training.observation import Observation
-from odedm.training.run_metrics import Pace, step_metrics, task_metrics
+from odedm.training.run_metrics import LossClock, step_metrics, task_metrics
 
 if TYPE_CHECKING:
     from odedm.checkpoint.checkpointer import Checkpointer
@@ -103,7 +103,7 @@ class _TaskReports:
 
 def _progress(job: Job, run: Run, emit: Emit) -> Callable[[int, int, int], None]:
     """Reports a run's progress, but not more often than every `TICK`; the last time always."""
-    last, process, metrics = 0.0, os.getpid(), Pace(run.device)
+    last, process, metrics = 0.0, os.getpid(), LossClock(run.device)
 
     def report(_task: int, done: int, total: int) -> None:
         nonlocal last

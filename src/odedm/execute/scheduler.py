@@ -12,7 +12,6 @@ from odedm.checkpoint.stop import stop_on_signal
 from odedm.core.errors import InfrastructureError, UsageError
 from odedm.core.files import no_empty_folders
 from odedm.execute.backend import Backend, ExecutionConfig, open_backend
-from odedm.execute.callbacks import RunCallback
 from odedm.execute.durations import seconds_left
 from odedm.execute.job import (
     CheckpointSaved,
@@ -25,6 +24,7 @@ from odedm.execute.job import (
     TaskFinished,
     WorkerLost,
 )
+from odedm.execute.run_callbacks import RunCallback
 from odedm.execute.run_job import remove_stale_workdir
 from odedm.results.folder import FILE
 from odedm.results.result import Result
@@ -47,6 +47,11 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     left: list[Job] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """How many jobs came to their end."""
+        return len(self.results)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from odedm.report.unfinished import find_unfinished, is_under_way
 from odedm.results.folder import FinishedRun, NoRuns, find_runs, load_runs
 from odedm.results.packed import is_packed
 from odedm.studies.merging import deduplicate, read_all
-from odedm.studies.store import key_of_result
+from odedm.studies.run_store import key_of_result
 
 MOST_FAULTS = 3
 """Damaged runs that a warning names."""

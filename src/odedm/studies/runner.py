@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.callbacks import RunCallback
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import PlannedJobs, plan_jobs, run_dir_under
+from odedm.execute.run_callbacks import RunCallback
 from odedm.execute.run_job import remove_stale_workdir
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
+from odedm.studies.run_store import Code, RunStore, StoreStatus, why_not_reusable
 from odedm.studies.spec import Study
-from odedm.studies.store import Code, RunStore, StoreStatus, why_not_reusable
 from odedm.training.experiment import Experiment
 
 

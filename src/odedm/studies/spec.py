@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError, choose, short_repr
+from odedm.core.text import LONGEST, printable
 from odedm.core.validators import Int, Share, Text, refused
 from odedm.studies.grid import (
     MOST_RUNS,
@@ -148,10 +149,10 @@ class Study:
         seeds, known = [*self.seeds], {str(seed) for seed in self.seeds}
         for wish in filters:
             wanted = wish.partition("=")[2].split(",")
-            if strange := [value for value in wanted if value not in known]:
+            if any(value not in known for value in wanted):
                 raise UsageError(
-                    f"The study '{self.name}' has no seed {', '.join(strange)}; it has "
-                    f"{', '.join(map(str, self.seeds))}."
+                    f"No experiment of the study '{self.name}' has {wish}. There are: "
+                    f"seed={printable(','.join(map(str, self.seeds)), LONGEST)}."
                 )
             seeds = [seed for seed in seeds if str(seed) in wanted]
         return seeds

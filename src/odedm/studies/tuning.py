@@ -22,8 +22,8 @@ from odedm.execute.job import Job
 from odedm.memory.settings import ODEDM
 from odedm.results.folder import FinishedRun
 from odedm.studies.grid import Grid, check_filters, matches_filters, nobody_has
+from odedm.studies.run_store import Code
 from odedm.studies.spec import MOST_NAME, Study, ValidationSplit
-from odedm.studies.store import Code
 from odedm.training.experiment import Experiment, content_key
 
 ARMS = ("without", "with")

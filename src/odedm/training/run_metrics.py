@@ -6,9 +6,9 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-import torch
-
 if TYPE_CHECKING:
+    import torch
+
     from odedm.methods.base import Method
     from odedm.training.run import Run
 
@@ -16,7 +16,7 @@ PAUSE_ON_GPU = 1.0
 """Seconds between two looks at a loss on a GPU: each waits for all steps that are queued there."""
 
 
-class Pace:
+class LossClock:
     """Says when a loss is looked at: after every step on a CPU, now and then on a GPU."""
 
     def __init__(self, device: torch.device) -> None:

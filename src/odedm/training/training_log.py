@@ -7,7 +7,7 @@ from typing import Any
 
 from odedm.training.loggers import Logger, Loggers, table_row
 from odedm.training.run import Outcome, Run, Watch
-from odedm.training.run_metrics import Pace, step_metrics, task_metrics
+from odedm.training.run_metrics import LossClock, step_metrics, task_metrics
 
 
 class TrainingLog:
@@ -29,7 +29,7 @@ class TrainingLog:
         """Train a run to its end, each step and task being told."""
         if not self.loggers:
             return run.finish(watch)
-        name, pace = f"{run.experiment.slug()}/seed-{run.experiment.seed}", Pace(run.device)
+        name, pace = f"{run.experiment.slug()}/seed-{run.experiment.seed}", LossClock(run.device)
         told = 0
 
         def step(task: int, done: int, total: int) -> None:

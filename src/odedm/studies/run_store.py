@@ -16,8 +16,8 @@ from odedm.core.errors import UsageError, choose
 from odedm.core.files import append_line, read_bytes, remove_stale, writable_folder, write_text
 from odedm.core.plain_data import too_deep
 from odedm.core.version import __version__
-from odedm.execute.callbacks import RunCallback
 from odedm.execute.job import Job
+from odedm.execute.run_callbacks import RunCallback
 from odedm.results.folder import FILE, FinishedRun, load_runs
 from odedm.results.result import Result
 from odedm.studies.spec import Study, read
